@@ -1,0 +1,3 @@
+"""Train, run and look inside attention models."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,164 @@
+"""TOML or JSON to frozen dataclasses and back. Unknown keys are refused and the nearest one named."""
+
+import dataclasses
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from regard.errors import ConfigError, nearest
+
+Config = TypeVar("Config")
+
+
+def from_mapping(kind: type[Config], mapping: Mapping[str, Any], where: str = "") -> Config:
+    """An instance of the dataclass `kind`, every value checked against its field's type."""
+    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}  # type: ignore[arg-type]
+    hints = get_type_hints(kind)
+    for key in mapping:
+        if key not in fields:
+            raise ConfigError(f"unknown setting '{_join(where, key)}'{nearest(key, fields)}")
+    missing = [
+        name
+        for name, field in fields.items()
+        if name not in mapping
+        and field.default is dataclasses.MISSING
+        and field.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise ConfigError(f"missing setting '{_join(where, missing[0])}'")
+    return kind(**{key: _convert(hints[key], value, _join(where, key)) for key, value in mapping.items()})
+
+
+def to_mapping(config: Any) -> dict[str, Any]:
+    """The settings as plain values, nested as the dataclasses are; `None` is left out, as TOML has none."""
+    result = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if value is not None:
+            result[field.name] = _plain(value)
+    return result
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The mapping in a `.toml` or `.json` file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"no such file: {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from None
+    try:
+        mapping = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if not isinstance(mapping, dict):
+        raise ConfigError(f"{path}: expected a table of settings")
+    return mapping
+
+
+def override(mapping: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """A copy of `mapping` with each `a.b=value` of `settings` applied; values are read as TOML, else as text."""
+    result = _copy(mapping)
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        keys = name.strip().split(".")
+        if not equals or not all(keys):
+            raise ConfigError(f"'{setting}' is not of the form section.name=value")
+        table = result
+        for key in keys[:-1]:
+            table = table.setdefault(key, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"'{setting}': '{key}' is a value, not a section")
+        table[keys[-1]] = _value(text.strip())
+    return result
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `over` laid on top, section by section."""
+    result = _copy(base)
+    for key, value in over.items():
+        below = result.get(key)
+        if isinstance(value, Mapping) and isinstance(below, dict):
+            result[key] = merge(below, value)
+        else:
+            result[key] = _copy(value) if isinstance(value, Mapping) else value
+    return result
+
+
+def _copy(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in mapping.items()}
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_mapping(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return str(value) if isinstance(value, Path) else value
+
+
+def _convert(kind: Any, value: Any, where: str) -> Any:
+    """`value` as the type `kind`, or a ConfigError that names the setting."""
+    origin, args = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        return _convert_union(args, value, where)
+    if origin is Literal:
+        if value not in args:
+            hint = nearest(str(value), [str(arg) for arg in args])
+            raise ConfigError(f"{where}={value!r} must be one of {', '.join(map(repr, args))}{hint if '?' in hint else ''}")
+        return value
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where}={value!r} must be a table of settings")
+        return from_mapping(kind, value, where)
+    if origin in (list, tuple) and isinstance(value, (list, tuple)):
+        item = args[0]
+        return tuple(_convert(item, one, f"{where}[{index}]") for index, one in enumerate(value))
+    if origin in (dict, Mapping, typing.get_origin(Mapping[str, Any])) and isinstance(value, Mapping):
+        return dict(value)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if isinstance(kind, type) and isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool):
+        return value
+    name = getattr(kind, "__name__", str(kind))
+    raise ConfigError(f"{where}={value!r} must be {_article(name)}")
+
+
+def _convert_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
+    if value is None and type(None) in kinds:
+        return None
+    error = None
+    for kind in kinds:
+        if kind is not type(None):
+            try:
+                return _convert(kind, value, where)
+            except ConfigError as failure:
+                error = error or failure
+    assert error is not None
+    raise error
+
+
+def _article(name: str) -> str:
+    words = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "Path": "a path"}
+    return words.get(name, f"a {name}")
+
+
+def _join(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key

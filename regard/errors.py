@@ -1,0 +1,31 @@
+"""What a user can cause and can fix. Everything else is a bug and keeps its traceback."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class RegardError(Exception):
+    """A mistake in what was asked for, said in one line: the value, then the rule."""
+
+
+class ConfigError(RegardError):
+    """A setting that cannot be: unknown, of the wrong type, or at odds with another."""
+
+
+class DataError(RegardError):
+    """Input that cannot be used: unreadable, empty, misaligned, or too long."""
+
+
+class RunError(RegardError):
+    """A run directory that cannot be used: missing, incomplete, or cut short."""
+
+
+class Diverged(RegardError):
+    """Training left the finite numbers; the last good checkpoint was kept."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`"; did you mean 'x'?"` for the known name nearest to `word`, or the whole list when none is near."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(known)}"
