@@ -1,0 +1,308 @@
+"""Scores of text and of predictions. Every text score carries the signature of how it was computed."""
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+from jaxtyping import Float, Int
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+
+from regard.errors import ConfigError, DataError
+
+References: TypeAlias = Sequence[str] | Sequence[Sequence[str]]
+"""For each hypothesis its reference, or the several references that are equally right."""
+
+LENGTH_EDGES = (1, 6, 12, 18, 24, 30, 40, 50, 61)
+SAMPLES, SEED = 1000, 12345
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """How close a corpus of hypotheses is to its references.
+
+    BLEU and chrF run from 0 to 100, the higher the better; TER from 0 up, the lower the better; `exact_match` is
+    the share, from 0 to 1, of hypotheses equal to a reference. `tokenised_bleu` takes the words as the spaces cut
+    them: it equals a published tokenised score only where both texts are tokenised the way that table's were.
+    """
+
+    bleu: float
+    bleu_signature: str
+    bleu_interval: tuple[float, float]
+    bleu_interval_signature: str
+    tokenised_bleu: float
+    tokenised_bleu_signature: str
+    chrf: float
+    chrf_signature: str
+    ter: float
+    ter_signature: str
+    exact_match: float
+    count: int
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        mapping = {name: getattr(self, name) for name in self.__slots__}
+        return {**mapping, "bleu_interval": list(self.bleu_interval)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """The scores of the sentences whose source has from `low` up to, not including, `high` words (None: no end).
+
+    A band without sentences has no scores: None.
+    """
+
+    low: int
+    high: int | None
+    count: int
+    exact_match: float | None
+    bleu: float | None
+    bleu_signature: str | None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How much more BLEU the first system has, its 95 % interval, and how often chance alone would do as much."""
+
+    bleu: float
+    interval: tuple[float, float]
+    p_value: float
+    signature: str
+
+
+def corpus_scores(
+    hypotheses: Sequence[str], references: References, *, lowercase: bool = False, tokenize: str = "13a"
+) -> Scores:
+    """BLEU with its interval, tokenised BLEU, chrF, TER and exact match, each with its signature."""
+    streams = _streams(hypotheses, references)
+    metrics = {
+        "bleu": _bleu(lowercase, tokenize),
+        "tokenised_bleu": _bleu(lowercase, "none"),
+        "chrf": CHRF(lowercase=lowercase),
+        "ter": TER(case_sensitive=not lowercase),
+    }
+    found: dict[str, Any] = {}
+    for name, metric in metrics.items():
+        found[name] = metric.corpus_score(hypotheses, streams).score
+        found[f"{name}_signature"] = str(metric.get_signature())
+    resampled = _resampled_bleu(bleu_statistics(hypotheses, references, lowercase=lowercase, tokenize=tokenize))
+    return Scores(
+        **found,
+        bleu_interval=_interval(resampled),
+        bleu_interval_signature=_bootstrap_signature(),
+        exact_match=exact_match(hypotheses, references, lowercase=lowercase),
+        count=len(hypotheses),
+    )
+
+
+def corpus_bleu(
+    hypotheses: Sequence[str], references: References, *, lowercase: bool = False, tokenize: str = "13a"
+) -> tuple[float, str]:
+    """BLEU alone, and its signature: what a validation in the middle of training needs."""
+    metric = _bleu(lowercase, tokenize)
+    score = metric.corpus_score(hypotheses, _streams(hypotheses, references)).score
+    return score, str(metric.get_signature())
+
+
+def exact_match(hypotheses: Sequence[str], references: References, *, lowercase: bool = False) -> float:
+    """The share, 0 to 1, of hypotheses equal to one of their references, white space at the ends aside."""
+    choices = _choices(hypotheses, references)
+
+    def normal(text: str) -> str:
+        return text.strip().lower() if lowercase else text.strip()
+
+    hits = sum(normal(text) in map(normal, right) for text, right in zip(hypotheses, choices, strict=True))
+    return hits / len(hypotheses)
+
+
+def by_length(
+    hypotheses: Sequence[str],
+    references: References,
+    sources_word_counts: Sequence[int],
+    edges: Sequence[int] = LENGTH_EDGES,
+) -> list[Band]:
+    """Count, exact match and BLEU for each band of source length, from each edge to the next.
+
+    Sentences outside the edges are not dropped: they make a first or a last band of their own.
+    """
+    choices = _choices(hypotheses, references)
+    if len(sources_word_counts) != len(hypotheses):
+        raise DataError(f"{len(sources_word_counts)} source lengths for {len(hypotheses)} hypotheses: must be equal")
+    if len(edges) < 2 or any(low >= high for low, high in pairwise(edges)):
+        raise ConfigError(f"edges={tuple(edges)} must be two or more, each above the one before")
+    bounds: list[tuple[int, int | None]] = list(pairwise(edges))
+    if min(sources_word_counts) < edges[0]:
+        bounds.insert(0, (0, edges[0]))
+    if max(sources_word_counts) >= edges[-1]:
+        bounds.append((edges[-1], None))
+    bands = []
+    for low, high in bounds:
+        rows = [row for row, words in enumerate(sources_word_counts) if low <= words < (high or math.inf)]
+        texts, right = [hypotheses[row] for row in rows], [choices[row] for row in rows]
+        bleu, signature = corpus_bleu(texts, right) if rows else (None, None)
+        match = exact_match(texts, right) if rows else None
+        bands.append(Band(low=low, high=high, count=len(rows), exact_match=match, bleu=bleu, bleu_signature=signature))
+    return bands
+
+
+def bleu_statistics(
+    hypotheses: Sequence[str], references: References, *, lowercase: bool = False, tokenize: str = "13a"
+) -> Int[np.ndarray, "B 10"]:
+    """Per sentence: matched 1- to 4-grams, 1- to 4-grams, length, reference length. Their sums give BLEU."""
+    metric = _bleu(lowercase, tokenize)
+    metric.effective_order = True  # the counts are the same; it only spares a warning about sentence scores
+    rows = []
+    for text, right in zip(hypotheses, _choices(hypotheses, references), strict=True):
+        score = metric.sentence_score(text, right)
+        rows.append([*score.counts, *score.totals, score.sys_len, score.ref_len])
+    return np.array(rows, dtype=np.int64)
+
+
+def paired_bootstrap(
+    first: Sequence[str],
+    second: Sequence[str],
+    references: References,
+    *,
+    lowercase: bool = False,
+    tokenize: str = "13a",
+) -> Difference:
+    """Whether `first` truly beats `second`: both are scored on the same resampled sentences, again and again."""
+    one = bleu_statistics(first, references, lowercase=lowercase, tokenize=tokenize)
+    two = bleu_statistics(second, references, lowercase=lowercase, tokenize=tokenize)
+    gap = _bleu_of(one.sum(0)) - _bleu_of(two.sum(0))
+    gaps = _resampled_bleu(one) - _resampled_bleu(two)
+    # Centred on no difference, how often is the resampled gap as large as the one seen? One is added to both
+    # counts so that a finite number of resamples never claims a chance of zero.
+    as_large = int((np.abs(gaps - gaps.mean()) >= abs(gap) - 1e-9).sum())
+    _, signature = corpus_bleu(first, references, lowercase=lowercase, tokenize=tokenize)
+    return Difference(
+        bleu=gap,
+        interval=_interval(gaps),
+        p_value=(as_large + 1) / (len(gaps) + 1),
+        signature=f"{signature}|{_bootstrap_signature()}",
+    )
+
+
+def perplexity(nll_sum: float, count: int | float) -> float:
+    """The perplexity of `count` predictions whose negative log-likelihoods, in nats, sum to `nll_sum`."""
+    mean = _mean(nll_sum, count)
+    return math.exp(mean) if mean < 700 else math.inf  # exp overflows just above 709
+
+
+def bits_per_character(nll_sum: float, characters: int | float) -> float:
+    """The bits each character costs, from a sum in nats: comparable between tokenizers, as perplexity is not."""
+    return _mean(nll_sum, characters) / math.log(2)
+
+
+def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
+    """The fewest insertions, deletions and substitutions that turn `first` into `second`."""
+    above = list(range(len(second) + 1))
+    for row, left in enumerate(first, 1):
+        current = [row]
+        for column, right in enumerate(second):
+            change = above[column] + (left != right)
+            current.append(min(change, above[column + 1] + 1, current[column] + 1))
+        above = current
+    return above[-1]
+
+
+def token_error_rate(
+    hypotheses: Sequence[Sequence[Hashable]], references: Sequence[Sequence[Sequence[Hashable]]]
+) -> float:
+    """Edits per reference token over the corpus, each hypothesis against the nearest of its references.
+
+    With phonemes as tokens this is the phoneme error rate. Of equally near references the longest counts.
+    """
+    _same_length(hypotheses, references)
+    edits = tokens = 0
+    for hypothesis, choices in zip(hypotheses, references, strict=True):
+        if not choices:
+            raise DataError("a hypothesis has no reference: each needs at least one")
+        distance, negative_length = min((edit_distance(hypothesis, right), -len(right)) for right in choices)
+        edits, tokens = edits + distance, tokens - negative_length
+    return _mean(edits, tokens)
+
+
+def word_error_rate(hypotheses: Sequence[str], references: References) -> float:
+    """Word edits per reference word over the corpus, words being what white space separates."""
+    choices = _choices(hypotheses, references)
+    return token_error_rate([text.split() for text in hypotheses], [[one.split() for one in row] for row in choices])
+
+
+def sequence_error_rate(
+    hypotheses: Sequence[Sequence[Hashable]], references: Sequence[Sequence[Sequence[Hashable]]]
+) -> float:
+    """The share, 0 to 1, of hypotheses that equal none of their references: a pronunciation's "word error rate"."""
+    _same_length(hypotheses, references)
+    wrong = sum(
+        all(list(text) != list(one) for one in right) for text, right in zip(hypotheses, references, strict=True)
+    )
+    return wrong / len(hypotheses)
+
+
+def _bleu(lowercase: bool, tokenize: str) -> BLEU:
+    if tokenize not in BLEU.TOKENIZERS:
+        raise ConfigError(f"tokenize={tokenize!r} must be one of {', '.join(sorted(BLEU.TOKENIZERS))}")
+    return BLEU(lowercase=lowercase, tokenize=tokenize, force=True)
+
+
+def _bleu_of(statistics: Int[np.ndarray, "10"]) -> float:
+    correct, total, (length, reference_length) = np.split(statistics, [4, 8])
+    # sacreBLEU smooths in place, so it is given lists of its own.
+    return BLEU.compute_bleu(
+        correct.tolist(), total.tolist(), int(length), int(reference_length), smooth_method="exp"
+    ).score
+
+
+def _resampled_bleu(statistics: Int[np.ndarray, "B 10"]) -> Float[np.ndarray, " samples"]:
+    """BLEU of `SAMPLES` corpora drawn with replacement; the draw depends on the seed and the size alone."""
+    generator = np.random.default_rng(SEED)
+    count = len(statistics)
+    draws = (statistics[generator.integers(count, size=count)].sum(0) for _ in range(SAMPLES))
+    return np.array([_bleu_of(draw) for draw in draws])
+
+
+def _bootstrap_signature() -> str:
+    return f"interval:95%|bootstrap:percentile|samples:{SAMPLES}|seed:{SEED}"
+
+
+def _interval(values: Float[np.ndarray, " samples"]) -> tuple[float, float]:
+    low, high = np.percentile(values, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _choices(hypotheses: Sequence[str], references: References) -> list[list[str]]:
+    """The references of each hypothesis as a list, one or several."""
+    _same_length(hypotheses, references)
+    choices = [[right] if isinstance(right, str) else list(right) for right in references]
+    if not all(choices):
+        raise DataError(f"hypothesis {choices.index([])} has no reference: each needs at least one")
+    return choices
+
+
+def _streams(hypotheses: Sequence[str], references: References) -> list[list[Any]]:
+    """The references as sacreBLEU takes them: all first ones, all second ones; None where there is no more."""
+    choices = _choices(hypotheses, references)
+    most = max(map(len, choices))
+    return [[right[index] if index < len(right) else None for right in choices] for index in range(most)]
+
+
+def _same_length(hypotheses: Sequence[Any], references: Sequence[Any]) -> None:
+    if len(hypotheses) != len(references):
+        raise DataError(f"{len(hypotheses)} hypotheses for {len(references)} references: must be as many")
+    if not hypotheses:
+        raise DataError("no hypotheses: a score needs at least one")
+
+
+def _mean(total: int | float, count: int | float) -> float:
+    if not count > 0:
+        raise DataError(f"count={count} must be above 0")
+    return total / count
