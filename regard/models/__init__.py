@@ -1,0 +1,5 @@
+"""MODELS: a plain dict from an architecture's name to its configuration and class."""
+
+from regard.models.transformer import Transformer, TransformerConfig
+
+MODELS = {"transformer": (TransformerConfig, Transformer)}

@@ -1,0 +1,161 @@
+"""The encoder-decoder Transformer of 2017, with the choices people have made since as settings."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.errors import ConfigError
+from regard.nn.batch import Pairs, Tokens
+from regard.nn.blocks import Activation, BlockConfig, DecoderBlock, EncoderBlock, NormKind, make_norm
+from regard.nn.cache import DecoderState, KeyValues, SourceMemory
+from regard.nn.embedding import Embedding, Head
+from regard.nn.initial import initialise
+from regard.nn.masks import EVERYTHING, Visible
+from regard.nn.positions import Alibi, Layout, PositionKind, Positions, Rotary
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TransformerConfig:
+    """`share` ties tables: `all` is one for source, target and output, `output` one for target and output."""
+
+    source_vocab_size: int
+    target_vocab_size: int
+    width: int = 512
+    heads: int = 8
+    kv_heads: int | None = None
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    feed_forward: int = 2048
+    activation: Activation = "relu"
+    gated: bool = False
+    norm: NormKind = "layer"
+    norm_first: bool = False
+    norm_epsilon: float = 1e-5
+    residual: bool = True
+    scaled: bool = True
+    bias: bool = True
+    positions: PositionKind = "sinusoidal"
+    position_layout: Layout = "interleaved"
+    position_how: Literal["add", "concatenate"] = "add"
+    position_width: int = 32
+    window: int | None = None
+    share: Literal["all", "output", "none"] = "all"
+    output_bias: bool = False
+    scale_embedding: bool = True
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    max_len: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.share == "all" and self.source_vocab_size != self.target_vocab_size:
+            raise ConfigError(
+                f"share='all' needs one vocabulary, not {self.source_vocab_size} source and "
+                f"{self.target_vocab_size} target entries; use share='output' or a joint tokenizer"
+            )
+        for name in ("encoder_layers", "decoder_layers", "max_len", "source_vocab_size", "target_vocab_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.position_how == "concatenate" and not 0 < self.position_width < self.width:
+            raise ConfigError(f"position_width={self.position_width} must be between 0 and width={self.width}")
+        self.block()
+
+    def block(self) -> BlockConfig:
+        """The settings that concern a block, checked."""
+        names = BlockConfig.__dataclass_fields__
+        return BlockConfig(**{name: getattr(self, name) for name in names})
+
+
+class Transformer(nn.Module):
+    """A stack of encoder blocks, a stack of decoder blocks that consult it, and a head over the target vocabulary."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        block = config.block()
+        self.source = _embedding(config, config.source_vocab_size)
+        self.target = self.source if config.share == "all" else _embedding(config, config.target_vocab_size)
+        tied = None if config.share == "none" or _concatenates(config) else self.target.tokens.weight
+        self.head = Head(config.width, config.target_vocab_size, bias=config.output_bias, tied=tied)
+        relative = _relative_positions(config)
+        self.encoder = nn.ModuleList(EncoderBlock(block, *relative) for _ in range(config.encoder_layers))
+        self.decoder = nn.ModuleList(DecoderBlock(block, *relative) for _ in range(config.decoder_layers))
+        # Where norms come first, what leaves a stack has not been through one yet.
+        final = config.norm if config.norm_first else "none"
+        self.encoder_norm = make_norm(final, config.width, config.norm_epsilon)
+        self.decoder_norm = make_norm(final, config.width, config.norm_epsilon)
+        initialise(self)
+
+    def forward(self, batch: Pairs) -> Float[Tensor, "B T D"]:
+        """For each token of the target but the last, the vector from which `head` predicts the next one."""
+        assert batch.target is not None
+        return self.decode(batch.target.ids[:, :-1], self.encode(batch.source), batch.source)
+
+    def logits(self, batch: Pairs) -> Float[Tensor, "B T V"]:
+        """The scores of every next token, given the true ones before it."""
+        return self.head(self(batch))
+
+    def encode(self, source: Tokens) -> Float[Tensor, "B S D"]:
+        x = self.source(source.ids)
+        visible = Visible(window=self.config.window, lengths=source.lengths if source.padded else None)
+        for block in self.encoder:
+            x = block(x, visible)
+        return self.encoder_norm(x)
+
+    def decode(
+        self, target: Int[Tensor, "B T"], memory: Float[Tensor, "B S D"], source: Tokens
+    ) -> Float[Tensor, "B T D"]:
+        x = self.target(target)
+        visible, memory_visible = Visible(causal=True, window=self.config.window), _padding(source)
+        for block in self.decoder:
+            x = block(x, memory, visible, memory_visible)
+        return self.decoder_norm(x)
+
+    def start(self, batch: Pairs) -> DecoderState:
+        """The source, encoded: what decoding starts from."""
+        memory, visible = self.encode(batch.source), _padding(batch.source)
+        return DecoderState(
+            caches=tuple(KeyValues(self.config.window) for _ in self.decoder),
+            memories=tuple(
+                SourceMemory(*block.cross_attention.keys_values(memory), visible)  # type: ignore[union-attr, operator]
+                for block in self.decoder
+            ),
+        )
+
+    def step(self, choices: Int[Tensor, " R"], state: DecoderState) -> tuple[Float[Tensor, "R V"], DecoderState]:
+        """Log-probabilities of the tokens that may follow `choices`."""
+        x = self.target(choices[:, None], past=state.caches[0].length)
+        for block, cache, memory in zip(self.decoder, state.caches, state.memories, strict=True):
+            x = block.step(x, cache, memory)  # type: ignore[operator]
+        return self.head(self.decoder_norm(x)).squeeze(1).log_softmax(-1), state
+
+
+def _padding(source: Tokens) -> Visible:
+    return Visible(lengths=source.lengths) if source.padded else EVERYTHING
+
+
+def _concatenates(config: TransformerConfig) -> bool:
+    return config.position_how == "concatenate" and config.positions in ("sinusoidal", "learned", "linear")
+
+
+def _embedding(config: TransformerConfig, vocab_size: int) -> Embedding:
+    positions, width = None, config.width
+    if config.positions in ("sinusoidal", "learned", "linear"):
+        beside = _concatenates(config)
+        place_width = config.position_width if beside else config.width
+        width = config.width - place_width if beside else config.width
+        positions = Positions(
+            config.positions,
+            place_width,
+            config.max_len,
+            layout=config.position_layout,
+            how=config.position_how,
+        )
+    return Embedding(vocab_size, width, positions=positions, scale=config.scale_embedding, dropout=config.dropout)
+
+
+def _relative_positions(config: TransformerConfig) -> tuple[Rotary | None, Alibi | None]:
+    rotary = Rotary(config.width // config.heads, config.max_len) if config.positions == "rotary" else None
+    return rotary, Alibi(config.heads) if config.positions == "alibi" else None

@@ -1,0 +1,169 @@
+"""Attention: fused unless someone watches, and then the same numbers written out."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.errors import ConfigError
+from regard.nn.masks import EVERYTHING, Mask, Visible
+from regard.nn.positions import Alibi, Rotary
+
+Queries = Float[Tensor, "B H T K"]
+Weights = Float[Tensor, "B H T S"]
+
+Watcher = Callable[[Queries, Float[Tensor, "B H S K"], Float[Tensor, "B H S K"], Weights], Weights]
+"""Given q, k, v and the weights of one attention, returns the weights to use: those, or others to intervene."""
+
+
+def attend(
+    q: Float[Tensor, "B H T K"],
+    k: Float[Tensor, "B H S K"],
+    v: Float[Tensor, "B H S V"],
+    mask: Mask | None = None,
+    bias: Float[Tensor, "#B #H T S"] | None = None,
+    scale: float | None = None,
+) -> tuple[Float[Tensor, "B H T V"], Float[Tensor, "B H T S"]]:
+    """Average `v` by how well each query matches each visible key; the averages, and the weights they were made with."""
+    weights = attention_weights(q, k, mask, bias, scale)
+    return weights @ v, weights
+
+
+def attention_weights(
+    q: Float[Tensor, "B H T K"],
+    k: Float[Tensor, "B H S K"],
+    mask: Mask | None = None,
+    bias: Float[Tensor, "#B #H T S"] | None = None,
+    scale: float | None = None,
+) -> Float[Tensor, "B H T S"]:
+    """softmax(q k' / sqrt(K)) over the visible keys."""
+    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if bias is not None:
+        scores = scores + bias
+    return softmax_visible(scores, mask)
+
+
+def softmax_visible(
+    scores: Float[Tensor, "*rows S"], mask: "torch.Tensor | None" = None
+) -> Float[Tensor, "*rows S"]:
+    """The softmax over the last axis, hidden places weighing nothing."""
+    if mask is None:
+        return scores.softmax(-1)
+    # A query that sees no key has nothing to average: zeros, as in torch's kernel, not NaN.
+    return scores.masked_fill(~mask, -torch.inf).softmax(-1).masked_fill(~mask, 0.0)
+
+
+class Attention(nn.Module):
+    """Multi-head attention; with `kv_heads` below `heads`, groups of heads share their keys and values.
+
+    `rotary` turns queries and keys by their positions, `alibi` adds a penalty that grows with distance. `scaled=False`
+    leaves out the division by sqrt(K). `watcher` is for `regard.look`: while it is None the fused kernel runs, which
+    never forms the weights.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        kv_heads: int | None = None,
+        head_width: int | None = None,
+        memory_width: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        rotary: Rotary | None = None,
+        alibi: Alibi | None = None,
+        scaled: bool = True,
+    ) -> None:
+        super().__init__()
+        if head_width is None:
+            if width % heads:
+                raise ConfigError(f"width={width} must be a multiple of heads={heads}")
+            head_width = width // heads
+        self.heads, self.kv_heads, self.head_width = heads, kv_heads or heads, head_width
+        if heads % self.kv_heads:
+            raise ConfigError(f"heads={heads} must be a multiple of kv_heads={self.kv_heads}")
+        memory_width = memory_width or width
+        self.query = nn.Linear(width, heads * head_width, bias=bias)
+        self.key = nn.Linear(memory_width, self.kv_heads * head_width, bias=bias)
+        self.value = nn.Linear(memory_width, self.kv_heads * head_width, bias=bias)
+        self.output = nn.Linear(heads * head_width, width, bias=bias)
+        self.dropout, self.rotary, self.alibi = dropout, rotary, alibi
+        self.scale = head_width**-0.5 if scaled else 1.0
+        self.watcher: Watcher | None = None
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], memory: Float[Tensor, "B S M"] | None = None, visible: Visible = EVERYTHING
+    ) -> Float[Tensor, "B T D"]:
+        """What `x` gathers from `memory`, or from itself when none is given."""
+        if memory is None:
+            q, k, v = self.queries_keys_values(x, visible.past)
+        else:
+            q, (k, v) = self.queries(x), self.keys_values(memory)
+        return self.gather(q, k, v, visible)
+
+    def queries(self, x: Float[Tensor, "B T D"], past: int = 0) -> Float[Tensor, "B H T K"]:
+        q = self.query(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return q if self.rotary is None else self.rotary(q, past)
+
+    def keys_values(
+        self, memory: Float[Tensor, "B S M"], past: int = 0
+    ) -> tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S K"]]:
+        """The keys and values of `memory`: what a cache keeps."""
+        k = self.key(memory).unflatten(-1, (self.kv_heads, -1)).transpose(1, 2)
+        v = self.value(memory).unflatten(-1, (self.kv_heads, -1)).transpose(1, 2)
+        return (k if self.rotary is None else self.rotary(k, past)), v
+
+    def queries_keys_values(
+        self, x: Float[Tensor, "B T D"], past: int = 0
+    ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B G T K"], Float[Tensor, "B G T K"]]:
+        """All three from one product: the matrices lie side by side, which is faster than three small ones."""
+        parts = (self.query, self.key, self.value)
+        weight = torch.cat([part.weight for part in parts])
+        bias = torch.cat([part.bias for part in parts]) if self.query.bias is not None else None
+        heads, groups = self.heads, self.kv_heads
+        mixed = F.linear(x, weight, bias).unflatten(-1, (heads + 2 * groups, -1)).transpose(1, 2)
+        q, k, v = mixed.split((heads, groups, groups), dim=1)
+        if self.rotary is not None:
+            q, k = self.rotary(q, past), self.rotary(k, past)
+        return q, k, v
+
+    def gather(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B G S K"],
+        v: Float[Tensor, "B G S K"],
+        visible: Visible = EVERYTHING,
+    ) -> Float[Tensor, "B T D"]:
+        """Every head's average of the values, joined and projected."""
+        mixed = self._fused(q, k, v, visible) if self.watcher is None else self._watched(q, k, v, visible)
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def _fused(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
+        T, S = q.shape[2], k.shape[2]
+        causal = self.alibi is None and visible.only_causal(T, S)
+        mask = None if causal else visible.mask(T, S, q.device)
+        if self.alibi is not None:
+            bias = self.alibi(T, S, visible.past).to(q.dtype)
+            mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
+        return F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=causal,
+            scale=self.scale,
+            enable_gqa=self.kv_heads != self.heads,
+        )
+
+    def _watched(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
+        assert self.watcher is not None
+        T, S, repeats = q.shape[2], k.shape[2], self.heads // self.kv_heads
+        k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
+        bias = None if self.alibi is None else self.alibi(T, S, visible.past).to(q.dtype)
+        weights = attention_weights(q, k, visible.mask(T, S, q.device), bias, self.scale)
+        weights = self.watcher(q, k, v, weights)
+        return F.dropout(weights, self.dropout, self.training) @ v

@@ -1,0 +1,186 @@
+"""The blocks that models are stacks of: attention and feed-forward, each inside a residual with a norm."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.errors import ConfigError
+from regard.nn.attention import Attention
+from regard.nn.cache import KeyValues, SourceMemory
+from regard.nn.dropout import Dropout
+from regard.nn.masks import CAUSAL, EVERYTHING, Visible
+from regard.nn.positions import Alibi, Rotary
+
+Activation = Literal["relu", "gelu", "gelu-tanh", "silu"]
+NormKind = Literal["layer", "rms", "none"]
+
+Vectors = Float[Tensor, "B T D"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockConfig:
+    """What every block of a stack is made of."""
+
+    width: int
+    heads: int
+    kv_heads: int | None = None
+    feed_forward: int
+    activation: Activation = "relu"
+    gated: bool = False
+    norm: NormKind = "layer"
+    norm_first: bool = True
+    norm_epsilon: float = 1e-5
+    residual: bool = True
+    scaled: bool = True
+    bias: bool = True
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("width", "heads", "feed_forward"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.width % self.heads:
+            raise ConfigError(f"width={self.width} must be a multiple of heads={self.heads}")
+        if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
+            raise ConfigError(f"heads={self.heads} must be a multiple of kv_heads={self.kv_heads}")
+        for name in ("dropout", "attention_dropout", "activation_dropout"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
+
+
+def make_norm(kind: NormKind, width: int, epsilon: float = 1e-5) -> nn.Module:
+    """LayerNorm, RMSNorm, or nothing at all."""
+    if kind == "layer":
+        return nn.LayerNorm(width, eps=epsilon)
+    return nn.RMSNorm(width, eps=epsilon) if kind == "rms" else nn.Identity()
+
+
+def activate(x: Tensor, activation: Activation) -> Tensor:
+    if activation == "relu":
+        return F.relu(x)
+    if activation == "silu":
+        return F.silu(x)
+    return F.gelu(x, approximate="tanh" if activation == "gelu-tanh" else "none")
+
+
+class FeedForward(nn.Module):
+    """W2 f(W1 x), the same at every position; gated: W2 (f(W1 x) * W3 x)."""
+
+    def __init__(self, config: BlockConfig) -> None:
+        super().__init__()
+        width, hidden = config.width, config.feed_forward
+        self.activation: Activation = config.activation
+        self.inner = nn.Linear(width, hidden, bias=config.bias)
+        self.gate = nn.Linear(width, hidden, bias=config.bias) if config.gated else None
+        self.outer = nn.Linear(hidden, width, bias=config.bias)
+        self.dropout = Dropout(config.activation_dropout)
+
+    def forward(self, x: Vectors) -> Vectors:
+        hidden = activate(self.inner(x), self.activation)
+        if self.gate is not None:
+            hidden = hidden * self.gate(x)
+        return self.outer(self.dropout(hidden))
+
+
+class Sublayer(nn.Module):
+    """The frame around attention and feed-forward: norm, dropout and the residual, in the order the config says."""
+
+    def __init__(self, config: BlockConfig) -> None:
+        super().__init__()
+        self.norm = make_norm(config.norm, config.width, config.norm_epsilon)
+        self.dropout = Dropout(config.dropout)
+        self.first, self.residual = config.norm_first, config.residual
+
+    def enter(self, x: Vectors) -> Vectors:
+        return self.norm(x) if self.first else x
+
+    def leave(self, x: Vectors, change: Vectors) -> Vectors:
+        change = self.dropout(change)
+        x = x + change if self.residual else change
+        return x if self.first else self.norm(x)
+
+
+def self_attention(config: BlockConfig, rotary: Rotary | None = None, alibi: Alibi | None = None) -> Attention:
+    return Attention(
+        config.width,
+        config.heads,
+        kv_heads=config.kv_heads,
+        bias=config.bias,
+        dropout=config.attention_dropout,
+        rotary=rotary,
+        alibi=alibi,
+        scaled=config.scaled,
+    )
+
+
+class EncoderBlock(nn.Module):
+    """Self-attention, then feed-forward. Given `visible=CAUSAL` it is the block of a decoder-only model."""
+
+    def __init__(self, config: BlockConfig, rotary: Rotary | None = None, alibi: Alibi | None = None) -> None:
+        super().__init__()
+        self.attention = self_attention(config, rotary, alibi)
+        self.feed_forward = FeedForward(config)
+        self.around_attention = Sublayer(config)
+        self.around_feed_forward = Sublayer(config)
+
+    def forward(self, x: Vectors, visible: Visible = EVERYTHING) -> Vectors:
+        x = self.around_attention.leave(x, self.attention(self.around_attention.enter(x), None, visible))
+        return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
+
+    def step(self, x: Float[Tensor, "R 1 D"], cache: KeyValues) -> Float[Tensor, "R 1 D"]:
+        """The same for one new position, everything before it being in `cache`."""
+        x = self.around_attention.leave(x, _extend(self.attention, self.around_attention.enter(x), cache))
+        return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
+
+
+class DecoderBlock(nn.Module):
+    """Causal self-attention, attention to the source, then feed-forward."""
+
+    def __init__(self, config: BlockConfig, rotary: Rotary | None = None, alibi: Alibi | None = None) -> None:
+        super().__init__()
+        self.attention = self_attention(config, rotary, alibi)
+        self.cross_attention = self_attention(config)
+        self.feed_forward = FeedForward(config)
+        self.around_attention = Sublayer(config)
+        self.around_cross_attention = Sublayer(config)
+        self.around_feed_forward = Sublayer(config)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        memory: Float[Tensor, "B S D"],
+        visible: Visible = CAUSAL,
+        memory_visible: Visible = EVERYTHING,
+    ) -> Float[Tensor, "B T D"]:
+        x = self.around_attention.leave(x, self.attention(self.around_attention.enter(x), None, visible))
+        around = self.around_cross_attention
+        x = around.leave(x, self.cross_attention(around.enter(x), memory, memory_visible))
+        return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
+
+    def step(self, x: Float[Tensor, "R 1 D"], cache: KeyValues, memory: SourceMemory) -> Float[Tensor, "R 1 D"]:
+        """The same for one new position of R rows, which share the memory of their sources."""
+        x = self.around_attention.leave(x, _extend(self.attention, self.around_attention.enter(x), cache))
+        around = self.around_cross_attention
+        x = around.leave(x, _consult(self.cross_attention, around.enter(x), memory))
+        return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
+
+
+def _extend(attention: Attention, x: Float[Tensor, "R 1 D"], cache: KeyValues) -> Float[Tensor, "R 1 D"]:
+    """One more position: its key and value join the cache, its query looks over all of it."""
+    past = cache.length
+    q, k, v = attention.queries_keys_values(x, past)
+    k, v = cache.append(k, v)
+    return attention.gather(q, k, v, Visible(causal=True, window=cache.window, past=past))
+
+
+def _consult(attention: Attention, x: Float[Tensor, "R 1 D"], memory: SourceMemory) -> Float[Tensor, "R 1 D"]:
+    """Look at the source. The rows of one source are its queries side by side, so its memory is read once."""
+    sources = memory.keys.shape[0]
+    q = attention.queries(x.view(sources, -1, x.shape[-1]))
+    return attention.gather(q, memory.keys, memory.values, memory.visible).view(x.shape)

@@ -1,0 +1,81 @@
+"""What a decoder remembers between steps, and how a beam reorders it."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.nn.masks import Visible
+
+
+class KeyValues:
+    """The keys and values of R rows so far, in room that grows by doubling, so that a step copies one position."""
+
+    def __init__(self, window: int | None = None) -> None:
+        self.length = 0
+        self.window = window
+        self._keys: Tensor | None = None
+        self._values: Tensor | None = None
+
+    def append(
+        self, k: Float[Tensor, "R G N K"], v: Float[Tensor, "R G N K"]
+    ) -> tuple[Float[Tensor, "R G S K"], Float[Tensor, "R G S K"]]:
+        """All keys and all values, these included."""
+        start, end = self.length, self.length + k.shape[2]
+        self._keys, self._values = self._room(self._keys, k, end), self._room(self._values, v, end)
+        self._keys[:, :, start:end], self._values[:, :, start:end] = k, v
+        self.length = end
+        return self._keys[:, :, :end], self._values[:, :, :end]
+
+    def select(self, rows: Int[Tensor, " R"]) -> "KeyValues":
+        """A cache with these rows; the old one must not be used again."""
+        chosen = KeyValues(self.window)
+        chosen.length = self.length
+        if self._keys is not None and self._values is not None:
+            chosen._keys, chosen._values = self._take(self._keys, rows), self._take(self._values, rows)
+        return chosen
+
+    def _take(self, store: Tensor, rows: Tensor) -> Tensor:
+        # Only what is filled is copied; the room after it is left as it comes.
+        taken = store.new_empty(rows.shape[0], *store.shape[1:])
+        torch.index_select(store[:, :, : self.length], 0, rows, out=taken[:, :, : self.length])
+        return taken
+
+    def _room(self, store: Tensor | None, new: Tensor, end: int) -> Tensor:
+        if store is not None and store.shape[2] >= end:
+            return store
+        R, G, _, K = new.shape
+        larger = new.new_empty(R, G, max(16, 2 * end), K)
+        if store is not None:
+            larger[:, :, : self.length] = store[:, :, : self.length]
+        return larger
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMemory:
+    """A source's keys and values for one layer, once a source however many rows consult it."""
+
+    keys: Float[Tensor, "B G S K"]
+    values: Float[Tensor, "B G S K"]
+    visible: Visible
+
+    def select(self, sources: Int[Tensor, " B"]) -> Self:
+        lengths = self.visible.lengths
+        visible = self.visible if lengths is None else Visible(lengths=lengths[sources])
+        return type(self)(self.keys[sources], self.values[sources], visible)
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderState:
+    """A Transformer decoder between two steps: `caches` by row, `memories` by source, one of each a layer."""
+
+    caches: tuple[KeyValues, ...]
+    memories: tuple[SourceMemory, ...] = ()
+
+    def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> Self:
+        memories = self.memories
+        if sources is not None:
+            memories = tuple(memory.select(sources) for memory in memories)
+        return type(self)(tuple(cache.select(rows) for cache in self.caches), memories)

@@ -1,0 +1,54 @@
+"""Tokens to vectors, and vectors back to predictions over tokens."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.nn.dropout import Dropout
+from regard.nn.loss import linear_cross_entropy
+from regard.nn.positions import Positions
+
+
+class Embedding(nn.Module):
+    """Token vectors, times sqrt(width) as in the 2017 paper when `scale`, plus their positions."""
+
+    def __init__(
+        self,
+        vocab_size: int,
+        width: int,
+        *,
+        positions: Positions | None = None,
+        scale: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocab_size, width)
+        self.positions = positions
+        self.scale = width**0.5 if scale else 1.0
+        self.dropout = Dropout(dropout)
+
+    def forward(self, ids: Int[Tensor, "B T"], past: int = 0) -> Float[Tensor, "B T D"]:
+        x = self.tokens(ids)
+        if self.scale != 1.0:
+            x = x * self.scale
+        if self.positions is not None:
+            x = self.positions(x, past)
+        return self.dropout(x)
+
+
+class Head(nn.Module):
+    """Scores over the vocabulary. `weight` may be the embedding's own, so that both are one matrix."""
+
+    def __init__(self, width: int, vocab_size: int, *, bias: bool = False, tied: nn.Parameter | None = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocab_size, width)) if tied is None else tied
+        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+
+    def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
+        return nn.functional.linear(x, self.weight, self.bias)
+
+    def loss(
+        self, x: Float[Tensor, "B T D"], labels: Int[Tensor, "B T"], smoothing: float = 0.0
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """The summed smoothed loss and the summed plain negative log-likelihood over labels that are not -100."""
+        return linear_cross_entropy(x.flatten(0, 1), self.weight, self.bias, labels.flatten(), smoothing)

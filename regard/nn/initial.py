@@ -1,0 +1,26 @@
+"""How weights start, stated in one place."""
+
+from torch import nn
+
+from regard.nn.embedding import Embedding, Head
+
+
+def initialise(module: nn.Module) -> None:
+    """Xavier-uniform matrices and zero biases, as in the 2017 paper's code; token vectors normal with std width^-0.5.
+
+    Token vectors are multiplied by sqrt(width) on the way in, so they enter with unit variance, and serve as they are
+    on the way out, so first predictions are near uniform. Norms start as the identity; learned positions say their
+    own start.
+    """
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.xavier_uniform_(part.weight)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+        elif isinstance(part, Embedding):
+            table = part.tokens
+            nn.init.normal_(table.weight, std=table.embedding_dim**-0.5)
+    tables = {id(part.tokens.weight) for part in module.modules() if isinstance(part, Embedding)}
+    for part in module.modules():
+        if isinstance(part, Head) and id(part.weight) not in tables:
+            nn.init.xavier_uniform_(part.weight)

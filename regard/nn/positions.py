@@ -1,0 +1,117 @@
+"""Where a token stands: linear, sinusoidal, learned, rotary and ALiBi."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.errors import ConfigError, DataError
+
+Layout = Literal["interleaved", "halves"]
+PositionKind = Literal["sinusoidal", "learned", "linear", "rotary", "alibi", "none"]
+
+
+def linear(length: int, slope: float = 1.0, start: float = 0.0) -> Float[Tensor, "T 1"]:
+    """PE(i) = a i + b: one number a position, growing without bound."""
+    return (slope * torch.arange(length, dtype=torch.float32) + start)[:, None]
+
+
+def sinusoidal(length: int, width: int, layout: Layout = "interleaved", base: float = 10000.0) -> Float[Tensor, "T D"]:
+    """PE(i, 2j) = sin(i / base^(2j/D)), PE(i, 2j+1) = cos of the same; `halves` puts all sines before all cosines."""
+    if width % 2:
+        raise ConfigError(f"width={width} must be even for sinusoidal positions")
+    # Computed in double: at position 5,000 a float32 angle is already off in the fourth decimal.
+    steps = torch.arange(0, width, 2, dtype=torch.float64)
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * base ** (-steps / width)
+    pairs = torch.stack((angles.sin(), angles.cos()), dim=-1 if layout == "interleaved" else 1)
+    return pairs.flatten(1).float()
+
+
+def offset_rotation(offset: int, width: int, base: float = 10000.0) -> Float[Tensor, "D D"]:
+    """The matrix M with PE(i + offset) = PE(i) M', whatever i: a rotation of each (sine, cosine) pair."""
+    angles = offset * base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    blocks = [torch.stack((torch.stack((a.cos(), a.sin())), torch.stack((-a.sin(), a.cos())))) for a in angles]
+    return torch.block_diag(*blocks).float()
+
+
+class Positions(nn.Module):
+    """Adds (or with `how="concatenate"` appends) an encoding of its place to every vector of a sequence."""
+
+    table: Tensor
+
+    def __init__(
+        self,
+        kind: Literal["sinusoidal", "learned", "linear"],
+        width: int,
+        max_len: int,
+        *,
+        layout: Layout = "interleaved",
+        how: Literal["add", "concatenate"] = "add",
+    ) -> None:
+        super().__init__()
+        self.max_len, self.how = max_len, how
+        if kind == "learned":
+            self.table = nn.Parameter(torch.empty(max_len, width))
+            nn.init.normal_(self.table, std=0.02)
+        elif kind == "sinusoidal":
+            self.register_buffer("table", sinusoidal(max_len, width, layout), persistent=False)
+        else:
+            # Scaled to the unit interval, since unscaled positions grow with the length and drown the words.
+            self.register_buffer("table", linear(max_len, 1 / max_len).expand(-1, width).clone(), persistent=False)
+
+    def forward(self, x: Float[Tensor, "B T D"], past: int = 0) -> Float[Tensor, "B T E"]:
+        length = x.shape[1]
+        if past + length > self.max_len:
+            raise DataError(f"a sequence of {past + length} tokens is longer than the model's max_len={self.max_len}")
+        table = self.table[past : past + length].to(x.dtype)
+        if self.how == "add":
+            return x + table
+        return torch.cat((x, table.expand(x.shape[0], -1, -1)), dim=-1)
+
+
+class Rotary(nn.Module):
+    """Turns each pair of features by an angle that grows with the position, so that q.k depends on distance alone.
+
+    `halves` pairs feature j with j + K/2, as Llama-type checkpoints do; `interleaved` pairs neighbours.
+    """
+
+    cosines: Tensor
+    sines: Tensor
+
+    def __init__(self, head_width: int, max_len: int, base: float = 10000.0, layout: Layout = "halves") -> None:
+        super().__init__()
+        if head_width % 2:
+            raise ConfigError(f"head width {head_width} must be even for rotary positions")
+        self.layout, self.max_len = layout, max_len
+        steps = torch.arange(0, head_width, 2, dtype=torch.float64) / head_width
+        angles = torch.arange(max_len, dtype=torch.float64)[:, None] * base**-steps
+        self.register_buffer("cosines", angles.cos().float(), persistent=False)
+        self.register_buffer("sines", angles.sin().float(), persistent=False)
+
+    def forward(self, x: Float[Tensor, "B H T K"], past: int = 0) -> Float[Tensor, "B H T K"]:
+        T = x.shape[2]
+        if past + T > self.max_len:
+            raise DataError(f"a sequence of {past + T} tokens is longer than the model's max_len={self.max_len}")
+        cos, sin = (table[past : past + T].to(x.dtype) for table in (self.cosines, self.sines))
+        if self.layout == "halves":
+            a, b = x.chunk(2, dim=-1)
+            return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+        a, b = x[..., 0::2], x[..., 1::2]
+        return torch.stack((a * cos - b * sin, b * cos + a * sin), dim=-1).flatten(-2)
+
+
+class Alibi(nn.Module):
+    """A penalty on the scores: each head's slope times the distance between query and key."""
+
+    slopes: Tensor
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        slopes = torch.tensor([2.0 ** (-8.0 * (head + 1) / heads) for head in range(heads)])
+        self.register_buffer("slopes", slopes, persistent=False)
+
+    def forward(self, T: int, S: int, past: int = 0) -> Float[Tensor, "1 H T S"]:
+        queries = torch.arange(T, device=self.slopes.device)[:, None] + past
+        distance = (queries - torch.arange(S, device=self.slopes.device)).abs()
+        return (-self.slopes[:, None, None] * distance)[None]
