@@ -1,0 +1,127 @@
+"""One vocabulary: text to ids, ids to text, and what each piece is."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Self
+
+import tokenizers
+from tokenizers import decoders, models
+
+from regard.errors import DataError
+from regard.text.pipelines import SPACE, WORD_START
+
+# What each special token is called, ours first, then in vocabularies trained elsewhere.
+_NAMES = {
+    "pad": ("<pad>", "[PAD]"),
+    "bos": ("<bos>", "<s>", "[CLS]", "<|endoftext|>"),
+    "eos": ("<eos>", "</s>", "[SEP]", "<|endoftext|>"),
+    "unk": ("<unk>", "[UNK]", "<|endoftext|>"),
+}
+
+
+class Tokenizer:
+    """Text to token ids and back.
+
+    Neither direction deals in special tokens: `encode` adds none and takes text that spells one as plain text,
+    `decode` leaves out padding, beginning and end. An unknown word decodes as `<unk>`.
+    """
+
+    def __init__(self, inner: tokenizers.Tokenizer) -> None:
+        self._inner = inner
+        # Not part of the JSON, so set here: "<eos>" typed by a user must not end a sentence.
+        self._inner.encode_special_tokens = True
+        self.pad = self._special("pad")
+        self.bos = self._special("bos")
+        self.eos = self._special("eos")
+        self.unk = self._special("unk")
+        self._silent = frozenset((self.pad, self.bos, self.eos))
+
+    @property
+    def vocab_size(self) -> int:
+        return self._inner.get_vocab_size()
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of the text's pieces."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, all cores at work."""
+        return [encoding.ids for encoding in self._encode(texts)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text that the ids stand for."""
+        # skip_special_tokens would silently drop unknown words as well.
+        return self._inner.decode([i for i in ids if i not in self._silent], skip_special_tokens=False)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """A readable text for each id, special tokens by name; bytes that are no whole character as `\\xe2`."""
+        return [self._readable(self._token(i)) for i in ids]
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """The span of characters of `text` that each piece covers; pieces of one character share its span."""
+        spans: list[tuple[int, int]] = []
+        end = 0
+        for start, stop in self._encode([text], fast=False)[0].offsets:
+            # A mark put before a piece counts as part of the character before it; the piece itself begins after.
+            start = end if start < end < stop else start
+            spans.append((start, stop))
+            end = stop
+        return spans
+
+    def to_json(self) -> str:
+        """The whole tokenizer as JSON that `tokenizers.Tokenizer.from_str` reads as well."""
+        return self._inner.to_str()
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        try:
+            inner = tokenizers.Tokenizer.from_str(text)
+        except Exception as error:  # the library raises plain Exception
+            raise DataError(f"not a tokenizer: {error}") from None
+        return cls(inner)
+
+    def digest(self) -> str:
+        """A name for exactly this tokenizer: the same for any two that give the same ids."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def _encode(self, texts: Sequence[str], *, fast: bool = True) -> list[tokenizers.Encoding]:
+        encode = self._inner.encode_batch_fast if fast else self._inner.encode_batch
+        try:
+            return encode(list(texts), add_special_tokens=False)
+        except (TypeError, UnicodeEncodeError):
+            for text in texts:
+                if any("\ud800" <= character <= "\udfff" for character in text):
+                    raise DataError(f"{text[:40]!r} is not Unicode text: it holds half of a surrogate pair") from None
+            raise
+
+    def _token(self, index: int) -> str:
+        token = self._inner.id_to_token(index)
+        if token is None:
+            raise DataError(f"no token has id {index}; the vocabulary has {self.vocab_size}")
+        return token
+
+    def _readable(self, token: str) -> str:
+        if self._inner.token_to_id(token) in (self.pad, self.bos, self.eos, self.unk):
+            return token
+        if isinstance(self._inner.decoder, decoders.ByteLevel):
+            return bytes(_BYTE_OF[character] for character in token).decode("utf-8", errors="backslashreplace")
+        if isinstance(self._inner.model, models.Unigram):
+            return token.replace(WORD_START, " ")
+        return SPACE if token == " " else token
+
+    def _special(self, role: str) -> int:
+        for name in _NAMES[role]:
+            index = self._inner.token_to_id(name)
+            if index is not None:
+                return index
+        raise DataError(f"the vocabulary has no {role} token; known names: {', '.join(_NAMES[role])}")
+
+
+def _byte_characters() -> dict[str, int]:
+    """Byte-level vocabularies write each byte as a printable character: itself where it is one, else 256 and on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + index): byte for index, byte in enumerate(others)}
+
+
+_BYTE_OF = _byte_characters()

@@ -1,0 +1,137 @@
+"""Tokenizers from a corpus. The same corpus always gives the same tokenizer, to the byte."""
+
+import json
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import tokenizers
+from tokenizers import pre_tokenizers, trainers
+
+from regard.errors import ConfigError, DataError
+from regard.text.config import SPECIALS, TokenizerConfig
+from regard.text.pipelines import pipeline
+from regard.text.tokenizer import Tokenizer
+from regard.text.vocabularies import Vocabularies
+
+
+def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
+    """A tokenizer for texts like these. Holds the distinct words in memory, not the corpus."""
+    inner = pipeline(config.kind, lowercase=config.lowercase)
+    corpus = _Corpus(texts)
+    if config.kind == "wordpiece":
+        inner = _train_wordpiece(inner, corpus, config)
+    else:
+        _train(inner, corpus, _trainer(config))
+    if config.kind == "unigram":
+        inner = _settled(inner)
+    tokenizer = Tokenizer(inner)
+    if tokenizer.vocab_size > config.vocab_size:
+        raise ConfigError(
+            f"vocab_size={config.vocab_size} is too small for kind='{config.kind}': "
+            f"single characters and special tokens alone take {tokenizer.vocab_size}"
+        )
+    return tokenizer
+
+
+def train_vocabularies(pairs: Iterable[tuple[str, str]], config: TokenizerConfig) -> Vocabularies:
+    """One tokenizer for both sides of the pairs, or one for each, as `config.joint` says.
+
+    Separate vocabularies read the pairs twice, so `pairs` must then be something that can be iterated twice.
+    """
+    if config.joint:
+        shared = train_tokenizer((text for pair in pairs for text in pair), config)
+        return Vocabularies(shared, shared)
+    if isinstance(pairs, Iterator):
+        raise DataError("separate vocabularies read the pairs twice: give a list or files, not an iterator")
+    return Vocabularies(
+        train_tokenizer((source for source, _ in pairs), config),
+        train_tokenizer((target for _, target in pairs), config),
+    )
+
+
+class _Corpus:
+    """The texts, seen once: knows afterwards whether there were any."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = texts
+        self.empty = True
+
+    def __iter__(self) -> Iterator[str]:
+        for text in self._texts:
+            if self.empty and text.strip():
+                self.empty = False
+            yield text
+
+
+def _trainer(config: TokenizerConfig) -> Any:
+    specials = list(SPECIALS)
+    if config.kind == "unigram":
+        return trainers.UnigramTrainer(
+            vocab_size=config.vocab_size, special_tokens=specials, unk_token=SPECIALS[3], show_progress=False
+        )
+    if config.kind == "bpe":
+        return trainers.BpeTrainer(
+            vocab_size=config.vocab_size,
+            min_frequency=config.min_count,
+            special_tokens=specials,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+    return trainers.WordLevelTrainer(
+        vocab_size=config.vocab_size, min_frequency=config.min_count, special_tokens=specials, show_progress=False
+    )
+
+
+def _train(inner: tokenizers.Tokenizer, corpus: _Corpus, trainer: Any) -> None:
+    try:
+        inner.train_from_iterator(iter(corpus), trainer)
+    except Exception as error:
+        if "not large enough" not in str(error):  # all that the library says of it
+            raise
+        raise ConfigError(f"vocab_size={trainer.vocab_size} is too small: single characters alone take more") from None
+    if corpus.empty:
+        raise DataError("no text to train a tokenizer on")
+
+
+def _train_wordpiece(inner: tokenizers.Tokenizer, corpus: _Corpus, config: TokenizerConfig) -> tokenizers.Tokenizer:
+    """Train with every `##character` numbered beforehand.
+
+    The library numbers them in the order of a randomly keyed hash, and breaks ties between merges by number.
+    """
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as spool:
+        characters: set[str] = set()
+        for text in corpus:
+            spool.write(json.dumps(text) + "\n")
+            characters.update(text.lower() if config.lowercase else text)
+        splitter = pre_tokenizers.BertPreTokenizer()
+        inside = sorted(c for c in characters if len(splitter.pre_tokenize_str("a" + c)) == 1)
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=config.vocab_size,
+            min_frequency=config.min_count,
+            special_tokens=[*SPECIALS, *("##" + character for character in inside)],
+            show_progress=False,
+        )
+        spool.seek(0)
+        inner.train_from_iterator((json.loads(line) for line in spool), trainer)
+    if corpus.empty:
+        raise DataError("no text to train a tokenizer on")
+    state = json.loads(inner.to_str())
+    state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] in SPECIALS]
+    return tokenizers.Tokenizer.from_str(json.dumps(state))
+
+
+def _settled(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The unigram tokenizer with what depends on the library's randomly keyed hashes taken out of it.
+
+    Those set the last digits of every score, and the order of characters too rare to be pieces, which the trainer
+    appends within 0.0001 of each other from the lowest score up.
+    """
+    state = json.loads(inner.to_str())
+    pieces = state["model"]["vocab"]
+    specials, pieces = pieces[: len(SPECIALS)], pieces[len(SPECIALS) :]
+    lowest = min((score for _, score in pieces), default=0.0)
+    rare = lowest + 0.0001 * (1 + sum(len(piece) == 1 for piece, _ in pieces))
+    settled = [[piece, round(lowest if len(piece) == 1 and score <= rare else score, 6)] for piece, score in pieces]
+    state["model"]["vocab"] = specials + sorted(settled, key=lambda entry: (-entry[1], entry[0]))
+    return tokenizers.Tokenizer.from_str(json.dumps(state))

@@ -1,0 +1,59 @@
+"""The source's and the target's tokenizer, kept together in one `tokenizer.json`."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from regard.errors import RegardError, RunError
+from regard.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabularies:
+    """How each side of a pair becomes ids: one and the same tokenizer when the vocabulary is joint."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+    @property
+    def joint(self) -> bool:
+        return self.source is self.target
+
+    def digest(self) -> str:
+        """A name for exactly these vocabularies."""
+        return self.source.digest() if self.joint else f"{self.source.digest()}-{self.target.digest()}"
+
+    def save(self, path: Path) -> None:
+        """Write them to one file. A joint vocabulary is the plain JSON of the `tokenizers` library."""
+        text = self.source.to_json()
+        if not self.joint:
+            text = f'{{"source": {text}, "target": {self.target.to_json()}}}'
+        aside = path.with_name(path.name + ".partial")
+        try:
+            aside.write_text(text, encoding="utf-8")
+            os.replace(aside, path)
+        except OSError as error:
+            aside.unlink(missing_ok=True)
+            raise RunError(f"cannot write {path}: {error.strerror}") from None
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The vocabularies that `save` wrote, or a single tokenizer that any other tool saved, for both sides."""
+        try:
+            text = path.read_text(encoding="utf-8")
+            state = json.loads(text)
+        except FileNotFoundError:
+            raise RunError(f"no such file: {path}") from None
+        except OSError as error:
+            raise RunError(f"cannot read {path}: {error.strerror}") from None
+        except ValueError as error:
+            raise RunError(f"{path} is not a tokenizer: {error}") from None
+        try:
+            if isinstance(state, dict) and state.keys() == {"source", "target"}:
+                return cls(*(Tokenizer.from_json(json.dumps(state[side])) for side in ("source", "target")))
+            shared = Tokenizer.from_json(text)
+            return cls(shared, shared)
+        except RegardError as error:
+            raise RunError(f"{path}: {error}") from None
