@@ -1,0 +1,25 @@
+"""Files to batches: readers, the prepared cache, token-budget batches and a loader that resumes anywhere."""
+
+from regard.data.batches import Position, epoch_order, evaluation_order
+from regard.data.cache import Overlong, prepare
+from regard.data.loader import Loader, collate, evaluation_batches
+from regard.data.readers import Corpus, PairFiles, PairList, TextFiles
+from regard.data.store import Counts, PairStore, Rows
+
+__all__ = [
+    "Corpus",
+    "Counts",
+    "Loader",
+    "Overlong",
+    "PairFiles",
+    "PairList",
+    "PairStore",
+    "Position",
+    "Rows",
+    "TextFiles",
+    "collate",
+    "epoch_order",
+    "evaluation_batches",
+    "evaluation_order",
+    "prepare",
+]

@@ -1,0 +1,166 @@
+"""Tokenise once: a corpus to a folder of mapped arrays, named by everything that could change them."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import IO, Literal
+
+import numpy as np
+
+from regard.data.readers import Corpus
+from regard.data.store import VERSION, Counts, PairStore, write_meta
+from regard.errors import ConfigError, DataError
+from regard.text import Vocabularies
+
+Overlong = Literal["skip", "truncate", "refuse"]
+
+CHUNK = 4096  # pairs tokenised at a time: enough to keep every core busy, a few megabytes of text
+_ABANDONED = 3600.0  # seconds without a write after which an unfinished folder belongs to no one
+
+
+def prepare(
+    corpus: Corpus,
+    vocabularies: Vocabularies,
+    cache: Path,
+    *,
+    max_len: int = 256,
+    overlong: Overlong = "skip",
+    progress: Callable[[int], None] | None = None,
+) -> PairStore:
+    """The corpus as token ids, from a folder under `cache`: reused when nothing changed, else written now.
+
+    `max_len` is the longest row a model may be given: a source's pieces and `eos`, or `bos` and a target's pieces.
+    Pairs with a longer side are skipped, cut or refused as `overlong` says; pairs with a blank side are skipped;
+    the store's `counts` tell how many. Tokenises on all cores in memory that does not grow with the corpus.
+    `progress` is called with the number of pairs read so far.
+    """
+    if max_len < 2:
+        raise ConfigError(f"max_len={max_len} must be at least 2: one piece and a special token")
+    folder = cache / _key(corpus, vocabularies, max_len, overlong)
+    try:
+        return PairStore.open(folder)
+    except DataError:
+        pass
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        _sweep(cache)
+        aside = Path(tempfile.mkdtemp(prefix=".partial-", dir=cache))
+        try:
+            _write(aside, corpus, vocabularies, max_len, overlong, progress)
+            _settle(aside, folder)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    except OSError as error:
+        raise DataError(f"cannot write prepared data to {cache}: {error.strerror or error}") from None
+    return PairStore.open(folder)
+
+
+def _key(corpus: Corpus, vocabularies: Vocabularies, max_len: int, overlong: Overlong) -> str:
+    settings = [VERSION, corpus.digest(), vocabularies.digest(), max_len, overlong]
+    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:24]
+
+
+def _write(
+    folder: Path,
+    corpus: Corpus,
+    vocabularies: Vocabularies,
+    max_len: int,
+    overlong: Overlong,
+    progress: Callable[[int], None] | None,
+) -> None:
+    source, target = vocabularies.source, vocabularies.target
+    dtype = np.dtype(np.uint16 if max(source.vocab_size, target.vocab_size) <= 2**16 else np.uint32)
+    read = kept = blank = long = cut = 0
+    with ExitStack() as stack:
+        sources = _Writer(folder, "source", dtype, stack)
+        targets = _Writer(folder, "target", dtype, stack)
+        for chunk in _chunks(corpus):
+            full = [(read + row, pair) for row, pair in enumerate(chunk, 1) if pair[0].strip() and pair[1].strip()]
+            read, blank = read + len(chunk), blank + len(chunk) - len(full)
+            encoded = zip(
+                source.encode_batch([pair[0] for _, pair in full]),
+                target.encode_batch([pair[1] for _, pair in full]),
+                strict=True,
+            )
+            rows: list[tuple[list[int], list[int]]] = []
+            for (number, _), (ids, other) in zip(full, encoded, strict=True):
+                longest = max(len(ids), len(other)) + 1
+                if longest > max_len:
+                    if overlong == "refuse":
+                        raise DataError(f"pair {number} is {longest} tokens long; max_len={max_len} is the most")
+                    if overlong == "skip":
+                        long += 1
+                        continue
+                    cut += 1
+                    ids, other = ids[: max_len - 1], other[: max_len - 1]
+                rows.append(([*ids, source.eos], [target.bos, *other, target.eos]))
+            kept += len(rows)
+            sources.append([row[0] for row in rows])
+            targets.append([row[1] for row in rows])
+            if progress is not None:
+                progress(read)
+    if not kept:
+        raise DataError(f"none of {read} pairs can be used: {blank} have a blank side, {long} exceed max_len={max_len}")
+    counts = Counts(read, kept, blank, long, cut, sources.tokens, targets.tokens)
+    write_meta(folder, dtype=dtype.name, pad={"source": source.pad, "target": target.pad}, counts=counts)
+
+
+class _Writer:
+    """One side's token and offset files, appended to."""
+
+    def __init__(self, folder: Path, side: str, dtype: np.dtype, stack: ExitStack) -> None:
+        self._dtype = dtype
+        self._tokens: IO[bytes] = stack.enter_context((folder / f"{side}.tokens").open("wb"))
+        self._offsets: IO[bytes] = stack.enter_context((folder / f"{side}.offsets").open("wb"))
+        self._offsets.write(np.zeros(1, dtype=np.int64).tobytes())
+        self.tokens = 0
+
+    def append(self, rows: list[list[int]]) -> None:
+        ends = self.tokens + np.cumsum([len(row) for row in rows], dtype=np.int64)
+        self._tokens.write(np.array([token for row in rows for token in row], dtype=self._dtype).tobytes())
+        self._offsets.write(ends.tobytes())
+        self.tokens = int(ends[-1]) if len(ends) else self.tokens
+
+
+def _chunks(corpus: Corpus) -> Iterator[list[tuple[str, str]]]:
+    pairs = iter(corpus)
+    while chunk := list(islice(pairs, CHUNK)):
+        yield chunk
+
+
+def _settle(aside: Path, folder: Path) -> None:
+    """Give the finished folder its name, once its bytes are on the disk."""
+    for path in aside.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    if folder.exists() and not _complete(folder):
+        shutil.rmtree(folder)
+    try:
+        aside.rename(folder)
+    except OSError:
+        # Another process prepared the same data meanwhile: its folder holds the same bytes.
+        if not _complete(folder):
+            raise
+
+
+def _complete(folder: Path) -> bool:
+    try:
+        PairStore.open(folder)
+    except DataError:
+        return False
+    return True
+
+
+def _sweep(cache: Path) -> None:
+    """Remove what preparations that were killed left behind."""
+    for aside in cache.glob(".partial-*"):
+        newest = max((path.stat().st_mtime for path in [aside, *aside.iterdir()]), default=0.0)
+        if time.time() - newest > _ABANDONED:
+            shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,183 @@
+"""Rows to tensors: an endless stream of batches that can be stopped and taken up at any position."""
+
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import torch
+
+from regard.data.batches import Position, check_budget, epoch_order, evaluation_order
+from regard.data.store import PairStore, Rows
+from regard.errors import ConfigError
+from regard.nn.batch import Pairs, Tokens
+
+Item = TypeVar("Item")
+
+
+def collate(store: PairStore, rows: np.ndarray) -> Pairs:
+    """These pairs side by side, padded to the longest of each side."""
+    count = int(store.target.lengths[rows].sum()) - len(rows)
+    return Pairs(_tokens(store.source, rows), _tokens(store.target, rows), count)
+
+
+def evaluation_batches(store: PairStore, budget: int) -> Iterator[Pairs]:
+    """Every pair once, shortest first."""
+    for rows in evaluation_order(store.source.lengths, store.target.lengths, budget=budget):
+        yield collate(store, rows)
+
+
+class Loader:
+    """Batches without end, from `position` on, made ahead of time by a thread.
+
+    `position` is where the next batch lies: a loader started there gives exactly the batches that this one would
+    have given. Of the one stream that all processes share, process `rank` of `world` takes every `world`-th batch.
+    """
+
+    def __init__(
+        self,
+        store: PairStore,
+        *,
+        budget: int,
+        seed: int = 0,
+        position: Position | None = None,
+        rank: int = 0,
+        world: int = 1,
+        ahead: int = 8,
+        pin: bool = False,
+    ) -> None:
+        if not 0 <= rank < world:
+            raise ConfigError(f"rank={rank} must be at least 0 and less than world={world}")
+        if seed < 0:
+            raise ConfigError(f"seed={seed} must not be negative")
+        # Here, not in the thread, so that a budget that cannot be is refused at once.
+        check_budget(store.source.lengths, store.target.lengths, budget)
+        self.position = position or Position()
+        self._batches = _batches(store, _steps(store, budget, seed, self.position, rank, world), pin)
+        self._stop: Callable[[], object] | None = None
+        if ahead:
+            self._batches, self._stop = _background(self._batches, ahead, self)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Pairs:
+        batch, self.position = next(self._batches)
+        return batch
+
+    def close(self) -> None:
+        """Stop the thread. The loader gives nothing more."""
+        if self._stop is not None:
+            self._stop()
+        self._batches = iter(())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+Step = tuple[np.ndarray, Position]
+
+
+def _steps(store: PairStore, budget: int, seed: int, start: Position, rank: int, world: int) -> Iterator[Step]:
+    """The rows of each of this process's batches, and the position after every process has taken its own."""
+
+    @lru_cache(maxsize=2)
+    def order(epoch: int) -> list[np.ndarray]:
+        return epoch_order(store.source.lengths, store.target.lengths, budget=budget, seed=seed, epoch=epoch)
+
+    def forward(position: Position, batches: int) -> Position:
+        epoch, index = position.epoch, position.index + batches
+        while index >= len(order(epoch)):
+            index -= len(order(epoch))
+            epoch += 1
+        return Position(epoch, index)
+
+    here = start
+    while True:
+        mine, here = forward(here, rank), forward(here, world)
+        yield order(mine.epoch)[mine.index], here
+
+
+def _batches(store: PairStore, steps: Iterator[Step], pin: bool) -> Iterator[tuple[Pairs, Position]]:
+    for rows, after in steps:
+        batch = collate(store, rows)
+        yield (_pinned(batch) if pin else batch), after
+
+
+def _tokens(rows: Rows, chosen: np.ndarray) -> Tokens:
+    lengths = rows.lengths[chosen]
+    longest = int(lengths.max())
+    padded = int(lengths.min()) < longest
+    columns = np.arange(longest)
+    places = rows.offsets[chosen][:, None] + columns
+    if padded:  # places beyond a row's end are another row's tokens, or beyond the last: read, then covered
+        ids = rows.tokens[np.minimum(places, len(rows.tokens) - 1)].astype(np.int64)
+        ids[columns >= lengths[:, None]] = rows.pad
+    else:
+        ids = rows.tokens[places].astype(np.int64)
+    return Tokens(torch.from_numpy(ids), torch.from_numpy(lengths.astype(np.int64)), padded)
+
+
+def _pinned(pairs: Pairs) -> Pairs:
+    """The same batch in page-locked memory, from which a copy to a CUDA device need not be waited for."""
+    assert pairs.target is not None
+    source, target = (
+        replace(side, ids=side.ids.pin_memory(), lengths=side.lengths.pin_memory())
+        for side in (pairs.source, pairs.target)
+    )
+    return replace(pairs, source=source, target=target)
+
+
+def _background(items: Iterator[Item], ahead: int, owner: object) -> tuple[Iterator[Item], Callable[[], object]]:
+    """The same items in the same order, up to `ahead` of them made early by a thread, and what stops that thread.
+
+    It also stops when `owner` is forgotten, or Python ends. Nothing the thread holds may refer to `owner`.
+    """
+    ready: queue.Queue[Item | _Failure] = queue.Queue(maxsize=ahead)
+    stop = threading.Event()
+    thread = threading.Thread(target=_fill, args=(items, ready, stop), name="regard-loader", daemon=True)
+    thread.start()
+    return _drain(ready), weakref.finalize(owner, _stop, thread, ready, stop)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    error: BaseException
+
+
+def _fill(items: Iterator[Any], ready: queue.Queue[Any], stop: threading.Event) -> None:
+    try:
+        for item in items:
+            if stop.is_set():
+                return
+            ready.put(item)
+    except BaseException as error:  # the caller's to handle, in the caller's thread
+        ready.put(_Failure(error))
+
+
+def _drain(ready: queue.Queue[Any]) -> Iterator[Any]:
+    while True:
+        item = ready.get()
+        if isinstance(item, _Failure):
+            raise item.error
+        yield item
+
+
+def _stop(thread: threading.Thread, ready: queue.Queue[Any], stop: threading.Event) -> None:
+    # The thread may be waiting for room: after this it has room for the item in its hands, and then sees `stop`.
+    stop.set()
+    with suppress(queue.Empty):
+        while True:
+            ready.get_nowait()
+    thread.join()
