@@ -112,16 +112,16 @@ def test_nothing_predicted_and_nothing_to_find_is_no_error():
     assert counts.scores().error_rate.tolist() == [0, 0]
 
 
-def test_two_thousand_sentences_take_seconds():
+def test_every_head_of_many_sentences_is_scored_in_seconds():
     generator = torch.Generator().manual_seed(0)
     weights = torch.rand(3, 8, 30, 32, generator=generator)
     words = [min(piece // 2, 14) for piece in range(32)]
     counts = AlignmentCounts()
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(500):
         merged = merge(weights, words, words[:30], sources=15, targets=15)
         counts.add(merged, {(word, word) for word in range(15)})
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 6  # shape checks and all; a loop over heads or cells takes far longer
     assert counts.scores().error_rate.shape == (3, 8)
 
 

@@ -85,9 +85,9 @@ def test_sentence_statistics_sum_to_the_corpus_score():
 
 def test_the_interval_is_fast_repeatable_and_narrows_with_data():
     few = corpus_scores(GUESS * 10, RIGHT * 10).bleu_interval
-    start = time.perf_counter()
+    start = time.process_time()
     many = corpus_scores(GUESS * 250, RIGHT * 250).bleu_interval
-    assert time.perf_counter() - start < 4  # of which well under 2 s is the interval
+    assert time.process_time() - start < 6  # all scores of 1000 sentences; the interval alone is well under 2 s
     assert many == corpus_scores(GUESS * 250, RIGHT * 250).bleu_interval
     assert many[1] - many[0] < (few[1] - few[0]) / 3
 

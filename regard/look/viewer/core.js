@@ -1,0 +1,104 @@
+// What every view shares: the document, the state, and how elements are made.
+"use strict";
+
+const regard = { views: [], document: null, state: null };
+
+// The drawing namespace is taken from an element the browser parsed.
+const DRAWING = document.getElementById("drawing").namespaceURI;
+
+// Makes an element. Children are elements or strings; strings become text, never markup.
+function element(tag, attributes = {}, ...children) {
+  return furnish(document.createElement(tag), attributes, children);
+}
+
+function drawn(tag, attributes = {}, ...children) {
+  return furnish(document.createElementNS(DRAWING, tag), attributes, children);
+}
+
+function furnish(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "style") for (const [key, one] of Object.entries(value)) node.style.setProperty(key, one);
+    else if (value === true) node.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, value);
+  }
+  node.append(...children);
+  return node;
+}
+
+// A view is { name, title, help, draw(root, state) }; views are listed in the order they were added.
+function addView(view) {
+  regard.views.push(view);
+}
+
+function sentenceOf(state) {
+  return regard.document.sentences[state.sentence];
+}
+
+function attentionOf(state) {
+  return sentenceOf(state).attentions[state.attention];
+}
+
+function headsOf(attention) {
+  return Array.from({ length: attention.weights.shape[0] }, (_, head) => head);
+}
+
+// Whether every side of the attention knows its words, so that pieces can be merged.
+function hasWords(sentence, attention) {
+  return Boolean(sentence[attention.rows].words && sentence[attention.columns].words);
+}
+
+// Brings a state back into what the document offers: after another sentence or layer is chosen, and for old links.
+function fitted(state) {
+  const within = (value, count) => Math.min(Math.max(Math.trunc(value) || 0, 0), count - 1);
+  const sentence = within(state.sentence, regard.document.sentences.length);
+  const attention = within(state.attention, regard.document.sentences[sentence].attentions.length);
+  const known = headsOf(regard.document.sentences[sentence].attentions[attention]);
+  const heads = known.filter((head) => state.heads.includes(head));
+  const view = regard.views.some((one) => one.name === state.view) ? state.view : regard.views[0].name;
+  return { ...state, sentence, attention, view, heads: heads.length ? heads : known };
+}
+
+function change(part) {
+  regard.state = fitted({ ...regard.state, ...part });
+  remember(regard.state);
+  redraw();
+}
+
+// The state lives in the address, so that a link opens the page where it was left.
+function remember(state) {
+  const all = state.heads.length === headsOf(attentionOf(state)).length;
+  const hash = new URLSearchParams({
+    view: state.view,
+    sentence: state.sentence,
+    attention: state.attention,
+    heads: all ? "all" : state.heads.join("."),
+    words: state.words ? 1 : 0,
+  });
+  try {
+    history.replaceState(null, "", `#${hash}`);
+  } catch {
+    // A page inside a notebook may have no address of its own; it works without.
+  }
+}
+
+function recalled() {
+  const hash = new URLSearchParams(location.hash.slice(1));
+  return {
+    view: hash.get("view"),
+    sentence: Number(hash.get("sentence")),
+    attention: hash.has("attention") ? Number(hash.get("attention")) : lastCross(),
+    heads: (hash.get("heads") ?? "all").split(".").map(Number),
+    words: hash.get("words") === "1",
+  };
+}
+
+// Where the target looks at the source is what most people come to see.
+function lastCross() {
+  return Math.max(regard.document.sentences[0].attentions.findLastIndex((one) => one.kind === "cross"), 0);
+}
+
+// A piece as it can be seen: white space has marks.
+function visible(piece) {
+  return piece.replaceAll(" ", "·").replaceAll("\n", "↵").replaceAll("\t", "⇥") || "∅";
+}

@@ -1,0 +1,178 @@
+// The page around the views: title, text, controls and keys. Comes last and starts everything.
+function redraw() {
+  const key = document.activeElement?.dataset?.key;
+  const state = regard.state;
+  const view = regard.views.find((one) => one.name === state.view);
+  const picture = element("section", { class: "view", id: "view", role: "tabpanel", "aria-label": view.title });
+  document
+    .getElementById("page")
+    .replaceChildren(header(), text(state), controls(state), element("p", { class: "help" }, element("span", {}, view.help), keysHelp()), picture);
+  view.draw(picture, state);
+  // Everything was made anew: give the keyboard its place back.
+  if (key) document.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
+}
+
+function header() {
+  const note = regard.document.note;
+  return element("header", {}, element("h1", {}, regard.document.title), note ? element("p", { class: "muted" }, note) : "");
+}
+
+function text(state) {
+  const sentence = sentenceOf(state);
+  const line = (name, side) =>
+    side ? [element("dt", {}, name), element("dd", { dir: "auto" }, side.text)] : [];
+  const scores = Object.entries(sentence.scores ?? {}).map(([name, value]) =>
+    element("span", { class: "score" }, element("span", { class: "muted" }, name), " ", value),
+  );
+  return element(
+    "section",
+    { class: "text" },
+    element("dl", {}, ...line("Source", sentence.source), ...line("Target", sentence.target)),
+    scores.length ? element("p", { class: "scores" }, ...scores) : "",
+  );
+}
+
+function controls(state) {
+  return element(
+    "nav",
+    { "aria-label": "What to show" },
+    element(
+      "div",
+      { class: "tabs", role: "tablist" },
+      ...regard.views.map((view) =>
+        element(
+          "button",
+          {
+            type: "button",
+            role: "tab",
+            "aria-selected": String(view.name === state.view),
+            "aria-controls": "view",
+            "data-key": `tab-${view.name}`,
+            onclick: () => change({ view: view.name }),
+          },
+          view.title,
+        ),
+      ),
+    ),
+    ...sentencePicker(state),
+    picker(
+      "Layer",
+      "attention",
+      sentenceOf(state).attentions.map((one) => one.name),
+      state.attention,
+    ),
+    headPicker(state),
+    wordSwitch(state),
+  );
+}
+
+function sentencePicker(state) {
+  const { sentences } = regard.document;
+  if (sentences.length < 2) return [];
+  const names = sentences.map((one, index) => `${index + 1}. ${one.source.text}`);
+  return [picker("Sentence", "sentence", names, state.sentence)];
+}
+
+function picker(label, name, choices, chosen) {
+  const options = choices.map((choice, index) => element("option", { value: index, selected: index === chosen }, choice));
+  const onchange = (event) => change({ [name]: Number(event.target.value) });
+  return element("label", {}, element("span", {}, label), element("select", { "data-key": name, onchange }, ...options));
+}
+
+function headPicker(state) {
+  const known = headsOf(attentionOf(state));
+  const all = state.heads.length === known.length;
+  const chip = (label, pressed, heads, kind, title) =>
+    element(
+      "button",
+      {
+        type: "button",
+        class: `chip ${kind}`,
+        title,
+        "aria-pressed": String(pressed),
+        "data-key": `head-${label}`,
+        onclick: () => change({ heads }),
+      },
+      label,
+    );
+  const toggled = (head) => {
+    if (all) return [head];
+    return state.heads.includes(head) ? state.heads.filter((one) => one !== head) : [...state.heads, head];
+  };
+  return element(
+    "div",
+    { class: "chips", role: "group", "aria-label": "Heads" },
+    element("span", {}, "Heads"),
+    chip("all", all, known, "", "Every head, together"),
+    ...known.map((head) => chip(String(head), state.heads.includes(head), toggled(head), `head-${head % 8}`, `Head ${head}`)),
+  );
+}
+
+function wordSwitch(state) {
+  const possible = hasWords(sentenceOf(state), attentionOf(state));
+  const box = element("input", {
+    type: "checkbox",
+    checked: state.words && possible,
+    disabled: !possible,
+    "data-key": "words",
+    onchange: (event) => change({ words: event.target.checked }),
+  });
+  return element("label", { class: possible ? "" : "off" }, box, element("span", {}, "Whole words"));
+}
+
+function keysHelp() {
+  const key = (name) => element("kbd", {}, name);
+  return element(
+    "span",
+    { class: "keys-help" },
+    key("←"), key("→"), " head ", key("↑"), key("↓"), " layer ", key("1"), key("2"), key("3"), " view ", key("w"), " words",
+  );
+}
+
+// One step from head to head; between the last and the first come all of them together.
+function stepHead(state, step) {
+  const known = headsOf(attentionOf(state));
+  const here = state.heads.length === 1 && known.length > 1 ? state.heads[0] : known.length;
+  const next = (here + step + known.length + 1) % (known.length + 1);
+  return { heads: next === known.length ? known : [next] };
+}
+
+function stepLayer(state, step) {
+  const count = sentenceOf(state).attentions.length;
+  const all = state.heads.length === headsOf(attentionOf(state)).length;
+  const attention = (state.attention + step + count) % count;
+  return { attention, heads: all ? headsOf(sentenceOf(state).attentions[attention]) : state.heads };
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+  if (event.target.matches?.("select, input[type=text]")) return;
+  const state = regard.state;
+  if (event.key === "Escape") document.activeElement?.blur();
+  const part = {
+    Escape: () => ({}),
+    ArrowLeft: () => stepHead(state, -1),
+    ArrowRight: () => stepHead(state, 1),
+    ArrowUp: () => stepLayer(state, -1),
+    ArrowDown: () => stepLayer(state, 1),
+    w: () => ({ words: !state.words }),
+  }[event.key];
+  const view = regard.views[Number(event.key) - 1];
+  if (!part && !view) return;
+  event.preventDefault();
+  change(part ? part() : { view: view.name });
+}
+
+function start() {
+  regard.document = JSON.parse(document.getElementById("document").textContent);
+  change(recalled());
+  addEventListener("keydown", onKey);
+  DARK.addEventListener("change", redraw);
+  let width = innerWidth;
+  addEventListener("resize", () => {
+    if (innerWidth !== width) redraw();
+    width = innerWidth;
+  });
+}
+
+start();
