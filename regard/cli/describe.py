@@ -1,0 +1,36 @@
+"""`regard describe`: what a run is made of."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def describe(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    length: Annotated[int, typer.Option(help="Tokens on each side to count operations for.", min=1)] = 32,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show a run's parameters by part, its memory and its work per sentence."""
+    from regard.runs import load
+    from regard.runs.describe import describe as facts_of
+
+    facts = facts_of(load(run, "cpu"), length)
+    if as_json:
+        print(json.dumps(facts, indent=2))
+        return
+    print(f"{facts['model']}: {facts['parameters']:,} parameters")
+    for part, count in facts["parameters_by_part"].items():
+        share = f"{100 * count / facts['parameters']:5.1f} %" if count else "(shared)"
+        print(f"  {part:16} {count:>14,}  {share}")
+    vocabulary = facts["vocabulary"]
+    joint = "joint" if vocabulary["joint"] else "separate"
+    print(f"vocabulary: {vocabulary['source']:,} source, {vocabulary['target']:,} target ({joint})")
+    weights, training = (facts["bytes"][key] / 1e6 for key in ("weights", "training"))
+    print(f"memory: {weights:,.1f} MB of weights; {training:,.1f} MB with gradients and Adam's state, in float32")
+    flops = facts["flops"]
+    print(
+        f"work at {length}+{length} tokens: {flops['forward'] / 1e9:,.3f} GFLOP forward, "
+        f"{flops['training_step'] / 1e9:,.3f} in a training step, {flops['forward_per_token'] / 1e6:,.2f} MFLOP a token"
+    )

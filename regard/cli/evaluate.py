@@ -1,0 +1,83 @@
+"""`regard evaluate`: scores that carry their signature."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="Pairs to score on: one .tsv, .jsonl or .parquet file, or two line-aligned files (give it twice). Default: the run's own test set."),
+    ] = None,
+    world: Annotated[bool, typer.Option("--world", help="Score on the bundled corpus's held-out sentences.")] = False,
+    limit: Annotated[int | None, typer.Option(help="Score the first so many pairs.", min=1)] = None,
+    beam: Annotated[int | None, typer.Option(help="Hypotheses kept at each step; 1 is greedy.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="Higher favours longer translations; 0 for none.")] = None,
+    lowercase: Annotated[bool, typer.Option(help="Compare in lower case; the signature says so.")] = False,
+    tokenize: Annotated[str, typer.Option(help="sacreBLEU's tokenizer.")] = "13a",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Translate held-out pairs and score the result: BLEU, chrF, TER, exact match, perplexity, by length.
+
+    On the bundled corpus also: pronoun accuracy, and the alignment error rate of the best cross-attention head.
+    """
+    from regard.cli.progress import counting
+    from regard.errors import ConfigError
+    from regard.runs import evaluate as score
+    from regard.runs import load
+    from regard.runs.corpora import files_corpus, world_held_out
+
+    if data and world:
+        raise ConfigError("give --data or --world, not both")
+    loaded = load(run, device)
+    corpus = None
+    if data:
+        corpus = files_corpus(tuple(data), loaded.config.data)
+    elif world:
+        corpus = world_held_out("test", loaded.config.data.source)
+    given = {"beam": beam, "length_penalty": length_penalty}
+    with counting("translating") as progress:
+        result = score(
+            loaded,
+            corpus,
+            limit=limit,
+            lowercase=lowercase,
+            tokenize=tokenize,
+            progress=progress,
+            **{name: value for name, value in given.items() if value is not None},
+        )
+    print(json.dumps(result, indent=2, ensure_ascii=False) if as_json else shown(result))
+
+
+def shown(result: dict[str, Any]) -> str:
+    """The scores for a person, every one with its setting."""
+    low, high = result["bleu_interval"]
+    lines = [
+        f"sentences          {result['sentences']:,}  (beam {result['decode']['beam']})",
+        f"BLEU               {result['bleu']:.2f}  [{low:.2f}, {high:.2f}]  {result['bleu_signature']}",
+        f"BLEU, tokenised    {result['tokenised_bleu']:.2f}  {result['tokenised_bleu_signature']}",
+        f"chrF               {result['chrf']:.2f}  {result['chrf_signature']}",
+        f"TER                {result['ter']:.2f}  {result['ter_signature']}",
+        f"exact match        {100 * result['exact_match']:.2f} %",
+        f"perplexity         {result['perplexity']:.3f}  (per target token of the run's own vocabulary)",
+    ]
+    if result.get("pronoun_accuracy") is not None:
+        lines.append(f"pronoun accuracy   {100 * result['pronoun_accuracy']:.2f} %  of {result['pronouns']}")
+    if "alignment_error_rate" in result:
+        head = result["alignment_head"]
+        lines.append(
+            f"alignment error    {result['alignment_error_rate']:.3f}  ({head['attention']}, head {head['head']}, "
+            f"chosen on validation sentences, at the step that predicts the word)"
+        )
+    lines.append("by source length   words   sentences   exact match   BLEU")
+    for band in result["by_length"]:
+        if band["count"]:
+            words = f"{band['low']}-{band['high'] - 1}" if band["high"] else f"{band['low']}+"
+            exact, bleu = 100 * band["exact_match"], band["bleu"]
+            lines.append(f"{'':18} {words:>6}   {band['count']:>9,}   {exact:>9.1f} %   {bleu:>5.1f}")
+    return "\n".join(lines)

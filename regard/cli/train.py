@@ -1,0 +1,58 @@
+"""`regard train`: a configuration and data to a run directory."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    config: Annotated[
+        Path | None, typer.Argument(help="A TOML or JSON file with [data], [tokenizer], [model], [train], [decode].")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The directory to make the run in.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Start from this bundled configuration; see `regard presets`.")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="Training pairs: one .tsv, .jsonl or .parquet file, or two line-aligned files (give it twice)."),
+    ] = None,
+    valid: Annotated[list[str] | None, typer.Option(help="Validation pairs, likewise.")] = None,
+    test: Annotated[list[str] | None, typer.Option(help="Test pairs, likewise: what `regard evaluate` will use.")] = None,
+    world: Annotated[int | None, typer.Option(help="Train on this many pairs of the bundled corpus instead.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting, e.g. --set model.width=512; may be repeated.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Continue this run from its last checkpoint, exactly as if it had not stopped.")
+    ] = None,
+) -> None:
+    """Train a model on pairs of sentences.
+
+    Examples:
+
+      regard train --preset tiny --data train.en --data train.fr --valid valid.tsv --out runs/mine
+
+      regard train my.toml --out runs/mine --set train.steps=20000
+
+      regard train --resume runs/mine
+    """
+    from regard.cli.progress import TrainingProgress
+    from regard.errors import ConfigError
+    from regard.runs import make_config
+    from regard.runs import resume as resume_run
+    from regard.runs import train as train_run
+
+    with TrainingProgress() as progress:
+        if resume is not None:
+            if config or preset or data or valid or test or world:
+                raise ConfigError("--resume takes the run's own configuration; only --set train.* may be given with it")
+            directory = resume
+            resume_run(resume, tuple(settings or ()), progress)
+        else:
+            if out is None:
+                raise ConfigError("--out is missing: the directory to make the run in")
+            given = {"train": data, "valid": valid, "test": test, "world": world}
+            extra = {"data": {name: value for name, value in given.items() if value}}
+            directory = out
+            train_run(make_config(config, preset, tuple(settings or ()), extra), out, progress)
+    print(directory)

@@ -1,0 +1,116 @@
+"""Checkpoints: everything an exact continuation needs, as safetensors and JSON."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import RunError
+from regard.runs.files import read_json, read_tensors, whole_directory, write_json, write_tensors
+from regard.train.average import ExponentialAverage
+from regard.train.optim import optimizer_tensors, restore_optimizer
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """How far a run has come. With the weights and the optimiser's state, all that is needed to go on exactly."""
+
+    step: int
+    epoch: int = 0
+    index: int = 0
+    best: float | None = None
+    best_step: int = 0
+    stale: int = 0
+
+
+def save_checkpoint(
+    directory: Path,
+    progress: Progress,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: ExponentialAverage | None = None,
+) -> Path:
+    """Write `directory/step-N`, complete or not at all."""
+    path = directory / f"step-{progress.step}"
+    with whole_directory(path) as aside:
+        write_tensors(aside / "model.safetensors", weights_of(model))
+        write_tensors(aside / "optimizer.safetensors", optimizer_tensors(model, optimizer))
+        if average is not None:
+            write_tensors(aside / "average.safetensors", average.weights)
+        sizes = {file.name: file.stat().st_size for file in sorted(aside.iterdir())}
+        write_json(aside / "progress.json", {"format": FORMAT, **asdict(progress), "files": sizes})
+    return path
+
+
+def load_checkpoint(
+    path: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: ExponentialAverage | None = None,
+) -> Progress:
+    """Put model, optimiser and average back as they were, and say how far the run had come."""
+    progress = read_progress(path)
+    load_weights_strictly(model, read_tensors(path / "model.safetensors"), path)
+    restore_optimizer(model, optimizer, read_tensors(path / "optimizer.safetensors"))
+    if average is not None:
+        kept = read_tensors(path / "average.safetensors")
+        average.weights = {name: kept[name].to(value.device) for name, value in average.weights.items()}
+    return progress
+
+
+def read_progress(path: Path) -> Progress:
+    """The progress of a checkpoint, after checking that every file it lists is there at its full size."""
+    record: dict[str, Any] = read_json(path / "progress.json")
+    for name, size in record.pop("files").items():
+        file = path / name
+        if not file.exists():
+            raise RunError(f"{path} is missing its {name}")
+        if file.stat().st_size != size:
+            raise RunError(f"{file} was cut short: {file.stat().st_size} of {size} bytes")
+    if record.pop("format") > FORMAT:
+        raise RunError(f"{path} was written by a newer version of regard")
+    return Progress(**record)
+
+
+def checkpoints(directory: Path) -> list[Path]:
+    """The complete checkpoints under `directory`, oldest first. What was cut short has another name until complete."""
+    found = [path for path in directory.glob("step-*") if path.name[5:].isdigit()]
+    return sorted(found, key=lambda path: int(path.name[5:]))
+
+
+def forget_checkpoints(directory: Path, keep: int, always: set[int]) -> None:
+    """Remove all but the last `keep` checkpoints and those of the steps in `always`."""
+    for path in checkpoints(directory)[:-keep]:
+        if int(path.name[5:]) not in always:
+            shutil.rmtree(path)
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and lasting buffers by name; a tied one once, under its first name."""
+    lasting = set(model.state_dict())
+    buffers = {name: value for name, value in model.named_buffers() if name in lasting}
+    return {**dict(model.named_parameters()), **buffers}
+
+
+@torch.no_grad()
+def load_weights_strictly(model: nn.Module, weights: Mapping[str, Tensor], where: Path) -> None:
+    """Fill the model, or say at once every weight that is missing, extra or of another shape."""
+    wanted = weights_of(model)
+    faults = [f"missing {name}" for name in wanted if name not in weights]
+    faults += [f"extra {name}" for name in weights if name not in wanted]
+    faults += [
+        f"{name} is {tuple(weights[name].shape)}, not {tuple(value.shape)}"
+        for name, value in wanted.items()
+        if name in weights and weights[name].shape != value.shape
+    ]
+    if faults:
+        shown = "; ".join(faults[:8]) + (f"; and {len(faults) - 8} more" if len(faults) > 8 else "")
+        raise RunError(f"the weights in {where} do not fit the model: {shown}")
+    for name, value in wanted.items():
+        value.copy_(weights[name])

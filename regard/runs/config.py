@@ -1,0 +1,126 @@
+"""A run's settings: what data, which tokenizer, which model, how to train it and how to decode with it."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from regard import config as settings
+from regard.decode.config import DecodeConfig
+from regard.errors import ConfigError, nearest
+from regard.models import MODELS
+from regard.text import TokenizerConfig, Vocabularies
+from regard.train.config import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataConfig:
+    """Where pairs come from: two line-aligned files, one `.tsv`, `.jsonl` or `.parquet`, or the bundled corpus.
+
+    `source` and `target` name the two sides: the keys of JSONL, the columns of Parquet, the languages `en` and `fr` of
+    the bundled corpus, in either direction. `world` is how many bundled pairs to train on; its own held-out sentences
+    then serve for validation and test. `overlong` says what becomes of pairs longer than `max_len` tokens.
+    """
+
+    train: tuple[str, ...] = ()
+    valid: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    world: int = 0
+    world_seed: int = 1
+    source: str = "en"
+    target: str = "fr"
+    max_len: int = 256
+    overlong: Literal["skip", "truncate", "refuse"] = "skip"
+    workers: int = 0
+    cache: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("train", "valid", "test"):
+            if len(getattr(self, name)) > 2:
+                raise ConfigError(f"data.{name} takes one file of pairs or two line-aligned files")
+        if self.world and self.train:
+            raise ConfigError("data.train and data.world are two sources of training pairs; give one")
+        if self.world and {self.source, self.target} != {"en", "fr"}:
+            raise ConfigError(f"the bundled corpus has en and fr, not {self.source} and {self.target}")
+        if self.max_len < 2:
+            raise ConfigError(f"data.max_len={self.max_len} must be at least 2")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunConfig:
+    """All sections of a configuration file. `model` has the architecture's `name` and that architecture's settings."""
+
+    model: dict[str, Any]
+    task: Literal["translation"] = "translation"
+    data: DataConfig = field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+
+    def with_vocabularies(self, vocabularies: Vocabularies) -> "RunConfig":
+        """The configuration with the model's vocabulary sizes filled in."""
+        sizes = {
+            "source_vocab_size": vocabularies.source.vocab_size,
+            "target_vocab_size": vocabularies.target.vocab_size,
+        }
+        return replace(self, model={**self.model, **sizes})
+
+    def model_config(self) -> Any:
+        """The architecture's own configuration, checked."""
+        kind, _ = self.architecture()
+        return settings.from_mapping(kind, {key: value for key, value in self.model.items() if key != "name"}, "model")
+
+    def architecture(self) -> tuple[type, type]:
+        name = self.model.get("name")
+        if name not in MODELS:
+            raise ConfigError(f"unknown model '{name}'{nearest(str(name), MODELS)}")
+        return MODELS[name]
+
+    def check(self) -> None:
+        """Refuse impossible model settings now, before any data is read, with stand-ins for the vocabulary sizes."""
+        kind, _ = self.architecture()
+        size = self.tokenizer.vocab_size
+        unknown = [field.name for field in fields(kind) if field.name.endswith("vocab_size")]
+        self_with_sizes = replace(self, model={**self.model, **dict.fromkeys(unknown, size)})
+        longest = self_with_sizes.model_config().max_len
+        if self.data.max_len > longest:
+            raise ConfigError(f"data.max_len={self.data.max_len} must be at most model.max_len={longest}")
+
+
+def make_config(
+    path: Path | None = None,
+    preset: str | None = None,
+    overrides: Sequence[str] = (),
+    extra: Mapping[str, Any] | None = None,
+) -> RunConfig:
+    """A preset, a file over it, `extra` over that and `section.name=value` overrides over all, checked."""
+    mapping: dict[str, Any] = {}
+    if preset is not None:
+        mapping = settings.merge(mapping, preset_mapping(preset))
+    if path is not None:
+        mapping = settings.merge(mapping, settings.read(path))
+    mapping = settings.override(settings.merge(mapping, extra or {}), overrides)
+    mapping.pop("about", None)
+    if "model" not in mapping:
+        raise ConfigError("no model is configured: name a preset or give a configuration file with a [model] section")
+    config = settings.from_mapping(RunConfig, mapping)
+    config.check()
+    return config
+
+
+def presets() -> dict[str, str]:
+    """The names of the bundled presets, each with a line about it."""
+    return {name: preset_mapping(name).get("about", "") for name in _preset_names()}
+
+
+def preset_mapping(name: str) -> dict[str, Any]:
+    if name not in _preset_names():
+        raise ConfigError(f"unknown preset '{name}'{nearest(name, _preset_names())}")
+    return tomllib.loads((resources.files("regard") / "presets" / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def _preset_names() -> list[str]:
+    folder = resources.files("regard") / "presets"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))

@@ -1,0 +1,75 @@
+"""The corpora a run's configuration names."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+from regard.data.readers import Corpus, PairFiles
+from regard.data.world import Sentence, sentences
+from regard.errors import ConfigError
+from regard.runs.config import DataConfig
+
+Part = Literal["train", "valid", "test"]
+
+WORLD_HELD_OUT = 2000
+"""How many held-out sentences of the bundled corpus serve for validation, and how many for test."""
+
+
+@dataclass(frozen=True)
+class WorldCorpus:
+    """Pairs of the bundled corpus, in either direction."""
+
+    count: int
+    seed: int
+    part: Part
+    source: str = "en"
+
+    @cached_property
+    def sentences(self) -> list[Sentence]:
+        return list(sentences(self.count, seed=self.seed, split=self.part))
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for sentence in self.sentences:
+            pair = (sentence.english, sentence.french)
+            yield pair if self.source == "en" else pair[::-1]
+
+    def digest(self) -> str:
+        """From the grammar's own text, so that a grammar that changed is a corpus that changed."""
+        digest = hashlib.sha256(repr((self.count, self.seed, self.part, self.source)).encode())
+        for entry in sorted(resources.files("regard.data.world").iterdir(), key=lambda entry: entry.name):
+            if entry.name.endswith(".py"):
+                digest.update(entry.read_bytes())
+        return digest.hexdigest()
+
+
+def corpus_of(config: DataConfig, part: Part) -> Corpus | None:
+    """The pairs to train on, to validate on or to test on; None where the configuration names none."""
+    files = getattr(config, part)
+    if files:
+        return files_corpus(files, config)
+    if not config.world:
+        return None
+    if part == "train":
+        return WorldCorpus(config.world, config.world_seed, "train", config.source)
+    return world_held_out(part, config.source)
+
+
+def files_corpus(files: tuple[str, ...], config: DataConfig) -> PairFiles:
+    first, second = Path(files[0]), Path(files[1]) if len(files) > 1 else None
+    return PairFiles(first, second, keys=(config.source, config.target))
+
+
+def world_held_out(part: Part, source: str = "en", count: int = WORLD_HELD_OUT) -> WorldCorpus:
+    """The held-out sentences that every run on the bundled corpus is measured on."""
+    return WorldCorpus(count, 0, part, source)
+
+
+def training_corpus(config: DataConfig) -> Corpus:
+    corpus = corpus_of(config, "train")
+    if corpus is None:
+        raise ConfigError("no training data: set data.train to your files, or data.world to a number of bundled pairs")
+    return corpus

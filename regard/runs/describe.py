@@ -1,0 +1,61 @@
+"""What a run is made of: parameters by part, memory, and the work of one sentence."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from regard.nn.batch import Pairs, Tokens
+from regard.runs.run import Run
+
+
+def describe(run: Run, length: int = 32) -> dict[str, Any]:
+    """Parameters by part, memory to use and to train, and floating-point operations at `length` tokens a side."""
+    model = run.model
+    total = sum(parameter.numel() for parameter in model.parameters())
+    forward = forward_flops(model, length)
+    return {
+        "model": run.config.model["name"],
+        "parameters": total,
+        "parameters_by_part": parameters_by_part(model),
+        "vocabulary": {
+            "source": run.vocabularies.source.vocab_size,
+            "target": run.vocabularies.target.vocab_size,
+            "joint": run.vocabularies.joint,
+        },
+        # Adam keeps two more numbers a parameter beside the weight and its gradient.
+        "bytes": {"weights": 4 * total, "training": 16 * total},
+        "flops": {
+            "length": length,
+            "forward": forward,
+            "training_step": 3 * forward,
+            "forward_per_token": forward / (2 * length),
+        },
+    }
+
+
+def parameters_by_part(model: nn.Module) -> dict[str, int]:
+    """Parameters of each named part of the model; one that is tied counts once, where it comes first."""
+    parts: dict[str, int] = {}
+    for name, parameter in model.named_parameters():
+        part = name.split(".")[0]
+        parts[part] = parts.get(part, 0) + parameter.numel()
+    for name, child in model.named_children():
+        if any(True for _ in child.parameters()):
+            parts.setdefault(name, 0)
+    return parts
+
+
+@torch.no_grad()
+def forward_flops(model: nn.Module, length: int) -> int:
+    """Operations of one pair of `length` source and `length` target tokens, head included, counted as they run."""
+    device = next(model.parameters()).device
+    row = Tokens.of([[4] * length]).to(device)
+    target = Tokens.of([[4] * (length + 1)]).to(device)
+    was_training = model.training
+    model.eval()
+    with FlopCounterMode(display=False) as counter:
+        model.logits(Pairs(row, target))  # type: ignore[operator]
+    model.train(was_training)
+    return counter.get_total_flops()

@@ -1,0 +1,144 @@
+"""Measure a run on held-out pairs: text scores with their signatures and, where gold is known, what lies behind."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regard.data import Corpus, PairList, PairStore, evaluation_batches
+from regard.data.world import Sentence, pronoun_accuracy, spans
+from regard.errors import ConfigError, DataError
+from regard.look.align import AlignmentCounts, HeadScores, best_head, merge, words_of_pieces
+from regard.look.watch import attentions, watch
+from regard.nn.batch import Pairs, Tokens
+from regard.runs.corpora import WorldCorpus, corpus_of, world_held_out
+from regard.runs.run import Run
+from regard.train.loop import validate
+from regard.train.metrics import by_length, corpus_scores, perplexity
+from regard.train.tasks import Translation
+
+ALIGNED = 500
+"""How many held-out sentences the alignment error rate is measured on, and how many its head is chosen on."""
+
+
+def evaluate(
+    run: Run,
+    corpus: Corpus | None = None,
+    *,
+    limit: int | None = None,
+    lowercase: bool = False,
+    tokenize: str = "13a",
+    progress: Callable[[int, int], None] | None = None,
+    **decode: Any,
+) -> dict[str, Any]:
+    """Scores of the run on `corpus`, by default the test set its configuration names, as one JSON-ready object."""
+    corpus = corpus or corpus_of(run.config.data, "test") or corpus_of(run.config.data, "valid")
+    if corpus is None:
+        raise ConfigError("nothing to evaluate on: the run names no test or validation set; give one")
+    pairs = [pair for pair in corpus if pair[0].strip() and pair[1].strip()][:limit]
+    if not pairs:
+        raise DataError("nothing to evaluate on: no pair has both sides")
+    sources, references = [source for source, _ in pairs], [target for _, target in pairs]
+    config = run.decode_config(**decode)
+    hypotheses = []
+    for found in run.translator.stream(sources, config, window=512):
+        hypotheses.append(found[0].text)
+        if progress is not None:
+            progress(len(hypotheses), len(sources))
+    bands = by_length(hypotheses, references, [len(source.split()) for source in sources])
+    result: dict[str, Any] = {
+        "sentences": len(pairs),
+        **corpus_scores(hypotheses, references, lowercase=lowercase, tokenize=tokenize).to_mapping(),
+        "perplexity": corpus_perplexity(run, pairs),
+        "by_length": [band.to_mapping() for band in bands],
+        "decode": {"beam": config.beam, "length_penalty": config.length_penalty, "length_form": config.length_form},
+    }
+    if isinstance(corpus, WorldCorpus):
+        result |= _world_scores(run, corpus, hypotheses)
+    return result
+
+
+def corpus_perplexity(run: Run, pairs: Sequence[tuple[str, str]]) -> float:
+    """exp of the mean negative log-likelihood of a target token, given the source and the tokens before it."""
+    longest = run.translator.max_len
+    rows = [pair for pair in (encode_pair(run, *pair) for pair in pairs) if max(map(len, pair)) <= longest]
+    if not rows:
+        raise DataError(f"every pair is longer than the model's max_len={longest}")
+    store = PairStore.of(rows, run.vocabularies.source.pad)
+    device = next(run.model.parameters()).device
+    values = validate(run.model, Translation(), evaluation_batches(store, max(8192, 2 * longest)), device=device)
+    return perplexity(values["nll"], 1)
+
+
+def encode_pair(run: Run, source: str, target: str) -> tuple[list[int], list[int]]:
+    """The pair as rows of ids: the source with `eos`, the target from `bos` to `eos`."""
+    vocabularies = run.vocabularies
+    ids, other = vocabularies.source.encode(source), vocabularies.target.encode(target)
+    return [*ids, vocabularies.source.eos], [vocabularies.target.bos, *other, vocabularies.target.eos]
+
+
+def _world_scores(run: Run, corpus: WorldCorpus, hypotheses: Sequence[str]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    gold = corpus.sentences[: len(hypotheses)]
+    if corpus.source == "en":
+        right, total = pronoun_accuracy(gold, hypotheses)
+        result = {"pronoun_accuracy": right / total if total else None, "pronouns": total}
+    names = [name for name in attentions(run.model) if "cross" in name]
+    if names:
+        valid = world_held_out("valid", corpus.source, ALIGNED).sentences
+        chosen = best_head(head_alignment(run, valid, corpus.source))
+        scores = head_alignment(run, gold[:ALIGNED], corpus.source)
+        result |= {
+            "alignment_error_rate": float(scores.error_rate[chosen]),
+            "alignment_head": {"attention": names[chosen[0]], "head": chosen[1]},
+            "alignment_by_head": dict(zip(names, scores.error_rate.tolist(), strict=True)),
+        }
+    return result
+
+
+@torch.inference_mode()
+def head_alignment(run: Run, sentences: Sequence[Sentence], source: str = "en") -> HeadScores:
+    """How well each cross-attention head, at the step that predicts a word, points at that word's translation."""
+    counts = AlignmentCounts()
+    names = [name for name in attentions(run.model) if "cross" in name]
+    device = next(run.model.parameters()).device
+    run.model.eval()
+    for start in range(0, len(sentences), 64):
+        part = [_oriented(sentence, source) for sentence in sentences[start : start + 64]]
+        rows = [encode_pair(run, texts[0], texts[1]) for texts, _, _ in part]
+        pad = run.vocabularies.source.pad
+        batch = Pairs(Tokens.of([row[0] for row in rows], pad), Tokens.of([row[1] for row in rows], pad))
+        with watch(run.model, names) as trace:
+            run.model(batch.to(device))
+        weights = torch.stack([trace.weights(name) for name in names], dim=1).cpu()
+        for index, (texts, words, alignment) in enumerate(part):
+            S, T = len(rows[index][0]), len(rows[index][1])
+            # Row t of the weights is the step that reads target token t and predicts token t + 1; eos is left out.
+            own = weights[index, :, :, : T - 2, : S - 1]
+            piece_words = [
+                words_of_pieces(tokenizer.offsets(text), spans(text, list(side)))
+                for tokenizer, text, side in zip(
+                    (run.vocabularies.source, run.vocabularies.target), texts, words, strict=True
+                )
+            ]
+            counts.add(merge(own, *piece_words, sources=len(words[0]), targets=len(words[1])), alignment)
+    return counts.scores()
+
+
+def _oriented(sentence: Sentence, source: str):
+    """(texts, words, alignment) of the sentence, source side first."""
+    texts, words = (sentence.english, sentence.french), (sentence.english_words, sentence.french_words)
+    if source == "en":
+        return texts, words, sentence.alignment
+    return texts[::-1], words[::-1], tuple((there, here) for here, there in sentence.alignment)
+
+
+def limited(corpus: WorldCorpus, count: int) -> Corpus:
+    """The first `count` pairs of the bundled corpus's held-out sentences."""
+    return replace(corpus, count=count) if count < corpus.count else corpus
+
+
+def pair_list(sources: Sequence[str], references: Sequence[str]) -> Corpus:
+    """Pairs given as two lists."""
+    return PairList(list(zip(sources, references, strict=True)))

@@ -1,0 +1,107 @@
+"""Files that are either whole or not there."""
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import safetensors
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from regard.errors import RunError
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A path to write to, which takes the place of `path` when all is written and synced, and else is removed."""
+    aside = path.with_name(f".{path.name}.partial")
+    with _plain_words(path):
+        try:
+            yield aside
+            _sync(aside)
+            os.replace(aside, path)
+            _sync(path.parent)
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def whole_directory(path: Path) -> Iterator[Path]:
+    """The same for a directory of files."""
+    aside = path.with_name(f".{path.name}.partial")
+    with _plain_words(path):
+        shutil.rmtree(aside, ignore_errors=True)
+        try:
+            aside.mkdir(parents=True)
+            yield aside
+            for file in aside.iterdir():
+                _sync(file)
+            _sync(aside)
+            if path.exists():
+                shutil.rmtree(path)
+            os.replace(aside, path)
+            _sync(path.parent)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    with whole_file(path) as aside:
+        aside.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"{path.parent} is missing its {path.name}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise RunError(f"{path} was cut short or is not JSON") from None
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """The tensors as safetensors, always the same bytes for the same values."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with whole_file(path) as aside:
+        save_file(plain, aside, metadata={"format": "pt"})
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise RunError(f"{path.parent} is missing its {path.name}") from None
+    except (safetensors.SafetensorError, ValueError) as error:
+        raise RunError(f"{path} was cut short or is not safetensors ({error})") from None
+
+
+@contextmanager
+def _plain_words(path: Path) -> Iterator[None]:
+    """What the disk refuses, said in one line."""
+    try:
+        yield
+    except safetensors.SafetensorError as error:
+        if "No space left" in str(error) or "os error 28" in str(error):
+            raise RunError(f"the disk is full: {path} was not written") from None
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise RunError(f"the disk is full: {path} was not written") from None
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise RunError(f"no permission to write {path}") from None
+        raise
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

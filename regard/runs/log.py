@@ -1,0 +1,55 @@
+"""What happened, one JSON object a line, and the same to TensorBoard where it is wanted."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from regard.errors import ConfigError
+
+
+class Log:
+    """Appends records to `log.jsonl`. On resuming, records after `resume_at` are dropped, for they happen again."""
+
+    def __init__(self, directory: Path, *, resume_at: int | None = None, tensorboard: bool = False) -> None:
+        self.path = directory / "log.jsonl"
+        if resume_at is not None and self.path.exists():
+            kept = [record for record in read_log(self.path) if record.get("step", 0) <= resume_at]
+            text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
+            self.path.write_text(text, encoding="utf-8")
+        elif resume_at is None:
+            self.path.unlink(missing_ok=True)
+        self._file = self.path.open("a", encoding="utf-8")
+        self._board = _board(directory / "tensorboard") if tensorboard else None
+
+    def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps({"kind": kind, "step": step, **values}, ensure_ascii=False) + "\n")
+        self._file.flush()
+        if self._board is not None:
+            for name, value in values.items():
+                if isinstance(value, int | float):
+                    self._board.add_scalar(f"{kind}/{name}", value, step)
+
+    def close(self) -> None:
+        self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The records of a log; a last line that was cut short is left out."""
+    records = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return records
+
+
+def _board(directory: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ConfigError("train.tensorboard needs the tensorboard package: pip install 'regard[tensorboard]'") from None
+    return SummaryWriter(str(directory))

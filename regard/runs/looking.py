@@ -1,0 +1,80 @@
+"""A run's attention on given sentences, as the viewer's document."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from regard.data.world import LECTURE, spans
+from regard.look.page import AttentionMap, Candidate, Document, Sentence, Side, render
+from regard.look.watch import Trace, watch
+from regard.nn.batch import Pairs, Tokens
+from regard.runs.evaluation import encode_pair
+from regard.runs.run import Run
+
+END = "⟨end⟩"
+START = "⟨start⟩"
+CANDIDATES = 5
+
+
+def page(run: Run, texts: Sequence[str], **decode: Any) -> str:
+    """A self-contained page with the translation of each text and every attention on the way."""
+    return render(document(run, texts, **decode))
+
+
+def document(run: Run, texts: Sequence[str], **decode: Any) -> Document:
+    """What the page shows. Attention is read with the translation given, which is what decoding it saw."""
+    found = [best[0] for best in run.translations(texts, **decode)]
+    return Document(
+        title=f"Where {run.directory.name} looked",
+        sentences=tuple(_sentence(run, text, best.text, best.score) for text, best in zip(texts, found, strict=True)),
+    )
+
+
+@torch.inference_mode()
+def _sentence(run: Run, source: str, target: str, score: float) -> Sentence:
+    rows = encode_pair(run, source, target)
+    device = next(run.model.parameters()).device
+    batch = Pairs(Tokens.of([rows[0]]), Tokens.of([rows[1]])).to(device)
+    with watch(run.model) as trace:
+        probabilities = run.model.logits(batch).softmax(-1)[0].cpu()  # type: ignore[operator]
+    gold = next((one for one in LECTURE if (one.english, one.french) == (source, target)), None)
+    source_spans = None if gold is None else spans(source, gold.english_words)
+    target_spans = None if gold is None else spans(target, gold.french_words)
+    tokenizers = run.vocabularies
+    source_places, target_places = tokenizers.source.offsets(source), tokenizers.target.offsets(target)
+    pieces = tokenizers.target.pieces(rows[1][1:-1])
+    nowhere = (0, 0)
+    return Sentence(
+        source=Side.of(source, [*tokenizers.source.pieces(rows[0][:-1]), END], [*source_places, nowhere], source_spans),
+        target=Side.of(target, [*pieces, END], [*target_places, nowhere], target_spans),
+        prefix=Side.of(target, [START, *pieces], [nowhere, *target_places], target_spans),
+        attentions=tuple(_maps(trace)),
+        alignment=None if gold is None else gold.alignment,
+        candidates=_candidates(run, probabilities),
+        scores={"score": f"{score:.3f}"},
+    )
+
+
+def _maps(trace: Trace):
+    for name in trace.names:
+        cross, encoder = "cross" in name, name.startswith("encoder")
+        columns = "source" if cross or encoder else "prefix"
+        rows = "source" if encoder else "target"
+        yield AttentionMap(
+            name=name,
+            kind="cross" if cross else "self",
+            rows=rows,
+            columns=columns,
+            weights=trace.weights(name)[0].cpu(),
+        )
+
+
+def _candidates(run: Run, probabilities: torch.Tensor) -> tuple[tuple[Candidate, ...], ...]:
+    target = run.vocabularies.target
+    values, ids = probabilities.topk(min(CANDIDATES, probabilities.shape[-1]))
+    shown = []
+    for row, chances in zip(ids.tolist(), values.tolist(), strict=True):
+        names = [END if token == target.eos else target.pieces([token])[0] for token in row]
+        shown.append(tuple(Candidate(piece=name, probability=p) for name, p in zip(names, chances, strict=True)))
+    return tuple(shown)

@@ -1,0 +1,109 @@
+"""A run directory, loaded: the same one trains on, translates, is evaluated and is looked into."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+from torch import nn
+
+from regard import config as settings
+from regard.errors import ConfigError, RunError
+from regard.runs.checkpoint import load_weights_strictly
+from regard.runs.config import RunConfig
+from regard.runs.files import read_json, read_tensors
+from regard.runs.translator import Overlong, Translation, Translator
+from regard.text import Vocabularies
+
+CONFIG, TOKENIZER, MODEL, CHECKPOINTS = "config.json", "tokenizer.json", "model.safetensors", "checkpoints"
+
+
+class Run:
+    """A trained model with everything needed to use it."""
+
+    def __init__(self, directory: Path, config: RunConfig, vocabularies: Vocabularies, model: nn.Module) -> None:
+        self.directory, self.config, self.vocabularies, self.model = directory, config, vocabularies, model
+        self.translator = Translator(model, vocabularies, config.decode, config.model_config().max_len)
+
+    @overload
+    def translate(self, sentences: str, *, overlong: Overlong = ..., **decode: Any) -> str: ...
+    @overload
+    def translate(self, sentences: Sequence[str], *, overlong: Overlong = ..., **decode: Any) -> list[str]: ...
+
+    def translate(
+        self, sentences: str | Sequence[str], *, overlong: Overlong = "split", **decode: Any
+    ) -> str | list[str]:
+        """The best translation of each sentence; `decode` are settings of `DecodeConfig`, such as `beam=5`."""
+        if isinstance(sentences, str):
+            return self.translate([sentences], overlong=overlong, **decode)[0]
+        return [found[0].text for found in self.translations(sentences, overlong=overlong, **decode)]
+
+    def translations(
+        self, sentences: Sequence[str], *, overlong: Overlong = "split", **decode: Any
+    ) -> list[list[Translation]]:
+        """For each sentence its best translations, with scores: `translations(["..."], beam=5, top_beams=5)`."""
+        return self.translator.translate(list(sentences), self.decode_config(**decode), overlong=overlong)
+
+    def decode_config(self, **decode: Any):
+        """The run's own way of decoding, with these settings changed."""
+        mapping = settings.merge(settings.to_mapping(self.config.decode), decode)
+        if "beam" in decode and "top_beams" not in decode:
+            mapping["top_beams"] = min(mapping.get("top_beams", 1), mapping["beam"])
+        return settings.from_mapping(type(self.config.decode), mapping, "decode")
+
+
+def load(directory: str | Path, device: str = "auto") -> Run:
+    """The run in `directory`, ready to use."""
+    directory = Path(directory)
+    config = load_config(directory)
+    vocabularies = load_vocabularies(directory)
+    model = build_model(config)
+    load_weights_strictly(model, read_tensors(directory / MODEL), directory / MODEL)
+    return Run(directory, config, vocabularies, model.to(choose_device(device)).eval())
+
+
+def load_config(directory: Path) -> RunConfig:
+    if not directory.is_dir():
+        raise RunError(f"no such run: {directory}")
+    return settings.from_mapping(RunConfig, read_json(directory / CONFIG))
+
+
+def load_vocabularies(directory: Path) -> Vocabularies:
+    if not (directory / TOKENIZER).exists():
+        raise RunError(f"{directory} is missing its {TOKENIZER}")
+    return Vocabularies.load(directory / TOKENIZER)
+
+
+def build_model(config: RunConfig) -> nn.Module:
+    """The configured model with fresh weights, a function of the seed."""
+    torch.manual_seed(config.train.seed)
+    _, kind = config.architecture()
+    return kind(config.model_config())
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"unknown device '{name}'; use auto, cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device 'cuda' was asked for, but torch finds no GPU")
+    return device
+
+
+def choose_precision(name: str, device: torch.device) -> torch.dtype:
+    """`auto` is bfloat16 where the GPU has it."""
+    if name == "auto":
+        name = "bfloat16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
+    return torch.bfloat16 if name == "bfloat16" else torch.float32
+
+
+def absolute(config: RunConfig) -> RunConfig:
+    """The configuration with its files named from the root, so that the run can be taken up from anywhere."""
+    names = ("train", "valid", "test")
+    files = {name: tuple(str(Path(file).resolve()) for file in getattr(config.data, name)) for name in names}
+    return replace(config, data=replace(config.data, **files))

@@ -1,0 +1,50 @@
+"""Averages of weights: over the last checkpoints, or exponentially over all steps."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+class ExponentialAverage:
+    """Keeps average = decay * average + (1 - decay) * weights, with a shorter memory while training is young."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module, step: int) -> None:
+        # Early weights are far from any good ones; the ramp forgets them.
+        keep = min(self.decay, (1 + step) / (10 + step))
+        averages = list(self.weights.values())
+        torch._foreach_lerp_(averages, [parameter.detach() for parameter in model.parameters()], 1 - keep)
+
+    @contextmanager
+    def applied(self, model: nn.Module) -> Iterator[None]:
+        """The model with the averaged weights, its own put back at the end."""
+        own = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+        load_weights(model, self.weights)
+        try:
+            yield
+        finally:
+            load_weights(model, own)
+
+
+@torch.no_grad()
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    for name, parameter in model.named_parameters():
+        parameter.copy_(weights[name])
+
+
+def mean_weights(checkpoints: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of several checkpoints' weights, one in memory at a time."""
+    total: dict[str, Tensor] = {}
+    count = 0
+    for weights in checkpoints:
+        for name, value in weights.items():
+            value = value.double()
+            total[name] = value if name not in total else total[name].add_(value)
+        count += 1
+    return {name: (value / count).float() for name, value in total.items()}

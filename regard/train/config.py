@@ -1,0 +1,72 @@
+"""The settings of a training run's `[train]` section."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from regard.errors import ConfigError
+from regard.train.schedule import ScheduleKind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainConfig:
+    """How to train. Counts of steps are counts of updates."""
+
+    steps: int = 10_000
+    batch_tokens: int = 4096
+    """Source and target tokens of one batch, padding included."""
+    accumulate: int = 1
+    """Batches to one update."""
+    seed: int = 1
+
+    optimizer: Literal["adam", "adamw"] = "adam"
+    learning_rate: float = 1.0
+    schedule: ScheduleKind = "paper"
+    warmup: int = 4000
+    floor: float = 0.0
+    betas: tuple[float, ...] = (0.9, 0.98)
+    epsilon: float = 1e-9
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    """Largest gradient norm; 0 does not clip."""
+    smoothing: float = 0.1
+
+    validate_every: int = 1000
+    validate_sentences: int = 200
+    """How many validation sentences are translated at a validation; 0 for the loss alone."""
+    save_every: int = 1000
+    keep: int = 3
+    """How many checkpoints stay on disk."""
+    patience: int = 0
+    """Stop after this many validations without a lower loss; 0 never stops early."""
+    average_last: int = 0
+    """The final model is the mean of this many last checkpoints; 0 or 1 takes the last alone."""
+    ema: float = 0.0
+    """Decay of an exponential average of the weights, which is then validated and kept; 0 for none."""
+    choose: Literal["last", "best"] = "last"
+    """Which weights a finished run keeps as its model, where they are not an average of checkpoints."""
+
+    device: str = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """`auto` is bfloat16 on a GPU that has it and float32 elsewhere."""
+    compile: bool = False
+    threads: int = 0
+    """CPU threads; 0 leaves torch's choice."""
+    log_every: int = 50
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_tokens", "accumulate", "validate_every", "save_every", "keep", "log_every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 1")
+        for name in ("warmup", "clip", "weight_decay", "patience", "average_last", "threads", "validate_sentences"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"train.{name}={getattr(self, name)} must not be negative")
+        for name in ("smoothing", "ema", "floor"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 0 and below 1")
+        if self.learning_rate <= 0:
+            raise ConfigError(f"train.learning_rate={self.learning_rate} must be above 0")
+        if len(self.betas) != 2 or not all(0.0 <= beta < 1.0 for beta in self.betas):
+            raise ConfigError(f"train.betas={list(self.betas)} must be two numbers, each at least 0 and below 1")
+        if self.average_last > self.keep:
+            raise ConfigError(f"train.average_last={self.average_last} needs train.keep of at least as many")

@@ -1,0 +1,31 @@
+"""The learning rate as a function of the step, and of nothing else."""
+
+import math
+from typing import Literal
+
+from regard.errors import ConfigError
+
+ScheduleKind = Literal["paper", "cosine", "linear", "constant", "inverse-sqrt"]
+
+
+def learning_rate(
+    step: int, *, kind: ScheduleKind, peak: float, warmup: int, total: int, width: int | None = None, floor: float = 0.0
+) -> float:
+    """The rate of update `step`, counted from 1: up to `peak` in a straight line over `warmup` steps, then as named.
+
+    `paper` is peak * width^-0.5 * min(step^-0.5, step * warmup^-1.5), where the paper's `peak` is 1. `cosine` and
+    `linear` come down to `floor` * peak at `total`; `inverse-sqrt` falls as 1 / sqrt(step); `constant` stays.
+    """
+    if kind == "paper":
+        if width is None:
+            raise ConfigError("the paper's schedule needs the model's width")
+        return peak * width**-0.5 * min(step**-0.5, step * max(1, warmup) ** -1.5)
+    if step <= warmup:
+        return peak * step / warmup
+    if kind == "constant":
+        return peak
+    if kind == "inverse-sqrt":
+        return peak * math.sqrt(max(1, warmup) / step)
+    progress = min(1.0, (step - warmup) / max(1, total - warmup))
+    left = 0.5 * (1 + math.cos(math.pi * progress)) if kind == "cosine" else 1 - progress
+    return peak * (floor + (1 - floor) * left)
