@@ -12,7 +12,6 @@ from regard.look.align import (
     align,
     alignment_error_rate,
     best_head,
-    links,
     merge,
     words_of_pieces,
 )
@@ -125,9 +124,10 @@ def test_every_head_of_many_sentences_is_scored_in_seconds():
     assert counts.scores().error_rate.shape == (3, 8)
 
 
-def test_links_are_one_a_row():
-    chosen = links(torch.rand(2, 4, 6))
-    assert chosen.sum(-1).eq(1).all()
+def test_half_precision_weights_align_too():
+    weights = torch.eye(3, dtype=torch.bfloat16)
+    assert align(weights) == {(0, 0), (1, 1), (2, 2)}
+    assert merge(weights[None], [0, 0, 1], [0, 1, 1], sources=2, targets=2).tolist() == [[[1.0, 0.0], [0.5, 0.5]]]
 
 
 def test_what_does_not_fit_is_refused():
