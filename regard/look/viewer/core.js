@@ -43,6 +43,11 @@ function headsOf(attention) {
   return Array.from({ length: attention.weights.shape[0] }, (_, head) => head);
 }
 
+// A sentence without a target is no one's source.
+function sideTitle(sentence, name) {
+  return { source: sentence.target ? "Source" : "Text", target: "Target", prefix: "Target so far" }[name];
+}
+
 // Whether every side of the attention knows its words, so that pieces can be merged.
 function hasWords(sentence, attention) {
   return Boolean(sentence[attention.rows].words && sentence[attention.columns].words);

@@ -18,7 +18,7 @@ function drawGrid(root, state) {
         "h3",
         {},
         element("bdi", {}, attention.name),
-        element("small", {}, `${attention.rows} → ${attention.columns}`),
+        element("small", {}, `${sideTitle(sentence, attention.rows)} → ${sideTitle(sentence, attention.columns).toLowerCase()}`),
       ),
       element("div", { class: "pictures" }, ...headsOf(attention).map((head) => thumbnail(sentence, index, head, state))),
     ),

@@ -53,18 +53,14 @@ function drawHeads(root, state) {
     element(
       "div",
       { class: "heads" },
-      element("h3", { class: "looks" }, `${sideTitle(attention.rows)} looks`),
-      element("h3", { class: "seen" }, `at ${sideTitle(attention.columns).toLowerCase()}`),
+      element("h3", { class: "looks" }, `${sideTitle(sentence, attention.rows)} looks`),
+      element("h3", { class: "seen" }, `at ${sideTitle(sentence, attention.columns).toLowerCase()}`),
       element("div", { class: "tokens from" }, ...sides.rows),
       lines,
       element("div", { class: "tokens to" }, ...sides.columns),
       details,
     ),
   );
-}
-
-function sideTitle(name) {
-  return { source: "Source", target: "Target", prefix: "Target so far" }[name];
 }
 
 function tokenColumn(labels, side) {

@@ -19,15 +19,15 @@ function header() {
 
 function text(state) {
   const sentence = sentenceOf(state);
-  const line = (name, side) =>
-    side ? [element("dt", {}, name), element("dd", { dir: "auto" }, side.text)] : [];
+  const line = (name) =>
+    sentence[name] ? [element("dt", {}, sideTitle(sentence, name)), element("dd", { dir: "auto" }, sentence[name].text)] : [];
   const scores = Object.entries(sentence.scores ?? {}).map(([name, value]) =>
     element("span", { class: "score" }, element("span", { class: "muted" }, name), " ", value),
   );
   return element(
     "section",
     { class: "text" },
-    element("dl", {}, ...line("Source", sentence.source), ...line("Target", sentence.target)),
+    element("dl", {}, ...line("source"), ...line("target")),
     scores.length ? element("p", { class: "scores" }, ...scores) : "",
   );
 }
