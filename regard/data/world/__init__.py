@@ -7,7 +7,8 @@ come the gold word alignment, what each pronoun means, and the English parse.
 from collections.abc import Iterator
 
 from regard.data.world import english
-from regard.data.world.draw import Draw
+from regard.data.world.dice import Dice
+from regard.data.world.draw import statement as draw
 from regard.data.world.lecture import LECTURE
 from regard.data.world.score import pronoun_accuracy
 from regard.data.world.sentence import Pronoun, Sentence, complete, spans, text_of
@@ -27,11 +28,11 @@ def sentences(
 
     `lengths` bounds the number of English words, both ends included; punctuation does not count.
     """
-    draw = Draw(f"{seed} {split}")
+    dice = Dice(f"{seed} {split}")
     seen: set[str] = set()
     failures = 0
     while len(seen) < count:
-        statement = draw.statement()
+        statement = draw(dice)
         draft = english.write(statement)
         text = text_of(draft.words)
         length = len(draft.words) - draft.words.count(",") - draft.words.count(".")

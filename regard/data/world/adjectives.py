@@ -7,7 +7,7 @@ from regard.data.world.morphology import french_feminine, french_plural
 
 @dataclass(frozen=True, slots=True)
 class Adjective:
-    """An adjective in both languages. `before_vowel` is the masculine singular in front of a vowel sound: bel, vieil."""
+    """An adjective in both languages; `before_vowel` is its masculine singular before a vowel sound: bel, vieil."""
 
     english: str
     masculine: str
@@ -41,17 +41,17 @@ _LIVING = _adjectives(
 )
 _WAY = _adjectives("wide large, narrow étroit, slippery glissant, muddy boueux, icy glacé")
 _PLACE = _adjectives("dangerous dangereux, dark sombre, noisy bruyant, crowded bondé")
-_BUILDING = _adjectives("empty vide, modern moderne, dirty sale")
+_BUILDING = _adjectives("empty vide, modern moderne, damp humide")
 _FOOD = _adjectives(
     "salty salé, bitter amer/amère, sweet sucré, dry sec/sèche, hard dur, rotten pourri, ripe mûr, sour acide, "
     "spicy épicé, greasy gras/grasse"
 )
 _THING = _adjectives(
-    "heavy lourd, fragile fragile, expensive cher, rusty rouillé, dusty poussiéreux, thick épais/épaisse"
+    "heavy lourd, fragile fragile, expensive cher, valuable précieux, dusty poussiéreux, thick épais/épaisse"
 )
 _DOCUMENT = _adjectives(
     "complicated compliqué, clear clair, secret secret/secrète, incomplete incomplet/incomplète, vague vague, "
-    "useless inutile, precise précis"
+    "technical technique, precise précis"
 )
 _LONG = _adjectives("long long/longue", before=True)
 
@@ -82,9 +82,11 @@ _BEFORE = {
     "pretty joli": ("building", "way", "thing", "container"),
 }
 _AFTER = {
-    **dict.fromkeys(("red rouge", "white blanc/blanche", "black noir"), ("animal", "building", "thing", "container")),
-    **dict.fromkeys(("green vert", "yellow jaune", "grey gris"), ("thing", "container", "building")),
-    **dict.fromkeys(("brown brun", "wild sauvage"), ("animal",)),
+    **dict.fromkeys(
+        ("red rouge", "white blanc/blanche", "black noir", "grey gris"), ("animal", "building", "thing", "container")
+    ),
+    **dict.fromkeys(("green vert", "yellow jaune"), ("thing", "container", "building")),
+    "wild sauvage": ("animal",),
     **dict.fromkeys(
         ("French français", "English anglais", "Italian italien", "Spanish espagnol", "German allemand"),
         (*_PEOPLE, "building", "food", "accord", "text"),

@@ -1,6 +1,6 @@
 """A statement in French: its words, each with the English words that it translates."""
 
-from regard.data.world.english import Places
+from regard.data.world.draft import Places
 from regard.data.world.morphology import agree, begins_with_vowel
 from regard.data.world.names import (
     COORDINATORS,

@@ -1,11 +1,11 @@
 """How words change their form: English endings, French endings, and which French words begin with a vowel sound."""
 
 ENGLISH_VOWELS = frozenset("aeiouAEIOU")
-# Written with a vowel, spoken with a consonant: "a useless key", "a European bank".
-SPOKEN_WITH_CONSONANT = frozenset({"useless", "European"})
+# Written with a vowel, spoken with a consonant: "a European bank".
+SPOKEN_WITH_CONSONANT = frozenset({"European", "useful", "union"})
 FRENCH_VOWELS = frozenset("aeiouyàâäéèêëîïôöùûüœæAEIOUYÀÂÄÉÈÊËÎÏÔÖÙÛÜŒÆ")
 # An aspirated h is silent too, but forbids elision: "le hibou", never "l'hibou".
-ASPIRATED = frozenset({"haut", "hibou", "huit", "hache", "hérisson", "héros", "hamster"})
+ASPIRATED = frozenset({"hache", "hérisson", "héros", "hibou", "huit"})
 
 
 def article(following: str) -> str:

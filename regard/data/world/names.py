@@ -53,7 +53,7 @@ DETERMINERS |= {
 }
 
 MEN = ("Paul", "Pierre", "Luc", "Thomas", "Antoine", "Louis", "Victor", "Olivier")
-WOMEN = ("Marie", "Sophie", "Anne", "Claire", "Julie", "Alice", "Isabelle", "Camille")
+WOMEN = ("Marie", "Sophie", "Anne", "Claire", "Julie", "Alice", "Isabelle", "Nicole")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +134,11 @@ DAYS = tuple(str(day) for day in range(1, 29))
 DEGREES = {"too": "trop", "very": "très", "so": "si", "really": "vraiment"}
 FREQUENCIES = {"often": "souvent", "always": "toujours", "sometimes": "parfois"}
 MANNERS = {
+    "yesterday": "hier",
     "slowly": "lentement",
     "quickly": "rapidement",
     "quietly": "tranquillement",
     "carefully": "prudemment",
-    "yesterday": "hier",
 }
 PREPOSITIONS = {
     "in": "dans",

@@ -31,11 +31,12 @@ class Trade:
 
 # kind: "english french" where "a/b" spells out an irregular plural; genders are apart.
 _MASCULINE = {
-    "person": "man/men homme, boy garçon, king roi, father père, brother frère, uncle oncle, hero héros, prince prince, "
-    "knight chevalier, neighbour voisin, child/children enfant, friend ami",
-    "animal": "animal animal, dog chien, cat chat, horse cheval, bird oiseau, wolf/wolves loup, owl hibou, lion lion, "
+    "person": "man/men homme, boy garçon, king roi, father père, brother frère, uncle oncle, hero héros, "
+    "prince prince, knight chevalier, neighbour voisin, child/children enfant, friend ami",
+    "animal": "animal animal, dog chien, cat chat, horse cheval, bird oiseau, wolf/wolves loup, owl hibou/hiboux, lion lion, "
     "elephant éléphant, hedgehog hérisson, bear ours, donkey âne",
-    "way": "bridge pont, path sentier, field champ, garden jardin, park parc, tunnel tunnel, canal canal, desert désert",
+    "way": "bridge pont, path sentier, field champ, garden jardin, park parc, tunnel tunnel, canal canal, "
+    "desert désert",
     "building": "market marché, hospital hôpital, museum musée, theatre théâtre, hotel hôtel, castle château, "
     "village village, restaurant restaurant, office bureau",
     "food": "cake gâteau, egg œuf, lemon citron, mushroom champignon, melon melon, cheese fromage, biscuit biscuit, "
@@ -56,22 +57,22 @@ _FEMININE = {
     "way": "street rue, road route, river rivière, square place, forest forêt, valley vallée, avenue avenue, "
     "beach plage",
     "building": "school école, station gare, church église, library bibliothèque, town ville, factory usine, "
-    "farm ferme, house maison",
+    "farm ferme, tower tour",
     "food": "apple pomme, pear poire, carrot carotte, orange orange, tomato tomate, pie tarte, salad salade, "
     "soup soupe, oyster huître, strawberry fraise",
-    "thing": "table table, chair chaise, stone pierre, lamp lampe, ladder échelle, clock horloge, bottle bouteille, "
+    "thing": "table table, chair chaise, bicycle bicyclette, lamp lampe, ladder échelle, clock horloge, bottle bouteille, "
     "key clé, statue statue, axe hache, machine machine",
     "container": "car voiture, box boîte, cart charrette, suitcase valise, wardrobe armoire",
     "accord": "law loi, convention convention, declaration déclaration, petition pétition",
-    "text": "letter lettre, story histoire, song chanson, map carte, review critique",
+    "text": "letter lettre, story histoire, song chanson, biography biographie, review critique",
     "organisation": "Area zone, Union union, Bank banque, Court cour, Community communauté, Agency agence, "
     "Commission commission",
 }
 # The French is the masculine; "a/b" spells out an irregular feminine.
 _TRADES = (
-    "student étudiant, doctor médecin/médecin, baker boulanger, lawyer avocat, singer chanteur, teacher enseignant, "
-    "farmer agriculteur, actor acteur, painter peintre, journalist journaliste, musician musicien, dancer danseur, "
-    "cook cuisinier, worker ouvrier, pharmacist pharmacien, judge juge"
+    "student étudiant, doctor médecin/médecin, baker boulanger, lawyer avocat, singer chanteur/chanteuse, "
+    "teacher enseignant, farmer agriculteur, actor acteur, painter peintre, journalist journaliste, musician musicien, dancer danseur, "
+    "cook cuisinier, worker ouvrier"
 )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from regard.data.world import english, french
+from regard.data.world.draft import Draft
 from regard.data.world.phrases import Statement
 
 
@@ -52,7 +53,7 @@ def text_of(words: Iterable[str]) -> str:
     return "".join(parts)
 
 
-def complete(statement: Statement, draft: english.Draft, text: str) -> Sentence:
+def complete(statement: Statement, draft: Draft, text: str) -> Sentence:
     """The whole sentence, from its statement and its English."""
     pieces = french.write(statement, draft.words, draft.places)
     places = draft.places

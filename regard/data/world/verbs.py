@@ -17,16 +17,12 @@ class Verb:
     french_singular: str
     french_plural: str
     french_participle: str
+    imperfect: str
     french_preposition: str
     with_etre: bool
     state: bool
     subjects: tuple[str, ...]
     objects: tuple[str, ...]
-
-    @property
-    def imperfect(self) -> str:
-        """What the endings of the imperfect are added to."""
-        return self.french_plural[:-3]
 
 
 PEOPLE = ("person", "worker")
@@ -34,60 +30,42 @@ LIVING = (*PEOPLE, "animal")
 THINGS = ("thing", "container")
 PAPERS = ("accord", "text")
 
-# Who, to what, then "english:french" where the English is "base[+preposition]" or "base/past/participle[+preposition]"
-# and the French an infinitive in -er or "singular/plural/participle", [+preposition].
+# Who, to what, then "english:french": the English is "base[+preposition]" or "base/past/participle[+preposition]", the
+# French an infinitive in -er or "singular/plural/participle[/stem of the imperfect]", then [+preposition].
 _EVENTS = (
     (LIVING, ("way",), "cross:traverser, avoid:éviter, explore:explorer, reach:atteint/atteignent/atteint"),
     (LIVING, ("building",), "avoid:éviter, leave/left/left:quitter, find/found/found:trouver, look+for:chercher"),
-    (PEOPLE, ("building",), "visit:visiter, clean:nettoie/nettoient/nettoyé, paint:peint/peignent/peint"),
-    (LIVING, ("food",), "eat/ate/eaten:manger, swallow:avaler, taste:goûter, refuse:refuser, steal/stole/stolen:voler"),
-    (PEOPLE, ("food",), "cook:cuisiner, choose/chose/chosen:choisit/choisissent/choisi, finish:finit/finissent/fini"),
+    (PEOPLE, ("building",), "clean:nettoie/nettoient/nettoyé, paint:peint/peignent/peint"),
+    (LIVING, ("food",), "eat/ate/eaten:manger, swallow:avaler, refuse:refuser, steal/stole/stolen:voler"),
+    (PEOPLE, ("food",), "finish:finit/finissent/fini, choose/chose/chosen:choisit/choisissent/choisi"),
     (LIVING, THINGS, "pull:tirer, push:pousser, carry:porter, lift:soulève/soulèvent/soulevé, hide/hid/hidden:cacher"),
     (
         PEOPLE,
         THINGS,
         "buy/bought/bought:achète/achètent/acheté, sell/sold/sold:vend/vendent/vendu, repair:réparer, "
-        "lose/lost/lost:perd/perdent/perdu, bring/brought/brought:apporter",
+        "lose/lost/lost:perd/perdent/perdu",
     ),
     (PEOPLE, ("accord",), "sign:signer, reject:rejette/rejettent/rejeté, accept:accepter, discuss:discuter+de"),
     (
         PEOPLE,
         PAPERS,
         "write/wrote/written:écrit/écrivent/écrit, publish:publier, translate:traduit/traduisent/traduit, "
-        "study:étudier, send/sent/sent:envoie/envoient/envoyé, forget/forgot/forgotten:oublier",
+        "forget/forgot/forgotten:oublier",
     ),
     (
         LIVING,
         LIVING,
         "see/saw/seen:voit/voient/vu, follow:suit/suivent/suivi, look+at:regarder, listen+to:écouter, "
-        "wait+for:attend/attendent/attendu, hear/heard/heard:entend/entendent/entendu, play+with:jouer+avec",
+        "wait+for:attend/attendent/attendu, play+with:jouer+avec",
     ),
-    (
-        PEOPLE,
-        PEOPLE,
-        "help:aider, meet/met/met:rencontrer, thank:remercier, invite:inviter, talk+to:parler+à, "
-        "answer:répond/répondent/répondu+à",
-    ),
-    (
-        LIVING,
-        (),
-        "sleep/slept/slept:dort/dorment/dormi, run/ran/run:court/courent/couru, swim/swam/swum:nager, "
-        "walk:marcher, wait:attend/attendent/attendu",
-    ),
-    (
-        PEOPLE,
-        (),
-        "work:travailler, sing/sang/sung:chanter, dance:danser, laugh:rit/rient/ri, smile:sourit/sourient/souri",
-    ),
+    (PEOPLE, PEOPLE, "help:aider, meet/met/met:rencontrer, talk+to:parler+à, answer:répond/répondent/répondu+à"),
+    (LIVING, (), "sleep/slept/slept:dort/dorment/dormi, run/ran/run:court/courent/couru"),
+    (PEOPLE, (), "work:travailler, sing/sang/sung:chanter, dance:danser"),
 )
 _EVENTS_WITH_ETRE = (
-    (
-        LIVING,
-        ("building",),
-        "go/went/gone+to:va/vont/allé+à, arrive+at:arriver+à, return+to:retourner+à, enter:entrer+dans",
-    ),
-    (PEOPLE, ("locality",), "go/went/gone+to:va/vont/allé+à, return+to:retourner+à"),
-    (LIVING, (), "arrive:arriver, fall/fell/fallen:tomber, stay:rester"),
+    (LIVING, ("building",), "go/went/gone+to:va/vont/allé+à, arrive+at:arriver+à, enter:entrer+dans"),
+    (PEOPLE, ("locality",), "go/went/gone+to:va/vont/allé+à"),
+    (LIVING, (), "arrive:arriver, fall/fell/fallen:tomber"),
 )
 _STATES = (
     (
@@ -108,7 +86,7 @@ _REPORTS = (
     ),
 )
 # Only ever denied, so that its one English form never has to tell the past from the present.
-_FITS = (((), (), "fit/fit/fit+in:tient/tiennent/tenu+dans"),)
+_FITS = (((), (), "fit/fit/fit+in:tient/tiennent/tenu/ten+dans"),)
 
 Table = tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...]
 
@@ -120,16 +98,17 @@ def _verb(entry: str, subjects: tuple[str, ...], objects: tuple[str, ...], with_
     base, *irregular = english.split("/")
     past, participle = irregular or (english_ed(base), english_ed(base))
     stem = french.removesuffix("er")
-    singular, plural, passe = french.split("/") if "/" in french else (stem + "e", stem + "ent", stem + "é")
+    forms = french.split("/") if "/" in french else (stem + "e", stem + "ent", stem + "é")
     return Verb(
         base=base,
         third=english_s(base),
         past=past,
         participle=participle,
         preposition=preposition,
-        french_singular=singular,
-        french_plural=plural,
-        french_participle=passe,
+        french_singular=forms[0],
+        french_plural=forms[1],
+        french_participle=forms[2],
+        imperfect=forms[3] if len(forms) > 3 else forms[1].removesuffix("ent"),
         french_preposition=french_preposition,
         with_etre=with_etre,
         state=state,
@@ -157,9 +136,7 @@ PASSIVE = tuple(
     in ("sign", "reject", "accept", "write", "publish", "translate", "paint", "clean", "buy", "sell", "repair", "steal")
 )
 # What a relative clause can say that someone did to the noun before it.
-RECALLED = PASSIVE + tuple(
-    v for v in VERBS if v.objects and (v.base in ("see", "meet", "help") or (v.state and not v.preposition))
-)
+RECALLED = PASSIVE + tuple(v for v in VERBS if v.objects and (v.base == "see" or (v.state and not v.preposition)))
 
 
 def verb(base: str, french: str = "") -> Verb:
