@@ -1,0 +1,100 @@
+"""Beam search: the few best outputs found by keeping the few best beginnings."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.decode.best import best
+from regard.decode.config import DecodeConfig
+from regard.decode.constraints import Constraint, Past
+from regard.decode.dropping import staying
+from regard.decode.hypothesis import Hypothesis
+from regard.decode.lengths import limits
+from regard.decode.pool import Candidates, Pool, survivors
+from regard.decode.stepper import S, Stepper
+from regard.errors import RegardError
+
+
+@torch.inference_mode()
+def beam_search(
+    stepper: Stepper[S],
+    state: S,
+    first: Int[Tensor, " B"],
+    *,
+    eos: int,
+    config: DecodeConfig | None = None,
+    max_len: int | Int[Tensor, " B"] | None = None,
+    constraints: Sequence[Constraint] = (),
+    record: Callable[[Candidates], None] | None = None,
+) -> list[list[Hypothesis]]:
+    """For each source, its `config.top_beams` best outputs, best first.
+
+    Of the 2W best candidates of a step, those of the first W that choose `eos` are finished, and the first W that do
+    not go on. `config` says when a source stops. Finished outputs come before ones cut short by `max_len`, which
+    only fill the places that too few finished ones leave; a dead end comes back only where nothing else was found.
+    Fewer than `top_beams` come back where there are no more outputs to find. `record` is told of every step.
+    """
+    config = config or DecodeConfig()
+    pool = Pool(limits(config.max_len if max_len is None else max_len, len(first)), config)
+    past = Past(constraints, config.min_len, eos)
+    sources = np.arange(len(first))  # those still computed, as first given
+    running = np.ones(len(first), dtype=bool)
+    sums, tokens = torch.zeros(len(first), 1, device=first.device), first
+    while len(sources):
+        log_probs, state = stepper.step(tokens, state)
+        if past.constraints:
+            log_probs = past.constrain(log_probs, _upload(np.repeat(sources, sums.shape[1]), first.device))
+        candidates = _candidates(sums, log_probs, sources, running, eos=eos, beam=config.beam)
+        if record is not None:
+            record(candidates.of(running))
+        step = survivors(candidates, eos=eos, width=sums.shape[1], total=len(first))
+        running = pool.add(step, candidates)
+        if not running.any():
+            break
+        kept = staying(running)
+        places = np.arange(len(sources)) if kept is None else kept
+        sources, running = sources[places], running[places]
+        rows = (places[:, None] * step.width + step.parents[places]).ravel()
+        moves = _upload(np.stack((rows, step.tokens[places].ravel())), first.device)
+        if not np.array_equal(rows, np.arange(len(tokens))):  # in place already: often so where B is 1, always if W is
+            state = state.select(moves[0], None if kept is None else _upload(kept, first.device))
+        past.select(moves[0])
+        past.extend(moves[1])
+        tokens, sums = moves[1], _upload(step.log_probs[places], first.device)
+    return pool.results()
+
+
+def _candidates(
+    sums: Float[Tensor, "B V"],
+    log_probs: Float[Tensor, "R C"],
+    sources: Int[np.ndarray, " B"],
+    running: Bool[np.ndarray, " B"],
+    *,
+    eos: int,
+    beam: int,
+) -> Candidates:
+    """The 2W best ways to go on from V rows a source, brought to the host in one piece."""
+    C = log_probs.shape[1]
+    assert eos < C, f"eos={eos} is not among {C} choices"
+    values, places = best(sums, log_probs, 2 * beam)
+    values, places = torch.stack((values.double(), places.double())).cpu().numpy()  # doubles hold any place exactly
+    missing = 2 * beam - values.shape[1]
+    if missing:
+        values = np.pad(values, ((0, 0), (0, missing)), constant_values=-np.inf)
+        places = np.pad(places, ((0, 0), (0, missing)), constant_values=eos)
+    if np.isnan(values[running]).any():
+        raise RegardError("the model gave a log-probability that is not a number")
+    parents, tokens = np.divmod(places.astype(np.int64), C)
+    ended = tokens == eos
+    finished = ended & (values > -np.inf) & running[:, None]
+    finished[:, beam:] = False
+    # W rows end in W candidates at most, so W of 2W go on; where choices run out, dead ones fill up.
+    live = np.argsort(ended, axis=1, kind="stable")[:, :beam]
+    return Candidates(sources, tokens, parents, values.astype(np.float32), finished, live)
+
+
+def _upload(array: np.ndarray, device: torch.device) -> Tensor:
+    return torch.from_numpy(array).to(device)

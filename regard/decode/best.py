@@ -1,0 +1,55 @@
+"""The best few of many numbers, fast, with ties settled: what both beam search and top-k drawing stand on."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+CHUNK = 64  # choices that are first looked at only through their maximum
+
+
+def best(
+    scores: Float[Tensor, "B W"], log_probs: Float[Tensor, "R C"], count: int
+) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"]]:
+    """The `count` best sums of a row's score and one of its C choices, best first, and where among W * C they lie.
+
+    R is B * W, in order of B. Equal sums come lower place first, so what is chosen never depends on the device, the
+    batch or the kernel. Fewer than `count` come back when there are fewer to choose from.
+    """
+    (B, W), C = scores.shape, log_probs.shape[1]
+    chunks = -(-C // CHUNK)
+    if chunks <= 2 * count:
+        return top((scores[..., None] + log_probs.view(B, W, C)).flatten(1), count)
+    # The best N choices lie within the N chunks of best maximum: one fast pass over all choices, then only a few of
+    # them are looked at again. torch.topk over all of W * C takes about ten times as long on a CPU.
+    maxima = scores[..., None] + _chunk_maxima(log_probs).view(B, W, chunks)
+    _, nearby = top(maxima.flatten(1), count)
+    nearby = nearby.sort(-1).values  # so that places below keep the order of places among all
+    rows = nearby // chunks
+    columns = (nearby % chunks * CHUNK)[..., None] + torch.arange(CHUNK, device=nearby.device)
+    places = (rows[..., None] * C + columns).flatten(1)
+    sums = log_probs.view(B, W * C).gather(1, places.clamp(max=W * C - 1)).view(columns.shape)
+    sums = (sums + scores.gather(1, rows)[..., None]).masked_fill(columns >= C, -torch.inf)
+    values, where = top(sums.flatten(1), count)
+    return values, places.gather(1, where)
+
+
+def top(values: Float[Tensor, "B M"], count: int) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"]]:
+    """The `count` greatest of each row in single precision, greatest first, and their places; ties lower place first.
+
+    torch.topk leaves the order of ties open, so it is given whole numbers that hold the value above the place.
+    """
+    M = values.shape[1]
+    values = values.float() + 0.0  # -0.0 is not below 0.0
+    bits = values.view(torch.int32)
+    # The bits of a float below zero grow as it falls, so all but its sign are turned over.
+    order = (bits >> 31).bitwise_and_(0x7FFFFFFF).bitwise_xor_(bits)
+    keys = torch.add(torch.arange(M - 1, -1, -1, device=values.device), order, alpha=1 << 32)
+    places = M - 1 - (keys.topk(min(count, M)).values & 0xFFFFFFFF)
+    return values.gather(1, places), places
+
+
+def _chunk_maxima(log_probs: Float[Tensor, "R C"]) -> Float[Tensor, "R M"]:
+    whole = log_probs.shape[1] // CHUNK
+    maxima = log_probs[:, : whole * CHUNK].unflatten(1, (whole, CHUNK)).amax(-1)
+    rest = log_probs[:, whole * CHUNK :]
+    return torch.cat([maxima, rest.amax(-1, keepdim=True)], 1) if rest.shape[1] else maxima

@@ -1,0 +1,86 @@
+"""How to search for an output: by beam, by the best choice each time, or by drawing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from regard.decode.lengths import LengthForm, divisor
+from regard.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecodeConfig:
+    """The settings of a search. Defaults are those of the 2017 Transformer, with a beam of 5.
+
+    - `beam` hypotheses are kept at each step and the best `top_beams` returned; `beam=1` is greedy.
+    - Scores are log-probabilities divided by a growing function of length: see `length_penalty` and `length_form`
+      in `regard.decode.lengths.divisor`; 0 compares plain log-probabilities.
+    - `exact` searches on until no live hypothesis can still win, however long it grew; otherwise a source stops once
+      `beam` hypotheses have finished and the best live one, scored at its present length, is no better than any.
+    - An output has at least `min_len` tokens before `eos`, and at most `max_len` with it; with a source of length S
+      at most `max_ratio` * S + `max_extra`, too (`max_ratio=None` lifts that).
+    - A `temperature` turns search into drawing: `samples` outputs a source, from the `top_k` likeliest choices, or
+      the fewest likeliest that hold `top_p` of the probability, or both in that order. `seed` fixes the draws.
+    """
+
+    beam: int = 5
+    top_beams: int = 1
+    length_penalty: float = 0.6
+    length_form: LengthForm = "gnmt"
+    exact: bool = False
+    min_len: int = 0
+    max_len: int = 256
+    max_ratio: float | None = 1.0
+    max_extra: int = 50
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    samples: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._check_search()
+        self._check_sampling()
+
+    def _check_search(self) -> None:
+        if self.beam < 1:
+            raise ConfigError(f"beam={self.beam} must be at least 1")
+        if not 1 <= self.top_beams <= self.beam:
+            raise ConfigError(f"top_beams={self.top_beams} must be from 1 to beam={self.beam}")
+        if not 0 <= self.length_penalty < float("inf"):
+            raise ConfigError(f"length_penalty={self.length_penalty} must be 0 or more")
+        if self.length_form not in ("gnmt", "power"):
+            raise ConfigError(f"length_form={self.length_form!r} must be 'gnmt' or 'power'")
+        if not 0 <= self.min_len < self.max_len:
+            raise ConfigError(f"min_len={self.min_len} must be from 0 to below max_len={self.max_len}")
+        if self.max_ratio is not None and not 0 <= self.max_ratio < float("inf"):
+            raise ConfigError(f"max_ratio={self.max_ratio} must be 0 or more")
+        if self.max_extra < 1:
+            raise ConfigError(f"max_extra={self.max_extra} must be at least 1")
+
+    def _check_sampling(self) -> None:
+        if self.temperature is not None and not 0 < self.temperature < float("inf"):
+            raise ConfigError(
+                f"temperature={self.temperature} must be above 0; leave it out to take the likeliest choice each time"
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise ConfigError(f"top_k={self.top_k} must be at least 1")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ConfigError(f"top_p={self.top_p} must be above 0 and at most 1")
+        if self.samples < 1:
+            raise ConfigError(f"samples={self.samples} must be at least 1")
+        if self.seed < 0:
+            raise ConfigError(f"seed={self.seed} must be 0 or more")
+        if self.temperature is None:
+            for name, unset in (("top_k", None), ("top_p", None), ("samples", 1)):
+                if getattr(self, name) != unset:
+                    raise ConfigError(f"{name}={getattr(self, name)} needs a temperature: it only matters to sampling")
+
+    def score(self, log_prob: float, length: int) -> float:
+        """`log_prob` made comparable over lengths; `length` counts the choices made, `eos` with them."""
+        return float(log_prob / divisor(length, self.length_penalty, self.length_form))
+
+    def limits(self, lengths: Sequence[int]) -> list[int]:
+        """The most choices to make, `eos` counted, for a source of each of these lengths."""
+        if self.max_ratio is None:
+            return [self.max_len] * len(lengths)
+        return [min(self.max_len, int(self.max_ratio * length) + self.max_extra) for length in lengths]

@@ -1,0 +1,107 @@
+"""Drawing outputs at random, so that a row's luck is its own whatever is decoded beside it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.decode.best import best
+from regard.decode.config import DecodeConfig
+from regard.decode.constraints import Constraint
+from regard.decode.greedy import collect, decode
+from regard.decode.hypothesis import Hypothesis
+from regard.decode.lengths import limits
+from regard.decode.stepper import S, Stepper
+
+
+def draws(seed: int, ids: Sequence[int], *, samples: int, steps: int) -> Float[Tensor, "R T"]:
+    """Numbers from 0 to below 1, one for each step of each row; a row's depend only on seed, source id and sample."""
+    streams = [np.random.default_rng((seed, index, sample)) for index in ids for sample in range(samples)]
+    return torch.from_numpy(np.array([stream.random(steps) for stream in streams]).reshape(len(streams), steps))
+
+
+class Sampler:
+    """Picks a choice with its probability at `temperature`, from the `top_k` likeliest, or the `top_p` of the mass.
+
+    Where both are given, `top_p` is measured within the `top_k`. `uniforms` decides: one number a row and step.
+    """
+
+    def __init__(
+        self,
+        uniforms: Float[Tensor, "R T"],
+        *,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+    ) -> None:
+        self.uniforms = uniforms
+        self.temperature = temperature
+        self.top_k = top_k
+        self.top_p = top_p
+
+    def __call__(self, log_probs: Float[Tensor, "N C"], rows: Int[Tensor, " N"], step: int) -> Int[Tensor, " N"]:
+        scaled = log_probs.float() / self.temperature
+        places = None
+        if self.top_k is not None:
+            scaled, places = best(scaled.new_zeros(len(scaled), 1), scaled, self.top_k)
+        elif self.top_p is not None and self.top_p < 1:
+            scaled, places = torch.sort(scaled, dim=-1, descending=True, stable=True)
+        probs = scaled.double().softmax(-1)
+        if self.top_p is not None and places is not None:
+            # A choice stays while those likelier than it do not yet hold top_p; the likeliest always does.
+            probs = probs.masked_fill(probs.cumsum(-1) - probs >= self.top_p, 0.0)
+        chosen = invert(probs, self.uniforms[rows, step])
+        return chosen if places is None else places.gather(1, chosen[:, None])[:, 0]
+
+
+def invert(probs: Float[Tensor, "N C"], uniforms: Float[Tensor, " N"]) -> Int[Tensor, " N"]:
+    """The choice at which the running sum of `probs` passes `uniforms` of its whole; never one of probability 0."""
+    sums = probs.cumsum(-1)
+    whole = sums[:, -1]
+    aim = torch.minimum(uniforms * whole, whole.nextafter(torch.zeros_like(whole)))  # the product may round up to it
+    # A row without a possible choice has no sum to look in; its choice is refused by its log-probability later.
+    return torch.searchsorted(sums, aim[:, None], right=True)[:, 0].clamp(max=probs.shape[1] - 1)
+
+
+def sample(
+    stepper: Stepper[S],
+    state: S,
+    first: Int[Tensor, " B"],
+    *,
+    eos: int,
+    config: DecodeConfig,
+    max_len: int | Int[Tensor, " B"] | None = None,
+    ids: Sequence[int] | None = None,
+    constraints: Sequence[Constraint] = (),
+) -> list[list[Hypothesis]]:
+    """For each source, `config.samples` outputs in the order drawn; log-probabilities are the model's own.
+
+    The draws of a source depend on `config.seed` and its number in `ids` alone (by default its place in this batch),
+    so naming sources keeps their outputs however they are batched.
+    """
+    B, samples = len(first), config.samples
+    ends = torch.from_numpy(limits(config.max_len if max_len is None else max_len, B)).repeat_interleave(samples)
+    steps = int(ends.max()) if B else 0
+    uniforms = draws(config.seed, range(B) if ids is None else ids, samples=samples, steps=steps)
+    pick = Sampler(
+        uniforms.to(first.device),
+        temperature=1.0 if config.temperature is None else config.temperature,
+        top_k=config.top_k,
+        top_p=config.top_p,
+    )
+    rows = torch.arange(B, device=first.device).repeat_interleave(samples)
+    columns = decode(
+        stepper,
+        state.select(rows) if samples > 1 else state,
+        first[rows],
+        eos=eos,
+        max_len=ends,
+        min_len=config.min_len,
+        pick=pick,
+        per_source=samples,
+        constraints=constraints,
+    )
+    outputs = collect(columns, eos=eos, config=config)
+    return [outputs[start : start + samples] for start in range(0, len(outputs), samples)]
