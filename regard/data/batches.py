@@ -9,6 +9,9 @@ from regard.errors import ConfigError
 
 Lengths = Int[np.ndarray, " rows"]
 
+BATCHES_PER_BUCKET = 2
+JITTER = 1.5  # in tokens: how far apart targets may be and still change places, so that batches differ every epoch
+
 
 @dataclass(frozen=True, slots=True)
 class Position:
@@ -28,14 +31,14 @@ def epoch_order(source: Lengths, target: Lengths, *, budget: int, seed: int, epo
     random = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))
     # Raw bits only: numpy promises that these never change, which it does not promise of its distributions.
     noise = random.random_raw(len(source)) * (JITTER / 2**64)
-    groups = _cut(_by_length(source, target + noise), source, target, budget)
+    groups = _cut(_by_length(source, target, noise, BATCHES_PER_BUCKET * budget), source, target, budget)
     return [groups[index] for index in np.argsort(random.random_raw(len(groups)), kind="stable")]
 
 
 def evaluation_order(source: Lengths, target: Lengths, *, budget: int) -> list[np.ndarray]:
     """The rows of each batch, shortest first, every row once."""
     check_budget(source, target, budget)
-    return _cut(_by_length(source, target), source, target, budget)
+    return _cut(_by_length(source, target, np.zeros(len(source)), 0), source, target, budget)
 
 
 def check_budget(source: Lengths, target: Lengths, budget: int) -> None:
@@ -47,10 +50,21 @@ def check_budget(source: Lengths, target: Lengths, budget: int) -> None:
         raise ConfigError(f"budget={budget} tokens a batch is less than the longest pair, which has {longest}")
 
 
-def _by_length(source: Lengths, target: np.ndarray) -> np.ndarray:
-    # Targets rise through one source length and fall through the next, so that a batch which crosses from one
-    # length to the other meets similar targets on both sides.
-    return np.lexsort((np.where(source % 2, target, -target), source))
+def _by_length(source: Lengths, target: Lengths, noise: np.ndarray, enough: int) -> np.ndarray:
+    """The rows by bucket of source length, then by target; a bucket has `enough` tokens unless it is the last."""
+    tokens = np.bincount(source, weights=source + target)
+    # A length with rows for a few batches is a bucket by itself; rarer neighbours share one.
+    buckets = np.zeros(len(tokens), dtype=np.int64)
+    bucket, filled = 0, 0.0
+    for length, share in enumerate(tokens.tolist()):
+        buckets[length] = bucket
+        filled += share
+        if filled >= enough:
+            bucket, filled = bucket + 1, 0.0
+    bucket_of = buckets[source]
+    # Targets rise through one bucket and fall through the next, so that a batch which crosses from one to the other
+    # meets similar targets on both sides.
+    return np.lexsort((np.where(bucket_of % 2, 1, -1) * (target + noise), bucket_of))
 
 
 def _cut(rows: np.ndarray, source: Lengths, target: Lengths, budget: int) -> list[np.ndarray]:

@@ -3,11 +3,11 @@
 import hashlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, Literal
@@ -51,7 +51,8 @@ def prepare(
     try:
         cache.mkdir(parents=True, exist_ok=True)
         _sweep(cache)
-        aside = Path(tempfile.mkdtemp(prefix=".partial-", dir=cache))
+        aside = cache / f".partial-{secrets.token_hex(8)}"
+        aside.mkdir()
         try:
             _write(aside, corpus, vocabularies, max_len, overlong, progress)
             _settle(aside, folder)
@@ -161,6 +162,7 @@ def _complete(folder: Path) -> bool:
 def _sweep(cache: Path) -> None:
     """Remove what preparations that were killed left behind."""
     for aside in cache.glob(".partial-*"):
-        newest = max((path.stat().st_mtime for path in [aside, *aside.iterdir()]), default=0.0)
-        if time.time() - newest > _ABANDONED:
-            shutil.rmtree(aside, ignore_errors=True)
+        with suppress(FileNotFoundError):  # finished meanwhile
+            newest = max(path.stat().st_mtime for path in [aside, *aside.iterdir()])
+            if time.time() - newest > _ABANDONED:
+                shutil.rmtree(aside, ignore_errors=True)

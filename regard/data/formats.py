@@ -68,7 +68,7 @@ def _jsonl(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
             continue
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{path}, line {number} is not JSON: {error}") from None
         if not isinstance(record, dict):
             raise DataError(f"{path}, line {number} is not a JSON object: {line[:40]}")
@@ -98,12 +98,16 @@ def _parquet(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
                 if key not in file.schema_arrow.names:
                     raise DataError(f"{path} has no column '{key}'{nearest(key, file.schema_arrow.names)}")
                 kind = file.schema_arrow.field(key).type
+                if pyarrow.types.is_dictionary(kind):
+                    kind = kind.value_type
                 if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
                     raise DataError(f"{path}: column '{key}' holds {kind}, not text")
             for batch in file.iter_batches(batch_size=4096, columns=list(keys)):
                 columns = (batch.column(key).to_pylist() for key in keys)
                 # A missing value is an empty text: blank rows are dealt with, and counted, further on.
                 yield from (tuple(cell or "" for cell in row) for row in zip(*columns, strict=True))
+    except UnicodeDecodeError:
+        raise DataError(f"{path} holds text that is not UTF-8") from None
     except pyarrow.ArrowInvalid as error:
         raise DataError(f"{path} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
 

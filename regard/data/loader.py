@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -64,7 +64,7 @@ class Loader:
         if ahead:
             self._batches, self._stop = _background(self._batches, ahead, self)
 
-    def __iter__(self) -> Self:
+    def __iter__(self) -> "Loader":
         return self
 
     def __next__(self) -> Pairs:
@@ -77,7 +77,7 @@ class Loader:
             self._stop()
         self._batches = iter(())
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Loader":
         return self
 
     def __exit__(

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 from jaxtyping import Int32, Int64, UInt
@@ -48,7 +47,7 @@ class Rows:
     pad: int = 0
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[int]], pad: int = 0) -> Self:
+    def of(cls, rows: Sequence[Sequence[int]], pad: int = 0) -> "Rows":
         """These rows, held in memory."""
         offsets = np.zeros(len(rows) + 1, dtype=np.int64)
         np.cumsum([len(row) for row in rows], out=offsets[1:])
@@ -77,14 +76,14 @@ class PairStore:
     counts: Counts
 
     @classmethod
-    def of(cls, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], pad: int = 0) -> Self:
+    def of(cls, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], pad: int = 0) -> "PairStore":
         """A store in memory of rows that already carry their `bos` and `eos`."""
         source, target = (Rows.of([pair[side] for pair in pairs], pad) for side in (0, 1))
         kept = len(pairs)
         return cls(source, target, Counts(kept, kept, 0, 0, 0, len(source.tokens), len(target.tokens)))
 
     @classmethod
-    def open(cls, folder: Path) -> Self:
+    def open(cls, folder: Path) -> "PairStore":
         """The store that `prepare` left in `folder`."""
         try:
             meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))

@@ -1,8 +1,8 @@
 """One vocabulary: text to ids, ids to text, and what each piece is."""
 
 import hashlib
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tokenizers
 from tokenizers import decoders, models
@@ -42,11 +42,11 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The ids of the text's pieces."""
-        return self.encode_batch([text])[0]
+        return self._checked(self._inner.encode, text).ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, all cores at work."""
-        return [encoding.ids for encoding in self._encode(texts)]
+        return [encoding.ids for encoding in self._checked(self._inner.encode_batch_fast, list(texts))]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text that the ids stand for."""
@@ -61,7 +61,7 @@ class Tokenizer:
         """The span of characters of `text` that each piece covers; pieces of one character share its span."""
         spans: list[tuple[int, int]] = []
         end = 0
-        for start, stop in self._encode([text], fast=False)[0].offsets:
+        for start, stop in self._checked(self._inner.encode, text).offsets:
             # A mark put before a piece counts as part of the character before it; the piece itself begins after.
             start = end if start < end < stop else start
             spans.append((start, stop))
@@ -73,7 +73,7 @@ class Tokenizer:
         return self._inner.to_str()
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def from_json(cls, text: str) -> "Tokenizer":
         try:
             inner = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # the library raises plain Exception
@@ -84,12 +84,12 @@ class Tokenizer:
         """A name for exactly this tokenizer: the same for any two that give the same ids."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
-    def _encode(self, texts: Sequence[str], *, fast: bool = True) -> list[tokenizers.Encoding]:
-        encode = self._inner.encode_batch_fast if fast else self._inner.encode_batch
+    def _checked(self, encode: Callable[..., Any], given: str | list[str]) -> Any:
+        """What the library's `encode` makes of the text, or a reason why it is not text."""
         try:
-            return encode(list(texts), add_special_tokens=False)
+            return encode(given, add_special_tokens=False)
         except (TypeError, UnicodeEncodeError):
-            for text in texts:
+            for text in [given] if isinstance(given, str) else given:
                 if any("\ud800" <= character <= "\udfff" for character in text):
                     raise DataError(f"{text[:40]!r} is not Unicode text: it holds half of a surrogate pair") from None
             raise

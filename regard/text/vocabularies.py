@@ -4,7 +4,6 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from regard.errors import RegardError, RunError
 from regard.text.tokenizer import Tokenizer
@@ -39,7 +38,7 @@ class Vocabularies:
             raise RunError(f"cannot write {path}: {error.strerror}") from None
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load(cls, path: Path) -> "Vocabularies":
         """The vocabularies that `save` wrote, or a single tokenizer that any other tool saved, for both sides."""
         try:
             text = path.read_text(encoding="utf-8")

@@ -1,0 +1,68 @@
+"""One tokenizer.json for one or two vocabularies."""
+
+import json
+
+import pytest
+import tokenizers
+
+from regard.errors import DataError, RunError
+from regard.text import Tokenizer, TokenizerConfig, Vocabularies, train_vocabularies
+
+PAIRS = [("the street", "la rue"), ("the animal", "l'animal"), ("the wide street", "la rue large")]
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_saved_vocabularies_come_back(tmp_path, joint):
+    before = train_vocabularies(PAIRS, TokenizerConfig(kind="word", joint=joint))
+    before.save(tmp_path / "tokenizer.json")
+    after = Vocabularies.load(tmp_path / "tokenizer.json")
+    assert before.joint is after.joint is joint
+    assert after.digest() == before.digest()
+    assert after.target.decode(after.target.encode("la rue")) == "la rue"
+    assert (after.source.unk in after.source.encode("la rue")) is not joint
+    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
+
+
+def test_a_joint_file_is_the_librarys_own(tmp_path):
+    vocabularies = train_vocabularies(PAIRS, TokenizerConfig(vocab_size=300))
+    vocabularies.save(tmp_path / "tokenizer.json")
+    plain = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert plain.encode("the street").ids == vocabularies.source.encode("the street")
+
+
+def test_a_separate_file_names_its_sides(tmp_path):
+    train_vocabularies(PAIRS, TokenizerConfig(kind="character", joint=False)).save(tmp_path / "tokenizer.json")
+    state = json.loads((tmp_path / "tokenizer.json").read_text())
+    assert state.keys() == {"source", "target"}
+    assert Tokenizer.from_json(json.dumps(state["target"])).encode("l")
+
+
+def test_joint_pairs_may_be_an_iterator_but_separate_ones_are_read_twice():
+    assert train_vocabularies(iter(PAIRS), TokenizerConfig(kind="word")).joint
+    with pytest.raises(DataError, match="read the pairs twice"):
+        train_vocabularies(iter(PAIRS), TokenizerConfig(kind="word", joint=False))
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"{}", b"\xff\xfe", b'{"source": {}, "target": {}}', b'{"model": {"type": "BPE"}}']
+)
+def test_a_corrupt_file_is_named(tmp_path, content):
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content)
+    with pytest.raises(RunError, match=r"tokenizer.json") as caught:
+        Vocabularies.load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_without_special_tokens_is_refused_by_name(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(tokenizers.Tokenizer(tokenizers.models.BPE()).to_str())
+    with pytest.raises(RunError, match=r"tokenizer.json: the vocabulary has no pad token; known names: <pad>, \[PAD\]"):
+        Vocabularies.load(path)
+
+
+def test_a_missing_file_and_an_unwritable_place_are_said(tmp_path):
+    with pytest.raises(RunError, match="no such file"):
+        Vocabularies.load(tmp_path / "none.json")
+    with pytest.raises(RunError, match="cannot write"):
+        train_vocabularies(PAIRS, TokenizerConfig(kind="word")).save(tmp_path / "no" / "tokenizer.json")
