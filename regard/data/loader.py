@@ -1,24 +1,20 @@
 """Rows to tensors: an endless stream of batches that can be stopped and taken up at any position."""
 
-import queue
-import threading
-import weakref
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from regard.data.batches import Position, check_budget, epoch_order, evaluation_order
+from regard.data.prefetch import in_background
 from regard.data.store import PairStore, Rows
 from regard.errors import ConfigError
 from regard.nn.batch import Pairs, Tokens
 
-Item = TypeVar("Item")
+Step = tuple[np.ndarray, Position]
 
 
 def collate(store: PairStore, rows: np.ndarray) -> Pairs:
@@ -37,7 +33,9 @@ class Loader:
     """Batches without end, from `position` on, made ahead of time by a thread.
 
     `position` is where the next batch lies: a loader started there gives exactly the batches that this one would
-    have given. Of the one stream that all processes share, process `rank` of `world` takes every `world`-th batch.
+    have given. Of the one stream that all processes share, process `rank` of `world` takes every `world`-th batch, and
+    `position` moves by all of theirs: it is the same in every process. `ahead` batches wait ready; with 0 there is no
+    thread. `pin` puts them in page-locked memory for a CUDA device.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class Loader:
         self._batches = _batches(store, _steps(store, budget, seed, self.position, rank, world), pin)
         self._stop: Callable[[], object] | None = None
         if ahead:
-            self._batches, self._stop = _background(self._batches, ahead, self)
+            self._batches, self._stop = in_background(self._batches, ahead, self)
 
     def __iter__(self) -> "Loader":
         return self
@@ -84,9 +82,6 @@ class Loader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-Step = tuple[np.ndarray, Position]
 
 
 def _steps(store: PairStore, budget: int, seed: int, start: Position, rank: int, world: int) -> Iterator[Step]:
@@ -137,47 +132,3 @@ def _pinned(pairs: Pairs) -> Pairs:
         for side in (pairs.source, pairs.target)
     )
     return replace(pairs, source=source, target=target)
-
-
-def _background(items: Iterator[Item], ahead: int, owner: object) -> tuple[Iterator[Item], Callable[[], object]]:
-    """The same items in the same order, up to `ahead` of them made early by a thread, and what stops that thread.
-
-    It also stops when `owner` is forgotten, or Python ends. Nothing the thread holds may refer to `owner`.
-    """
-    ready: queue.Queue[Item | _Failure] = queue.Queue(maxsize=ahead)
-    stop = threading.Event()
-    thread = threading.Thread(target=_fill, args=(items, ready, stop), name="regard-loader", daemon=True)
-    thread.start()
-    return _drain(ready), weakref.finalize(owner, _stop, thread, ready, stop)
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    error: BaseException
-
-
-def _fill(items: Iterator[Any], ready: queue.Queue[Any], stop: threading.Event) -> None:
-    try:
-        for item in items:
-            if stop.is_set():
-                return
-            ready.put(item)
-    except BaseException as error:  # the caller's to handle, in the caller's thread
-        ready.put(_Failure(error))
-
-
-def _drain(ready: queue.Queue[Any]) -> Iterator[Any]:
-    while True:
-        item = ready.get()
-        if isinstance(item, _Failure):
-            raise item.error
-        yield item
-
-
-def _stop(thread: threading.Thread, ready: queue.Queue[Any], stop: threading.Event) -> None:
-    # The thread may be waiting for room: after this it has room for the item in its hands, and then sees `stop`.
-    stop.set()
-    with suppress(queue.Empty):
-        while True:
-            ready.get_nowait()
-    thread.join()

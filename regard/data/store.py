@@ -1,10 +1,12 @@
 """Prepared pairs: token ids on disk, mapped into memory, read without copies."""
 
 import json
+import operator
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import SupportsIndex
 
 import numpy as np
 from jaxtyping import Int32, Int64, UInt
@@ -60,7 +62,8 @@ class Rows:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, index: int) -> UInt[np.ndarray, " length"]:
+    def __getitem__(self, index: SupportsIndex) -> UInt[np.ndarray, " length"]:
+        index = operator.index(index)
         if not -len(self) <= index < len(self):
             raise IndexError(f"row {index} of {len(self)}")
         index %= len(self)
@@ -101,7 +104,7 @@ class PairStore:
     def __len__(self) -> int:
         return len(self.source)
 
-    def __getitem__(self, index: int) -> tuple[UInt[np.ndarray, " source"], UInt[np.ndarray, " target"]]:
+    def __getitem__(self, index: SupportsIndex) -> tuple[UInt[np.ndarray, " source"], UInt[np.ndarray, " target"]]:
         return self.source[index], self.target[index]
 
 

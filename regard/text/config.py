@@ -15,8 +15,9 @@ BYTES = 256
 class TokenizerConfig:
     """Settings of a tokenizer to be trained.
 
-    `bpe` works on bytes, so it knows every text and gives it back exactly. `word` and `character` give back every
-    text whose words or characters they know, `unigram` likewise; `wordpiece` forgets how words were spaced.
+    `bpe` works on bytes, so it knows every text and gives it back exactly. `word`, `character` and `unigram` give
+    back every text whose words or characters they know, but `word` takes the marks ￭ and ␣ for its own, and `unigram`
+    the mark ▁. `wordpiece` forgets how words were spaced.
     `vocab_size` counts the four special tokens too; a small corpus may fill less of it. `joint` shares one
     vocabulary between source and target. `min_count` is how often a word, or a pair of pieces, must occur to get
     a token of its own; `unigram` weighs pieces by likelihood and ignores it.

@@ -162,6 +162,24 @@ def test_an_error_in_the_thread_reaches_the_caller(monkeypatch):
     assert not threads()
 
 
+def test_closing_while_the_thread_is_about_to_fail_does_not_hang(monkeypatch):
+    real, calls, going = loader.collate, [], threading.Event()
+
+    def failing(store, rows):
+        calls.append(rows)
+        if len(calls) == 3:
+            going.set()
+            raise OSError("the disk is gone")
+        return real(store, rows)
+
+    monkeypatch.setattr(loader, "collate", failing)
+    batches = Loader(STORE, budget=BUDGET, ahead=1)
+    next(batches)
+    assert going.wait(5)  # one batch waits in the queue, and the failure waits for room behind it
+    batches.close()
+    assert not threads()
+
+
 def test_settings_that_cannot_be_are_refused_at_once():
     with pytest.raises(ConfigError, match="budget=5 tokens a batch is less than the longest pair"):
         Loader(STORE, budget=5)

@@ -53,6 +53,7 @@ def test_rows_are_views_of_mapped_files(tmp_path):
     assert np.shares_memory(store[1][0], store.source.tokens)
     assert store.source.tokens.dtype == np.uint16
     assert store.source.lengths.dtype == np.int32
+    assert np.array_equal(store[np.int64(2)][1], store[-1][1])
     with pytest.raises(IndexError):
         store[3]
 
