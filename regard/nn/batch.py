@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
 
 import torch
 from jaxtyping import Bool, Int
@@ -22,7 +21,7 @@ class Tokens:
     padded: bool
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[int]], pad: int = 0) -> Self:
+    def of(cls, rows: Sequence[Sequence[int]], pad: int = 0) -> "Tokens":
         """The rows side by side, padded to the longest."""
         lengths = [len(row) for row in rows]
         longest = max(lengths, default=0)
@@ -35,7 +34,7 @@ class Tokens:
         """True where a row has a token."""
         return torch.arange(self.ids.shape[1], device=self.ids.device) < self.lengths[:, None]
 
-    def to(self, device: torch.device | str) -> Self:
+    def to(self, device: torch.device | str) -> "Tokens":
         return replace(
             self,
             ids=self.ids.to(device, non_blocking=True),
@@ -54,7 +53,7 @@ class Pairs:
     target: Tokens | None = None
     count: int = 0
 
-    def to(self, device: torch.device | str) -> Self:
+    def to(self, device: torch.device | str) -> "Pairs":
         return replace(
             self,
             source=self.source.to(device),

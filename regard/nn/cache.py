@@ -1,7 +1,6 @@
 """What a decoder remembers between steps, and how a beam reorders it."""
 
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from jaxtyping import Float, Int
@@ -61,10 +60,10 @@ class SourceMemory:
     values: Float[Tensor, "B G S K"]
     visible: Visible
 
-    def select(self, sources: Int[Tensor, " B"]) -> Self:
+    def select(self, sources: Int[Tensor, " N"]) -> "SourceMemory":
         lengths = self.visible.lengths
         visible = self.visible if lengths is None else Visible(lengths=lengths[sources])
-        return type(self)(self.keys[sources], self.values[sources], visible)
+        return SourceMemory(self.keys[sources], self.values[sources], visible)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +73,8 @@ class DecoderState:
     caches: tuple[KeyValues, ...]
     memories: tuple[SourceMemory, ...] = ()
 
-    def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> Self:
+    def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> "DecoderState":
         memories = self.memories
         if sources is not None:
             memories = tuple(memory.select(sources) for memory in memories)
-        return type(self)(tuple(cache.select(rows) for cache in self.caches), memories)
+        return DecoderState(tuple(cache.select(rows) for cache in self.caches), memories)
