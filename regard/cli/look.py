@@ -8,15 +8,23 @@ import typer
 
 def look(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
-    text: Annotated[list[str], typer.Argument(help="Sentences to translate and look into.")],
+    text: Annotated[list[str] | None, typer.Argument(help="Sentences to translate and look into.")] = None,
+    input: Annotated[Path | None, typer.Option("--input", "-i", help="A file with one sentence a line instead.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("attention.html"),
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept at each step; 1 is greedy.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Translate sentences and write a page that shows every attention on the way. It needs no network."""
+    from regard.data import TextFiles
+    from regard.errors import ConfigError
     from regard.runs import load
+    from regard.runs.files import whole_file
     from regard.runs.looking import page
 
-    html = page(load(run, device), text, **({} if beam is None else {"beam": beam}))
-    out.write_text(html, encoding="utf-8")
+    if bool(text) == bool(input):
+        raise ConfigError("give sentences, or --input with a file of them")
+    texts = text or list(TextFiles((input,), format="lines"))  # type: ignore[arg-type]
+    html = page(load(run, device), texts, **({} if beam is None else {"beam": beam}))
+    with whole_file(out) as aside:
+        aside.write_text(html, encoding="utf-8")
     print(out)

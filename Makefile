@@ -1,0 +1,52 @@
+# make demo: train, use, measure and look at an English-French Transformer.   make test: everything that must hold.
+PYTHON ?= python3
+BIN := .venv/bin
+RUN := runs/demo
+
+.PHONY: demo test lint types bench clean help
+
+help:
+	@echo "make demo   train a small English-French Transformer (about 4 minutes), translate, evaluate, look inside"
+	@echo "make test   tests, lint, layers and types"
+	@echo "make bench  speed beside Hugging Face, in one run"
+	@echo "make clean  remove the environment and the demo's run"
+
+demo: .venv/.installed
+	@if [ -e $(RUN) ] && ! [ -e $(RUN)/model.safetensors ]; then rm -rf $(RUN); fi
+	@if [ -e $(RUN) ]; then $(BIN)/regard train --resume $(RUN); else $(BIN)/regard train --preset demo --out $(RUN); fi
+	@echo; echo "Held-out sentences of the bundled corpus:"
+	@$(BIN)/regard evaluate $(RUN)
+	@echo; echo "The lectures' sentences, none of them seen in training:"
+	@while read -r line; do echo "  $$line"; echo "  $$($(BIN)/regard translate $(RUN) "$$line")"; done < examples/lecture.en
+	@echo; $(BIN)/regard look $(RUN) --input examples/lecture.en --out attention.html
+	@echo "open attention.html in a browser to see where the model looked"
+
+test: .venv/.developing lint types
+	$(BIN)/pytest -n 2 --dist worksteal
+
+lint: .venv/.developing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: .venv/.developing
+	$(BIN)/basedpyright --level error
+
+bench: .venv/.developing
+	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/decoding.py
+
+# torch comes first and by its exact version, so that nothing that wants it brings another.
+.venv/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "regard needs Python 3.11 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $$(grep '^torch==' constraints.txt)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	touch $@
+
+.venv/.developing: .venv/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv $(RUN) attention.html
