@@ -86,12 +86,14 @@ def being(dice: Dice, first: bool, tense: Tense) -> Clause:
         return Clause(Stand(dice.pick(("I", "we"))), (state(dice, "person", tense),))
     if share < 0.15 and first:
         return Clause(Stand(dice.pick(("he", "she"))), (state(dice, "person", tense),))
+    kind = "person" if share < 0.4 else dice.pick(_KINDS)
+    said = state(dice, kind, tense)
+    determiner = definite(dice) if said.denial else ""  # "every one is not" says two things
     if share < 0.4:
-        return Clause(someone(dice, True), (state(dice, "person", tense),))
-    kind = dice.pick(_KINDS)
-    subject, said = thing(dice, kind, deep=True), state(dice, kind, tense)
+        return Clause(someone(dice, True, determiner), (said,))
+    subject = thing(dice, kind, determiner, deep=True)
     while said.adjectives[0] in subject.adjectives:
-        said = state(dice, kind, tense)
+        subject = thing(dice, kind, determiner, deep=True)
     return Clause(subject, (said,))
 
 

@@ -37,7 +37,7 @@ BEFORE_NOUN: dict[str, tuple[Adjective, ...]] = {
     for noun in NOUNS[kind]
 }
 # Done in one way only, so no adverb says how.
-_PLAIN = ("arrive", "enter", "fall", "find", "lose", "sleep", "see", "forget", "meet", "know")
+_PLAIN = ("arrive", "enter", "fall", "find", "go", "lose", "sleep", "see", "forget", "meet", "know")
 _MONTHS, _WEEKDAYS, _MANNERS = tuple(names.MONTHS), tuple(names.WEEKDAYS), tuple(names.MANNERS)
 _DEGREES, _FREQUENCIES = tuple(names.DEGREES), tuple(names.FREQUENCIES)
 _FEW = ("a", "a", "a", "this", "my", "our", "every")
@@ -176,7 +176,7 @@ def circumstance(dice: Dice, verb: Verb, tense: Tense, denied: Denial) -> Circum
     if share < 0.78:
         return Adjunct(dice.pick(("with", "without", "for")), someone(dice, determiner=definite(dice)))
     preposition = dice.pick(("in", "near", "behind", "in front of"))
-    kind = "way" if preposition == "in" and dice.chance(0.4) else "building"
+    kind = "way" if preposition != "in" and dice.chance(0.4) else "building"  # one is not in a bridge
     return Adjunct(preposition, thing(dice, kind, definite(dice)))
 
 

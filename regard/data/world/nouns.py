@@ -33,8 +33,8 @@ class Trade:
 _MASCULINE = {
     "person": "man/men homme, boy garçon, king roi, father père, brother frère, uncle oncle, hero héros, "
     "prince prince, knight chevalier, neighbour voisin, child/children enfant, friend ami",
-    "animal": "animal animal, dog chien, cat chat, horse cheval, bird oiseau, wolf/wolves loup, owl hibou/hiboux, lion lion, "
-    "elephant éléphant, hedgehog hérisson, bear ours, donkey âne",
+    "animal": "animal animal, dog chien, cat chat, horse cheval, bird oiseau, wolf/wolves loup, owl hibou/hiboux, "
+    "lion lion, elephant éléphant, hedgehog hérisson, bear ours, donkey âne",
     "way": "bridge pont, path sentier, field champ, garden jardin, park parc, tunnel tunnel, canal canal, "
     "desert désert",
     "building": "market marché, hospital hôpital, museum musée, theatre théâtre, hotel hôtel, castle château, "
@@ -60,8 +60,8 @@ _FEMININE = {
     "farm ferme, tower tour",
     "food": "apple pomme, pear poire, carrot carotte, orange orange, tomato tomate, pie tarte, salad salade, "
     "soup soupe, oyster huître, strawberry fraise",
-    "thing": "table table, chair chaise, bicycle bicyclette, lamp lampe, ladder échelle, clock horloge, bottle bouteille, "
-    "key clé, statue statue, axe hache, machine machine",
+    "thing": "table table, chair chaise, bicycle bicyclette, lamp lampe, ladder échelle, clock horloge, "
+    "bottle bouteille, key clé, statue statue, axe hache, machine machine",
     "container": "car voiture, box boîte, cart charrette, suitcase valise, wardrobe armoire",
     "accord": "law loi, convention convention, declaration déclaration, petition pétition",
     "text": "letter lettre, story histoire, song chanson, biography biographie, review critique",
@@ -71,8 +71,8 @@ _FEMININE = {
 # The French is the masculine; "a/b" spells out an irregular feminine.
 _TRADES = (
     "student étudiant, doctor médecin/médecin, baker boulanger, lawyer avocat, singer chanteur/chanteuse, "
-    "teacher enseignant, farmer agriculteur, actor acteur, painter peintre, journalist journaliste, musician musicien, dancer danseur, "
-    "cook cuisinier, worker ouvrier"
+    "teacher enseignant, farmer agriculteur, actor acteur, painter peintre, journalist journaliste, "
+    "musician musicien, dancer danseur, cook cuisinier, worker ouvrier"
 )
 
 
