@@ -5,6 +5,7 @@ come the gold word alignment, what each pronoun means, and the English parse.
 """
 
 from collections.abc import Iterator
+from typing import get_args
 
 from regard.data.world import english
 from regard.data.world.dice import Dice
@@ -13,7 +14,7 @@ from regard.data.world.lecture import LECTURE
 from regard.data.world.score import pronoun_accuracy
 from regard.data.world.sentence import Pronoun, Sentence, complete, spans, text_of
 from regard.data.world.split import Split, split_of
-from regard.errors import DataError
+from regard.errors import DataError, nearest
 
 __all__ = ["LECTURE", "Pronoun", "Sentence", "Split", "pronoun_accuracy", "sentences", "spans", "split_of"]
 
@@ -28,6 +29,8 @@ def sentences(
 
     `lengths` bounds the number of English words, both ends included; punctuation does not count.
     """
+    if split not in get_args(Split):
+        raise DataError(f"unknown split '{split}'{nearest(split, get_args(Split))}")
     dice = Dice(f"{seed} {split}")
     seen: set[str] = set()
     failures = 0

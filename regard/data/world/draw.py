@@ -14,7 +14,7 @@ from regard.data.world.draw_clauses import (
 from regard.data.world.draw_phrases import BEFORE_NOUN, date, locality, person, state, thing
 from regard.data.world.draw_pronouns import feeling, meaning
 from regard.data.world.nouns import NOUNS
-from regard.data.world.phrases import Action, Clause, Stand, Statement, Thanks, Thing
+from regard.data.world.phrases import Action, Clause, Somewhere, Stand, Statement, Thanks, Thing
 
 
 def statement(dice: Dice) -> Statement:
@@ -30,7 +30,8 @@ def statement(dice: Dice) -> Statement:
     first = clauses[0].predicates[0]
     opening = None
     if dice.chance(0.08) and isinstance(first, Action) and first.tense == "past" and not first.circumstances:
-        opening = date(dice) if dice.chance(0.6) or clauses[0].subordinate is not None else locality(dice)
+        placed = isinstance(first.object, Somewhere) or clauses[0].subordinate is not None
+        opening = date(dice) if placed or dice.chance(0.5) else locality(dice)
     return Statement(clauses, coordinators, opening, period=period)
 
 

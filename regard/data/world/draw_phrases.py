@@ -36,7 +36,7 @@ BEFORE_NOUN: dict[str, tuple[Adjective, ...]] = {
     for kind in BEFORE
     for noun in NOUNS[kind]
 }
-# Done in one way only, so no adverb says how.
+# Done in one way only and for nobody, so no adverb says how and nothing for whom.
 _PLAIN = ("arrive", "enter", "fall", "find", "go", "lose", "sleep", "see", "forget", "meet", "know")
 _MONTHS, _WEEKDAYS, _MANNERS = tuple(names.MONTHS), tuple(names.WEEKDAYS), tuple(names.MANNERS)
 _DEGREES, _FREQUENCIES = tuple(names.DEGREES), tuple(names.FREQUENCIES)
@@ -174,7 +174,8 @@ def circumstance(dice: Dice, verb: Verb, tense: Tense, denied: Denial) -> Circum
     if share < 0.62:
         return locality(dice)
     if share < 0.78:
-        return Adjunct(dice.pick(("with", "without", "for")), someone(dice, determiner=definite(dice)))
+        company = ("with", "without") if verb.base in _PLAIN else ("with", "without", "for")
+        return Adjunct(dice.pick(company), someone(dice, determiner=definite(dice)))
     preposition = dice.pick(("in", "near", "behind", "in front of"))
     kind = "way" if preposition != "in" and dice.chance(0.4) else "building"  # one is not in a bridge
     return Adjunct(preposition, thing(dice, kind, definite(dice)))
