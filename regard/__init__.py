@@ -1,8 +1,8 @@
 """Train, run and look inside attention models.
 
-    import regard
-    run = regard.load("runs/demo")
-    run.translate(["I am a student."], beam=5)
+import regard
+run = regard.load("runs/demo")
+run.translate(["I am a student."], beam=5)
 """
 
 from typing import TYPE_CHECKING, Any

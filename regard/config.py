@@ -24,9 +24,7 @@ def from_mapping(kind: type[Config], mapping: Mapping[str, Any], where: str = ""
     missing = [
         name
         for name, field in fields.items()
-        if name not in mapping
-        and field.default is dataclasses.MISSING
-        and field.default_factory is dataclasses.MISSING
+        if name not in mapping and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     ]
     if missing:
         raise ConfigError(f"missing setting '{_join(where, missing[0])}'")
@@ -120,7 +118,9 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
     if origin is Literal:
         if value not in args:
             hint = nearest(str(value), [str(arg) for arg in args])
-            raise ConfigError(f"{where}={value!r} must be one of {', '.join(map(repr, args))}{hint if '?' in hint else ''}")
+            raise ConfigError(
+                f"{where}={value!r} must be one of {', '.join(map(repr, args))}{hint if '?' in hint else ''}"
+            )
         return value
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, Mapping):

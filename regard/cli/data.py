@@ -29,11 +29,12 @@ def world(
     Held-out sentences never appear in training, whatever the seed.
     """
     from regard.cli.progress import counting
-    from regard.data.world import sentences
+    from regard.data.world import Split, sentences
     from regard.runs.files import whole_file
 
     out.mkdir(parents=True, exist_ok=True)
-    for split, count in (("train", train), ("valid", valid), ("test", test)):
+    parts: dict[Split, int] = {"train": train, "valid": valid, "test": test}
+    for split, count in parts.items():
         with (
             counting(split) as progress,
             whole_file(out / f"{split}.tsv") as pairs_path,

@@ -11,12 +11,14 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     data: Annotated[
         list[str] | None,
-        typer.Option(help="Pairs to score on: one .tsv, .jsonl or .parquet file, or two line-aligned files (give it twice). Default: the run's own test set."),
+        typer.Option(help="Pairs to score on, as for `regard train`; by default the run's own test set."),
     ] = None,
     world: Annotated[bool, typer.Option("--world", help="Score on the bundled corpus's held-out sentences.")] = False,
     limit: Annotated[int | None, typer.Option(help="Score the first so many pairs.", min=1)] = None,
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept at each step; 1 is greedy.")] = None,
-    length_penalty: Annotated[float | None, typer.Option(help="Higher favours longer translations; 0 for none.")] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(help="Higher favours longer translations; 0 for none.")
+    ] = None,
     lowercase: Annotated[bool, typer.Option(help="Compare in lower case; the signature says so.")] = False,
     tokenize: Annotated[str, typer.Option(help="sacreBLEU's tokenizer.")] = "13a",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -9,7 +9,9 @@ import typer
 def look(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     text: Annotated[list[str] | None, typer.Argument(help="Sentences to translate and look into.")] = None,
-    input: Annotated[Path | None, typer.Option("--input", "-i", help="A file with one sentence a line instead.")] = None,
+    input: Annotated[
+        Path | None, typer.Option("--input", "-i", help="A file with one sentence a line instead.")
+    ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("attention.html"),
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept at each step; 1 is greedy.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",

@@ -11,13 +11,19 @@ def train(
         Path | None, typer.Argument(help="A TOML or JSON file with [data], [tokenizer], [model], [train], [decode].")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The directory to make the run in.")] = None,
-    preset: Annotated[str | None, typer.Option(help="Start from this bundled configuration; see `regard presets`.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Start from this bundled configuration; see `regard presets`.")
+    ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(help="Training pairs: one .tsv, .jsonl or .parquet file, or two line-aligned files (give it twice)."),
+        typer.Option(
+            help="Training pairs: one .tsv, .jsonl or .parquet file, or two line-aligned files (give it twice)."
+        ),
     ] = None,
     valid: Annotated[list[str] | None, typer.Option(help="Validation pairs, likewise.")] = None,
-    test: Annotated[list[str] | None, typer.Option(help="Test pairs, likewise: what `regard evaluate` will use.")] = None,
+    test: Annotated[
+        list[str] | None, typer.Option(help="Test pairs, likewise: what `regard evaluate` will use.")
+    ] = None,
     world: Annotated[int | None, typer.Option(help="Train on this many pairs of the bundled corpus instead.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting, e.g. --set model.width=512; may be repeated.")

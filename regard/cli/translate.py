@@ -16,17 +16,25 @@ WINDOW = 256
 
 def translate(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
-    text: Annotated[list[str] | None, typer.Argument(help="Sentences; without any, lines are read from --input or stdin.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Argument(help="Sentences; without any, lines are read from --input or stdin.")
+    ] = None,
     input: Annotated[Path | None, typer.Option("--input", "-i", help="A file with one sentence a line.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here instead of to stdout.")] = None,
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept at each step; 1 is greedy.")] = None,
     top_beams: Annotated[int | None, typer.Option(help="How many of them to print, best first.")] = None,
-    length_penalty: Annotated[float | None, typer.Option(help="Higher favours longer translations; 0 for none.")] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(help="Higher favours longer translations; 0 for none.")
+    ] = None,
     min_len: Annotated[int | None, typer.Option(help="Fewest tokens of a translation.")] = None,
     max_len: Annotated[int | None, typer.Option(help="Most tokens of a translation.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Draw at random instead of searching; 1 is the model's own distribution.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Draw at random instead of searching; 1 is the model's own distribution.")
+    ] = None,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that hold this probability.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Draw from the likeliest tokens that hold this probability.")
+    ] = None,
     samples: Annotated[int | None, typer.Option(help="How many to draw.")] = None,
     seed: Annotated[int | None, typer.Option(help="Fixes the draws.")] = None,
     overlong: Annotated[
@@ -46,15 +54,32 @@ def translate(
 
       cat test.en | regard translate runs/demo --scores
     """
-    from regard.errors import ConfigError, nearest
+    from regard.errors import ConfigError
     from regard.runs import load
 
     if text and input:
         raise ConfigError("give sentences or --input, not both")
     if overlong not in ("split", "truncate", "refuse"):
         raise ConfigError(f"--overlong={overlong}: must be split, truncate or refuse")
-    names = ("beam", "top_beams", "length_penalty", "min_len", "max_len", "temperature", "top_k", "top_p", "samples", "seed")
-    given = dict(zip(names, (beam, top_beams, length_penalty, min_len, max_len, temperature, top_k, top_p, samples, seed), strict=True))
+    names = (
+        "beam",
+        "top_beams",
+        "length_penalty",
+        "min_len",
+        "max_len",
+        "temperature",
+        "top_k",
+        "top_p",
+        "samples",
+        "seed",
+    )
+    given = dict(
+        zip(
+            names,
+            (beam, top_beams, length_penalty, min_len, max_len, temperature, top_k, top_p, samples, seed),
+            strict=True,
+        )
+    )
     loaded = load(run, device)
     config = loaded.decode_config(**{name: value for name, value in given.items() if value is not None})
     lines = text or (_file(input) if input else _stdin())
@@ -68,7 +93,9 @@ def translate(
 
 def _shown(number: int, source: str, found: list[Any], scores: bool, as_json: bool) -> str:
     if as_json:
-        results = [{"text": one.text, "score": one.score, "log_prob": one.log_prob, "pieces": one.pieces} for one in found]
+        results = [
+            {"text": one.text, "score": one.score, "log_prob": one.log_prob, "pieces": one.pieces} for one in found
+        ]
         return json.dumps({"line": number, "source": source, "translations": results}, ensure_ascii=False)
     return "\n".join(f"{one.score:.4f}\t{one.text}" if scores else one.text for one in found)
 

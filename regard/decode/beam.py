@@ -15,7 +15,6 @@ from regard.decode.hypothesis import Hypothesis
 from regard.decode.lengths import limits
 from regard.decode.pool import Candidates, Pool, survivors
 from regard.decode.stepper import S, Stepper
-from regard.errors import RegardError
 
 
 @torch.inference_mode()
@@ -35,7 +34,8 @@ def beam_search(
     Of the 2W best candidates of a step, those of the first W that choose `eos` are finished, and the first W that do
     not go on. `config` says when a source stops. Finished outputs come before ones cut short by `max_len`, which
     only fill the places that too few finished ones leave; a dead end comes back only where nothing else was found.
-    Fewer than `top_beams` come back where there are no more outputs to find. `record` is told of every step.
+    Fewer than `top_beams` come back where there are no more outputs to find. `record` is told of every step; what it
+    is given is its own to keep.
     """
     config = config or DecodeConfig()
     pool = Pool(limits(config.max_len if max_len is None else max_len, len(first)), config)
@@ -85,8 +85,6 @@ def _candidates(
     if missing:
         values = np.pad(values, ((0, 0), (0, missing)), constant_values=-np.inf)
         places = np.pad(places, ((0, 0), (0, missing)), constant_values=eos)
-    if np.isnan(values[running]).any():
-        raise RegardError("the model gave a log-probability that is not a number")
     parents, tokens = np.divmod(places.astype(np.int64), C)
     ended = tokens == eos
     finished = ended & (values > -np.inf) & running[:, None]

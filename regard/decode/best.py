@@ -5,6 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 CHUNK = 64  # choices that are first looked at only through their maximum
+LARGE = 1 << 17  # log-probabilities fewer than these are looked through faster than chunks are made
 
 
 def best(
@@ -16,28 +17,45 @@ def best(
     batch or the kernel. Fewer than `count` come back when there are fewer to choose from.
     """
     (B, W), C = scores.shape, log_probs.shape[1]
+    looked_at = W * C / CHUNK + count * CHUNK
+    if log_probs.device.type == "cpu" and log_probs.numel() > LARGE and W * C > 8 * looked_at:
+        return by_chunks(scores, log_probs, count)
+    return top((scores[..., None] + log_probs.view(B, W, C)).flatten(1), count)
+
+
+def by_chunks(
+    scores: Float[Tensor, "B W"], log_probs: Float[Tensor, "R C"], count: int
+) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"]]:
+    """What `best` finds, by one fast pass over all choices and another look at a few.
+
+    On a CPU torch.topk over all of W * C can take several times as long as the rest of a search. But the best N
+    choices lie within the N chunks of best maximum, and maxima are fast.
+    """
+    (B, W), C = scores.shape, log_probs.shape[1]
     chunks = -(-C // CHUNK)
-    if chunks <= 2 * count:
-        return top((scores[..., None] + log_probs.view(B, W, C)).flatten(1), count)
-    # The best N choices lie within the N chunks of best maximum: one fast pass over all choices, then only a few of
-    # them are looked at again. torch.topk over all of W * C takes about ten times as long on a CPU.
     maxima = scores[..., None] + _chunk_maxima(log_probs).view(B, W, chunks)
     _, nearby = top(maxima.flatten(1), count)
     nearby = nearby.sort(-1).values  # so that places below keep the order of places among all
     rows = nearby // chunks
     columns = (nearby % chunks * CHUNK)[..., None] + torch.arange(CHUNK, device=nearby.device)
-    places = (rows[..., None] * C + columns).flatten(1)
-    sums = log_probs.view(B, W * C).gather(1, places.clamp(max=W * C - 1)).view(columns.shape)
+    places = (rows[..., None] * C + columns).flatten(1).clamp(max=W * C - 1)
+    sums = log_probs.reshape(B, W * C).gather(1, places).view(columns.shape)
     sums = (sums + scores.gather(1, rows)[..., None]).masked_fill(columns >= C, -torch.inf)
     values, where = top(sums.flatten(1), count)
     return values, places.gather(1, where)
 
 
 def top(values: Float[Tensor, "B M"], count: int) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"]]:
-    """The `count` greatest of each row in single precision, greatest first, and their places; ties lower place first.
+    """The `count` greatest of each row, greatest first, and their places; ties lower place first, save for -inf."""
+    found, places = values.topk(min(count + 1, values.shape[1]))
+    # torch.topk leaves the order of ties open. They are rare, so they are looked for and only then settled.
+    if ((found[:, 1:] == found[:, :-1]) & (found[:, 1:] > -torch.inf)).any():
+        return _settled(values, count)
+    return found[:, :count], places[:, :count]
 
-    torch.topk leaves the order of ties open, so it is given whole numbers that hold the value above the place.
-    """
+
+def _settled(values: Float[Tensor, "B M"], count: int) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"]]:
+    """As `top`, in single precision, by whole numbers that hold the value above the place: no two are equal."""
     M = values.shape[1]
     values = values.float() + 0.0  # -0.0 is not below 0.0
     bits = values.view(torch.int32)

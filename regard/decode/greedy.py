@@ -76,8 +76,8 @@ def decode(
             # The one wait for the device a step; doubles hold any token exactly.
             found = torch.stack((tokens.double(), chosen.double())).cpu().numpy()
         column = _column(found, computed, running, eos, step)
-        yield column
         running &= (column.tokens != eos).numpy() & (ends > step + 1)
+        yield column
         if not running.any():
             return
         with torch.inference_mode():

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.lengths import divisor
+from regard.errors import RegardError
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +88,15 @@ class Pool:
     def add(self, step: Step, candidates: Candidates) -> Bool[np.ndarray, " B"]:
         """Enter a step, and say which of its sources are to be searched on."""
         self.steps.append(step)
+        running = self.last[step.sources] < 0
+        if np.isnan(candidates.log_probs[running]).any():
+            raise RegardError(f"the model gave a log-probability that is not a number, at step {len(self.steps)}")
         for place, rank in np.argwhere(candidates.finished).tolist():
             self._finish(int(step.sources[place]), candidates, place, rank)
         length, ends = len(self.steps), self.ends[step.sources]
         # A log-probability can only fall, and the divisor is greatest at the longest length: nothing beats this bound.
         horizon = ends if self.config.exact else length
         bound = step.log_probs[:, 0] / divisor(horizon, self.config.length_penalty, self.config.length_form)
-        running = self.last[step.sources] < 0
         stopped = running & ((bound <= self.to_beat[step.sources]) | (length >= ends))
         self.last[step.sources[stopped]] = length - 1
         return running & ~stopped

@@ -26,7 +26,7 @@ def attend(
     bias: Float[Tensor, "#B #H T S"] | None = None,
     scale: float | None = None,
 ) -> tuple[Float[Tensor, "B H T V"], Float[Tensor, "B H T S"]]:
-    """Average `v` by how well each query matches each visible key; the averages, and the weights they were made with."""
+    """Average `v` by how well each query matches each visible key; the averages and the weights."""
     weights = attention_weights(q, k, mask, bias, scale)
     return weights @ v, weights
 
@@ -45,9 +45,7 @@ def attention_weights(
     return softmax_visible(scores, mask)
 
 
-def softmax_visible(
-    scores: Float[Tensor, "*rows S"], mask: "torch.Tensor | None" = None
-) -> Float[Tensor, "*rows S"]:
+def softmax_visible(scores: Float[Tensor, "*rows S"], mask: "torch.Tensor | None" = None) -> Float[Tensor, "*rows S"]:
     """The softmax over the last axis, hidden places weighing nothing."""
     if mask is None:
         return scores.softmax(-1)

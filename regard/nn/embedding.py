@@ -39,7 +39,7 @@ class Embedding(nn.Module):
 class Head(nn.Module):
     """Scores over the vocabulary. `weight` may be the embedding's own, so that both are one matrix."""
 
-    def __init__(self, width: int, vocab_size: int, *, bias: bool = False, tied: nn.Parameter | None = None) -> None:
+    def __init__(self, width: int, vocab_size: int, *, bias: bool = False, tied: Tensor | None = None) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocab_size, width)) if tied is None else tied
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None

@@ -39,8 +39,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_x = torch.empty_like(x) if train else None
         grad_weight = torch.zeros_like(weight) if train else None
         grad_bias = torch.zeros_like(bias) if train and bias is not None else None
-        for rows in torch.arange(x.shape[0]).split(_chunk_rows(weight.shape[0])):
-            part = slice(int(rows[0]), int(rows[-1]) + 1)
+        rows = _chunk_rows(weight.shape[0])
+        for start in range(0, x.shape[0], rows):
+            part = slice(start, start + rows)
             logits = F.linear(x[part], weight, bias)
             chunk_loss, chunk_plain, grad = _loss_and_gradient(logits, labels[part], smoothing, train)
             loss += chunk_loss
@@ -79,7 +80,7 @@ def _loss_and_gradient(
     if smoothing:
         grad -= smoothing / logits.shape[-1]
     grad.scatter_add_(1, targets, grad.new_full(targets.shape, smoothing - 1))
-    if not bool(visible.all()) if logits.device.type == "cpu" else True:
+    if logits.device.type != "cpu":  # where rows to ignore have not been left out beforehand
         grad *= visible[:, None]
     return loss, plain, grad.to(logits.dtype)
 

@@ -46,7 +46,7 @@ class Location(nn.Module):
 
     def forward(self, query: Float[Tensor, "B T Q"], memory: Float[Tensor, "B S M"]) -> Scores:
         S, longest = memory.shape[1], self.places.out_features
-        if S > longest:
+        if longest < S:
             raise DataError(f"a source of {S} tokens is longer than the location score's max_len={longest}")
         return self.places(query)[..., :S]
 

@@ -34,8 +34,8 @@ class WorldCorpus:
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         for sentence in self.sentences:
-            pair = (sentence.english, sentence.french)
-            yield pair if self.source == "en" else pair[::-1]
+            english, french = sentence.english, sentence.french
+            yield (english, french) if self.source == "en" else (french, english)
 
     def digest(self) -> str:
         """From the grammar's own text, so that a grammar that changed is a corpus that changed."""

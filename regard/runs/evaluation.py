@@ -1,12 +1,11 @@
 """Measure a run on held-out pairs: text scores with their signatures and, where gold is known, what lies behind."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
-from regard.data import Corpus, PairList, PairStore, evaluation_batches
+from regard.data import Corpus, PairStore, evaluation_batches
 from regard.data.world import Sentence, pronoun_accuracy, spans
 from regard.errors import ConfigError, DataError
 from regard.look.align import AlignmentCounts, HeadScores, best_head, merge, words_of_pieces
@@ -132,13 +131,3 @@ def _oriented(sentence: Sentence, source: str):
     if source == "en":
         return texts, words, sentence.alignment
     return texts[::-1], words[::-1], tuple((there, here) for here, there in sentence.alignment)
-
-
-def limited(corpus: WorldCorpus, count: int) -> Corpus:
-    """The first `count` pairs of the bundled corpus's held-out sentences."""
-    return replace(corpus, count=count) if count < corpus.count else corpus
-
-
-def pair_list(sources: Sequence[str], references: Sequence[str]) -> Corpus:
-    """Pairs given as two lists."""
-    return PairList(list(zip(sources, references, strict=True)))

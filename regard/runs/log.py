@@ -51,5 +51,7 @@ def _board(directory: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ConfigError("train.tensorboard needs the tensorboard package: pip install 'regard[tensorboard]'") from None
+        raise ConfigError(
+            "train.tensorboard needs the tensorboard package: pip install 'regard[tensorboard]'"
+        ) from None
     return SummaryWriter(str(directory))

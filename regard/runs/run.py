@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import nn
 
 from regard import config as settings
-from regard.errors import ConfigError, RunError
+from regard.errors import ConfigError, DataError, RunError
 from regard.runs.checkpoint import load_weights_strictly
 from regard.runs.config import RunConfig
 from regard.runs.files import read_json, read_tensors
@@ -26,17 +26,10 @@ class Run:
         self.directory, self.config, self.vocabularies, self.model = directory, config, vocabularies, model
         self.translator = Translator(model, vocabularies, config.decode, config.model_config().max_len)
 
-    @overload
-    def translate(self, sentences: str, *, overlong: Overlong = ..., **decode: Any) -> str: ...
-    @overload
-    def translate(self, sentences: Sequence[str], *, overlong: Overlong = ..., **decode: Any) -> list[str]: ...
-
-    def translate(
-        self, sentences: str | Sequence[str], *, overlong: Overlong = "split", **decode: Any
-    ) -> str | list[str]:
+    def translate(self, sentences: Sequence[str], *, overlong: Overlong = "split", **decode: Any) -> list[str]:
         """The best translation of each sentence; `decode` are settings of `DecodeConfig`, such as `beam=5`."""
         if isinstance(sentences, str):
-            return self.translate([sentences], overlong=overlong, **decode)[0]
+            raise DataError("translate takes a list of sentences: translate([text])")
         return [found[0].text for found in self.translations(sentences, overlong=overlong, **decode)]
 
     def translations(

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import nn
 
 from regard import config as settings
 from regard.data import Loader, PairStore, Position, evaluation_batches, prepare
-from regard.errors import ConfigError, DataError, Diverged, RegardError, RunError
+from regard.errors import ConfigError, Diverged, RegardError, RunError
 from regard.nn.batch import Pairs
 from regard.runs.checkpoint import (
     Progress,
@@ -257,7 +256,9 @@ class _Training:
             log.write("train", step.number, values)
             self.report.step({"step": step.number, **values}, options.steps)
         better = False
-        if self.stores.valid is not None and (step.number % options.validate_every == 0 or step.number == options.steps):
+        if self.stores.valid is not None and (
+            step.number % options.validate_every == 0 or step.number == options.steps
+        ):
             better = self._judge(self._validate(), log)
         if step.number % options.save_every == 0 or self._done() or (better and options.choose == "best"):
             self._check_finite(step)

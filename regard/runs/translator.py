@@ -1,10 +1,10 @@
 """Text in, text out: a model with its vocabularies, decoding many sentences at a time."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import nn
@@ -15,6 +15,7 @@ from regard.decode.config import DecodeConfig
 from regard.decode.greedy import greedy
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.sample import sample
+from regard.decode.stepper import Stepper
 from regard.errors import DataError
 from regard.nn.batch import Pairs, Tokens
 from regard.text import Vocabularies
@@ -40,6 +41,7 @@ class Translator:
 
     def __init__(self, model: nn.Module, vocabularies: Vocabularies, config: DecodeConfig, max_len: int) -> None:
         self.model, self.vocabularies, self.config, self.max_len = model, vocabularies, config, max_len
+        self._stepper = cast("Stepper[Any]", model)
 
     @property
     def device(self) -> torch.device:
@@ -86,7 +88,9 @@ class Translator:
             raise DataError(f"sentence {index + 1} has {len(ids)} tokens; the model reads at most {room}")
         if overlong == "truncate":
             return [[*ids[:room], tokenizer.eos]]
-        parts = [tokenizer.encode(part) for part in split_text(sentence, lambda text: len(tokenizer.encode(text)), room)]
+        parts = [
+            tokenizer.encode(part) for part in split_text(sentence, lambda text: len(tokenizer.encode(text)), room)
+        ]
         return [[*part[:room], tokenizer.eos] for part in parts]
 
     def _decode(self, rows: list[list[int]], config: DecodeConfig, budget: int) -> list[list[Translation]]:
@@ -101,18 +105,20 @@ class Translator:
         self.model.eval()
         rows = [row for _, row in batch]
         source = Tokens.of(rows, self.vocabularies.source.pad).to(self.device)
-        state = self.model.start(Pairs(source))  # type: ignore[operator]
+        state = self._stepper.start(Pairs(source))
         target = self.vocabularies.target
         first = torch.full((len(rows),), target.bos, device=self.device)
         limits = torch.tensor([min(limit, self.max_len) for limit in config.limits([len(row) for row in rows])])
         if config.temperature is not None:
             found = sample(
-                self.model, state, first, eos=target.eos, config=config, max_len=limits, ids=[n for n, _ in batch]
+                self._stepper, state, first, eos=target.eos, config=config, max_len=limits, ids=[n for n, _ in batch]
             )
         elif config.beam == 1:
-            found = [[one] for one in greedy(self.model, state, first, eos=target.eos, config=config, max_len=limits)]
+            found = [
+                [one] for one in greedy(self._stepper, state, first, eos=target.eos, config=config, max_len=limits)
+            ]
         else:
-            found = beam_search(self.model, state, first, eos=target.eos, config=config, max_len=limits)
+            found = beam_search(self._stepper, state, first, eos=target.eos, config=config, max_len=limits)
         return [[self._text(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
 
     def _text(self, hypothesis: Hypothesis) -> Translation:
@@ -125,7 +131,7 @@ class Translator:
         )
 
 
-def split_text(text: str, length, room: int) -> list[str]:
+def split_text(text: str, length: Callable[[str], int], room: int) -> list[str]:
     """The text in parts of at most `room` by `length`: whole sentences while they fit, else whole words."""
     parts: list[str] = []
     for sentence in re.split(r"(?<=[.!?;:。！？])\s+", text):

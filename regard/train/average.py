@@ -18,8 +18,8 @@ class ExponentialAverage:
     def update(self, model: nn.Module, step: int) -> None:
         # Early weights are far from any good ones; the ramp forgets them.
         keep = min(self.decay, (1 + step) / (10 + step))
-        averages = list(self.weights.values())
-        torch._foreach_lerp_(averages, [parameter.detach() for parameter in model.parameters()], 1 - keep)
+        for average, parameter in zip(self.weights.values(), model.parameters(), strict=True):
+            average.lerp_(parameter, 1 - keep)
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:

@@ -9,7 +9,7 @@ from regard.train.config import TrainConfig
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """Adam as in the 2017 paper, or AdamW, which decays matrices but neither biases nor norms; fused where torch can."""
+    """Adam as in the 2017 paper, or AdamW, which decays matrices but no biases or norms; fused where torch can."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},

@@ -76,7 +76,7 @@ def thing(dice: Dice, kind: str, determiner: str = "", plural: bool | None = Non
     if share < 0.4 and kind in ("accord", "text"):
         return Thing(noun, determiner, plural, words, Adjunct("on", organisation(dice)))
     if share < 0.2 and kind in ("building", "thing", "container"):
-        return Thing(noun, determiner, plural, words, Adjunct("of", thing(dice, "person", definite(dice))))
+        return Thing(noun, "the", plural, words, Adjunct("of", thing(dice, "person", definite(dice))))
     return Thing(noun, determiner, plural, words)
 
 
@@ -132,9 +132,10 @@ def relative(dice: Dice, kind: str) -> Relative:
     return Relative(action(dice, kind, tense, around=False))
 
 
-def recalled(dice: Dice, kind: str) -> Relative | None:
-    """A clause that someone with a name did something to a noun of the kind, where anything can be done to it."""
-    return Relative(Action(dice.pick(_RECALLED[kind])), person(dice)) if _RECALLED[kind] else None
+def recalled(dice: Dice, kind: str, main: Verb) -> Relative | None:
+    """A clause that someone with a name did something to a noun of the kind, other than what the main verb says."""
+    verb = dice.pick(_RECALLED[kind]) if _RECALLED[kind] else main
+    return Relative(Action(verb), person(dice)) if verb is not main else None
 
 
 def denial(dice: Dice, share: float) -> Denial:
@@ -191,7 +192,8 @@ def target(dice: Dice, verb: Verb, denied: Denial, deep: bool) -> Nominal:
     if verb.french_preposition:  # "de" swallows "des", so only what points may follow
         return thing(dice, kind, definite(dice), deep=deep)
     if denied:
-        return thing(dice, kind, "any" if dice.chance(0.15) and not verb.state else definite(dice), deep=deep)
+        absent = dice.chance(0.15) and not verb.state
+        return thing(dice, kind, "any" if absent else definite(dice), deep=deep and not absent)
     return thing(dice, kind, deep=deep)
 
 

@@ -21,7 +21,7 @@ from regard.data.world.phrases import (
     Tense,
     Thing,
 )
-from regard.data.world.verbs import FIT, LIVING, PEOPLE, VERBS
+from regard.data.world.verbs import FIT, LIVING, PEOPLE, VERBS, Verb
 
 _LIFELESS = [verb for verb in VERBS if verb.objects and verb.objects[0] in STATES and verb.objects[0] not in LIVING]
 _BY_ANIMALS = [verb for verb in _LIFELESS if "animal" in verb.subjects]
@@ -40,9 +40,10 @@ def meaning(dice: Dice) -> tuple[Clause, ...]:
     # "It" never means a person, so a person who is meant has to be several.
     plural = dice.chance(0.3) if kind == "animal" else of_subject or dice.chance(0.5)
     object_plural = plural if dice.chance(0.85) else not plural
-    subject, target = _candidate(dice, kind, plural), _candidate(dice, dice.pick(verb.objects), object_plural)
+    subject = _candidate(dice, kind, plural, verb)
+    target = _candidate(dice, dice.pick(verb.objects), object_plural, verb)
     while target.feminine == subject.feminine and not dice.chance(_SAME_GENDER):
-        target = _candidate(dice, target.noun.kind, object_plural)
+        target = _candidate(dice, target.noun.kind, object_plural, verb)
     tense, denied = tense_of(dice), denial(dice, 0.6)
     when: tuple[Circumstance, ...] = ()
     if tense == "past" and target.relative is None and denied != "never" and dice.chance(0.15):
@@ -71,10 +72,10 @@ def feeling(dice: Dice) -> tuple[Clause, ...]:
     return _joined(dice, Clause(subject, (done,)), Clause(below, (_reason(dice, "person", tense, denied),)))
 
 
-def _candidate(dice: Dice, kind: str, plural: bool) -> Thing:
+def _candidate(dice: Dice, kind: str, plural: bool, verb: Verb) -> Thing:
     noun = dice.pick(NOUNS[kind])
     words = (dice.pick(BEFORE_NOUN[noun.english]),) if dice.chance(0.25) else ()
-    relative = recalled(dice, kind) if dice.chance(0.05) else None
+    relative = recalled(dice, kind, verb) if dice.chance(0.05) else None
     return Thing(noun, definite(dice), plural, words, None, relative)
 
 

@@ -1,0 +1,50 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+import regard.nn.loss as loss_module
+from regard.nn.loss import IGNORE, linear_cross_entropy
+
+
+@given(
+    N=st.integers(1, 200),
+    V=st.integers(2, 40),
+    smoothing=st.sampled_from([0.0, 0.1, 0.5]),
+    biased=st.booleans(),
+    ignored=st.booleans(),
+)
+def test_it_is_torch_cross_entropy_to_the_gradient(N, V, smoothing, biased, ignored):
+    generator = torch.Generator().manual_seed(N * 50 + V)
+    x = torch.randn(N, 6, generator=generator, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(V, 6, generator=generator, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(V, generator=generator, dtype=torch.float64, requires_grad=True) if biased else None
+    labels = torch.randint(V, (N,), generator=generator)
+    if ignored:
+        labels[::3] = IGNORE
+    inputs = [x, weight] if bias is None else [x, weight, bias]
+    total, plain = linear_cross_entropy(x, weight, bias, labels, smoothing)
+    logits = F.linear(x, weight, bias)
+    expected = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
+    assert_close(total.double(), expected, rtol=1e-5, atol=1e-5)
+    assert_close(plain.double(), F.cross_entropy(logits, labels, reduction="sum"), rtol=1e-5, atol=1e-5)
+    for ours, theirs in zip(
+        torch.autograd.grad(total / 7, inputs), torch.autograd.grad(expected / 7, inputs), strict=True
+    ):
+        assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 64, 65, 1000])
+def test_chunks_of_any_size_give_the_same(rows, monkeypatch):
+    torch.manual_seed(0)
+    x, weight, labels = torch.randn(300, 8), torch.randn(50, 8), torch.randint(50, (300,))
+    whole, _ = linear_cross_entropy(x, weight, None, labels, 0.1)
+    monkeypatch.setattr(loss_module, "_chunk_rows", lambda vocab_size: rows)
+    assert_close(linear_cross_entropy(x, weight, None, labels, 0.1)[0], whole)
+
+
+def test_all_padding_costs_nothing():
+    total, plain = linear_cross_entropy(torch.randn(4, 3), torch.randn(5, 3), None, torch.full((4,), IGNORE))
+    assert total == plain == 0
