@@ -18,7 +18,7 @@ def best(
     """
     (B, W), C = scores.shape, log_probs.shape[1]
     looked_at = W * C / CHUNK + count * CHUNK
-    if log_probs.device.type == "cpu" and log_probs.numel() > LARGE and W * C > 8 * looked_at:
+    if log_probs.device.type == "cpu" and log_probs.numel() > LARGE and 8 * looked_at < W * C:
         return by_chunks(scores, log_probs, count)
     return top((scores[..., None] + log_probs.view(B, W, C)).flatten(1), count)
 
@@ -41,7 +41,7 @@ def by_chunks(
     places = (rows[..., None] * C + columns).flatten(1).clamp(max=W * C - 1)
     sums = log_probs.reshape(B, W * C).gather(1, places).view(columns.shape)
     sums = (sums + scores.gather(1, rows)[..., None]).masked_fill(columns >= C, -torch.inf)
-    values, where = top(sums.flatten(1), count)
+    values, where = top(sums.flatten(1), min(count, W * C))
     return values, places.gather(1, where)
 
 

@@ -22,7 +22,7 @@ class ToyState:
         return len(self.past) // max(len(self.memory), 1)
 
     def select(self, rows: Tensor, sources: Tensor | None = None) -> "ToyState":
-        old = torch.arange(len(self.memory)) if sources is None else sources
+        old = torch.arange(len(self.memory), device=rows.device) if sources is None else sources
         assert len(set(old.tolist())) == len(old), "memory of a source was repeated"
         assert len(rows) % len(old) == 0, "rows are not grouped evenly"
         owners = rows // self.group
@@ -40,7 +40,7 @@ class Toy:
 
     def start(self, batch: Any) -> ToyState:
         memory = torch.as_tensor(batch)
-        return ToyState(memory, torch.zeros(len(memory), 0, dtype=torch.long))
+        return ToyState(memory, torch.zeros(len(memory), 0, dtype=torch.long, device=memory.device))
 
     def step(self, choices: Tensor, state: ToyState) -> tuple[Tensor, ToyState]:
         assert len(choices) == len(state.past)
@@ -76,7 +76,7 @@ class Historical(Toy):
         hashed = memory.clone()
         for column in past.T:
             hashed = (hashed * 31 + column * 17 + 7) % self.PRIME
-        return self.table[hashed]
+        return self.table.to(memory.device)[hashed]
 
 
 class Pointer(Toy):

@@ -257,7 +257,7 @@ def test_a_model_that_gives_no_number_is_refused():
             return super().log_probs(memory, past) * (torch.nan if past.shape[1] == 3 else 1.0)
 
     table = torch.tensor([[0.6, 0.1, 0.3]] * 3).log()[None]
-    with pytest.raises(RegardError, match="not a number"):
+    with pytest.raises(RegardError, match="not a number, at step 3"):
         search(Broken(), table)
 
 
