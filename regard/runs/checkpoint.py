@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from regard.errors import RunError
 from regard.runs.files import read_json, read_tensors, whole_directory, write_json, write_tensors
-from regard.train.average import ExponentialAverage
-from regard.train.optim import optimizer_tensors, restore_optimizer
+from regard.training.average import ExponentialAverage
+from regard.training.optim import optimizer_tensors, restore_optimizer
 
 FORMAT = 1
 

@@ -12,7 +12,7 @@ from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, nearest
 from regard.models import MODELS
 from regard.text import TokenizerConfig, Vocabularies
-from regard.train.config import TrainConfig
+from regard.training.config import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,9 +13,9 @@ from regard.look.watch import attentions, watch
 from regard.nn.batch import Pairs, Tokens
 from regard.runs.corpora import WorldCorpus, corpus_of, world_held_out
 from regard.runs.run import Run
-from regard.train.loop import validate
-from regard.train.metrics import by_length, corpus_scores, perplexity
-from regard.train.tasks import Translation
+from regard.training.loop import validate
+from regard.training.metrics import by_length, corpus_scores, perplexity
+from regard.training.tasks import Translation
 
 ALIGNED = 500
 """How many held-out sentences the alignment error rate is measured on, and how many its head is chosen on."""

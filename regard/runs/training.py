@@ -43,12 +43,12 @@ from regard.runs.run import (
 )
 from regard.runs.translator import Translator
 from regard.text import Vocabularies, train_vocabularies
-from regard.train.average import ExponentialAverage, mean_weights
-from regard.train.loop import Step, fit, validate
-from regard.train.metrics import corpus_scores
-from regard.train.optim import make_optimizer
-from regard.train.schedule import learning_rate
-from regard.train.tasks import Translation
+from regard.training.average import ExponentialAverage, mean_weights
+from regard.training.loop import Step, fit, validate
+from regard.training.metrics import corpus_scores
+from regard.training.optim import make_optimizer
+from regard.training.schedule import learning_rate
+from regard.training.tasks import Translation
 
 
 class Stopped(RegardError):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.errors import ConfigError
-from regard.train.schedule import ScheduleKind
+from regard.training.schedule import ScheduleKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

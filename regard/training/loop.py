@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from regard.train.average import ExponentialAverage
-from regard.train.tasks import Batch, Task
+from regard.training.average import ExponentialAverage
+from regard.training.tasks import Batch, Task
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,245 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import regard
+from regard.errors import ConfigError, Diverged, RunError
+from regard.runs import make_config
+from regard.runs.checkpoint import checkpoints
+from regard.runs.files import read_tensors
+from regard.runs.log import read_log
+from regard.runs.training import Stopped
+
+SMALL = [
+    "model.width=16",
+    "model.heads=2",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "model.feed_forward=24",
+    "model.dropout=0.1",
+    "tokenizer.kind=word",
+    "train.batch_tokens=200",
+    "train.steps=12",
+    "train.log_every=3",
+    "train.validate_every=6",
+    "train.validate_sentences=4",
+    "train.save_every=4",
+    "train.warmup=3",
+    "train.threads=1",
+]
+WORDS = "the a cat dog sees hears big small red house runs sleeps and".split()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    generator = torch.Generator().manual_seed(0)
+    for name, count in (("train", 120), ("valid", 12)):
+        lines = []
+        for _ in range(count):
+            length = int(torch.randint(2, 8, (), generator=generator))
+            words = [WORDS[int(i)] for i in torch.randint(len(WORDS), (length,), generator=generator)]
+            lines.append(" ".join(words) + "\t" + " ".join(word.upper() for word in reversed(words)))
+        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def config(corpus, *settings):
+    extra = {"data": {"train": [str(corpus / "train.tsv")], "valid": [str(corpus / "valid.tsv")]}}
+    return make_config(None, "tiny", [*SMALL, *settings], extra)
+
+
+@pytest.fixture(scope="module")
+def run(corpus, tmp_path_factory):
+    return regard.train(config(corpus), tmp_path_factory.mktemp("runs") / "whole")
+
+
+def model_bytes(directory):
+    return (directory / "model.safetensors").read_bytes()
+
+
+def test_a_run_is_one_directory_without_pickle(run):
+    names = sorted(path.name for path in run.directory.iterdir())
+    assert names == ["cache", "checkpoints", "config.json", "log.jsonl", "model.safetensors", "tokenizer.json"]
+    assert [path.name for path in checkpoints(run.directory / "checkpoints")] == ["step-4", "step-8", "step-12"]
+    for path in run.directory.rglob("*"):
+        assert path.suffix in {"", ".json", ".jsonl", ".safetensors", ".tokens", ".offsets"}, path
+    kinds = [record["kind"] for record in read_log(run.directory / "log.jsonl")]
+    assert kinds.count("train") == 4
+    assert kinds.count("validation") == 2
+
+
+def test_it_translates_after_loading(run):
+    loaded = regard.load(run.directory)
+    sentences = ["the cat sees", "a big red house sleeps", "dog"]
+    found = loaded.translate(sentences, beam=3)
+    assert len(found) == 3
+    assert found == run.translate(sentences, beam=3)
+    assert loaded.translate(sentences[::-1], beam=3) == found[::-1]
+    best = loaded.translations(sentences, beam=3, top_beams=3)
+    assert [len(one) for one in best] == [3, 3, 3]
+    assert all(one[0].score >= one[1].score >= one[2].score for one in best)
+    assert [one[0].text for one in best] == found
+
+
+class StopAt:
+    """Asks training to stop, as a signal would, after hearing of a step."""
+
+    def __init__(self, step):
+        self.wanted = step
+
+    def say(self, text): ...
+
+    def validation(self, values): ...
+
+    def step(self, values, total):
+        if values["step"] == self.wanted:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("settings", [(), ("train.ema=0.9", "train.accumulate=2"), ("train.average_last=2",)])
+@pytest.mark.parametrize("stop", [3, 6])
+def test_a_resumed_run_equals_an_unbroken_one_byte_for_byte(corpus, tmp_path, settings, stop):
+    whole = regard.train(config(corpus, *settings), tmp_path / "whole")
+    with pytest.raises(Stopped, match=f"stopped at step {stop}"):
+        regard.train(config(corpus, *settings), tmp_path / "broken", StopAt(stop))
+    broken = regard.resume(tmp_path / "broken")
+    assert model_bytes(broken.directory) == model_bytes(whole.directory)
+    last = "checkpoints/step-12/optimizer.safetensors"
+    assert (broken.directory / last).read_bytes() == (whole.directory / last).read_bytes()
+
+    def shown(directory):
+        timing = {"tokens_per_second", "seconds"}
+        records = read_log(directory / "log.jsonl")
+        return [{key: value for key, value in record.items() if key not in timing} for record in records]
+
+    assert shown(broken.directory) == shown(whole.directory)
+
+
+def test_a_run_killed_outright_resumes_from_its_last_complete_checkpoint(corpus, tmp_path, run):
+    out = tmp_path / "killed"
+    settings = [f"--set={setting}" for setting in SMALL]
+    data = [f"--data={corpus / 'train.tsv'}", f"--valid={corpus / 'valid.tsv'}"]
+    command = [sys.executable, "-m", "regard", "train", "--preset", "tiny", "--out", str(out), *data, *settings]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (out / "checkpoints" / "step-4").exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    # What a cut-short save leaves behind is not a checkpoint.
+    (out / "checkpoints" / ".step-99.partial").mkdir()
+    resumed = regard.resume(out)
+    assert model_bytes(resumed.directory) == model_bytes(run.directory)
+
+
+def test_a_finished_run_resumes_to_itself_and_can_be_extended(corpus, tmp_path):
+    longer = regard.train(config(corpus, "train.steps=16", "train.schedule=constant"), tmp_path / "longer")
+    regard.train(config(corpus, "train.schedule=constant"), tmp_path / "short")
+    before = model_bytes(tmp_path / "short")
+    regard.resume(tmp_path / "short")
+    assert model_bytes(tmp_path / "short") == before
+    regard.resume(tmp_path / "short", ("train.steps=16",))
+    assert model_bytes(tmp_path / "short") == model_bytes(longer.directory)
+    with pytest.raises(ConfigError, match=r"'model.width=32' cannot change in a run that has begun"):
+        regard.resume(tmp_path / "short", ("model.width=32",))
+
+
+def test_divergence_stops_with_the_last_good_checkpoint(corpus, tmp_path):
+    settings = (
+        "train.learning_rate=1e30",
+        "train.warmup=0",
+        "train.save_every=1",
+        "train.clip=0",
+        "train.schedule=constant",
+    )
+    with pytest.raises(Diverged, match=r"diverged at step \d+: .*Try a lower train.learning_rate"):
+        regard.train(config(corpus, *settings), tmp_path / "run")
+    for path in checkpoints(tmp_path / "run" / "checkpoints"):
+        for name, value in read_tensors(path / "model.safetensors").items():
+            assert torch.isfinite(value).all(), (path, name)
+
+
+def test_patience_ends_a_run_and_the_best_is_kept(corpus, tmp_path):
+    settings = (
+        "train.patience=2",
+        "train.validate_every=1",
+        "train.steps=200",
+        "train.choose=best",
+        "train.ema=0",
+        "train.learning_rate=0.5",
+        "train.schedule=constant",
+        "train.validate_sentences=0",
+    )
+    regard.train(config(corpus, *settings), tmp_path / "run")
+    records = [r for r in read_log(tmp_path / "run" / "log.jsonl") if r["kind"] == "validation"]
+    assert len(records) < 200
+    losses = [record["nll"] for record in records]
+    best = losses.index(min(losses))
+    assert len(losses) == best + 3
+    kept = read_tensors(tmp_path / "run" / "model.safetensors")
+    chosen = read_tensors(tmp_path / "run" / "checkpoints" / f"step-{records[best]['step']}" / "model.safetensors")
+    for name, value in chosen.items():
+        assert_close(kept[name], value, atol=0, rtol=0)
+
+
+def test_tensorboard_and_compile_are_options(corpus, tmp_path):
+    regard.train(config(corpus, "train.tensorboard=true", "train.steps=3"), tmp_path / "run")
+    assert list((tmp_path / "run" / "tensorboard").glob("events*"))
+
+
+@pytest.mark.parametrize("part", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_missing_part_is_named(run, tmp_path, part):
+    broken = copy(run.directory, tmp_path / "broken")
+    (broken / part).unlink()
+    with pytest.raises(RunError, match=f"missing its {part}"):
+        regard.load(broken)
+
+
+@pytest.mark.parametrize("part", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_part_cut_short_is_named(run, tmp_path, part):
+    broken = copy(run.directory, tmp_path / "broken")
+    whole = (broken / part).read_bytes()
+    (broken / part).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(RunError, match=part):
+        regard.load(broken)
+
+
+def test_a_checkpoint_cut_short_is_refused(run, tmp_path):
+    broken = copy(run.directory, tmp_path / "broken")
+    file = broken / "checkpoints" / "step-12" / "optimizer.safetensors"
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(RunError, match=r"optimizer.safetensors was cut short: \d+ of \d+ bytes"):
+        regard.resume(broken, ("train.steps=14",))
+
+
+def test_weights_that_do_not_fit_are_all_named(run, tmp_path):
+    broken = copy(run.directory, tmp_path / "broken")
+    mapping = json.loads((broken / "config.json").read_text())
+    mapping["model"]["feed_forward"] = 30
+    (broken / "config.json").write_text(json.dumps(mapping))
+    with pytest.raises(
+        RunError, match=r"encoder.0.feed_forward.inner.weight is \(24, 16\), not \(30, 16\); .*and \d more|not"
+    ):
+        regard.load(broken)
+
+
+def test_a_directory_that_holds_a_run_is_not_overwritten(run, corpus):
+    before = model_bytes(run.directory)
+    with pytest.raises(RunError, match="already holds a run"):
+        regard.train(config(corpus), run.directory)
+    assert model_bytes(run.directory) == before
+
+
+def copy(directory, to):
+    import shutil
+
+    shutil.copytree(directory, to)
+    return to

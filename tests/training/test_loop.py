@@ -1,0 +1,153 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from regard.models.transformer import Transformer, TransformerConfig
+from regard.nn.batch import Pairs, Tokens
+from regard.training.average import ExponentialAverage, mean_weights
+from regard.training.config import TrainConfig
+from regard.training.loop import fit, train_step, validate
+from regard.training.optim import make_optimizer
+from regard.training.schedule import learning_rate
+from regard.training.tasks import Translation
+
+
+def tiny(seed=0, dropout=0.0):
+    torch.manual_seed(seed)
+    return Transformer(
+        TransformerConfig(
+            source_vocab_size=17,
+            target_vocab_size=17,
+            width=8,
+            heads=2,
+            encoder_layers=1,
+            decoder_layers=1,
+            feed_forward=10,
+            dropout=dropout,
+        )
+    )
+
+
+def pairs(rows):
+    sources, targets = [row[0] for row in rows], [row[1] for row in rows]
+    return Pairs(Tokens.of(sources), Tokens.of(targets), sum(len(target) - 1 for target in targets))
+
+
+row = st.tuples(
+    st.lists(st.integers(4, 16), min_size=1, max_size=6),
+    st.lists(st.integers(4, 16), min_size=1, max_size=6).map(lambda ids: [1, *ids, 2]),
+)
+
+
+@given(rows=st.lists(row, min_size=2, max_size=8), data=st.data())
+def test_splitting_a_batch_changes_no_gradient(rows, data):
+    cut = data.draw(st.integers(1, len(rows) - 1))
+    results = []
+    for parts in ([pairs(rows)], [pairs(rows[:cut]), pairs(rows[cut:])]):
+        model = tiny()
+        before = {name: value.detach().clone() for name, value in model.named_parameters()}
+        step = train_step(model, Translation(0.1), parts, torch.optim.SGD(model.parameters(), lr=1.0))
+        moved = {name: value.detach() - before[name] for name, value in model.named_parameters()}
+        results.append((step, moved))
+    (whole, together), (split, apart) = results
+    assert whole.count == split.count
+    assert_close(whole.loss, split.loss)
+    assert_close(whole.grad_norm, split.grad_norm, atol=1e-5, rtol=1e-4)
+    for name in together:
+        assert_close(together[name], apart[name], atol=1e-6, rtol=1e-4)
+
+
+def test_loss_falls_to_what_a_batch_can_be_learned_to():
+    model = tiny()
+    batch = pairs([([5, 6, 2], [1, 7, 8, 2]), ([9, 2], [1, 10, 2])])
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    steps = list(fit(model, Translation(), [[batch]] * 150, optimizer, lambda number: 1e-2))
+    assert steps[0].loss > 2
+    assert steps[-1].loss < 0.05
+    assert validate(model, Translation(), [batch])["nll"] == pytest.approx(float(steps[-1].loss), abs=0.01)
+    assert [step.number for step in steps] == list(range(1, 151))
+
+
+def test_dropout_depends_on_the_seed_and_the_step_alone():
+    batch = pairs([([5, 6, 2], [1, 7, 8, 2])])
+
+    def losses(start, count, seed=3):
+        model = tiny(dropout=0.3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        return [
+            float(step.loss)
+            for step in fit(model, Translation(), [[batch]] * count, optimizer, lambda n: 0.0, start=start, seed=seed)
+        ]
+
+    assert losses(0, 6)[4:] == losses(4, 2)
+    assert losses(0, 2) != losses(0, 2, seed=4)
+
+
+def test_clipping_bounds_the_update():
+    model = tiny()
+    before = torch.cat([value.detach().flatten() for value in model.parameters()])
+    step = train_step(
+        model, Translation(), [pairs([([5, 2], [1, 6, 2])])], torch.optim.SGD(model.parameters(), 1.0), clip=0.01
+    )
+    after = torch.cat([value.detach().flatten() for value in model.parameters()])
+    assert step.grad_norm > 0.01
+    assert (after - before).norm().item() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_the_papers_schedule():
+    def rate(step):
+        return learning_rate(step, kind="paper", peak=1.0, warmup=4000, total=100_000, width=512)
+
+    assert rate(4000) == pytest.approx(512**-0.5 * 4000**-0.5)
+    assert rate(1000) == pytest.approx(rate(4000) / 4)
+    assert rate(16000) == pytest.approx(rate(4000) / 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "middle", "end"),
+    [
+        ("cosine", 0.55, 0.1),
+        ("linear", 0.55, 0.1),
+        ("constant", 1.0, 1.0),
+        ("inverse-sqrt", math.sqrt(100 / 550), math.sqrt(0.1)),
+    ],
+)
+def test_schedules_warm_up_and_come_down(kind, middle, end):
+    def rate(step):
+        return learning_rate(step, kind=kind, peak=2.0, warmup=100, total=1000, floor=0.1)
+
+    assert rate(50) == pytest.approx(1.0)
+    assert rate(100) == pytest.approx(2.0)
+    assert rate(550) == pytest.approx(2.0 * middle)
+    assert rate(1000) == pytest.approx(2.0 * end)
+
+
+def test_adamw_decays_matrices_only():
+    model = tiny()
+    optimizer = make_optimizer(model, TrainConfig(optimizer="adamw", weight_decay=0.1))
+    decayed = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    for name, parameter in model.named_parameters():
+        assert decayed[id(parameter)] == (0.1 if parameter.ndim == 2 else 0.0), name
+
+
+def test_the_exponential_average_is_its_formula_and_gives_the_weights_back():
+    model = tiny()
+    average = ExponentialAverage(model, 0.5)
+    name = "source.tokens.weight"
+    start = average.weights[name].clone()
+    with torch.no_grad():
+        model.get_parameter(name).add_(1.0)
+    average.update(model, 1000)
+    assert_close(average.weights[name], start + 0.5)
+    with average.applied(model):
+        assert_close(model.get_parameter(name).detach(), start + 0.5)
+    assert_close(model.get_parameter(name).detach(), start + 1.0)
+
+
+def test_the_mean_of_checkpoints():
+    weights = [{"a": torch.full((2,), float(value))} for value in (1, 2, 6)]
+    assert_close(mean_weights(iter(weights))["a"], torch.full((2,), 3.0))
