@@ -58,9 +58,9 @@ class Sampler:
 
 def invert(probs: Float[Tensor, "N C"], uniforms: Float[Tensor, " N"]) -> Int[Tensor, " N"]:
     """The choice at which the running sum of `probs` passes `uniforms` of its whole; never one of probability 0."""
-    sums = probs.cumsum(-1)
-    whole = sums[:, -1]
-    aim = torch.minimum(uniforms * whole, whole.nextafter(torch.zeros_like(whole)))  # the product may round up to it
+    sums = probs.double().cumsum(-1)
+    # Twofold precision: a number below 1 is then at most 1 - 2**-53, and its product with the whole below the whole.
+    aim = uniforms.double() * sums[:, -1]
     # A row without a possible choice has no sum to look in; its choice is refused by its log-probability later.
     return torch.searchsorted(sums, aim[:, None], right=True)[:, 0].clamp(max=probs.shape[1] - 1)
 

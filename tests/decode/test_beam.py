@@ -196,6 +196,41 @@ def test_ties_go_to_the_earlier_row_and_the_lower_choice():
     assert [one.tokens for one in found] == [[], [0], [0, 0]]
 
 
+def chain():
+    """Ends at once with probability 0.6, or else surely after 2 and 3: likelier for its length."""
+    table = torch.eye(4)[[0, 1, 3, EOS]]
+    table[0] = torch.tensor([0.0, 0.6, 0.4, 0.0])
+    return table.log()
+
+
+def test_a_source_stops_once_a_beam_has_finished_that_the_best_live_one_does_not_beat():
+    settings = {"length_penalty": 1.0, "length_form": "power"}
+    toy = Markov()
+    [[one]] = search(toy, chain()[None], settings={**settings, "beam": 1})
+    assert (one.tokens, len(toy.widths)) == ([], 1)
+    [[one]] = search(Markov(), chain()[None], settings={**settings, "beam": 2})
+    assert one.tokens == [2, 3]
+
+
+def test_an_exact_search_goes_on_while_more_length_could_win_and_no_further():
+    settings = {"length_penalty": 1.0, "length_form": "power", "exact": True}
+    [[one]] = search(Markov(), chain()[None], settings={**settings, "beam": 1})
+    assert one.tokens == [2, 3]
+    toy = Markov()
+    [[one]] = search(toy, chain()[None], settings={"length_penalty": 0.0, "exact": True, "beam": 3})
+    assert (one.tokens, len(toy.widths)) == ([], 1)
+
+
+def test_a_source_that_stopped_finds_no_more_while_it_waits_to_be_dropped(monkeypatch):
+    monkeypatch.setattr(dropping, "ENDED_SHARE", 2.0)
+    endless = torch.eye(4).log()
+    settings = {"beam": 1, "length_penalty": 1.0, "length_form": "power", "max_len": 6}
+    steps = []
+    [[one], _] = search(Markov(), torch.stack([chain(), endless]), settings=settings, record=steps.append)
+    assert one.tokens == []
+    assert [step.sources.tolist() for step in steps] == [[0, 1]] + [[1]] * 5
+
+
 @pytest.mark.parametrize("exact", [False, True])
 def test_rows_say_where_each_choice_was_read(exact):
     toy = Historical(choices=9)
