@@ -1,7 +1,6 @@
 """Rows to tensors: an endless stream of batches that can be stopped and taken up at any position."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import lru_cache
 from types import TracebackType
 
@@ -9,10 +8,11 @@ import numpy as np
 import torch
 
 from regard.data.batches import Position, check_budget, epoch_order, evaluation_order
+from regard.data.packing import Packing
 from regard.data.prefetch import in_background
 from regard.data.store import PairStore, Rows
 from regard.errors import ConfigError
-from regard.nn.batch import Pairs, Tokens
+from regard.nn.batch import PackedPairs, Pairs, Tokens, moved
 
 Step = tuple[np.ndarray, Position]
 
@@ -35,7 +35,7 @@ class Loader:
     `position` is where the next batch lies: a loader started there gives exactly the batches that this one would
     have given. Of the one stream that all processes share, process `rank` of `world` takes every `world`-th batch, and
     `position` moves by all of theirs: it is the same in every process. `ahead` batches wait ready; with 0 there is no
-    thread. `pin` puts them in page-locked memory for a CUDA device.
+    thread. `pin` puts them in page-locked memory for a CUDA device. `pack` lays sequences end to end.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class Loader:
         world: int = 1,
         ahead: int = 8,
         pin: bool = False,
+        pack: bool = False,
     ) -> None:
         if not 0 <= rank < world:
             raise ConfigError(f"rank={rank} must be at least 0 and less than world={world}")
@@ -56,8 +57,9 @@ class Loader:
             raise ConfigError(f"seed={seed} must not be negative")
         # Here, not in the thread, so that a budget that cannot be is refused at once.
         check_budget(store.source.lengths, store.target.lengths, budget)
+        layout = Packing(store, budget) if pack else Padding(store, budget)
         self.position = position or Position()
-        self._batches = _batches(store, _steps(store, budget, seed, self.position, rank, world), pin)
+        self._batches = _batches(layout, _steps(layout, seed, self.position, rank, world), pin)
         self._stop: Callable[[], object] | None = None
         if ahead:
             self._batches, self._stop = in_background(self._batches, ahead, self)
@@ -65,7 +67,7 @@ class Loader:
     def __iter__(self) -> "Loader":
         return self
 
-    def __next__(self) -> Pairs:
+    def __next__(self) -> Pairs | PackedPairs:
         batch, self.position = next(self._batches)
         return batch
 
@@ -84,12 +86,26 @@ class Loader:
         self.close()
 
 
-def _steps(store: PairStore, budget: int, seed: int, start: Position, rank: int, world: int) -> Iterator[Step]:
+class Padding:
+    """Batches of like lengths, padded."""
+
+    def __init__(self, store: PairStore, budget: int) -> None:
+        self.store, self.budget = store, budget
+
+    def order(self, seed: int, epoch: int) -> list[np.ndarray]:
+        lengths = self.store.source.lengths, self.store.target.lengths
+        return epoch_order(*lengths, budget=self.budget, seed=seed, epoch=epoch)
+
+    def batch(self, rows: np.ndarray) -> Pairs:
+        return collate(self.store, rows)
+
+
+def _steps(layout: Padding | Packing, seed: int, start: Position, rank: int, world: int) -> Iterator[Step]:
     """The rows of each of this process's batches, and the position after every process has taken its own."""
 
     @lru_cache(maxsize=2)
     def order(epoch: int) -> list[np.ndarray]:
-        return epoch_order(store.source.lengths, store.target.lengths, budget=budget, seed=seed, epoch=epoch)
+        return layout.order(seed, epoch)
 
     def forward(position: Position, batches: int) -> Position:
         epoch, index = position.epoch, position.index + batches
@@ -104,10 +120,12 @@ def _steps(store: PairStore, budget: int, seed: int, start: Position, rank: int,
         yield order(mine.epoch)[mine.index], here
 
 
-def _batches(store: PairStore, steps: Iterator[Step], pin: bool) -> Iterator[tuple[Pairs, Position]]:
+def _batches(
+    layout: Padding | Packing, steps: Iterator[Step], pin: bool
+) -> Iterator[tuple[Pairs | PackedPairs, Position]]:
     for rows, after in steps:
-        batch = collate(store, rows)
-        yield (_pinned(batch) if pin else batch), after
+        batch = layout.batch(rows)
+        yield (moved(batch, "pinned") if pin else batch), after
 
 
 def _tokens(rows: Rows, chosen: np.ndarray) -> Tokens:
@@ -122,13 +140,3 @@ def _tokens(rows: Rows, chosen: np.ndarray) -> Tokens:
     else:
         ids = rows.tokens[places].astype(np.int64)
     return Tokens(torch.from_numpy(ids), torch.from_numpy(lengths.astype(np.int64)), padded)
-
-
-def _pinned(pairs: Pairs) -> Pairs:
-    """The same batch in page-locked memory, from which a copy to a CUDA device need not be waited for."""
-    assert pairs.target is not None
-    source, target = (
-        replace(side, ids=side.ids.pin_memory(), lengths=side.lengths.pin_memory())
-        for side in (pairs.source, pairs.target)
-    )
-    return replace(pairs, source=source, target=target)

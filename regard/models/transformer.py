@@ -7,12 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError
-from regard.nn.batch import Pairs, Tokens
+from regard.nn.batch import PackedPairs, Pairs, Sequences
 from regard.nn.blocks import Activation, BlockConfig, DecoderBlock, EncoderBlock, NormKind, make_norm
 from regard.nn.cache import DecoderState, KeyValues, SourceMemory
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
-from regard.nn.masks import EVERYTHING, Visible
 from regard.nn.positions import Alibi, Layout, PositionKind, Positions, Rotary
 
 
@@ -88,34 +87,31 @@ class Transformer(nn.Module):
         self.decoder_norm = make_norm(final, config.width, config.norm_epsilon)
         initialise(self)
 
-    def forward(self, batch: Pairs) -> Float[Tensor, "B T D"]:
-        """For each token of the target but the last, the vector from which `head` predicts the next one."""
-        assert batch.target is not None
-        return self.decode(batch.target.ids[:, :-1], self.encode(batch.source), batch.source)
+    def forward(self, batch: Pairs | PackedPairs) -> Float[Tensor, "B T D"]:
+        """For each token that the decoder reads, the vector from which `head` predicts the next one."""
+        return self.decode(batch.inputs, self.encode(batch.source), batch.source)
 
-    def logits(self, batch: Pairs) -> Float[Tensor, "B T V"]:
+    def logits(self, batch: Pairs | PackedPairs) -> Float[Tensor, "B T V"]:
         """The scores of every next token, given the true ones before it."""
         return self.head(self(batch))
 
-    def encode(self, source: Tokens) -> Float[Tensor, "B S D"]:
-        x = self.source(source.ids)
-        visible = Visible(window=self.config.window, lengths=source.lengths if source.padded else None)
+    def encode(self, source: Sequences) -> Float[Tensor, "B S D"]:
+        x = self.source(source.ids, places=source.places)
+        visible = source.visible(window=self.config.window)
         for block in self.encoder:
             x = block(x, visible)
         return self.encoder_norm(x)
 
-    def decode(
-        self, target: Int[Tensor, "B T"], memory: Float[Tensor, "B S D"], source: Tokens
-    ) -> Float[Tensor, "B T D"]:
-        x = self.target(target)
-        visible, memory_visible = Visible(causal=True, window=self.config.window), _padding(source)
+    def decode(self, inputs: Sequences, memory: Float[Tensor, "B S D"], source: Sequences) -> Float[Tensor, "B T D"]:
+        x = self.target(inputs.ids, places=inputs.places)
+        visible, of_source = inputs.visible(causal=True, window=self.config.window), source.seen_from(inputs)
         for block in self.decoder:
-            x = block(x, memory, visible, memory_visible)
+            x = block(x, memory, visible, of_source)
         return self.decoder_norm(x)
 
     def start(self, batch: Pairs) -> DecoderState:
         """The source, encoded: what decoding starts from."""
-        memory, visible = self.encode(batch.source), _padding(batch.source)
+        memory, visible = self.encode(batch.source), batch.source.seen_from(batch.source)
         return DecoderState(
             caches=tuple(KeyValues(self.config.window) for _ in self.decoder),
             memories=tuple(
@@ -130,10 +126,6 @@ class Transformer(nn.Module):
         for block, cache, memory in zip(self.decoder, state.caches, state.memories, strict=True):
             x = block.step(x, cache, memory)  # type: ignore[operator]
         return self.head(self.decoder_norm(x)).squeeze(1).log_softmax(-1), state
-
-
-def _padding(source: Tokens) -> Visible:
-    return Visible(lengths=source.lengths) if source.padded else EVERYTHING
 
 
 def _concatenates(config: TransformerConfig) -> bool:

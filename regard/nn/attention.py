@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError
 from regard.nn.masks import EVERYTHING, Mask, Visible
+from regard.nn.packing import attend_packed, can_pack
 from regard.nn.positions import Alibi, Rotary
 
 Queries = Float[Tensor, "B H T K"]
@@ -97,7 +98,8 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         """What `x` gathers from `memory`, or from itself when none is given."""
         if memory is None:
-            q, k, v = self.queries_keys_values(x, visible.past)
+            places = None if visible.packed is None else visible.packed.places
+            q, k, v = self.queries_keys_values(x, visible.past, places)
         else:
             q, (k, v) = self.queries(x), self.keys_values(memory)
         return self.gather(q, k, v, visible)
@@ -115,7 +117,7 @@ class Attention(nn.Module):
         return (k if self.rotary is None else self.rotary(k, past)), v
 
     def queries_keys_values(
-        self, x: Float[Tensor, "B T D"], past: int = 0
+        self, x: Float[Tensor, "B T D"], past: int = 0, places: Int[Tensor, "B T"] | None = None
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B G T K"], Float[Tensor, "B G T K"]]:
         """All three from one product: the matrices lie side by side, which is faster than three small ones."""
         parts = (self.query, self.key, self.value)
@@ -125,7 +127,7 @@ class Attention(nn.Module):
         mixed = F.linear(x, weight, bias).unflatten(-1, (heads + 2 * groups, -1)).transpose(1, 2)
         q, k, v = mixed.split((heads, groups, groups), dim=1)
         if self.rotary is not None:
-            q, k = self.rotary(q, past), self.rotary(k, past)
+            q, k = self.rotary(q, past, places), self.rotary(k, past, places)
         return q, k, v
 
     def gather(
@@ -140,6 +142,8 @@ class Attention(nn.Module):
         return self.output(mixed.transpose(1, 2).flatten(2))
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
+        if visible.packed is not None and self._packs(q):
+            return attend_packed(q, k, v, visible, self.scale)
         T, S = q.shape[2], k.shape[2]
         causal = self.alibi is None and visible.only_causal(T, S)
         mask = None if causal else visible.mask(T, S, q.device)
@@ -156,6 +160,10 @@ class Attention(nn.Module):
             scale=self.scale,
             enable_gqa=self.kv_heads != self.heads,
         )
+
+    def _packs(self, q: Tensor) -> bool:
+        dropping = self.training and self.dropout > 0
+        return self.alibi is None and not dropping and can_pack(q.device, q.dtype)
 
     def _watched(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
         assert self.watcher is not None

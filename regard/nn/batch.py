@@ -1,11 +1,36 @@
 """What models are given: tensors and descriptions (lengths, boundaries), never masks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+
+from regard.nn.loss import IGNORE
+from regard.nn.masks import Bounds, Visible
+
+
+@runtime_checkable
+class Sequences(Protocol):
+    """Token sequences, however they are laid out."""
+
+    @property
+    def ids(self) -> Int[Tensor, "B S"]: ...
+
+    @property
+    def places(self) -> Int[Tensor, "B S"] | None:
+        """The position of every token in its own sequence; None where that is its column."""
+        ...
+
+    def visible(self, causal: bool = False, window: int | None = None) -> Visible:
+        """What these tokens see of one another."""
+        ...
+
+    def seen_from(self, queries: "Sequences") -> Visible:
+        """What `queries`, sequence by sequence, see of these tokens."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +55,49 @@ class Tokens:
             ids[index, : len(row)] = torch.as_tensor(row, dtype=torch.long)
         return cls(ids, torch.tensor(lengths, dtype=torch.long), padded=min(lengths, default=0) < longest)
 
+    @property
+    def places(self) -> None:
+        return None
+
     def mask(self) -> Bool[Tensor, "B S"]:
         """True where a row has a token."""
         return torch.arange(self.ids.shape[1], device=self.ids.device) < self.lengths[:, None]
 
+    def visible(self, causal: bool = False, window: int | None = None) -> Visible:
+        # Right padding lies after every real query, so a causal view needs no lengths.
+        return Visible(causal=causal, window=window, lengths=self.lengths if self.padded and not causal else None)
+
+    def seen_from(self, queries: Sequences) -> Visible:
+        return Visible(lengths=self.lengths if self.padded else None)
+
     def to(self, device: torch.device | str) -> "Tokens":
-        return replace(
-            self,
-            ids=self.ids.to(device, non_blocking=True),
-            lengths=self.lengths.to(device, non_blocking=True),
-        )
+        return moved(self, device)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Sequences end to end in one row, nothing between them: sequence `i` lies from `bounds[i]` to `bounds[i + 1]`.
+
+    No sequence is longer than `longest`. What is left of the row after the last real sequence is filled with
+    sequences of padding, so that the row's length never changes and a compiled model never compiles again.
+    """
+
+    ids: Int[Tensor, "1 S"]
+    places: Int[Tensor, "1 S"]
+    bounds: Int[Tensor, " E"]
+    longest: int
+
+    def visible(self, causal: bool = False, window: int | None = None) -> Visible:
+        bounds = Bounds(self.bounds, self.bounds, self.longest, self.longest, self.places)
+        return Visible(causal=causal, window=window, packed=bounds)
+
+    def seen_from(self, queries: Sequences) -> Visible:
+        assert isinstance(queries, Packed), "packed sequences are seen by packed sequences"
+        bounds = Bounds(queries.bounds, self.bounds, queries.longest, self.longest, queries.places)
+        return Visible(packed=bounds)
+
+    def to(self, device: torch.device | str) -> "Packed":
+        return moved(self, device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +111,48 @@ class Pairs:
     target: Tokens | None = None
     count: int = 0
 
+    @property
+    def inputs(self) -> Tokens:
+        """What the decoder reads: each target without its last token."""
+        assert self.target is not None
+        return Tokens(self.target.ids[:, :-1], self.target.lengths - 1, self.target.padded)
+
+    @property
+    def labels(self) -> Int[Tensor, "B T"]:
+        """What it should predict: each target without its first token, padding marked to be ignored."""
+        assert self.target is not None
+        labels = self.target.ids[:, 1:]
+        return labels.masked_fill(~self.target.mask()[:, 1:], IGNORE) if self.target.padded else labels
+
+    @property
+    def tokens(self) -> int:
+        """Real tokens read and predicted. Waits for the device unless the batch is still on the host."""
+        return int(self.source.lengths.sum()) + self.count
+
     def to(self, device: torch.device | str) -> "Pairs":
-        return replace(
-            self,
-            source=self.source.to(device),
-            target=None if self.target is None else self.target.to(device),
-        )
+        return moved(self, device)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPairs:
+    """The same pairs packed: sequence `i` of the source belongs to sequence `i` of the inputs and labels."""
+
+    source: Packed
+    inputs: Packed
+    labels: Int[Tensor, "1 T"]
+    count: int
+    tokens: int
+
+    def to(self, device: torch.device | str) -> "PackedPairs":
+        return moved(self, device)
+
+
+def moved(batch: Any, device: torch.device | str) -> Any:
+    """The batch with its tensors on `device`, without waiting for them; "pinned" is the host's page-locked memory."""
+
+    def move(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.pin_memory() if device == "pinned" else value.to(device, non_blocking=True)
+        return moved(value, device) if is_dataclass(value) else value
+
+    return replace(batch, **{field.name: move(getattr(batch, field.name)) for field in fields(batch)})

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.nn.dropout import Dropout
-from regard.nn.loss import linear_cross_entropy
+from regard.nn.loss import linear_cross_entropy, loss_and_gradient
 from regard.nn.positions import Positions
 
 
@@ -27,12 +27,15 @@ class Embedding(nn.Module):
         self.scale = width**0.5 if scale else 1.0
         self.dropout = Dropout(dropout)
 
-    def forward(self, ids: Int[Tensor, "B T"], past: int = 0) -> Float[Tensor, "B T D"]:
+    def forward(
+        self, ids: Int[Tensor, "B T"], past: int = 0, places: Int[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """The vectors of these tokens, at the places given, or at those after `past`."""
         x = self.tokens(ids)
         if self.scale != 1.0:
             x = x * self.scale
         if self.positions is not None:
-            x = self.positions(x, past)
+            x = self.positions(x, past, places)
         return self.dropout(x)
 
 
@@ -43,6 +46,11 @@ class Head(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocab_size, width)) if tied is None else tied
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+        self.kernel = loss_and_gradient
+
+    def fuse(self) -> None:
+        """Compile the loss's elementwise work into few kernels: worth it on a GPU."""
+        self.kernel = torch.compile(loss_and_gradient)
 
     def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
         return nn.functional.linear(x, self.weight, self.bias)
@@ -51,4 +59,4 @@ class Head(nn.Module):
         self, x: Float[Tensor, "B T D"], labels: Int[Tensor, "B T"], smoothing: float = 0.0
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """The summed smoothed loss and the summed plain negative log-likelihood over labels that are not -100."""
-        return linear_cross_entropy(x.flatten(0, 1), self.weight, self.bias, labels.flatten(), smoothing)
+        return linear_cross_entropy(x.flatten(0, 1), self.weight, self.bias, labels.flatten(), smoothing, self.kernel)

@@ -1,5 +1,7 @@
 """Cross-entropy that never holds the logits of a whole batch."""
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -7,7 +9,10 @@ from torch import Tensor
 
 IGNORE = -100
 
-_CHUNK_BYTES = 8 << 20  # of logits at a time: what stays in a CPU's cache, and is enough work for a GPU's kernel
+Kernel = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
+
+# Of logits at a time: on a CPU what stays in its cache, on a GPU enough rows for its matrix units.
+_CHUNK_BYTES = {"cpu": 8 << 20, "cuda": 512 << 20}
 
 
 def linear_cross_entropy(
@@ -16,74 +21,94 @@ def linear_cross_entropy(
     bias: Float[Tensor, " V"] | None,
     labels: Int[Tensor, " N"],
     smoothing: float = 0.0,
+    kernel: Kernel | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """The loss of predicting `labels` from `x W' + b`, and its plain negative log-likelihood, both summed.
 
     Equal to `F.cross_entropy(..., label_smoothing=smoothing, reduction="sum")`. Rows labelled IGNORE count for
     nothing. The second result carries no gradient. Gradients are found chunk by chunk together with the loss, so
-    logits are formed once and never all at once.
+    logits are formed once and never all at once. `kernel` is `loss_and_gradient`, or that compiled.
     """
-    if x.device.type == "cpu":
+    device = x.device.type
+    if device == "cpu":
         # Leaving out the padding is cheaper than computing it; on a GPU the count would have to be waited for.
         real = (labels != IGNORE).nonzero().squeeze(1)
         if real.shape[0] < labels.shape[0]:
             x, labels = x[real], labels[real]
-    return _LinearCrossEntropy.apply(x, weight, bias, labels, smoothing)
+    if torch.is_autocast_enabled(device):
+        # Inside the function below nothing is cast by itself.
+        dtype = torch.get_autocast_dtype(device)
+        x, weight = x.to(dtype), weight.to(dtype)
+    with torch.autocast(device, enabled=False):
+        return _LinearCrossEntropy.apply(x, weight, bias, labels, smoothing, kernel or loss_and_gradient)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float):  # type: ignore[override]
+    def forward(ctx, x, weight, bias, labels, smoothing: float, kernel: Kernel):  # type: ignore[override]
         train = any(ctx.needs_input_grad)
         loss, plain = x.new_zeros((), dtype=torch.float32), x.new_zeros((), dtype=torch.float32)
         grad_x = torch.empty_like(x) if train else None
-        grad_weight = torch.zeros_like(weight) if train else None
+        grad_weight = (
+            torch.zeros_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32)) if train else None
+        )
         grad_bias = torch.zeros_like(bias) if train and bias is not None else None
-        rows = _chunk_rows(weight.shape[0])
+        rows = _chunk_rows(weight.shape[0], x.device.type)
         for start in range(0, x.shape[0], rows):
             part = slice(start, start + rows)
-            logits = F.linear(x[part], weight, bias)
-            chunk_loss, chunk_plain, grad = _loss_and_gradient(logits, labels[part], smoothing, train)
+            logits = F.linear(x[part], weight)
+            if bias is not None:
+                logits += bias
+            chunk_loss, chunk_plain, grad = kernel(logits, labels[part], smoothing)
             loss += chunk_loss
             plain += chunk_plain
-            if grad is not None and grad_x is not None and grad_weight is not None:
+            if grad_x is not None and grad_weight is not None:
                 torch.mm(grad, weight, out=grad_x[part])
-                grad_weight.addmm_(grad.mT, x[part])
+                _add_product(grad_weight, grad.mT, x[part])
                 if grad_bias is not None:
                     grad_bias += grad.sum(0)
         ctx.save_for_backward(grad_x, grad_weight, grad_bias)
+        ctx.dtypes = weight.dtype
         ctx.mark_non_differentiable(plain)
         return loss, plain
 
     @staticmethod
     def backward(ctx, grad_loss: Tensor, _grad_plain: Tensor):  # type: ignore[override]
-        grads = [None if grad is None else grad * grad_loss.to(grad.dtype) for grad in ctx.saved_tensors]
-        return *grads, None, None
+        grad_x, grad_weight, grad_bias = (
+            None if grad is None else grad.mul_(grad_loss.to(grad.dtype)) for grad in ctx.saved_tensors
+        )
+        return grad_x, None if grad_weight is None else grad_weight.to(ctx.dtypes), grad_bias, None, None, None
 
 
-def _loss_and_gradient(
-    logits: Tensor, labels: Tensor, smoothing: float, train: bool
-) -> tuple[Tensor, Tensor, Tensor | None]:
+def loss_and_gradient(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
     """Summed loss, summed plain loss, and d loss / d logits, of one chunk."""
-    log_probs = logits.log_softmax(-1, dtype=torch.float32)
-    visible = labels != IGNORE
+    log_probs = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    visible = (labels != IGNORE)[:, None]
     targets = labels.clamp_min(0)[:, None]
-    plain = -(log_probs.gather(1, targets).squeeze(1) * visible).sum()
-    loss = plain
-    if smoothing:
-        uniform = -(log_probs.mean(-1) * visible).sum()
-        loss = (1 - smoothing) * plain + smoothing * uniform
-    if not train:
-        return loss, plain, None
+    plain = -(log_probs.gather(1, targets) * visible).sum()
+    uniform = -(log_probs.mean(-1, keepdim=True) * visible).sum() if smoothing else plain
+    loss = (1 - smoothing) * plain + smoothing * uniform
     # The gradient of the loss at the logits is p - y, y being the (smoothed) target distribution.
-    grad = log_probs.exp_()
-    if smoothing:
-        grad -= smoothing / logits.shape[-1]
-    grad.scatter_add_(1, targets, grad.new_full(targets.shape, smoothing - 1))
-    if logits.device.type != "cpu":  # where rows to ignore have not been left out beforehand
-        grad *= visible[:, None]
-    return loss, plain, grad.to(logits.dtype)
+    if logits.device.type == "cpu":  # in place, and rows to ignore were left out beforehand
+        grad = log_probs.exp_()
+        if smoothing:
+            grad -= smoothing / logits.shape[-1]
+        grad.scatter_add_(1, targets, grad.new_full(targets.shape, smoothing - 1))
+        return loss, plain, grad.to(logits.dtype)
+    right = torch.arange(logits.shape[-1], device=logits.device) == targets
+    grad = log_probs.exp() - smoothing / logits.shape[-1] - (1 - smoothing) * right
+    return loss, plain, (grad * visible).to(logits.dtype)
 
 
-def _chunk_rows(vocab_size: int) -> int:
-    return max(64, _CHUNK_BYTES // (4 * vocab_size))
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a b, without rounding the sum to the factors' precision."""
+    if a.dtype == total.dtype:
+        total.addmm_(a, b)
+    elif a.device.type == "cuda":
+        total += torch.mm(a, b, out_dtype=total.dtype)
+    else:
+        total += (a @ b).to(total.dtype)
+
+
+def _chunk_rows(vocab_size: int, device: str = "cpu") -> int:
+    return max(64, _CHUNK_BYTES.get(device, 8 << 20) // (4 * vocab_size))

@@ -3,7 +3,7 @@
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, DataError
@@ -35,6 +35,15 @@ def offset_rotation(offset: int, width: int, base: float = 10000.0) -> Float[Ten
     return torch.block_diag(*blocks).float()
 
 
+def places_of(table: Tensor, length: int, past: int, places: Int[Tensor, "B T"] | None) -> Tensor:
+    """The rows of a table of positions for these places, or for the `length` places after `past`."""
+    if places is not None:
+        return table[places]
+    if past + length > table.shape[0]:
+        raise DataError(f"a sequence of {past + length} tokens is longer than the model's max_len={table.shape[0]}")
+    return table[past : past + length]
+
+
 class Positions(nn.Module):
     """Adds (or with `how="concatenate"` appends) an encoding of its place to every vector of a sequence."""
 
@@ -50,7 +59,7 @@ class Positions(nn.Module):
         how: Literal["add", "concatenate"] = "add",
     ) -> None:
         super().__init__()
-        self.max_len, self.how = max_len, how
+        self.how = how
         if kind == "learned":
             self.table = nn.Parameter(torch.empty(max_len, width))
             nn.init.normal_(self.table, std=0.02)
@@ -60,14 +69,14 @@ class Positions(nn.Module):
             # Scaled to the unit interval, since unscaled positions grow with the length and drown the words.
             self.register_buffer("table", linear(max_len, 1 / max_len).expand(-1, width).clone(), persistent=False)
 
-    def forward(self, x: Float[Tensor, "B T D"], past: int = 0) -> Float[Tensor, "B T E"]:
-        length = x.shape[1]
-        if past + length > self.max_len:
-            raise DataError(f"a sequence of {past + length} tokens is longer than the model's max_len={self.max_len}")
-        table = self.table[past : past + length].to(x.dtype)
+    def forward(
+        self, x: Float[Tensor, "B T D"], past: int = 0, places: Int[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B T E"]:
+        """`x` with its places: those given, or those after `past`."""
+        table = places_of(self.table, x.shape[1], past, places).to(x.dtype)
         if self.how == "add":
             return x + table
-        return torch.cat((x, table.expand(x.shape[0], -1, -1)), dim=-1)
+        return torch.cat((x, table.expand(x.shape[0], x.shape[1], -1)), dim=-1)
 
 
 class Rotary(nn.Module):
@@ -83,17 +92,18 @@ class Rotary(nn.Module):
         super().__init__()
         if head_width % 2:
             raise ConfigError(f"head width {head_width} must be even for rotary positions")
-        self.layout, self.max_len = layout, max_len
+        self.layout = layout
         steps = torch.arange(0, head_width, 2, dtype=torch.float64) / head_width
         angles = torch.arange(max_len, dtype=torch.float64)[:, None] * base**-steps
         self.register_buffer("cosines", angles.cos().float(), persistent=False)
         self.register_buffer("sines", angles.sin().float(), persistent=False)
 
-    def forward(self, x: Float[Tensor, "B H T K"], past: int = 0) -> Float[Tensor, "B H T K"]:
-        T = x.shape[2]
-        if past + T > self.max_len:
-            raise DataError(f"a sequence of {past + T} tokens is longer than the model's max_len={self.max_len}")
-        cos, sin = (table[past : past + T].to(x.dtype) for table in (self.cosines, self.sines))
+    def forward(
+        self, x: Float[Tensor, "B H T K"], past: int = 0, places: Int[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B H T K"]:
+        """`x` turned to its places: those given, or those after `past`."""
+        tables = (places_of(table, x.shape[2], past, places).to(x.dtype) for table in (self.cosines, self.sines))
+        cos, sin = (table if places is None else table[:, None] for table in tables)
         if self.layout == "halves":
             a, b = x.chunk(2, dim=-1)
             return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)

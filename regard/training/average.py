@@ -18,8 +18,9 @@ class ExponentialAverage:
     def update(self, model: nn.Module, step: int) -> None:
         # Early weights are far from any good ones; the ramp forgets them.
         keep = min(self.decay, (1 + step) / (10 + step))
-        for average, parameter in zip(self.weights.values(), model.parameters(), strict=True):
-            average.lerp_(parameter, 1 - keep)
+        averages: list[Tensor] = list(self.weights.values())
+        parameters: list[Tensor] = list(model.parameters())
+        torch._foreach_lerp_(averages, parameters, 1 - keep)  # pyright: ignore[reportPrivateImportUsage]
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:

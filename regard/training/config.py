@@ -49,6 +49,9 @@ class TrainConfig:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """`auto` is bfloat16 on a GPU that has it and float32 elsewhere."""
     compile: bool = False
+    """Compile the model: slow to start, then faster. Needs a C++ compiler on a CPU."""
+    pack: Literal["auto", "always", "never"] = "auto"
+    """Lay sequences end to end instead of padding them; `auto` does where the device has a kernel for it."""
     threads: int = 0
     """CPU threads; 0 leaves torch's choice."""
     log_every: int = 50

@@ -7,8 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.nn.batch import Pairs
-from regard.nn.loss import IGNORE
+from regard.nn.batch import PackedPairs, Pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +47,6 @@ class Translation:
 
     smoothing: float = 0.0
 
-    def loss(self, model: nn.Module, batch: Pairs) -> Loss:
-        assert batch.target is not None
-        labels = batch.target.ids[:, 1:]
-        if batch.target.padded:
-            labels = labels.masked_fill(~batch.target.mask()[:, 1:], IGNORE)
-        total, plain = model.head.loss(model(batch), labels, self.smoothing)  # type: ignore[union-attr, operator]
+    def loss(self, model: nn.Module, batch: Pairs | PackedPairs) -> Loss:
+        total, plain = model.head.loss(model(batch), batch.labels, self.smoothing)  # type: ignore[union-attr, operator]
         return Loss(total, batch.count, {"nll": plain})

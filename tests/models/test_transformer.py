@@ -1,15 +1,19 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from regard.data.packing import Packing
+from regard.data.store import PairStore
 from regard.errors import ConfigError
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs, Tokens
 from regard.runs.config import make_config
+from regard.training.tasks import Translation
 
 # Every size another prime times the heads, so that a swapped axis cannot pass.
 TINY = TransformerConfig(
@@ -172,3 +176,21 @@ def test_ties_are_ties():
     assert model.source is model.target
     assert model.head.weight is model.source.tokens.weight
     assert make("nothing shared").head.weight is not make("nothing shared").target.tokens.weight
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "alibi"])
+def test_packing_changes_no_prediction_and_no_gradient(variant):
+    model = make(variant).train()
+    sources, targets = rows([(3, 4), (5, 2), (1, 6), (7, 3)], torch.Generator().manual_seed(0))
+    padded = batch(sources, targets)
+    packed = Packing(PairStore.of(list(zip(sources, targets, strict=True))), 150).batch(np.arange(4))
+    assert packed.count == padded.count == 11
+    assert packed.tokens == padded.tokens == 16 + 11
+    losses, gradients = [], []
+    for one in (padded, packed):
+        loss = Translation(0.1).loss(model, one)
+        losses.append(loss.total)
+        gradients.append(torch.autograd.grad(loss.total, list(model.parameters()), allow_unused=True))
+    assert_close(*losses, atol=1e-4, rtol=1e-5)
+    for one, other in zip(*gradients, strict=True):
+        assert_close(one, other, atol=1e-5, rtol=1e-4)
