@@ -1,18 +1,19 @@
 """The `regard` command. One short file a subcommand: parse, call, print."""
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any
 
-import click
 import typer
 
+import regard
 from regard.cli import data, describe, evaluate, look, presets, train, translate
 from regard.errors import RegardError
 
 app = typer.Typer(
-    help="Train, run and look inside attention models.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     add_completion=False,
@@ -26,26 +27,82 @@ app.command("describe")(describe.describe)
 app.command("presets")(presets.presets)
 app.add_typer(data.app, name="data")
 
+# typer's own class, or click's: which of the two depends on typer's version.
+Misuse: Any = typer.BadParameter.__bases__[0]
+
+
+@app.callback(invoke_without_command=True)
+def regard_(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    """Train, run and look inside attention models.
+
+    \b
+    A first model, from a corpus that comes with it:
+      regard train --preset demo --out runs/demo
+      regard translate runs/demo "I am a student."
+      regard look runs/demo "I am a student." --out attention.html
+    """
+    if version:
+        print(f"regard {regard.__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(2)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. A user's mistake is one line and exit code 2; a bug keeps its traceback."""
     try:
-        code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+        with _termination():
+            code = app(args=None if arguments is None else list(arguments), prog_name="regard", standalone_mode=False)
+            # Here, not when Python ends, so that a full disk or a reader that has gone is told of like any other.
+            sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except RegardError as error:
-        print(f"regard: {error}", file=sys.stderr)
-        return 130 if type(error).__name__ == "Stopped" else 2
-    except click.ClickException as error:
-        error.show()
-        return 2
-    except (click.Abort, KeyboardInterrupt):
-        print("regard: interrupted", file=sys.stderr)
+        return _fail(str(error), getattr(error, "exit_code", 2))
+    except Misuse as error:
+        where = f" (see `{error.ctx.command_path} --help`)" if error.ctx is not None else ""
+        return _fail(f"{error.format_message().rstrip('.')}{where}")
+    except (typer.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain once more while closing it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except BrokenPipeError:  # whoever read our output has gone
+        _forget_output()
+        return 1
+    except OSError as error:
+        _forget_output()
+        return _fail(f"{error.filename or 'standard output'}: {error.strerror or error}")
 
 
 def script() -> None:
     sys.exit(main())
+
+
+def _fail(text: str, code: int = 2) -> int:
+    print(f"regard: {' '.join(text.splitlines())}", file=sys.stderr)
+    return code
+
+
+def _forget_output() -> None:
+    """Nothing more can be written; Python would complain once more while closing standard output."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def _termination() -> Iterator[None]:
+    """SIGTERM unwinds like Ctrl-C, so that what is half-written goes."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # signals belong to the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -8,11 +8,17 @@ import typer
 
 
 def describe(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")],
     length: Annotated[int, typer.Option(help="Tokens on each side to count operations for.", min=1)] = 32,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show a run's parameters by part, its memory and its work per sentence."""
+    """Show what a run is made of: parameters, memory, work.
+
+    \b
+    Examples:
+      regard describe runs/demo
+      regard describe runs/demo --length 64 --json
+    """
     from regard.runs import load
     from regard.runs.describe import describe as facts_of
 

@@ -8,10 +8,13 @@ import typer
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")],
     data: Annotated[
         list[str] | None,
-        typer.Option(help="Pairs to score on, as for `regard train`; by default the run's own test set."),
+        typer.Option(
+            help="Pairs to score on, as for `regard train`; by default the run's own test or validation set.",
+            metavar="FILE",
+        ),
     ] = None,
     world: Annotated[bool, typer.Option("--world", help="Score on the bundled corpus's held-out sentences.")] = False,
     limit: Annotated[int | None, typer.Option(help="Score the first so many pairs.", min=1)] = None,
@@ -19,15 +22,27 @@ def evaluate(
     length_penalty: Annotated[
         float | None, typer.Option(help="Higher favours longer translations; 0 for none.")
     ] = None,
-    lowercase: Annotated[bool, typer.Option(help="Compare in lower case; the signature says so.")] = False,
+    overlong: Annotated[
+        str, typer.Option(help="A sentence longer than the model reads: split it, truncate it, or refuse it.")
+    ] = "split",
+    lowercase: Annotated[
+        bool, typer.Option("--lowercase", help="Compare in lower case; the signature says so.")
+    ] = False,
     tokenize: Annotated[str, typer.Option(help="sacreBLEU's tokenizer.")] = "13a",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Translate held-out pairs and score the result: BLEU, chrF, TER, exact match, perplexity, by length.
+    """Translate held-out pairs and score the translations.
 
-    On the bundled corpus also: pronoun accuracy, and the alignment error rate of the best cross-attention head.
+    Gives BLEU, chrF and TER with their signatures, exact match, perplexity, and scores by sentence length. On the
+    bundled corpus also pronoun accuracy, and the alignment error rate of the best cross-attention head.
+
+    \b
+    Examples:
+      regard evaluate runs/demo
+      regard evaluate runs/mine --data test.en --data test.fr --json
     """
+    from regard.cli.options import check_overlong
     from regard.cli.progress import counting
     from regard.errors import ConfigError
     from regard.runs import evaluate as score
@@ -36,6 +51,7 @@ def evaluate(
 
     if data and world:
         raise ConfigError("give --data or --world, not both")
+    check_overlong(overlong)
     loaded = load(run, device)
     corpus = None
     if data:
@@ -48,6 +64,7 @@ def evaluate(
             loaded,
             corpus,
             limit=limit,
+            overlong=overlong,  # type: ignore[arg-type]
             lowercase=lowercase,
             tokenize=tokenize,
             progress=progress,
@@ -59,6 +76,8 @@ def evaluate(
 def shown(result: dict[str, Any]) -> str:
     """The scores for a person, every one with its setting."""
     low, high = result["bleu_interval"]
+    too_long = result["sentences"] - result["perplexity_sentences"]
+    left_out = f"; {too_long:,} pairs too long for the model left out" if too_long else ""
     lines = [
         f"sentences          {result['sentences']:,}  (beam {result['decode']['beam']})",
         f"BLEU               {result['bleu']:.2f}  [{low:.2f}, {high:.2f}]  {result['bleu_signature']}",
@@ -66,7 +85,7 @@ def shown(result: dict[str, Any]) -> str:
         f"chrF               {result['chrf']:.2f}  {result['chrf_signature']}",
         f"TER                {result['ter']:.2f}  {result['ter_signature']}",
         f"exact match        {100 * result['exact_match']:.2f} %",
-        f"perplexity         {result['perplexity']:.3f}  (per target token of the run's own vocabulary)",
+        f"perplexity         {result['perplexity']:.3f}  (per target token of the run's own vocabulary{left_out})",
     ]
     if result.get("pronoun_accuracy") is not None:
         lines.append(f"pronoun accuracy   {100 * result['pronoun_accuracy']:.2f} %  of {result['pronouns']}")

@@ -1,23 +1,53 @@
 """`regard presets`: which configurations come with it."""
 
-from typing import Annotated
+import json
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import typer
 
 
 def presets(
-    name: Annotated[str | None, typer.Argument(help="Show this preset whole, as TOML to copy and change.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show this preset, as TOML to copy and change.", metavar="NAME")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show every setting there is, also those the preset leaves as they are.")
+    ] = False,
 ) -> None:
-    """List the bundled configurations, or show one."""
-    from importlib import resources
+    """List the bundled configurations, or show one.
 
-    from regard.runs.config import preset_mapping
+    \b
+    Examples:
+      regard presets
+      regard presets tiny > my.toml
+      regard presets tiny --all
+    """
+    from regard.errors import ConfigError
+    from regard.runs.config import make_config, preset_text
     from regard.runs.config import presets as known
 
     if name is None:
+        if everything:
+            raise ConfigError("--all needs the name of a preset; see `regard presets`")
         width = max(map(len, known()))
         for preset, about in known().items():
             print(f"{preset:{width}}  {about}")
         return
-    preset_mapping(name)
-    print((resources.files("regard") / "presets" / f"{name}.toml").read_text(encoding="utf-8"), end="")
+    if everything:
+        print("\n".join(toml(make_config(preset=name).every_setting())))
+    else:
+        print(preset_text(name), end="")
+
+
+def toml(mapping: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of a TOML file with these values and, after them, sections; what is not set is a comment."""
+    for key, value in mapping.items():
+        if value is None:
+            yield f"# {key} is not set"
+        elif not isinstance(value, Mapping):
+            yield f"{key} = {json.dumps(value, ensure_ascii=False)}"  # plain values are the same in JSON and TOML
+    for key, value in mapping.items():
+        if isinstance(value, Mapping):
+            yield f"\n[{key}]"
+            yield from toml(value)

@@ -1,6 +1,7 @@
 """How long work shows itself: a bar on a terminal, plain lines in a pipe."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -9,12 +10,47 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+SECONDS = 5.0
+"""How often work that has no steps to tell of says in a pipe that it goes on."""
+
+
+class Counter:
+    """Shows a count that grows: a bar where the console is a terminal, else now and then a line."""
+
+    def __init__(self, console: Console, unit: str) -> None:
+        self._console, self._unit = console, unit
+        self._what, self._told = "", time.monotonic()
+        self._bar: Progress | None = None
+        self._task: Any = None
+
+    def show(self, what: str, done: int, total: int | None = None) -> None:
+        """`what` is being done, and so far with `done` of `total`."""
+        if what != self._what:
+            self.close()
+            self._what, self._told = what, time.monotonic()
+        if self._console.is_terminal:
+            if self._bar is None:
+                self._bar = _bar(self._console, TextColumn(self._unit))
+                self._bar.start()
+                self._task = self._bar.add_task(what, total=total)
+            self._bar.update(self._task, completed=done, total=total)
+        elif time.monotonic() - self._told > SECONDS:
+            self._told = time.monotonic()
+            count = f"{done:,}" if total is None else f"{done:,} of {total:,}"
+            print(f"{what}: {count} {self._unit}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
 
 class TrainingProgress:
     """Hears how training goes and shows it on standard error."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
+        self._counter = Counter(self._console, "pairs")
         self._bar: Progress | None = None
         self._task: Any = None
 
@@ -24,11 +60,16 @@ class TrainingProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._counter.close()
         if self._bar is not None:
             self._bar.stop()
 
     def say(self, text: str) -> None:
-        self._console.print(text, markup=False)
+        self._counter.close()
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    def progress(self, what: str, pairs: int) -> None:
+        self._counter.show(what, pairs)
 
     def step(self, values: Mapping[str, Any], total: int) -> None:
         line = (
@@ -38,6 +79,7 @@ class TrainingProgress:
         if not self._console.is_terminal:
             print(f"step {values['step']}/{total}  {line}  {values['seconds']:.0f} s", file=sys.stderr, flush=True)
             return
+        self._counter.close()
         if self._bar is None:
             self._bar = _bar(self._console, TextColumn("{task.fields[line]}"))
             self._bar.start()
@@ -52,15 +94,13 @@ class TrainingProgress:
 
 
 @contextmanager
-def counting(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A callback taking (done, total); drawn as a bar on a terminal, silent in a pipe."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda done, total: None
-        return
-    with _bar(console) as bar:
-        task = bar.add_task(label, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+def counting(what: str, unit: str = "sentences") -> Iterator[Callable[[int, int | None], None]]:
+    """A callback taking (done, total), which shows them on standard error."""
+    counter = Counter(Console(stderr=True), unit)
+    try:
+        yield lambda done, total: counter.show(what, done, total)
+    finally:
+        counter.close()
 
 
 def _bar(console: Console, *columns: Any) -> Progress:

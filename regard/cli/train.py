@@ -8,38 +8,56 @@ import typer
 
 def train(
     config: Annotated[
-        Path | None, typer.Argument(help="A TOML or JSON file with [data], [tokenizer], [model], [train], [decode].")
+        Path | None,
+        typer.Argument(
+            help="A TOML or JSON file with [data], [tokenizer], [model], [train], [decode].", metavar="CONFIG"
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The directory to make the run in.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The directory to make the run in.", metavar="DIRECTORY")
+    ] = None,
     preset: Annotated[
-        str | None, typer.Option(help="Start from this bundled configuration; see `regard presets`.")
+        str | None,
+        typer.Option(help="Start from this bundled configuration; see `regard presets`.", metavar="NAME"),
     ] = None,
     data: Annotated[
         list[str] | None,
         typer.Option(
-            help="Training pairs: one .tsv, .jsonl or .parquet file, or two line-aligned files (give it twice)."
+            help="Training pairs: one .tsv, .jsonl or .parquet file, or two line-aligned files (give it twice).",
+            metavar="FILE",
         ),
     ] = None,
-    valid: Annotated[list[str] | None, typer.Option(help="Validation pairs, likewise.")] = None,
+    valid: Annotated[list[str] | None, typer.Option(help="Validation pairs, likewise.", metavar="FILE")] = None,
     test: Annotated[
-        list[str] | None, typer.Option(help="Test pairs, likewise: what `regard evaluate` will use.")
+        list[str] | None,
+        typer.Option(help="Test pairs, likewise: what `regard evaluate` will use.", metavar="FILE"),
     ] = None,
-    world: Annotated[int | None, typer.Option(help="Train on this many pairs of the bundled corpus instead.")] = None,
+    world: Annotated[
+        int | None,
+        typer.Option(help="Train on this many pairs of the bundled corpus instead.", metavar="PAIRS", min=1),
+    ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting, e.g. --set model.width=512; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--set", help="Change a setting, e.g. --set model.width=512; may be repeated.", metavar="NAME=VALUE"
+        ),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Continue this run from its last checkpoint, exactly as if it had not stopped.")
+        Path | None,
+        typer.Option(
+            help="Continue this run from its last checkpoint, exactly as if it had not stopped.", metavar="RUN"
+        ),
     ] = None,
 ) -> None:
     """Train a model on pairs of sentences.
 
+    Ctrl-C saves and stops; --resume goes on. Every setting and its value is shown by `regard presets NAME --all`.
+
+    \b
     Examples:
-
-      regard train --preset tiny --data train.en --data train.fr --valid valid.tsv --out runs/mine
-
-      regard train my.toml --out runs/mine --set train.steps=20000
-
+      regard train --preset demo --out runs/demo
+      regard train --preset tiny --data train.en --data train.fr --out runs/mine
+      regard train my.toml --valid valid.tsv --out runs/mine --set train.steps=20000
       regard train --resume runs/mine
     """
     from regard.cli.progress import TrainingProgress
@@ -50,15 +68,20 @@ def train(
 
     with TrainingProgress() as progress:
         if resume is not None:
-            if config or preset or data or valid or test or world:
-                raise ConfigError("--resume takes the run's own configuration; only --set train.* may be given with it")
+            if config or out or preset or data or valid or test or world:
+                raise ConfigError(
+                    "--resume goes on in the run's own directory with its own configuration and data; "
+                    "only --set train.* and --set decode.* may be given with it"
+                )
             directory = resume
             resume_run(resume, tuple(settings or ()), progress)
         else:
             if out is None:
                 raise ConfigError("--out is missing: the directory to make the run in")
             given = {"train": data, "valid": valid, "test": test, "world": world}
-            extra = {"data": {name: value for name, value in given.items() if value}}
+            chosen = {name: value for name, value in given.items() if value}
+            if bool(data) != bool(world):  # what is asked for here takes the place of what the configuration names
+                chosen |= {"world": 0} if data else {"train": []}
             directory = out
-            train_run(make_config(config, preset, tuple(settings or ()), extra), out, progress)
+            train_run(make_config(config, preset, tuple(settings or ()), {"data": chosen}), out, progress)
     print(directory)

@@ -5,22 +5,31 @@ import queue
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
+
+if TYPE_CHECKING:
+    from regard.runs.translator import Translation
 
 WINDOW = 256
 """Sentences decoded together at the most."""
 
 
 def translate(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")],
     text: Annotated[
-        list[str] | None, typer.Argument(help="Sentences; without any, lines are read from --input or stdin.")
+        list[str] | None,
+        typer.Argument(help="Sentences; without any, lines are read from --input or stdin.", metavar="TEXT"),
     ] = None,
-    input: Annotated[Path | None, typer.Option("--input", "-i", help="A file with one sentence a line.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here instead of to stdout.")] = None,
+    input: Annotated[
+        Path | None, typer.Option("--input", "-i", help="A file with one sentence a line.", metavar="FILE")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write here instead of to stdout.", metavar="FILE")
+    ] = None,
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept at each step; 1 is greedy.")] = None,
     top_beams: Annotated[int | None, typer.Option(help="How many of them to print, best first.")] = None,
     length_penalty: Annotated[
@@ -40,80 +49,96 @@ def translate(
     overlong: Annotated[
         str, typer.Option(help="A sentence longer than the model reads: split it, truncate it, or refuse it.")
     ] = "split",
-    scores: Annotated[bool, typer.Option(help="Print the score before each translation, with a tab.")] = False,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Print the score before each translation, with a tab.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a sentence.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Translate arguments, a file or standard input, line by line.
 
+    Each line has its translation on a line of its own, a blank line a blank one; with --top-beams or --samples, that
+    many lines.
+
+    \b
     Examples:
-
       regard translate runs/demo "I am a student."
-
       regard translate runs/demo --input test.en --output test.fr --beam 5
-
       cat test.en | regard translate runs/demo --scores
     """
+    from regard.cli.options import check_overlong
+    from regard.cli.progress import counting
     from regard.errors import ConfigError
     from regard.runs import load
 
     if text and input:
         raise ConfigError("give sentences or --input, not both")
-    if overlong not in ("split", "truncate", "refuse"):
-        raise ConfigError(f"--overlong={overlong}: must be split, truncate or refuse")
-    names = (
-        "beam",
-        "top_beams",
-        "length_penalty",
-        "min_len",
-        "max_len",
-        "temperature",
-        "top_k",
-        "top_p",
-        "samples",
-        "seed",
-    )
-    given = dict(
-        zip(
-            names,
-            (beam, top_beams, length_penalty, min_len, max_len, temperature, top_k, top_p, samples, seed),
-            strict=True,
-        )
-    )
+    check_overlong(overlong)
+    given = {
+        "beam": beam,
+        "top_beams": top_beams,
+        "length_penalty": length_penalty,
+        "min_len": min_len,
+        "max_len": max_len,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "samples": samples,
+        "seed": seed,
+    }
+    lines = text or (_file(input) if input else _stdin())
     loaded = load(run, device)
     config = loaded.decode_config(**{name: value for name, value in given.items() if value is not None})
-    lines = text or (_file(input) if input else _stdin())
-    number = 0
-    with _output(output) as out:
+    with ExitStack() as stack:
+        out, tell = sys.stdout, _nothing
+        if output is not None:
+            out, tell = stack.enter_context(_opened(output)), stack.enter_context(counting("translating"))
+        number = 0
         for chunk in _available(lines):
-            for source, found in zip(chunk, loaded.translator.translate(chunk, config, overlong=overlong), strict=True):  # type: ignore[arg-type]
+            translations = loaded.translator.translate(chunk, config, overlong=overlong, before=number)  # type: ignore[arg-type]
+            for source, found in zip(chunk, translations, strict=True):
                 number += 1
                 print(_shown(number, source, found, scores, as_json), file=out, flush=True)
+            tell(number, None)
 
 
-def _shown(number: int, source: str, found: list[Any], scores: bool, as_json: bool) -> str:
+def _shown(number: int, source: str, found: "list[Translation]", scores: bool, as_json: bool) -> str:
     if as_json:
         results = [
             {"text": one.text, "score": one.score, "log_prob": one.log_prob, "pieces": one.pieces} for one in found
         ]
         return json.dumps({"line": number, "source": source, "translations": results}, ensure_ascii=False)
-    return "\n".join(f"{one.score:.4f}\t{one.text}" if scores else one.text for one in found)
+    # A model over bytes may write a line break; a translation is one line all the same.
+    lines = [" ".join(one.text.replace("\r", "\n").split("\n")) for one in found]
+    return "\n".join(f"{one.score:.4f}\t{line}" if scores else line for one, line in zip(found, lines, strict=True))
 
 
 def _file(path: Path) -> Iterator[str]:
     from regard.data import TextFiles
+    from regard.errors import DataError
 
+    if not path.exists():
+        raise DataError(f"no such file: {path}")
     return iter(TextFiles((path,), format="lines"))
 
 
 def _stdin() -> Iterator[str]:
+    """The lines of standard input. Only a newline ends a line, as in a file, and the text is UTF-8 in any locale."""
     from regard.errors import DataError
 
+    # Not through sys.stdin: Python would close that while the thread still waits for a line, and abort.
     try:
-        for line in sys.stdin:
-            yield line.rstrip("\n")
-    except UnicodeDecodeError as error:
-        raise DataError(f"standard input is not UTF-8: byte {error.start} of a line") from None
+        lines = open(0, "rb", closefd=False)  # noqa: SIM115
+    except OSError as error:
+        raise DataError(f"cannot read standard input: {error.strerror}") from None
+    if lines.isatty():
+        print("Type sentences, one a line; Ctrl-D ends.", file=sys.stderr)
+    for number, raw in enumerate(lines, 1):
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(f"standard input is not UTF-8 text: byte {error.start} of line {number}") from None
+        yield (line.removeprefix("\ufeff") if number == 1 else line).removesuffix("\n").removesuffix("\r")
 
 
 def _available(lines: Iterable[str]) -> Iterator[list[str]]:
@@ -144,14 +169,13 @@ def _available(lines: Iterable[str]) -> Iterator[list[str]]:
             return
 
 
-def _output(path: Path | None) -> Any:
-    from contextlib import nullcontext
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    """The file to write to, which is there whole in the end or not at all."""
+    from regard.runs.files import whole_file
 
-    from regard.errors import DataError
+    with whole_file(path) as aside, aside.open("w", encoding="utf-8") as file:
+        yield file
 
-    if path is None:
-        return nullcontext(sys.stdout)
-    try:
-        return path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"cannot write {path}: {error.strerror}") from None
+
+def _nothing(done: int, total: int | None) -> None: ...

@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +65,9 @@ def load_checkpoint(
 
 def read_progress(path: Path) -> Progress:
     """The progress of a checkpoint, after checking that every file it lists is there at its full size."""
-    record: dict[str, Any] = read_json(path / "progress.json")
+    record = read_json(path / "progress.json")
+    if not {"format", "files", "step"} <= record.keys():
+        raise RunError(f"{path / 'progress.json'} is not a checkpoint's")
     for name, size in record.pop("files").items():
         file = path / name
         if not file.exists():

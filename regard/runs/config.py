@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -80,13 +80,20 @@ class RunConfig:
 
     def check(self) -> None:
         """Refuse impossible model settings now, before any data is read, with stand-ins for the vocabulary sizes."""
-        kind, _ = self.architecture()
-        size = self.tokenizer.vocab_size
-        unknown = [field.name for field in fields(kind) if field.name.endswith("vocab_size")]
-        self_with_sizes = replace(self, model={**self.model, **dict.fromkeys(unknown, size)})
-        longest = self_with_sizes.model_config().max_len
+        longest = self._with_stand_ins().model_config().max_len
         if self.data.max_len > longest:
             raise ConfigError(f"data.max_len={self.data.max_len} must be at most model.max_len={longest}")
+
+    def every_setting(self) -> dict[str, Any]:
+        """All settings by section, defaults included; the model's vocabulary sizes, which follow from data, are not."""
+        model = {"name": self.model["name"], **asdict(self._with_stand_ins().model_config())}
+        return {**asdict(self), "model": {name: value for name, value in model.items() if name not in self._sizes()}}
+
+    def _with_stand_ins(self) -> "RunConfig":
+        return replace(self, model={**self.model, **dict.fromkeys(self._sizes(), self.tokenizer.vocab_size)})
+
+    def _sizes(self) -> list[str]:
+        return [field.name for field in fields(self.architecture()[0]) if field.name.endswith("vocab_size")]
 
 
 def make_config(
@@ -116,9 +123,14 @@ def presets() -> dict[str, str]:
 
 
 def preset_mapping(name: str) -> dict[str, Any]:
+    return tomllib.loads(preset_text(name))
+
+
+def preset_text(name: str) -> str:
+    """The preset as it is written."""
     if name not in _preset_names():
         raise ConfigError(f"unknown preset '{name}'{nearest(name, _preset_names())}")
-    return tomllib.loads((resources.files("regard") / "presets" / f"{name}.toml").read_text(encoding="utf-8"))
+    return (resources.files("regard") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def _preset_names() -> list[str]:

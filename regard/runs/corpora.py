@@ -30,12 +30,23 @@ class WorldCorpus:
 
     @cached_property
     def sentences(self) -> list[Sentence]:
-        return list(sentences(self.count, seed=self.seed, split=self.part))
+        return list(self._drawn())
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        for sentence in self.sentences:
+        for sentence in self._drawn():
             english, french = sentence.english, sentence.french
             yield (english, french) if self.source == "en" else (french, english)
+
+    def _drawn(self) -> Iterator[Sentence]:
+        """Drawn as they are asked for the first time, and kept once all have been."""
+        if "sentences" in vars(self):
+            yield from self.sentences
+            return
+        kept = []
+        for sentence in sentences(self.count, seed=self.seed, split=self.part):
+            kept.append(sentence)
+            yield sentence
+        vars(self)["sentences"] = kept
 
     def digest(self) -> str:
         """From the grammar's own text, so that a grammar that changed is a corpus that changed."""
@@ -59,12 +70,16 @@ def corpus_of(config: DataConfig, part: Part) -> Corpus | None:
 
 
 def files_corpus(files: tuple[str, ...], config: DataConfig) -> PairFiles:
-    first, second = Path(files[0]), Path(files[1]) if len(files) > 1 else None
-    return PairFiles(first, second, keys=(config.source, config.target))
+    first, *others = map(Path, files)
+    if len(others) > 1:
+        raise ConfigError(f"pairs are in one file or in two line-aligned files, not in {len(files)}")
+    return PairFiles(first, others[0] if others else None, keys=(config.source, config.target))
 
 
 def world_held_out(part: Part, source: str = "en", count: int = WORLD_HELD_OUT) -> WorldCorpus:
     """The held-out sentences that every run on the bundled corpus is measured on."""
+    if source not in ("en", "fr"):
+        raise ConfigError(f"the bundled corpus has en and fr, not {source}")
     return WorldCorpus(count, 0, part, source)
 
 

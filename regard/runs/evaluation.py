@@ -13,8 +13,9 @@ from regard.look.watch import attentions, watch
 from regard.nn.batch import Pairs, Tokens
 from regard.runs.corpora import WorldCorpus, corpus_of, world_held_out
 from regard.runs.run import Run
+from regard.runs.translator import Overlong
 from regard.training.loop import validate
-from regard.training.metrics import by_length, corpus_scores, perplexity
+from regard.training.metrics import by_length, corpus_bleu, corpus_scores, perplexity
 from regard.training.tasks import Translation
 
 ALIGNED = 500
@@ -26,6 +27,7 @@ def evaluate(
     corpus: Corpus | None = None,
     *,
     limit: int | None = None,
+    overlong: Overlong = "split",
     lowercase: bool = False,
     tokenize: str = "13a",
     progress: Callable[[int, int], None] | None = None,
@@ -40,16 +42,19 @@ def evaluate(
         raise DataError("nothing to evaluate on: no pair has both sides")
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     config = run.decode_config(**decode)
+    _check_tokenizer(tokenize)
     hypotheses = []
-    for found in run.translator.stream(sources, config, window=512):
+    for found in run.translator.stream(sources, config, overlong=overlong, window=512):
         hypotheses.append(found[0].text)
         if progress is not None:
             progress(len(hypotheses), len(sources))
+    likelihood, counted = corpus_perplexity(run, pairs)
     bands = by_length(hypotheses, references, [len(source.split()) for source in sources])
     result: dict[str, Any] = {
         "sentences": len(pairs),
         **corpus_scores(hypotheses, references, lowercase=lowercase, tokenize=tokenize).to_mapping(),
-        "perplexity": corpus_perplexity(run, pairs),
+        "perplexity": likelihood,
+        "perplexity_sentences": counted,
         "by_length": [band.to_mapping() for band in bands],
         "decode": {"beam": config.beam, "length_penalty": config.length_penalty, "length_form": config.length_form},
     }
@@ -58,8 +63,20 @@ def evaluate(
     return result
 
 
-def corpus_perplexity(run: Run, pairs: Sequence[tuple[str, str]]) -> float:
-    """exp of the mean negative log-likelihood of a target token, given the source and the tokens before it."""
+def _check_tokenizer(tokenize: str) -> None:
+    """Refuse a tokenizer of sacreBLEU's that is unknown or not installed before anything is translated."""
+    try:
+        corpus_bleu(["a"], ["a"], tokenize=tokenize)
+    except (ImportError, RuntimeError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(f"sacreBLEU cannot tokenize with {tokenize!r}: {reason}") from None
+
+
+def corpus_perplexity(run: Run, pairs: Sequence[tuple[str, str]]) -> tuple[float, int]:
+    """exp of the mean negative log-likelihood of a target token, given the source and the tokens before it.
+
+    And over how many pairs: those that the model can read whole.
+    """
     longest = run.translator.max_len
     rows = [pair for pair in (encode_pair(run, *pair) for pair in pairs) if max(map(len, pair)) <= longest]
     if not rows:
@@ -67,7 +84,7 @@ def corpus_perplexity(run: Run, pairs: Sequence[tuple[str, str]]) -> float:
     store = PairStore.of(rows, run.vocabularies.source.pad)
     device = next(run.model.parameters()).device
     values = validate(run.model, Translation(), evaluation_batches(store, max(8192, 2 * longest)), device=device)
-    return perplexity(values["nll"], 1)
+    return perplexity(values["nll"], 1), len(rows)
 
 
 def encode_pair(run: Run, source: str, target: str) -> tuple[list[int], list[int]]:
@@ -84,10 +101,11 @@ def _world_scores(run: Run, corpus: WorldCorpus, hypotheses: Sequence[str]) -> d
         right, total = pronoun_accuracy(gold, hypotheses)
         result = {"pronoun_accuracy": right / total if total else None, "pronouns": total}
     names = [name for name in attentions(run.model) if "cross" in name]
-    if names:
+    readable = [sentence for sentence in gold[:ALIGNED] if _readable(run, sentence, corpus.source)]
+    if names and readable:
         valid = world_held_out("valid", corpus.source, ALIGNED).sentences
         chosen = best_head(head_alignment(run, valid, corpus.source))
-        scores = head_alignment(run, gold[:ALIGNED], corpus.source)
+        scores = head_alignment(run, readable, corpus.source)
         result |= {
             "alignment_error_rate": float(scores.error_rate[chosen]),
             "alignment_head": {"attention": names[chosen[0]], "head": chosen[1]},
@@ -98,7 +116,11 @@ def _world_scores(run: Run, corpus: WorldCorpus, hypotheses: Sequence[str]) -> d
 
 @torch.inference_mode()
 def head_alignment(run: Run, sentences: Sequence[Sentence], source: str = "en") -> HeadScores:
-    """How well each cross-attention head, at the step that predicts a word, points at that word's translation."""
+    """How well each cross-attention head, at the step that predicts a word, points at that word's translation.
+
+    Sentences longer than the model reads are left out.
+    """
+    sentences = [sentence for sentence in sentences if _readable(run, sentence, source)]
     counts = AlignmentCounts()
     names = [name for name in attentions(run.model) if "cross" in name]
     device = next(run.model.parameters()).device
@@ -123,6 +145,11 @@ def head_alignment(run: Run, sentences: Sequence[Sentence], source: str = "en") 
             ]
             counts.add(merge(own, *piece_words, sources=len(words[0]), targets=len(words[1])), alignment)
     return counts.scores()
+
+
+def _readable(run: Run, sentence: Sentence, source: str) -> bool:
+    texts, _, _ = _oriented(sentence, source)
+    return max(map(len, encode_pair(run, texts[0], texts[1]))) <= run.translator.max_len
 
 
 def _oriented(sentence: Sentence, source: str):

@@ -18,9 +18,17 @@ from regard.errors import RunError
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A path to write to, which takes the place of `path` when all is written and synced, and else is removed."""
+    """A path to write to, which takes the place of `path` when all is written and synced, and else is removed.
+
+    A link is followed to what it names. A device or a pipe is written to directly, for nothing can take its place.
+    """
+    if path.exists() and not path.is_file():
+        with plain_words(path):
+            yield path
+        return
+    path = Path(os.path.realpath(path))
     aside = path.with_name(f".{path.name}.partial")
-    with _plain_words(path):
+    with plain_words(path):
         try:
             yield aside
             _sync(aside)
@@ -35,7 +43,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 def whole_directory(path: Path) -> Iterator[Path]:
     """The same for a directory of files."""
     aside = path.with_name(f".{path.name}.partial")
-    with _plain_words(path):
+    with plain_words(path):
         shutil.rmtree(aside, ignore_errors=True)
         try:
             aside.mkdir(parents=True)
@@ -57,13 +65,19 @@ def write_json(path: Path, value: Any) -> None:
         aside.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a part of a run."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RunError(f"{path.parent} is missing its {path.name}") from None
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}") from None
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise RunError(f"{path} was cut short or is not JSON") from None
+    if not isinstance(value, dict):
+        raise RunError(f"{path} does not hold a JSON object")
+    return value
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -78,25 +92,30 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except FileNotFoundError:
         raise RunError(f"{path.parent} is missing its {path.name}") from None
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror or error}") from None
     except (safetensors.SafetensorError, ValueError) as error:
         raise RunError(f"{path} was cut short or is not safetensors ({error})") from None
 
 
 @contextmanager
-def _plain_words(path: Path) -> Iterator[None]:
-    """What the disk refuses, said in one line."""
+def plain_words(path: Path) -> Iterator[None]:
+    """What the disk refuses while `path` is written, said in one line."""
     try:
         yield
     except safetensors.SafetensorError as error:
+        # The library has no kinds of error, only the system's words.
         if "No space left" in str(error) or "os error 28" in str(error):
             raise RunError(f"the disk is full: {path} was not written") from None
+        raise
+    except BrokenPipeError:
         raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise RunError(f"the disk is full: {path} was not written") from None
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise RunError(f"no permission to write {path}") from None
-        raise
+        raise RunError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def _sync(path: Path) -> None:

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from regard.errors import ConfigError
+from regard.runs.files import plain_words, whole_file
 
 
 class Log:
@@ -16,22 +18,24 @@ class Log:
         if resume_at is not None and self.path.exists():
             kept = [record for record in read_log(self.path) if record.get("step", 0) <= resume_at]
             text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
-            self.path.write_text(text, encoding="utf-8")
-        elif resume_at is None:
-            self.path.unlink(missing_ok=True)
-        self._file = self.path.open("a", encoding="utf-8")
-        self._board = _board(directory / "tensorboard") if tensorboard else None
+            with whole_file(self.path) as aside:
+                aside.write_text(text, encoding="utf-8")
+        with plain_words(self.path):
+            self._file = self.path.open("w" if resume_at is None else "a", encoding="utf-8")
+        self._board = summary_writer()(str(directory / "tensorboard")) if tensorboard else None
 
     def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps({"kind": kind, "step": step, **values}, ensure_ascii=False) + "\n")
-        self._file.flush()
+        with plain_words(self.path):
+            self._file.write(json.dumps({"kind": kind, "step": step, **values}, ensure_ascii=False) + "\n")
+            self._file.flush()
         if self._board is not None:
             for name, value in values.items():
                 if isinstance(value, int | float):
                     self._board.add_scalar(f"{kind}/{name}", value, step)
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # every record was flushed when it was written; one that failed has been told of
+            self._file.close()
         if self._board is not None:
             self._board.close()
 
@@ -47,11 +51,12 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def _board(directory: Path) -> Any:
+def summary_writer() -> Any:
+    """TensorBoard's writer, where it is installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ConfigError(
             "train.tensorboard needs the tensorboard package: pip install 'regard[tensorboard]'"
         ) from None
-    return SummaryWriter(str(directory))
+    return SummaryWriter

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from regard.data.world import LECTURE, spans
+from regard.errors import DataError
 from regard.look.page import AttentionMap, Candidate, Document, Sentence, Side, render
 from regard.look.watch import Trace, watch
 from regard.nn.batch import Pairs, Tokens
@@ -24,7 +25,7 @@ def page(run: Run, texts: Sequence[str], **decode: Any) -> str:
 
 def document(run: Run, texts: Sequence[str], **decode: Any) -> Document:
     """What the page shows. Attention is read with the translation given, which is what decoding it saw."""
-    found = [best[0] for best in run.translations(texts, **decode)]
+    found = [best[0] for best in run.translations(texts, overlong="refuse", **decode)]
     return Document(
         title=f"Where {run.directory.name} looked",
         sentences=tuple(_sentence(run, text, best.text, best.score) for text, best in zip(texts, found, strict=True)),
@@ -34,6 +35,8 @@ def document(run: Run, texts: Sequence[str], **decode: Any) -> Document:
 @torch.inference_mode()
 def _sentence(run: Run, source: str, target: str, score: float) -> Sentence:
     rows = encode_pair(run, source, target)
+    if max(map(len, rows)) > run.translator.max_len:
+        raise DataError(f"the translation of '{source[:40]}' is longer than the model reads, so it cannot be shown")
     device = next(run.model.parameters()).device
     batch = Pairs(Tokens.of([rows[0]]), Tokens.of([rows[1]])).to(device)
     with watch(run.model) as trace:

@@ -28,14 +28,14 @@ class Run:
 
     def translate(self, sentences: Sequence[str], *, overlong: Overlong = "split", **decode: Any) -> list[str]:
         """The best translation of each sentence; `decode` are settings of `DecodeConfig`, such as `beam=5`."""
-        if isinstance(sentences, str):
-            raise DataError("translate takes a list of sentences: translate([text])")
         return [found[0].text for found in self.translations(sentences, overlong=overlong, **decode)]
 
     def translations(
         self, sentences: Sequence[str], *, overlong: Overlong = "split", **decode: Any
     ) -> list[list[Translation]]:
         """For each sentence its best translations, with scores: `translations(["..."], beam=5, top_beams=5)`."""
+        if isinstance(sentences, str):
+            raise DataError("give a list of sentences, not one text: [text]")
         return self.translator.translate(list(sentences), self.decode_config(**decode), overlong=overlong)
 
     def decode_config(self, **decode: Any):
@@ -59,7 +59,10 @@ def load(directory: str | Path, device: str = "auto") -> Run:
 def load_config(directory: Path) -> RunConfig:
     if not directory.is_dir():
         raise RunError(f"no such run: {directory}")
-    return settings.from_mapping(RunConfig, read_json(directory / CONFIG))
+    try:
+        return settings.from_mapping(RunConfig, read_json(directory / CONFIG))
+    except ConfigError as error:
+        raise RunError(f"{directory / CONFIG}: {error}") from None
 
 
 def load_vocabularies(directory: Path) -> Vocabularies:
@@ -83,8 +86,12 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise ConfigError(f"unknown device '{name}'; use auto, cpu or cuda") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device '{name}' is not one that regard knows; use auto, cpu or cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device 'cuda' was asked for, but torch finds no GPU")
+        raise ConfigError(f"device '{name}' was asked for, but torch finds no GPU")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"device '{name}' was asked for, but torch finds {torch.cuda.device_count()} GPUs")
     return device
 
 

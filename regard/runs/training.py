@@ -1,20 +1,23 @@
 """Train a run: data, tokenizer, model, loop, checkpoints and logs in one directory, stoppable anywhere."""
 
+import shlex
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
+from torch import nn
 
 from regard import config as settings
-from regard.data import Loader, PairStore, Position, evaluation_batches, prepare
+from regard.data import Corpus, Loader, PairStore, Position, evaluation_batches, prepare
 from regard.errors import ConfigError, Diverged, RegardError, RunError
-from regard.nn.batch import Pairs
+from regard.nn.batch import PackedPairs, Pairs
+from regard.nn.packing import can_pack
 from regard.runs.checkpoint import (
     Progress,
     checkpoints,
@@ -25,8 +28,8 @@ from regard.runs.checkpoint import (
 )
 from regard.runs.config import RunConfig
 from regard.runs.corpora import corpus_of, training_corpus
-from regard.runs.files import read_tensors, write_json, write_tensors
-from regard.runs.log import Log
+from regard.runs.files import plain_words, read_tensors, write_json, write_tensors
+from regard.runs.log import Log, summary_writer
 from regard.runs.run import (
     CHECKPOINTS,
     CONFIG,
@@ -54,12 +57,16 @@ from regard.training.tasks import Translation
 class Stopped(RegardError):
     """Training was asked to stop, and has saved where it was."""
 
+    exit_code = 130
+
 
 @runtime_checkable
 class Report(Protocol):
     """Whoever wants to hear how training goes."""
 
     def say(self, text: str) -> None: ...
+
+    def progress(self, what: str, pairs: int) -> None: ...
 
     def step(self, values: Mapping[str, Any], total: int) -> None: ...
 
@@ -68,6 +75,8 @@ class Report(Protocol):
 
 class Silence:
     def say(self, text: str) -> None: ...
+
+    def progress(self, what: str, pairs: int) -> None: ...
 
     def step(self, values: Mapping[str, Any], total: int) -> None: ...
 
@@ -89,23 +98,18 @@ def train(config: RunConfig, directory: str | Path, report: Report | None = None
     directory, report = Path(directory), report or Silence()
     if (directory / CONFIG).exists():
         raise RunError(f"{directory} already holds a run: choose another directory, or continue it with --resume")
-    new = not directory.exists()
-    try:
-        config.check()
+    config.check()
+    _check_machine(config)
+    with _all_or_nothing(directory):
         corpus = training_corpus(config.data)
         report.say("training the tokenizer")
-        vocabularies = train_vocabularies(corpus, config.tokenizer)
+        vocabularies = train_vocabularies(_Counted(corpus, "training the tokenizer", report), config.tokenizer)
         config = absolute(config.with_vocabularies(vocabularies))
-        directory.mkdir(parents=True, exist_ok=True)
-        stores = _prepare(config, vocabularies, directory, report)
+        stores = _prepare(config, corpus, vocabularies, directory, report)
+        training = _Training(config, directory, vocabularies, stores, report)
         vocabularies.save(directory / TOKENIZER)
         write_json(directory / CONFIG, settings.to_mapping(config))
-    except BaseException:
-        # Nothing half-made stays: a directory without a configuration is not a run.
-        if new and directory.exists() and not (directory / CONFIG).exists():
-            shutil.rmtree(directory, ignore_errors=True)
-        raise
-    _Training(config, directory, vocabularies, stores, report).go(resume=None)
+    training.go(resume=None)
     return load(directory, config.train.device)
 
 
@@ -119,32 +123,91 @@ def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Repor
     if overrides:
         if strange := [name for name in overrides if not name.startswith(("train.", "decode."))]:
             raise ConfigError(f"'{strange[0]}' cannot change in a run that has begun; only train.* and decode.* can")
-        mapping = settings.override(settings.to_mapping(config), overrides)
-        config = settings.from_mapping(RunConfig, mapping)
-        write_json(directory / CONFIG, mapping)
+        config = settings.from_mapping(RunConfig, settings.override(settings.to_mapping(config), overrides))
+    _check_machine(config)
     vocabularies = load_vocabularies(directory)
     found = checkpoints(directory / CHECKPOINTS)
     if not found:
         report.say("no checkpoint yet: starting from the first step")
-    stores = _prepare(config, vocabularies, directory, report)
-    _Training(config, directory, vocabularies, stores, report).go(resume=found[-1] if found else None)
+    stores = _prepare(config, training_corpus(config.data), vocabularies, directory, report)
+    training = _Training(config, directory, vocabularies, stores, report)
+    if overrides:
+        write_json(directory / CONFIG, settings.to_mapping(config))
+    training.go(resume=found[-1] if found else None)
     return load(directory, config.train.device)
 
 
-def _prepare(config: RunConfig, vocabularies: Vocabularies, directory: Path, report: Report) -> Stores:
+def _check_machine(config: RunConfig) -> None:
+    """Refuse what this machine does not have before any work is done."""
+    choose_device(config.train.device)
+    if config.train.tensorboard:
+        summary_writer()
+
+
+@contextmanager
+def _all_or_nothing(directory: Path) -> Iterator[None]:
+    """Make `directory`. If what follows fails, everything new in it goes again, and the directories made for it."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    with plain_words(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    before = set(directory.iterdir())
+    try:
+        yield
+    except BaseException:
+        for path in set(directory.iterdir()) - before:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+        for path in missing:
+            with suppress(OSError):  # someone else has put something there meanwhile
+                path.rmdir()
+        raise
+
+
+class _Counted:
+    """The pairs, as often as they are read, and how many have been read told now and then."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]], what: str, report: Report) -> None:
+        self.pairs, self.what, self.report = pairs, what, report
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for number, pair in enumerate(self.pairs, 1):
+            yield pair
+            if number % 1000 == 0:
+                self.report.progress(self.what, number)
+
+
+def _prepare(config: RunConfig, corpus: Corpus, vocabularies: Vocabularies, directory: Path, report: Report) -> Stores:
     cache = Path(config.data.cache) if config.data.cache else directory / "cache"
 
-    def store(corpus) -> PairStore:
-        return prepare(corpus, vocabularies, cache, max_len=config.data.max_len, overlong=config.data.overlong)
+    def store(corpus: Corpus, what: str) -> PairStore:
+        return prepare(
+            corpus,
+            vocabularies,
+            cache,
+            max_len=config.data.max_len,
+            overlong=config.data.overlong,
+            progress=lambda pairs: report.progress(what, pairs),
+        )
 
     report.say("reading and tokenising the training pairs")
-    train_store = store(training_corpus(config.data))
+    train_store = store(corpus, "reading and tokenising")
     report.say(train_store.counts.describe())
-    corpus = corpus_of(config.data, "valid")
-    if corpus is None:
+    budget, longest = config.train.batch_tokens, longest_pair(train_store)
+    if budget < longest:
+        raise ConfigError(
+            f"train.batch_tokens={budget} is less than the longest pair, which has {longest} tokens; "
+            f"raise it, or lower data.max_len={config.data.max_len}"
+        )
+    valid = corpus_of(config.data, "valid")
+    if valid is None:
         return Stores(train_store, None)
-    shown = [pair for pair, _ in zip(corpus, range(config.train.validate_sentences), strict=False)]
-    return Stores(train_store, store(corpus), [source for source, _ in shown], [target for _, target in shown])
+    shown = [pair for pair, _ in zip(valid, range(config.train.validate_sentences), strict=False)]
+    valid_store = store(valid, "reading and tokenising the validation pairs")
+    return Stores(train_store, valid_store, [source for source, _ in shown], [target for _, target in shown])
+
+
+def longest_pair(store: PairStore) -> int:
+    """Source and target tokens of the longest pair: the least a batch must hold."""
+    return int((store.source.lengths + store.target.lengths).max())
 
 
 class _Training:
@@ -183,6 +246,11 @@ class _Training:
             with _stop_signals() as stop:
                 self._loop(log, stop)
             self._finish()
+        except torch.OutOfMemoryError:
+            raise RunError(
+                f"the GPU ran out of memory after step {self.progress.step}; a lower train.batch_tokens with a higher "
+                f"train.accumulate trains the same in less"
+            ) from None
         finally:
             log.close()
 
@@ -195,8 +263,9 @@ class _Training:
             seed=options.seed,
             position=position,
             pin=self.device.type == "cuda",
+            pack=self._packs(),
         )
-        model = torch.compile(self.model, dynamic=True) if options.compile else self.model
+        model = self._compiled() if options.compile else self.model
         with loader:
             steps = fit(
                 model,  # type: ignore[arg-type]
@@ -220,17 +289,27 @@ class _Training:
                     break
                 if stop():
                     self._save()
-                    raise Stopped(f"stopped at step {step.number}; `regard train --resume {self.directory}` continues")
+                    again = f"regard train --resume {shlex.quote(str(self.directory))}"
+                    raise Stopped(f"stopped at step {step.number} and saved; continue with: {again}")
+
+    def _packs(self) -> bool:
+        pack = self.config.train.pack
+        return pack == "always" or (pack == "auto" and can_pack(self.device, self.precision))
+
+    def _compiled(self) -> nn.Module:
+        """The model compiled: for one shape where batches are packed, for any length where they are padded."""
+        self.model.head.fuse()  # type: ignore[union-attr, operator]
+        return torch.compile(self.model, dynamic=not self._packs())  # type: ignore[return-value]
 
     def _done(self) -> bool:
         options = self.config.train
         tired = bool(options.patience) and self.progress.stale >= options.patience
         return self.progress.step >= options.steps or tired
 
-    def _updates(self, loader: Loader) -> Iterator[list[Pairs]]:
+    def _updates(self, loader: Loader) -> Iterator[list[Pairs | PackedPairs]]:
         while True:
             parts = [next(loader) for _ in range(self.config.train.accumulate)]
-            self.clock.tokens += sum(int(part.source.lengths.sum()) + part.count for part in parts)
+            self.clock.tokens += sum(part.tokens for part in parts)
             yield parts
 
     def _learning_rate(self, step: int) -> float:
@@ -305,7 +384,9 @@ class _Training:
         assert self.stores.valid is not None
         began = time.monotonic()
         with self._averaged():
-            batches = evaluation_batches(self.stores.valid, self.config.train.batch_tokens)
+            # A validation pair may be longer than any training pair.
+            budget = max(self.config.train.batch_tokens, longest_pair(self.stores.valid))
+            batches = evaluation_batches(self.stores.valid, budget)
             values = validate(self.model, self.task, batches, device=self.device, precision=self.precision)
             if self.stores.sources:
                 greedy = replace(self.config.decode, beam=1, top_beams=1)
@@ -319,7 +400,8 @@ class _Training:
     def _save(self) -> None:
         began = time.monotonic()
         folder = self.directory / CHECKPOINTS
-        folder.mkdir(exist_ok=True)
+        with plain_words(folder):
+            folder.mkdir(exist_ok=True)
         save_checkpoint(folder, self.progress, self.model, self.optimizer, self.average)
         best = {self.progress.best_step} if self.config.train.choose == "best" else set()
         forget_checkpoints(folder, self.config.train.keep, best)

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, Literal, cast
 
 import torch
@@ -53,18 +53,24 @@ class Translator:
         config: DecodeConfig | None = None,
         *,
         overlong: Overlong = "split",
+        before: int = 0,
         budget: int = BUDGET,
     ) -> list[list[Translation]]:
         """The `top_beams` best translations (or `samples`) of each sentence, best first, in the order given.
 
-        A sentence longer than the model can read is refused, cut, or split where a sentence or a word ends; the
-        translations of its pieces are then joined, and so many are best as the first piece has.
+        A blank sentence has blank translations. One longer than the model can read is refused, cut, or split where a
+        sentence or a word ends; the translations of its pieces are then joined, and their scores added. `before` is
+        how many sentences came before these: what is drawn, and what is said of a sentence, goes by its number.
         """
         config = config or self.config
-        pieces = [self._fit(sentence, index, overlong) for index, sentence in enumerate(sentences)]
-        rows = [row for parts in pieces for row in parts]
+        pieces = [self._fit(sentence, number, overlong) for number, sentence in enumerate(sentences, before + 1)]
+        rows = [
+            (_name(number, place), row)
+            for number, parts in enumerate(pieces, before)
+            for place, row in enumerate(parts)
+        ]
         decoded = iter(self._decode(rows, config, budget))
-        return [_join([next(decoded) for _ in parts]) for parts in pieces]
+        return [_join([next(decoded) for _ in parts], config) for parts in pieces]
 
     def stream(
         self,
@@ -75,30 +81,31 @@ class Translator:
         window: int = 256,
     ) -> Iterator[list[Translation]]:
         """The same for any number of sentences, a window at a time, so that memory stays flat."""
-        lines = iter(sentences)
+        lines, before = iter(sentences), 0
         while chunk := list(islice(lines, window)):
-            yield from self.translate(chunk, config, overlong=overlong)
+            yield from self.translate(chunk, config, overlong=overlong, before=before)
+            before += len(chunk)
 
-    def _fit(self, sentence: str, index: int, overlong: Overlong) -> list[list[int]]:
+    def _fit(self, sentence: str, number: int, overlong: Overlong) -> list[list[int]]:
+        """The sentence as rows that the model can read: none if it is blank, several if it had to be split."""
         tokenizer, room = self.vocabularies.source, self.max_len - 1
-        ids = tokenizer.encode(sentence)
+        ids = tokenizer.encode(sentence) if sentence.strip() else []
+        if not ids:
+            return []
         if len(ids) <= room:
             return [[*ids, tokenizer.eos]]
         if overlong == "refuse":
-            raise DataError(f"sentence {index + 1} has {len(ids)} tokens; the model reads at most {room}")
+            raise DataError(f"sentence {number} has {len(ids)} tokens; the model reads at most {room}")
         if overlong == "truncate":
             return [[*ids[:room], tokenizer.eos]]
-        parts = [
-            tokenizer.encode(part) for part in split_text(sentence, lambda text: len(tokenizer.encode(text)), room)
-        ]
-        return [[*part[:room], tokenizer.eos] for part in parts]
+        parts = split_text(sentence, lambda text: len(tokenizer.encode(text)), room)
+        return [[*tokenizer.encode(part)[:room], tokenizer.eos] for part in parts]
 
-    def _decode(self, rows: list[list[int]], config: DecodeConfig, budget: int) -> list[list[Translation]]:
-        indexed = list(enumerate(rows))
-        lengths = [len(row) for row in rows]
+    def _decode(self, rows: list[tuple[int, list[int]]], config: DecodeConfig, budget: int) -> list[list[Translation]]:
+        lengths = [len(row) for _, row in rows]
         # The search holds `beam` rows a source, so a batch is that much smaller.
         width = config.samples if config.temperature is not None else config.beam
-        return in_batches(lambda batch: self._decode_batch(batch, config), indexed, lengths, budget=budget // width + 1)
+        return in_batches(lambda batch: self._decode_batch(batch, config), rows, lengths, budget=budget // width + 1)
 
     @torch.inference_mode()
     def _decode_batch(self, batch: list[tuple[int, list[int]]], config: DecodeConfig) -> list[list[Translation]]:
@@ -132,31 +139,51 @@ class Translator:
 
 
 def split_text(text: str, length: Callable[[str], int], room: int) -> list[str]:
-    """The text in parts of at most `room` by `length`: whole sentences while they fit, else whole words."""
+    """The text in parts of at most `room` by `length`: whole sentences while they fit, else words, else characters."""
     parts: list[str] = []
-    for sentence in re.split(r"(?<=[.!?;:。！？])\s+", text):
-        units = [sentence] if length(sentence) <= room else sentence.split(" ")
-        for unit in units:
+    for sentence in re.split(r"(?<=[.!?;:])\s+|(?<=[。！？；：])", text):
+        words = [sentence] if length(sentence) <= room else sentence.split()
+        for unit in chain.from_iterable(_halves(word, length, room) for word in words):
             if parts and length(f"{parts[-1]} {unit}") <= room:
                 parts[-1] = f"{parts[-1]} {unit}"
-            else:
+            elif unit:
                 parts.append(unit)
-    return [part for part in parts if part] or [""]
+    return parts or [""]
 
 
-def _join(parts: list[list[Translation]]) -> list[Translation]:
-    if len(parts) == 1:
-        return parts[0]
+def _halves(word: str, length: Callable[[str], int], room: int) -> list[str]:
+    """The word itself or, where it alone is too long, its halves, as often halved as it takes."""
+    if length(word) <= room or len(word) < 2:
+        return [word]
+    middle = len(word) // 2
+    return [*_halves(word[:middle], length, room), *_halves(word[middle:], length, room)]
+
+
+def _name(sentence: int, piece: int) -> int:
+    """The number that decides what is drawn for a piece: its sentence's if it is the first, else nobody's."""
+    return sentence + (piece << 64)
+
+
+def _join(parts: list[list[Translation]], config: DecodeConfig) -> list[Translation]:
+    """The translations of a sentence from those of its pieces."""
+    if not parts:
+        count = config.top_beams if config.temperature is None else config.samples
+        return [Translation(text="", score=0.0, log_prob=0.0, pieces=())] * count
     joined = parts[0]
     for part in parts[1:]:
-        joined = [
-            replace(
-                before,
-                text=f"{before.text} {after.text}",
-                score=before.score + after.score,
-                log_prob=before.log_prob + after.log_prob,
-                pieces=(*before.pieces, *after.pieces),
-            )
-            for before, after in zip(joined, part, strict=False)
-        ]
+        if config.temperature is not None:
+            joined = [_both(first, then) for first, then in zip(joined, part, strict=True)]
+        else:
+            # Pieces are translated apart, so any of one may follow any of another; the best of all these are kept.
+            pairs = [_both(first, then) for first in joined for then in part]
+            joined = sorted(pairs, key=lambda one: -one.score)[: config.top_beams]
     return joined
+
+
+def _both(first: Translation, then: Translation) -> Translation:
+    return Translation(
+        text=" ".join(text for text in (first.text, then.text) if text),
+        score=first.score + then.score,
+        log_prob=first.log_prob + then.log_prob,
+        pieces=(*first.pieces, *then.pieces),
+    )

@@ -34,7 +34,7 @@ SMALL = [
     "train.warmup=3",
     "train.threads=1",
 ]
-WORDS = "the a cat dog sees hears big small red house runs sleeps and".split()
+WORDS = ["the", "a", "cat", "dog", "sees", "hears", "big", "small", "red", "house", "runs", "sleeps", "and"]
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +96,8 @@ class StopAt:
         self.wanted = step
 
     def say(self, text): ...
+
+    def progress(self, what, pairs): ...
 
     def validation(self, values): ...
 
