@@ -1,0 +1,169 @@
+"""The documents say what is there: links lead somewhere, commands parse, settings exist and none is left out."""
+
+import importlib
+import re
+import shlex
+import tomllib
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import pytest
+import typer
+
+from regard.cli import app
+from regard.decode.config import DecodeConfig
+from regard.models import MODELS
+from regard.runs.config import DataConfig, make_config
+from regard.text import TokenizerConfig
+from regard.training.config import TrainConfig
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+SECTIONS = {
+    "data": [DataConfig],
+    "tokenizer": [TokenizerConfig],
+    "model": [config for config, _ in MODELS.values()],
+    "train": [TrainConfig],
+    "decode": [DecodeConfig],
+}
+SETTINGS = {
+    f"{section}.{field.name}": field for section, kinds in SECTIONS.items() for kind in kinds for field in fields(kind)
+}
+SUFFIXES = ("safetensors", "tsv", "jsonl", "json", "toml", "parquet", "py", "md", "en", "fr")
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMAND = typer.main.get_command(app)
+
+
+def prose(page):
+    """The page without its blocks of code."""
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def blocks(language):
+    return [
+        pytest.param(text, id=f"{page.name}-{number}")
+        for page in PAGES
+        for number, (kind, text) in enumerate(FENCE.findall(page.read_text(encoding="utf-8")))
+        if kind == language
+    ]
+
+
+def spans():
+    return {(page.name, code) for page in PAGES for code in re.findall(r"`([^`\n]+)`", prose(page))}
+
+
+def commands():
+    """Every `regard ...` line of the shell blocks, continued lines joined and pipes cut."""
+    lines = {line for block in blocks("bash") for line in block.values[0].replace("\\\n", " ").splitlines()}
+    parts = {part.strip() for line in lines for part in re.split(r"\s[|>]\s", line.partition(" #")[0])}
+    return sorted(part for part in parts if part.startswith("regard "))
+
+
+def subcommand(words):
+    """The command that the words name, its name, and the words left over."""
+    command, name = COMMAND, "regard"
+    while hasattr(command, "commands") and words and not words[0].startswith("-"):
+        name, *words = words
+        assert name in command.commands, f"no such command: {name}"
+        command = command.commands[name]
+    return command, name, words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_and_image_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+://|mailto:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), f"{page.name}: {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", prose(there), re.MULTILINE)
+            slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in slugs, f"{page.name}: {target}; headings: {sorted(slugs)}"
+
+
+def test_commands_are_shown():
+    assert len(commands()) > 20
+
+
+@pytest.mark.parametrize("line", commands())
+def test_every_command_parses(line):
+    command, name, words = subcommand(shlex.split(line)[1:])
+    if not {"-h", "--help", "--version"} & set(words):
+        command.make_context(name, list(words))
+
+
+def test_commands_in_running_text_exist():
+    for page, code in sorted(spans()):
+        if code.startswith("regard "):
+            command, _, words = subcommand(shlex.split(code)[1:])
+            known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+            for word in words:
+                if word.startswith("-") and word not in ("-h", "--help"):
+                    assert word.partition("=")[0] in known, f"{page}: {code}"
+
+
+def test_every_setting_named_exists():
+    named = {(page, code.partition("=")[0]) for page, code in spans()}
+    named |= {("--set", name) for line in commands() for name in re.findall(r"--set ([\w.]+)=", line)}
+    for page, name in sorted(named):
+        section, dot, rest = name.partition(".")
+        if section in SECTIONS and dot and re.fullmatch(r"\w+", rest) and rest not in SUFFIXES:
+            assert name in SETTINGS or name == "model.name", f"{page}: {name}"
+
+
+def test_every_setting_is_documented_with_its_default():
+    text = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+\.\w+)` \| (.+?) \| .+ \|$", text, re.MULTILINE))
+    assert rows.keys() == SETTINGS.keys()
+    for name, field in SETTINGS.items():
+        shown = rows[name].strip("`")
+        if field.default is MISSING:
+            assert shown == "from the tokenizer", name
+        elif field.default is None:
+            assert shown == "none", name
+        else:
+            default = list(field.default) if isinstance(field.default, tuple) else field.default
+            assert tomllib.loads(f"value = {shown}")["value"] == default, name
+
+
+def test_every_option_is_documented():
+    text = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    for name, command in COMMAND.commands.items():
+        for inner, leaf in getattr(command, "commands", {"": command}).items():
+            section = text.partition(f"## regard {name} {inner}".rstrip() + "\n")[2].partition("\n## ")[0]
+            assert section, f"docs/cli.md has no section on `regard {name} {inner}`"
+            for parameter in leaf.params:
+                longest = max(parameter.opts, key=len)
+                if longest.startswith("--") and longest != "--help":
+                    assert f"`{longest}" in section, f"docs/cli.md: {name} {inner} {longest}"
+
+
+@pytest.mark.parametrize("text", blocks("toml"))
+def test_configurations_are_accepted(text, tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text(text, encoding="utf-8")
+    make_config(path)
+
+
+@pytest.mark.parametrize("text", blocks("python"))
+def test_python_compiles_and_its_imports_are_there(text):
+    compile(text, "docs", "exec")
+    for module, names in re.findall(r"^from (regard[\w.]*) import ([\w, ]+)$", text, re.MULTILINE):
+        for name in names.split(", "):
+            assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
+    for name in re.findall(r"\bregard\.([a-z]\w*)\(", text):
+        assert hasattr(importlib.import_module("regard"), name), f"regard.{name}"
+
+
+def test_the_map_of_the_house_names_every_file():
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    drawn = text.partition("## The map")[2].partition("\n## ")[0]
+    for path in sorted((ROOT / "regard").rglob("*")):
+        if path.suffix in (".py", ".toml", ".js", ".html", ".css") and path.name not in ("__init__.py", "__main__.py"):
+            assert path.name in drawn, f"ARCHITECTURE.md does not say what {path.relative_to(ROOT)} is for"
+    here = {path.name for path in (ROOT / "regard").rglob("*")}
+    for name in re.findall(r"\b[\w-]+\.(?:py|toml|js|html|css)\b", drawn):
+        assert name in here, f"ARCHITECTURE.md speaks of {name}, which is not there"
