@@ -104,22 +104,27 @@ class Attention(nn.Module):
             q, (k, v) = self.queries(x), self.keys_values(memory)
         return self.gather(q, k, v, visible)
 
-    def queries(self, x: Float[Tensor, "B T D"], past: int = 0) -> Float[Tensor, "B H T K"]:
+    def queries(
+        self, x: Float[Tensor, "B T D"], past: int = 0, places: Int[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B H T K"]:
         q = self.query(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        return q if self.rotary is None else self.rotary(q, past)
+        return q if self.rotary is None else self.rotary(q, past, places)
 
     def keys_values(
-        self, memory: Float[Tensor, "B S M"], past: int = 0
+        self, memory: Float[Tensor, "B S M"], past: int = 0, places: Int[Tensor, "B S"] | None = None
     ) -> tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S K"]]:
         """The keys and values of `memory`: what a cache keeps."""
         k = self.key(memory).unflatten(-1, (self.kv_heads, -1)).transpose(1, 2)
         v = self.value(memory).unflatten(-1, (self.kv_heads, -1)).transpose(1, 2)
-        return (k if self.rotary is None else self.rotary(k, past)), v
+        return (k if self.rotary is None else self.rotary(k, past, places)), v
 
     def queries_keys_values(
         self, x: Float[Tensor, "B T D"], past: int = 0, places: Int[Tensor, "B T"] | None = None
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B G T K"], Float[Tensor, "B G T K"]]:
-        """All three from one product: the matrices lie side by side, which is faster than three small ones."""
+        """All three of the same vectors; in training from one product, the matrices laid side by side."""
+        if not torch.is_grad_enabled():
+            # A decoding step has few rows: laying matrices together would cost as much as it saves.
+            return self.queries(x, past, places), *self.keys_values(x, past, places)
         parts = (self.query, self.key, self.value)
         weight = torch.cat([part.weight for part in parts])
         bias = torch.cat([part.bias for part in parts]) if self.query.bias is not None else None
@@ -150,6 +155,9 @@ class Attention(nn.Module):
         if self.alibi is not None:
             bias = self.alibi(T, S, visible.past).to(q.dtype)
             mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
+        if T == 1 and mask is None and q.device.type == "cpu" and self.heads == self.kv_heads and not self.training:
+            # On a CPU a single query is quicker written out.
+            return attend(q, k, v, scale=self.scale)[0]
         return F.scaled_dot_product_attention(
             q,
             k,

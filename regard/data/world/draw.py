@@ -18,13 +18,13 @@ from regard.data.world.phrases import Action, Clause, Somewhere, Stand, Statemen
 
 
 def statement(dice: Dice) -> Statement:
-    """A whole sentence: mostly one thought, in one case of five several, joined by "and" and "but"."""
+    """A whole sentence: mostly one thought, in one case of six several, joined by "and" and "but"."""
     period = not dice.chance(0.12)
     if dice.chance(0.025):
         return _thanking(dice, period)
     clauses = _thought(dice, True)
-    if dice.chance(0.2):
-        for _ in range(1 + int(dice.random() ** 2 * 6)):
+    if dice.chance(0.18):
+        for _ in range(1 + int(dice.random() ** 3 * 6)):
             clauses += _thought(dice, False)
     coordinators = tuple("and" if dice.chance(0.7) else "but" for _ in clauses[1:])
     first = clauses[0].predicates[0]

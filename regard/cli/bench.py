@@ -1,0 +1,69 @@
+"""`regard bench`: how fast it is here, beside a peer."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
+
+
+@app.callback()
+def bench() -> None:
+    """Measure speed on this machine."""
+
+
+@app.command("train")
+def train(
+    config: Annotated[Path | None, typer.Argument(help="A configuration file.")] = None,
+    preset: Annotated[str | None, typer.Option(help="A bundled configuration; see `regard presets`.")] = None,
+    lengths: Annotated[
+        list[Path] | None, typer.Option(help="Two line-aligned files to take sentence lengths from (give it twice).")
+    ] = None,
+    order: Annotated[str, typer.Option(help="random, or bucketed: sentences of like length together.")] = "random",
+    batches: Annotated[int, typer.Option(help="How many different batches to go round.", min=1)] = 8,
+    seconds: Annotated[float, typer.Option(help="How long to measure each way.")] = 5.0,
+    peer: Annotated[
+        bool, typer.Option(help="Also time Hugging Face's Marian, where transformers is installed.")
+    ] = True,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="Change a setting, as in `regard train`.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Time training steps on random tokens: tokens a second, TFLOP/s, share of the machine's matrix peak, memory.
+
+    \b
+    Examples:
+      regard bench train --preset small
+      regard bench train --preset transformer-base --set train.compile=true --lengths train.en --lengths train.de
+    """
+    from regard.errors import ConfigError
+    from regard.runs import make_config
+    from regard.runs.bench import bench_train, file_lengths
+
+    if order not in ("random", "bucketed"):
+        raise ConfigError(f"--order={order}: must be random or bucketed")
+    if lengths and len(lengths) != 2:
+        raise ConfigError("--lengths takes two files: the source's and the target's")
+    found = bench_train(
+        make_config(config, preset, tuple(settings or ())),
+        lengths=file_lengths(*lengths) if lengths else None,
+        order=order,
+        batches=batches,
+        seconds=seconds,
+        peer=peer,
+    )
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    print(f"{found['device']}, {found['precision']}, torch {found['torch']}: ", end="")
+    print(f"{found['matmul_peak_tflops']:.2f} TFLOP/s in a large product")
+    print(f"{found['parameters']:,} parameters, {found['sentences_per_batch']} sentences a batch, {order} order")
+    for one in found["results"]:
+        print(
+            f"{one['name']:32} {one['tokens_per_second']:>12,.0f} tokens/s  {one['tflops']:8.3f} TFLOP/s  "
+            f"{100 * one['peak_share']:5.1f} % of peak  {100 * one['padding']:4.1f} % padding  "
+            f"{one['memory_bytes'] / 2**30:6.2f} GiB  first step {one['first_step_seconds']:.1f} s"
+        )
+    for name, ratio in found["ratios"].items():
+        print(f"regard is {ratio:.2f}x {name}")
