@@ -14,6 +14,7 @@ from regard.cli import data, describe, evaluate, look, presets, train, translate
 from regard.errors import RegardError
 
 app = typer.Typer(
+    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     add_completion=False,
@@ -31,10 +32,18 @@ app.add_typer(data.app, name="data")
 Misuse: Any = typer.BadParameter.__bases__[0]
 
 
-@app.callback(invoke_without_command=True)
-def regard_(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+def _show_version(asked: bool) -> bool:
+    if asked:
+        print(f"regard {regard.__version__}")
+        raise typer.Exit
+    return asked
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Train, run and look inside attention models.
 
@@ -44,12 +53,6 @@ def regard_(
       regard translate runs/demo "I am a student."
       regard look runs/demo "I am a student." --out attention.html
     """
-    if version:
-        print(f"regard {regard.__version__}")
-        raise typer.Exit
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-        raise typer.Exit(2)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,8 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RegardError as error:
         return _fail(str(error), getattr(error, "exit_code", 2))
     except Misuse as error:
-        where = f" (see `{error.ctx.command_path} --help`)" if error.ctx is not None else ""
-        return _fail(f"{error.format_message().rstrip('.')}{where}")
+        text = error.format_message().rstrip(".")
+        if "\n" in text:  # the help, for someone who gave no command
+            print(text)
+            return 2
+        return _fail(text if error.ctx is None else f"{text} (see `{error.ctx.command_path} --help`)")
     except (typer.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:  # whoever read our output has gone

@@ -8,15 +8,12 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
-@app.callback(invoke_without_command=True)
-def data(context: typer.Context) -> None:
+@app.callback()
+def data() -> None:
     """Make data to train on."""
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-        raise typer.Exit(2)
 
 
 @app.command("world")
@@ -41,12 +38,10 @@ def world(
     """
     from regard.cli.progress import counting
     from regard.data.world import Split, sentences
-    from regard.runs.files import plain_words, whole_file
+    from regard.runs.files import whole_file, whole_or_nothing
 
-    with plain_words(out):
-        out.mkdir(parents=True, exist_ok=True)
     parts: dict[Split, int] = {"train": train, "valid": valid, "test": test}
-    with ExitStack() as stack:  # all files or none
+    with whole_or_nothing(out), ExitStack() as stack:
         for split, count in parts.items():
             with (
                 counting(f"writing {split}") as progress,

@@ -9,7 +9,9 @@ import typer
 
 def describe(
     run: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")],
-    length: Annotated[int, typer.Option(help="Tokens on each side to count operations for.", min=1)] = 32,
+    length: Annotated[
+        int | None, typer.Option(help="Tokens on each side to count operations for; by default 32.", min=1)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show what a run is made of: parameters, memory, work.
@@ -37,6 +39,6 @@ def describe(
     print(f"memory: {weights:,.1f} MB of weights; {training:,.1f} MB with gradients and Adam's state, in float32")
     flops = facts["flops"]
     print(
-        f"work at {length}+{length} tokens: {flops['forward'] / 1e9:,.3f} GFLOP forward, "
+        f"work at {flops['length']}+{flops['length']} tokens: {flops['forward'] / 1e9:,.3f} GFLOP forward, "
         f"{flops['training_step'] / 1e9:,.3f} in a training step, {flops['forward_per_token'] / 1e6:,.2f} MFLOP a token"
     )

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -53,8 +53,9 @@ class TrainingProgress:
         self._counter = Counter(self._console, "pairs")
         self._bar: Progress | None = None
         self._task: Any = None
+        self._last = ""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "TrainingProgress":
         return self
 
     def __exit__(
@@ -63,6 +64,7 @@ class TrainingProgress:
         self._counter.close()
         if self._bar is not None:
             self._bar.stop()
+            self.say(self._last)
 
     def say(self, text: str) -> None:
         self._counter.close()
@@ -76,8 +78,9 @@ class TrainingProgress:
             f"loss {values['loss']:.4f}  gradient {values['grad_norm']:.2f}  "
             f"rate {values['learning_rate']:.2e}  {values['tokens_per_second']:,.0f} tokens/s"
         )
+        self._last = f"step {values['step']}/{total}  {line}  {values['seconds']:.0f} s"
         if not self._console.is_terminal:
-            print(f"step {values['step']}/{total}  {line}  {values['seconds']:.0f} s", file=sys.stderr, flush=True)
+            print(self._last, file=sys.stderr, flush=True)
             return
         self._counter.close()
         if self._bar is None:

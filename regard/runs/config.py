@@ -108,13 +108,25 @@ def make_config(
         mapping = settings.merge(mapping, preset_mapping(preset))
     if path is not None:
         mapping = settings.merge(mapping, settings.read(path))
-    mapping = settings.override(settings.merge(mapping, extra or {}), overrides)
+    mapping = settings.override(settings.merge(mapping, extra or {}), [_in_a_section(name) for name in overrides])
     mapping.pop("about", None)
     if "model" not in mapping:
         raise ConfigError("no model is configured: name a preset or give a configuration file with a [model] section")
     config = settings.from_mapping(RunConfig, mapping)
     config.check()
     return config
+
+
+def _in_a_section(setting: str) -> str:
+    """The override itself, unless it leaves out its section, which is then said."""
+    name = setting.partition("=")[0].strip()
+    kinds = {"data": DataConfig, "tokenizer": TokenizerConfig, "train": TrainConfig, "decode": DecodeConfig}
+    sections = [section for section, kind in kinds.items() if name in {field.name for field in fields(kind)}]
+    sections += ["model"] if any(name in {field.name for field in fields(kind)} for kind, _ in MODELS.values()) else []
+    if sections and name not in {field.name for field in fields(RunConfig)}:
+        choices = " or ".join(f"{section}.{setting}" for section in sections)
+        raise ConfigError(f"'{setting}' names no section; did you mean {choices}?")
+    return setting
 
 
 def presets() -> dict[str, str]:

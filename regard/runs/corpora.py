@@ -10,7 +10,7 @@ from typing import Literal
 
 from regard.data.readers import Corpus, PairFiles
 from regard.data.world import Sentence, sentences
-from regard.errors import ConfigError
+from regard.errors import ConfigError, DataError
 from regard.runs.config import DataConfig
 
 Part = Literal["train", "valid", "test"]
@@ -30,14 +30,14 @@ class WorldCorpus:
 
     @cached_property
     def sentences(self) -> list[Sentence]:
-        return list(self._drawn())
+        return list(self.drawn())
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        for sentence in self._drawn():
+        for sentence in self.drawn():
             english, french = sentence.english, sentence.french
             yield (english, french) if self.source == "en" else (french, english)
 
-    def _drawn(self) -> Iterator[Sentence]:
+    def drawn(self) -> Iterator[Sentence]:
         """Drawn as they are asked for the first time, and kept once all have been."""
         if "sentences" in vars(self):
             yield from self.sentences
@@ -69,6 +69,15 @@ def corpus_of(config: DataConfig, part: Part) -> Corpus | None:
     return world_held_out(part, config.source)
 
 
+def check_files(config: DataConfig) -> None:
+    """Refuse files that are not there before any of them is read."""
+    for part in ("train", "valid", "test"):
+        corpus_of(config, part)
+        for file in getattr(config, part):
+            if not Path(file).exists():
+                raise DataError(f"no such file: {file}")
+
+
 def files_corpus(files: tuple[str, ...], config: DataConfig) -> PairFiles:
     first, *others = map(Path, files)
     if len(others) > 1:
@@ -86,5 +95,8 @@ def world_held_out(part: Part, source: str = "en", count: int = WORLD_HELD_OUT) 
 def training_corpus(config: DataConfig) -> Corpus:
     corpus = corpus_of(config, "train")
     if corpus is None:
-        raise ConfigError("no training data: set data.train to your files, or data.world to a number of bundled pairs")
+        raise ConfigError(
+            "no training data: give --data with your files or --world with a number of bundled pairs "
+            "(data.train or data.world in a configuration)"
+        )
     return corpus

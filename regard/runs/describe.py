@@ -10,9 +10,13 @@ from regard.nn.batch import Pairs, Tokens
 from regard.runs.run import Run
 
 
-def describe(run: Run, length: int = 32) -> dict[str, Any]:
-    """Parameters by part, memory to use and to train, and floating-point operations at `length` tokens a side."""
+def describe(run: Run, length: int | None = None) -> dict[str, Any]:
+    """Parameters by part, memory to use and to train, and floating-point operations at `length` tokens a side.
+
+    By default 32 tokens, or as many as the model reads.
+    """
     model = run.model
+    length = min(32, run.translator.max_len) if length is None else length
     total = sum(parameter.numel() for parameter in model.parameters())
     forward = forward_flops(model, length)
     return {

@@ -1,6 +1,7 @@
 """Measure a run on held-out pairs: text scores with their signatures and, where gold is known, what lies behind."""
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -37,7 +38,7 @@ def evaluate(
     corpus = corpus or corpus_of(run.config.data, "test") or corpus_of(run.config.data, "valid")
     if corpus is None:
         raise ConfigError("nothing to evaluate on: the run names no test or validation set; give one")
-    pairs = [pair for pair in corpus if pair[0].strip() and pair[1].strip()][:limit]
+    pairs = list(islice((pair for pair in corpus if pair[0].strip() and pair[1].strip()), limit))
     if not pairs:
         raise DataError("nothing to evaluate on: no pair has both sides")
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
@@ -96,7 +97,7 @@ def encode_pair(run: Run, source: str, target: str) -> tuple[list[int], list[int
 
 def _world_scores(run: Run, corpus: WorldCorpus, hypotheses: Sequence[str]) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    gold = corpus.sentences[: len(hypotheses)]
+    gold = list(islice(corpus.drawn(), len(hypotheses)))
     if corpus.source == "en":
         right, total = pronoun_accuracy(gold, hypotheses)
         result = {"pronoun_accuracy": right / total if total else None, "pronouns": total}

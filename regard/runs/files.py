@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,14 @@ def whole_file(path: Path) -> Iterator[Path]:
         with plain_words(path):
             yield path
         return
-    path = Path(os.path.realpath(path))
-    aside = path.with_name(f".{path.name}.partial")
+    real = Path(os.path.realpath(path))
+    aside = real.with_name(f".{real.name}.partial")
     with plain_words(path):
         try:
             yield aside
             _sync(aside)
-            os.replace(aside, path)
-            _sync(path.parent)
+            os.replace(aside, real)
+            _sync(real.parent)
         except BaseException:
             aside.unlink(missing_ok=True)
             raise
@@ -58,6 +58,24 @@ def whole_directory(path: Path) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise
+
+
+@contextmanager
+def whole_or_nothing(directory: Path) -> Iterator[None]:
+    """Make `directory`. If what follows fails, everything new in it goes again, and the directories made for it."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    with plain_words(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    before = set(directory.iterdir())
+    try:
+        yield
+    except BaseException:
+        for path in set(directory.iterdir()) - before:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+        for path in missing:
+            with suppress(OSError):  # someone else has put something there meanwhile
+                path.rmdir()
+        raise
 
 
 def write_json(path: Path, value: Any) -> None:

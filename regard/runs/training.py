@@ -1,11 +1,10 @@
 """Train a run: data, tokenizer, model, loop, checkpoints and logs in one directory, stoppable anywhere."""
 
 import shlex
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -27,8 +26,8 @@ from regard.runs.checkpoint import (
     weights_of,
 )
 from regard.runs.config import RunConfig
-from regard.runs.corpora import corpus_of, training_corpus
-from regard.runs.files import plain_words, read_tensors, write_json, write_tensors
+from regard.runs.corpora import check_files, corpus_of, training_corpus
+from regard.runs.files import plain_words, read_tensors, whole_or_nothing, write_json, write_tensors
 from regard.runs.log import Log, summary_writer
 from regard.runs.run import (
     CHECKPOINTS,
@@ -99,8 +98,9 @@ def train(config: RunConfig, directory: str | Path, report: Report | None = None
     if (directory / CONFIG).exists():
         raise RunError(f"{directory} already holds a run: choose another directory, or continue it with --resume")
     config.check()
+    check_files(config.data)
     _check_machine(config)
-    with _all_or_nothing(directory):
+    with whole_or_nothing(directory):
         corpus = training_corpus(config.data)
         report.say("training the tokenizer")
         vocabularies = train_vocabularies(_Counted(corpus, "training the tokenizer", report), config.tokenizer)
@@ -142,24 +142,6 @@ def _check_machine(config: RunConfig) -> None:
     choose_device(config.train.device)
     if config.train.tensorboard:
         summary_writer()
-
-
-@contextmanager
-def _all_or_nothing(directory: Path) -> Iterator[None]:
-    """Make `directory`. If what follows fails, everything new in it goes again, and the directories made for it."""
-    missing = [path for path in (directory, *directory.parents) if not path.exists()]
-    with plain_words(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-    before = set(directory.iterdir())
-    try:
-        yield
-    except BaseException:
-        for path in set(directory.iterdir()) - before:
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
-        for path in missing:
-            with suppress(OSError):  # someone else has put something there meanwhile
-                path.rmdir()
-        raise
 
 
 class _Counted:

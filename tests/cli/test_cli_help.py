@@ -1,0 +1,100 @@
+import json
+import signal
+
+import pytest
+
+import regard
+from regard.cli import main
+
+COMMANDS = [
+    [],
+    ["train"],
+    ["translate"],
+    ["evaluate"],
+    ["look"],
+    ["describe"],
+    ["presets"],
+    ["data"],
+    ["data", "world"],
+]
+
+
+def test_the_version_is_the_packages(cli):
+    assert cli("--version").out == f"regard {regard.__version__}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_each_command_explains_itself(cli, command):
+    result = cli(*command, "--help")
+    assert result.code == 0
+    assert "Usage: regard" in result.out
+    assert cli(*command, "-h").out == result.out
+
+
+def test_examples_keep_their_lines(cli):
+    long = "  regard train my.toml --valid valid.tsv --out runs/mine --set train.steps=20000\n"
+    assert long in cli("train", "-h").out
+    assert '  regard translate runs/demo "I am a student."\n' in cli("translate", "-h").out
+    assert "  cat test.en | regard translate runs/demo --scores\n" in cli("translate", "-h").out
+
+
+def test_a_command_alone_shows_its_help(cli):
+    for command in ([], ["data"]):
+        result = cli(*command)
+        assert result.code == 2
+        assert "Commands:" in result.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--bogus"], "No such option: --bogus"),
+        (["train", "--worl", "3"], "--world"),
+        (["trian"], "No such command 'trian'"),
+        (["data", "wrld"], "No such command 'wrld'"),
+        (["translate"], "Missing argument 'run'"),
+        (["train", "--world", "many", "--out", "x"], "Invalid value for '--world'"),
+        (["train", "--world", "0", "--out", "x"], "Invalid value for '--world'"),
+        (["train", "--out"], "'--out' requires an argument"),
+    ],
+)
+def test_misuse_is_one_line(refused, arguments, said):
+    assert said.lower() in refused(*arguments).lower()
+
+
+def test_presets_are_listed_and_shown_as_they_are_written(cli, refused, tmp_path):
+    assert {"demo", "tiny", "small"} <= {line.split()[0] for line in cli("presets").out.splitlines()}
+    (tmp_path / "my.toml").write_text(cli("presets", "tiny").out)
+    (tmp_path / "all.toml").write_text(cli("presets", "tiny", "--all").out)
+    plain, full = (regard.make_config(tmp_path / name) for name in ("my.toml", "all.toml"))
+    assert plain.train == full.train
+    assert plain.decode == full.decode
+    assert plain.every_setting() == full.every_setting()
+    assert refused("presets", "tinny") == "unknown preset 'tinny'; did you mean 'tiny'?"
+    assert "needs the name" in refused("presets", "--all")
+
+
+def test_the_bundled_corpus_is_written_whole(cli, refused, tmp_path):
+    result = cli("data", "world", tmp_path / "world", "--train", 20, "--valid", 3, "--test", 2)
+    assert result.code == 0
+    assert result.out.splitlines() == [str(tmp_path / "world" / f"{part}.tsv") for part in ("train", "valid", "test")]
+    counts = {path.name: len(path.read_text().splitlines()) for path in (tmp_path / "world").iterdir()}
+    wanted = {"train": 20, "valid": 3, "test": 2}
+    assert counts == {f"{part}.{kind}": count for part, count in wanted.items() for kind in ("tsv", "jsonl")}
+    (tmp_path / "file").touch()
+    assert "cannot write" in refused("data", "world", tmp_path / "file" / "world")
+    assert "Invalid value" in refused("data", "world", tmp_path / "none", "--train", 0)
+
+
+def test_main_leaves_the_terms_of_ending_as_they_were(trained):
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["describe", str(trained)]) == 0
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_describe_counts_what_the_model_has(cli, refused, trained):
+    facts = json.loads(cli("describe", trained, "--json").out)
+    model = regard.load(trained).model
+    assert facts["parameters"] == sum(parameter.numel() for parameter in model.parameters())
+    assert f"{facts['parameters']:,} parameters" in cli("describe", trained).out
+    assert "longer than the model's max_len=24" in refused("describe", trained, "--length", 25)

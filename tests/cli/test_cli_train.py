@@ -1,0 +1,267 @@
+import errno
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli_toys import small_settings
+
+import regard
+from regard.cli.progress import TrainingProgress
+from regard.runs import files
+from regard.runs.checkpoint import checkpoints
+
+LINES = {
+    "longer.en": "a\nb\nc\n",
+    "shorter.fr": "A\nB\n",
+    "empty.en": "",
+    "onesided.tsv": "a\tA\nonly one side\n",
+    "blank.tsv": " \tA\nb\t \n",
+    "broken.toml": "[model]\nwidth = [1,\n",
+    "noname.toml": "[model]\nwidth = 16\n",
+    "unknown.toml": '[model]\nname = "transformer"\nwidht = 16\n',
+    "strange.toml": '[train]\nsteps = "many"\n[model]\nname = "transformer"\n',
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bad")
+    for name, text in LINES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "latin.en").write_bytes(b"caf\xe9\n")
+    (folder / "directory").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--data longer.en --data shorter.fr", r"longer.en has 3 lines and .*shorter.fr has 2: line 3 of .*longer.en"),
+        ("--data empty.en --data shorter.fr", r"empty.en is empty"),
+        ("--data latin.en --data shorter.fr", r"latin.en is not UTF-8 text: byte 3, on line 1"),
+        ("--data onesided.tsv", r"onesided.tsv, line 2: 1 column where 2 columns should be"),
+        ("--data blank.tsv", r"none of 2 pairs can be used: 2 have a blank side"),
+        ("--data missing.tsv", r"no such file: .*missing.tsv"),
+        ("--data directory --data shorter.fr", r"directory is not a file"),
+        ("--data longer.en", r"longer.en is one side of the pairs: name the other"),
+        ("--data longer.en --data longer.en --data longer.en", r"one file of pairs or two"),
+        ("--data TRAIN --valid missing.tsv", r"no such file: .*missing.tsv"),
+        ("--data TRAIN --test missing.tsv", r"no such file: .*missing.tsv"),
+        ("--data TRAIN --valid empty.en --valid shorter.fr", r"empty.en is empty"),
+        ("", r"no training data: give --data with your files or --world"),
+        ("--data TRAIN --world 5", r"two sources of training pairs; give one"),
+        (
+            "--data TRAIN --set train.batch_tokens=8",
+            r"train.batch_tokens=8 is less than the longest pair, which has",
+        ),
+        ("--data TRAIN --set train.device=tpu", r"unknown device 'tpu'; use auto, cpu or cuda"),
+        ("--data TRAIN --set train.device=meta", r"device 'meta' is not one that regard knows; use auto, cpu or cuda"),
+        ("--data TRAIN --set model.width=17", r"width=17 must be a multiple of heads=2"),
+        ("--data TRAIN --set model.widht=16", r"unknown setting 'model.widht'; did you mean 'width'\?"),
+        ("--data TRAIN --set trian.steps=3", r"unknown setting 'trian'; did you mean 'train'\?"),
+        ("--data TRAIN --set train.stpes=3", r"unknown setting 'train.stpes'; did you mean 'steps'\?"),
+        ("--data TRAIN --set steps=3", r"'steps=3' names no section; did you mean train.steps=3\?"),
+        ("--data TRAIN --set steps", r"'steps' names no section"),
+        ("--data TRAIN --set nonsense", r"'nonsense' is not of the form section.name=value"),
+        ("--data TRAIN --set train.steps=many", r"train.steps='many' must be a whole number"),
+        ("--data TRAIN --set train.steps=0", r"train.steps=0 must be at least 1"),
+        ("--data TRAIN --set model.name=transfomer", r"unknown model 'transfomer'; did you mean 'transformer'\?"),
+        ("--data TRAIN --set tokenizer.kind=bep", r"tokenizer.kind='bep' must be one of .*; did you mean 'bpe'\?"),
+        ("--data TRAIN --set data.max_len=500", r"data.max_len=500 must be at most model.max_len=24"),
+        ("--data TRAIN --preset tinny", r"unknown preset 'tinny'; did you mean 'tiny'\?"),
+        ("broken.toml", r"broken.toml: .*(line|document)"),
+        ("missing.toml", r"no such file: .*missing.toml"),
+        ("unknown.toml --data TRAIN", r"unknown setting 'model.widht'; did you mean 'width'\?"),
+        ("strange.toml --data TRAIN --set train.threads=1", r"train.steps='many' must be a whole number"),
+        ("noname.toml --data TRAIN", r"unknown model 'None'"),
+    ],
+)
+def test_a_bad_input_is_one_line_and_leaves_nothing(refused, corpus, folder, tmp_path, arguments, said):
+    def place(word):
+        return corpus / "train.tsv" if word == "TRAIN" else folder / word if word in known else word
+
+    known = {*LINES, "latin.en", "directory", "missing.tsv", "missing.toml"}
+    words = [place(word) for word in arguments.split()]
+    if ".toml" not in arguments:
+        # The test's own settings come first, so that the one under test has the last word.
+        words = [*small_settings(), *words] if "--preset" in words else ["--preset", "tiny", *small_settings(), *words]
+    line = refused("train", *words, "--out", tmp_path / "runs" / "new")
+    assert re.search(said, line), line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_there_before_stays(refused, corpus, folder, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    arguments = ["--preset", "tiny", "--data", corpus / "train.tsv", "--out", tmp_path, *small_settings()]
+    refused("train", *arguments, "--set", "train.batch_tokens=8")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_out_must_be_given_free_and_writable(refused, corpus, trained, tmp_path):
+    arguments = ["--preset", "tiny", "--data", corpus / "train.tsv", *small_settings()]
+    before = (trained / "model.safetensors").read_bytes()
+    assert "already holds a run" in refused("train", *arguments, "--out", trained)
+    assert (trained / "model.safetensors").read_bytes() == before
+    (tmp_path / "file").touch()
+    assert "cannot write" in refused("train", *arguments, "--out", tmp_path / "file")
+    assert "cannot write" in refused("train", *arguments, "--out", tmp_path / "file" / "run")
+    assert "--out is missing" in refused("train", *arguments)
+
+
+def test_data_given_on_the_command_line_takes_the_place_of_the_presets(cli, corpus, tmp_path):
+    arguments = ["--data", corpus / "train.tsv", "--out", tmp_path / "run", *small_settings("train.steps=1")]
+    assert cli("train", "--preset", "demo", *arguments).code == 0
+    config = regard.load(tmp_path / "run").config
+    assert config.data.world == 0
+    assert config.data.train == (str(corpus / "train.tsv"),)
+
+
+@pytest.mark.parametrize(
+    "extra", [["my.toml"], ["--out", "x"], ["--preset", "tiny"], ["--data", "x"], ["--world", "5"]], ids=" ".join
+)
+def test_resume_takes_nothing_that_would_change_the_run(refused, trained, extra):
+    assert "--resume goes on in the run's own directory" in refused("train", "--resume", trained, *extra)
+
+
+def test_resume_says_what_is_wrong(refused, trained, tmp_path):
+    assert refused("train", "--resume", tmp_path / "none") == f"no such run: {tmp_path / 'none'}"
+    assert refused("train", "--resume", tmp_path) == f"{tmp_path} is missing its config.json"
+    assert "cannot change in a run that has begun" in refused("train", "--resume", trained, "--set", "model.width=3")
+    before = (trained / "config.json").read_bytes()
+    assert "train.batch_tokens=3 is less" in refused("train", "--resume", trained, "--set", "train.batch_tokens=3")
+    assert (trained / "config.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("part", ["config.json", "tokenizer.json", "model.safetensors"])
+@pytest.mark.parametrize("how", ["missing", "cut short", "empty", "another's"])
+def test_a_damaged_run_is_one_line(refused, trained, tmp_path, part, how):
+    broken = shutil.copytree(trained, tmp_path / "broken")
+    whole = (broken / part).read_bytes()
+    changed = {"cut short": whole[: len(whole) // 2], "empty": b"", "another's": b'["not", "ours"]'}
+    (broken / part).unlink()
+    if how != "missing":
+        (broken / part).write_bytes(changed[how])
+    assert part in refused("translate", broken, "the cat")
+
+
+@pytest.mark.parametrize("part", ["model.safetensors", "optimizer.safetensors", "progress.json"])
+@pytest.mark.parametrize("how", ["missing", "cut short"])
+def test_a_damaged_checkpoint_is_one_line(refused, trained, tmp_path, part, how):
+    broken = shutil.copytree(trained, tmp_path / "broken")
+    path = checkpoints(broken / "checkpoints")[-1] / part
+    path.write_bytes(path.read_bytes()[:-9])
+    if how == "missing":
+        path.unlink()
+    assert part in refused("train", "--resume", broken, "--set", "train.steps=8")
+
+
+def full(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_while_preparing_leaves_nothing(refused, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.data.cache._settle", full)
+    arguments = ["--preset", "tiny", "--data", corpus / "train.tsv", *small_settings()]
+    assert "No space left on device" in refused("train", *arguments, "--out", tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_while_saving_keeps_the_checkpoint_before(refused, cli, corpus, trained, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    sync = files._sync
+
+    def fails_later(path):
+        full() if "step-6" in str(path) else sync(path)
+
+    monkeypatch.setattr(files, "_sync", fails_later)
+    arguments = ["--preset", "tiny", "--data", corpus / "train.en", "--data", corpus / "train.fr"]
+    arguments += ["--valid", corpus / "valid.tsv", *small_settings()]
+    line = refused("train", *arguments, "--out", run)
+    assert line.startswith("the disk is full: ")
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-3"]
+    monkeypatch.undo()
+    assert cli("train", "--resume", run).code == 0
+    assert (run / "model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_says_how_to_go_on(cli, corpus, tmp_path, monkeypatch, number, trained):
+    run = tmp_path / "a run"
+    plain = TrainingProgress.step
+
+    def step(self, values, total):
+        plain(self, values, total)
+        if values["step"] == 2:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(TrainingProgress, "step", step)
+    arguments = ["--preset", "tiny", "--data", corpus / "train.en", "--data", corpus / "train.fr"]
+    arguments += ["--valid", corpus / "valid.tsv", *small_settings()]
+    result = cli("train", *arguments, "--out", run)
+    assert result.code == 130
+    last = result.err.splitlines()[-1]
+    assert last == f"regard: stopped at step 2 and saved; continue with: regard train --resume '{run}'"
+    monkeypatch.undo()
+    result = cli("train", "--resume", run)
+    assert result.code == 0
+    assert "continuing from step 2" in result.err
+    assert result.out == f"{run}\n"
+    assert (run / "model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()
+
+
+def test_ctrl_c_before_training_leaves_nothing(cli, corpus, tmp_path, monkeypatch):
+    def interrupted(*arguments, **settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("regard.runs.training.prepare", interrupted)
+    arguments = ["--preset", "tiny", "--data", corpus / "train.tsv", *small_settings()]
+    result = cli("train", *arguments, "--out", tmp_path / "run")
+    assert result.code == 130
+    assert "Traceback" not in result.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_in_a_pipe_progress_is_lines(cli, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.cli.progress.SECONDS", -1.0)
+    (tmp_path / "many.tsv").write_text((corpus / "train.tsv").read_text() * 20)
+    arguments = ["--data", tmp_path / "many.tsv", "--valid", corpus / "valid.tsv", *small_settings()]
+    lines = cli("train", "--preset", "tiny", *arguments, "--out", tmp_path / "run").err.splitlines()
+    assert "training the tokenizer: 1,000 pairs" in lines
+    assert "reading and tokenising: 1,200 pairs" in lines
+    steps = [line.split()[1] for line in lines if "tokens/s" in line]
+    assert steps == ["2/6", "4/6", "6/6"]
+    assert any("validation loss" in line and "BLEU" in line for line in lines)
+    assert not any("\x1b" in line for line in lines)
+
+
+def test_on_a_terminal_progress_is_a_bar(python, trained, corpus, tmp_path):
+    import pty
+
+    leader, follower = pty.openpty()
+    command = [python, "-m", "regard", "train", "--preset", "tiny", "--data", str(corpus / "train.tsv")]
+    command += ["--out", str(tmp_path / "run"), *small_settings()]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "140"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=follower, env=environment) as process:
+        os.close(follower)
+        shown = b""
+        while True:
+            try:
+                shown += os.read(leader, 4096)
+            except OSError:  # the other end has closed
+                break
+        assert process.wait() == 0
+    os.close(leader)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert "training ━" in text
+    assert "6/6" in text
+    assert "loss" in text.splitlines()[-1]
+
+
+def test_the_log_is_json_lines(trained):
+    records = [json.loads(line) for line in Path(trained / "log.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records if record["kind"] == "train"] == [2, 4, 6]

@@ -1,0 +1,239 @@
+import errno
+import io
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+import regard
+
+LONG = " ".join(["the cat sees a big red house and"] * 8)  # 64 tokens; the model reads 23
+
+
+@pytest.fixture
+def stdin(monkeypatch):
+    """Puts bytes in the place of standard input."""
+    kept = []
+
+    def put(content):
+        read, write = os.pipe()
+        with os.fdopen(write, "wb") as end:
+            end.write(content)
+        kept.append(os.dup(0))
+        os.dup2(read, 0)
+        os.close(read)
+
+    yield put
+    for descriptor in kept:
+        os.dup2(descriptor, 0)
+        os.close(descriptor)
+
+
+@pytest.fixture(scope="module")
+def loaded(trained):
+    return regard.load(trained)
+
+
+def test_arguments_file_and_standard_input_agree(cli, trained, loaded, tmp_path, stdin):
+    sentences = ["the cat sees", "a dog", "red house sleeps and runs"]
+    (tmp_path / "in.txt").write_text("\n".join(sentences) + "\n", encoding="utf-8")
+    wanted = "".join(f"{line}\n" for line in loaded.translate(sentences))
+    assert cli("translate", trained, *sentences).out == wanted
+    assert cli("translate", trained, "--input", tmp_path / "in.txt").out == wanted
+    stdin("\n".join(sentences).encode())  # without a last newline
+    assert cli("translate", trained).out == wanted
+    result = cli("translate", trained, "-i", tmp_path / "in.txt", "-o", tmp_path / "out.txt")
+    assert (result.code, result.out) == (0, "")
+    assert (tmp_path / "out.txt").read_text(encoding="utf-8") == wanted
+
+
+def test_one_line_out_for_each_line_in(cli, trained, loaded, stdin):
+    lines = ["", "the cat", "   ", "\t", "dog\x0bdog\x85dog\u2028dog", "\ufefféà\u0301😀\u200d𝔘ﷺ", "a\rb", "", "dog"]
+    stdin("".join(f"{line}\n" for line in lines).encode())
+    out = cli("translate", trained).out
+    found = out.removesuffix("\n").split("\n")
+    assert len(found) == len(lines)
+    assert [found[index] for index in (0, 2, 3, 7)] == [""] * 4
+    assert found[1] == loaded.translate(["the cat"])[0]
+    assert found[8] == loaded.translate(["dog"])[0]
+    assert "\r" not in out
+
+
+def test_a_line_break_that_the_model_writes_does_not_make_a_line(cli, trained, monkeypatch):
+    from regard.runs.translator import Translation, Translator
+
+    broken = [[Translation(text="a\r\nb\nc", score=-1.0, log_prob=-1.0, pieces=())]]
+    monkeypatch.setattr(Translator, "translate", lambda *arguments, **settings: broken)
+    assert cli("translate", trained, "x").out == "a  b c\n"
+    assert json.loads(cli("translate", trained, "x", "--json").out)["translations"][0]["text"] == "a\r\nb\nc"
+
+
+def test_order_is_kept_over_many_windows(cli, trained, loaded, tmp_path):
+    lines = [" ".join(["dog"] * (1 + index * 7 % 5)) for index in range(600)]
+    (tmp_path / "in.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    translation = {line: loaded.translate([line], beam=1)[0] for line in set(lines)}
+    out = cli("translate", trained, "--input", tmp_path / "in.txt", "--beam", 1).out
+    assert out.removesuffix("\n").split("\n") == [translation[line] for line in lines]
+
+
+def test_scores_nbest_and_json(cli, trained, loaded):
+    sentences = ["the cat sees", "", "a dog"]
+    found = loaded.translations(sentences, top_beams=3)
+    lines = cli("translate", trained, *sentences, "--top-beams", 3, "--scores").out.removesuffix("\n").split("\n")
+    assert lines == [f"{one.score:.4f}\t{one.text}" for best in found for one in best]
+    assert len(lines) == 9
+    records = [json.loads(line) for line in cli("translate", trained, *sentences, "--json").out.splitlines()]
+    assert [record["line"] for record in records] == [1, 2, 3]
+    assert [record["source"] for record in records] == sentences
+    for record, best in zip(records, found, strict=True):
+        (one,) = record["translations"]
+        assert (one["text"], one["score"], one["log_prob"]) == (best[0].text, best[0].score, best[0].log_prob)
+        assert one["pieces"] == list(best[0].pieces)
+
+
+def test_what_is_drawn_goes_by_the_line_not_by_the_batch(cli, trained, tmp_path):
+    lines = [f"{'dog ' * (1 + index % 4)}cat" for index in range(300)]
+    (tmp_path / "in.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    draw = ["--temperature", 1, "--seed", 7]
+    first = cli("translate", trained, "--input", tmp_path / "in.txt", *draw).out
+    assert cli("translate", trained, *lines, *draw).out == first
+    same = ["dog cat"] * 300
+    found = cli("translate", trained, *same, *draw).out.splitlines()
+    assert found[:20] != found[256:276]
+
+
+def test_overlong_is_split_truncated_or_refused(cli, refused, trained, loaded, tmp_path):
+    translate = ["translate", trained, "the cat", LONG]
+    split = cli(*translate).out.splitlines()
+    assert split == loaded.translate(["the cat", LONG])
+    cut = cli(*translate, "--overlong", "truncate").out.splitlines()
+    assert cut == loaded.translate(["the cat", " ".join(LONG.split()[:23])])
+    assert len(split[1]) > len(cut[1])
+    line = "sentence 2 has 64 tokens; the model reads at most 23"
+    assert refused("translate", trained, LONG[:30], LONG, "--overlong", "refuse", "-o", tmp_path / "out") == line
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "many.txt").write_text("the cat\n" * 299 + LONG + "\n")
+    many = ["translate", trained, "-i", tmp_path / "many.txt", "-o", tmp_path / "out", "--beam", 1]
+    assert refused(*many, "--overlong", "refuse") == "sentence 300 has 64 tokens; the model reads at most 23"
+    assert refused(*translate, "--overlong", "spilt") == (
+        "--overlong=spilt must be one of split, truncate, refuse; did you mean 'split'?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["x", "--beam", 0], "beam=0 must be at least 1"),
+        (["x", "--beam", 2, "--top-beams", 3], "top_beams=3 must be from 1 to beam=2"),
+        (["x", "--samples", 3], "samples=3 needs a temperature"),
+        (["x", "--temperature", 0], "temperature=0.0 must be above 0"),
+        (["x", "--max-len", 0], "must be from 0 to below max_len=0"),
+        (["x", "--device", "tpu"], "unknown device 'tpu'; use auto, cpu or cuda"),
+        (["x", "--input", "y"], "give sentences or --input, not both"),
+        (["--input", "nowhere.txt"], "no such file: nowhere.txt"),
+        (["x", "--output", "/nowhere/out"], "cannot write /nowhere/out: No such file or directory"),
+        (["x", "--output", "/"], "cannot write /: Is a directory"),
+        (["x", "--output", "/dev/full"], "the disk is full: /dev/full was not written"),
+    ],
+)
+def test_a_bad_request_is_one_line(refused, trained, arguments, said):
+    assert said in refused("translate", trained, *arguments)
+
+
+def test_a_run_that_is_not_there(refused, tmp_path):
+    assert refused("translate", tmp_path / "none", "x") == f"no such run: {tmp_path / 'none'}"
+
+
+def test_what_cannot_be_read_leaves_the_old_output(refused, trained, tmp_path, stdin):
+    (tmp_path / "out").write_text("before")
+    (tmp_path / "bad").write_bytes(b"the cat\nd\xff\n")
+    (tmp_path / "empty").touch()
+    write = ["--output", tmp_path / "out"]
+    assert "bad is not UTF-8 text: byte 9, on line 2" in refused("translate", trained, "-i", tmp_path / "bad", *write)
+    assert "empty is empty" in refused("translate", trained, "-i", tmp_path / "empty", *write)
+    assert "is not a file" in refused("translate", trained, "-i", tmp_path, *write)
+    stdin(b"the cat\nd\xff\n")
+    assert refused("translate", trained, *write) == "standard input is not UTF-8 text: byte 1 of line 2"
+    assert (tmp_path / "out").read_text() == "before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad", "empty", "out"]
+
+
+def test_a_full_disk_leaves_the_old_output(refused, trained, tmp_path, monkeypatch):
+    def full(path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "out").write_text("before")
+    monkeypatch.setattr("regard.runs.files._sync", full)
+    line = refused("translate", trained, "the cat", "-o", tmp_path / "out")
+    assert line == f"the disk is full: {tmp_path / 'out'} was not written"
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out", "before")]
+
+
+def test_a_link_is_followed_and_a_device_stays_one(cli, trained, tmp_path):
+    (tmp_path / "real").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert cli("translate", trained, "the cat", "-o", tmp_path / "link").code == 0
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text().endswith("\n")
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert cli("translate", trained, "the cat", "-o", tmp_path / "pipe").code == 0
+    assert os.read(reader, 1000).decode() == (tmp_path / "real").read_text()
+    os.close(reader)
+
+
+def test_a_full_standard_output_is_one_line(trained, monkeypatch, capsys):
+    from regard.cli import main
+
+    class Full(io.StringIO):
+        def flush(self):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        def fileno(self):
+            raise OSError
+
+    monkeypatch.setattr("sys.stdout", Full())
+    assert main(["translate", str(trained), "x"]) == 2
+    assert capsys.readouterr().err == "regard: standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_pipe_is_answered_line_by_line_and_ends_quietly(python, trained, loaded, tmp_path, number):
+    command = [python, "-m", "regard", "translate", str(trained), *(["-o", str(tmp_path / "out")] * (number == 15))]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:
+        process.stdin.write(b"the cat\n")
+        process.stdin.flush()
+        if number == signal.SIGINT:
+            # The second line is not sent before the first is answered.
+            assert process.stdout.readline().decode() == loaded.translate(["the cat"])[0] + "\n"
+            process.stdin.write(b"a dog\n")
+            process.stdin.flush()
+            assert process.stdout.readline().decode() == loaded.translate(["a dog"])[0] + "\n"
+        else:
+            while not any(path.stat().st_size for path in tmp_path.iterdir()):
+                assert process.poll() is None
+        process.send_signal(number)
+        assert process.wait(20) == 130
+        assert process.stdout.read() == b""
+        assert process.stderr.read() == b""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_look_writes_one_page(cli, refused, trained, tmp_path):
+    page = tmp_path / "x.html"
+    result = cli("look", trained, "the cat sees", "--out", page)
+    assert (result.code, result.out) == (0, f"{page}\n")
+    text = page.read_text(encoding="utf-8")
+    assert "cross_attention" in text
+    assert "http://" not in text.replace("http://www.w3.org", "")
+    (tmp_path / "in.txt").write_text("the cat\n\na dog\n")
+    assert cli("look", trained, "--input", tmp_path / "in.txt", "--out", page).code == 0
+    page.unlink()
+    assert "every sentence is blank" in refused("look", trained, " ", "--out", page)
+    assert "give sentences, or --input" in refused("look", trained, "--out", page)
+    assert "sentence 1 has 64 tokens; the model reads at most 23" in refused("look", trained, LONG, "--out", page)
+    assert "cannot write" in refused("look", trained, "the cat", "--out", tmp_path / "none" / "x.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
