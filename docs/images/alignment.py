@@ -30,7 +30,7 @@ def main(directory: str) -> None:
     names = [name for name in attentions(run.model) if "cross" in name]
     layer, head = best_head(head_alignment(run, world_held_out("valid", count=500).sentences))
     weights = word_weights(run, sentence, names[layer])[head]
-    picture = draw(weights, sentence, f"{names[layer]}, head {head}")
+    picture = draw(weights, sentence, f"{names[layer]}, head {head}; outlined: gold")
     path = Path(__file__).with_name("alignment.svg")
     path.write_text(picture, encoding="utf-8")
     print(path)
@@ -79,8 +79,7 @@ def draw(weights, sentence, caption: str) -> str:
             f'<rect x="{x}" y="{y}" width="{CELL - 4}" height="{CELL - 4}" rx="3" fill="none" stroke="#d9822b" '
             f'stroke-width="2"/>'
         )
-    parts.append(f'<text x="{LEFT}" y="{height - 16}" font-size="12.5" fill="#4a5262">{escape(caption)}')
-    parts.append("; outlined: the gold alignment</text></svg>")
+    parts.append(f'<text x="{LEFT}" y="{height - 16}" font-size="12.5" fill="#4a5262">{escape(caption)}</text></svg>')
     return "\n".join(parts) + "\n"
 
 
