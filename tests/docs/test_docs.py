@@ -31,7 +31,7 @@ SETTINGS = {
 }
 SUFFIXES = ("safetensors", "tsv", "jsonl", "json", "toml", "parquet", "py", "md", "en", "fr")
 
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 COMMAND = typer.main.get_command(app)
 
 
@@ -160,10 +160,15 @@ def test_python_compiles_and_its_imports_are_there(text):
 
 def test_the_map_of_the_house_names_every_file():
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    drawn = text.partition("## The map")[2].partition("\n## ")[0]
-    for path in sorted((ROOT / "regard").rglob("*")):
-        if path.suffix in (".py", ".toml", ".js", ".html", ".css") and path.name not in ("__init__.py", "__main__.py"):
-            assert path.name in drawn, f"ARCHITECTURE.md does not say what {path.relative_to(ROOT)} is for"
-    here = {path.name for path in (ROOT / "regard").rglob("*")}
-    for name in re.findall(r"\b[\w-]+\.(?:py|toml|js|html|css)\b", drawn):
-        assert name in here, f"ARCHITECTURE.md speaks of {name}, which is not there"
+    (_, tree), *_ = FENCE.findall(text.partition("## The map")[2])
+    drawn, folders = set(), []
+    for line in tree.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        for name in re.match(r" *((?:[\w-]+(?:/|\.\w+) {0,2})+)", line).group(1).split():
+            folders[depth:] = [name] if name.endswith("/") else []
+            drawn |= set() if name.endswith("/") else {"".join(folders) + name}
+    suffixes = (".py", ".toml", ".js", ".html", ".css")
+    files = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("regard/**/*") if path.suffix in suffixes}
+    files = {path for path in files if not path.endswith(("__init__.py", "__main__.py"))}
+    assert not files - drawn, f"ARCHITECTURE.md does not say what these are for: {sorted(files - drawn)}"
+    assert not drawn - files, f"ARCHITECTURE.md speaks of what is not there: {sorted(drawn - files)}"
