@@ -28,7 +28,7 @@ class WorldCorpus:
     part: Part
     source: str = "en"
 
-    @cached_property
+    @property
     def sentences(self) -> list[Sentence]:
         return list(self.drawn())
 
@@ -38,15 +38,16 @@ class WorldCorpus:
             yield (english, french) if self.source == "en" else (french, english)
 
     def drawn(self) -> Iterator[Sentence]:
-        """Drawn as they are asked for the first time, and kept once all have been."""
-        if "sentences" in vars(self):
-            yield from self.sentences
-            return
-        kept = []
-        for sentence in sentences(self.count, seed=self.seed, split=self.part):
-            kept.append(sentence)
-            yield sentence
-        vars(self)["sentences"] = kept
+        """The sentences, drawn when they are first asked for, and kept."""
+        kept, rest = self._kept_and_rest
+        for index in range(self.count):
+            if index == len(kept):
+                kept.append(next(rest))
+            yield kept[index]
+
+    @cached_property
+    def _kept_and_rest(self) -> tuple[list[Sentence], Iterator[Sentence]]:
+        return [], sentences(self.count, seed=self.seed, split=self.part)
 
     def digest(self) -> str:
         """From the grammar's own text, so that a grammar that changed is a corpus that changed."""
