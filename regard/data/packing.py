@@ -1,4 +1,4 @@
-"""Batches without padding: sequences end to end, in rows whose length never changes."""
+"""Batches with hardly any padding: several sequences to a row, in rows whose number and width never change."""
 
 import numpy as np
 import torch
@@ -7,75 +7,109 @@ from regard.data.store import PairStore, Rows
 from regard.nn.batch import Packed, PackedPairs
 from regard.nn.loss import IGNORE
 
-ROUND = 64  # matrices whose sides are multiples of this suit a GPU's kernels
+ROUND = 8  # rows of a multiple of this width are aligned as GPU kernels like them
+NARROWEST = 128  # narrower rows leave an attention kernel's tiles half empty
+FILL = 0.98  # of a batch's room is offered to be filled; offering more leaves more sequences over
 
 
 class Packing:
-    """Pairs in random order, as many as fit `budget` source and target tokens.
+    """Pairs in random order, fitted into rows: a pair lies whole in one row of the source and the same of the target.
 
-    The budget is shared between the sides as the corpus shares its tokens. Each side's row is always full length: what
-    no sequence fills is padding that sees only itself and is not predicted.
+    The budget of source and target tokens is shared between the sides as the corpus shares its tokens. What no sequence
+    fills is padding, which is not predicted.
     """
 
     def __init__(self, store: PairStore, budget: int) -> None:
         self.store = store
-        sources, inputs = store.source.lengths, store.target.lengths - 1
-        self.longest = int(max(sources.max(), inputs.max()))
-        share = sources.sum() / (sources.sum() + inputs.sum())
-        self.room = tuple(_rounded(max(self.longest, int(budget * part))) for part in (share, 1 - share))
-        # So many sequences that it is the tokens, not their number, that fill a batch, however short they are drawn.
-        self.most = max(8, int(2 * min(self.room[0] / sources.mean(), self.room[1] / inputs.mean())))
-        self.fillers = -(-max(self.room) // self.longest)
+        self.sizes = np.stack((store.source.lengths, store.target.lengths - 1), 1).astype(np.int64)
+        share = self.sizes.sum(0) / self.sizes.sum()
+        narrowest = np.maximum(self.sizes.max(0), NARROWEST * share / share.max())
+        # Widths in the ratio of the sides, so that rows of both fill up together.
+        widest = max(narrowest / share)
+        self.widths = tuple(_rounded(int(np.ceil(widest * part))) for part in share)
+        self.rows = max(1, budget // sum(self.widths))
 
     def order(self, seed: int, epoch: int) -> list[np.ndarray]:
-        """The rows of each batch of one epoch, every row once; a function of the seed and the epoch."""
-        rows = np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(len(self.store))
-        ends = [np.cumsum(lengths[rows]) for lengths in (self.store.source.lengths, self.store.target.lengths - 1)]
-        groups, start = [], 0
-        while start < len(rows):
-            stop = start + self.most
-            for end, room in zip(ends, self.room, strict=True):
-                used = end[start - 1] if start else 0
-                stop = min(stop, int(np.searchsorted(end, used + room, "right")))
-            groups.append(rows[start:stop])
-            start = stop
+        """For each batch of one epoch the pairs in it and the row of each; every pair once.
+
+        A function of the seed and the epoch: pairs are dealt in random order, the longest of a batch placed first, and
+        what finds no room goes to the next batch.
+        """
+        dealt = np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(len(self.store))
+        room = FILL * self.rows * np.array(self.widths)
+        groups, left, next_pair = [], np.empty(0, dtype=np.int64), 0
+        ends = np.cumsum(self.sizes[dealt], 0)
+        while next_pair < len(dealt) or len(left):
+            used = ends[next_pair - 1] if next_pair else np.zeros(2)
+            free = room - self.sizes[left].sum(0)
+            stop = min(int(np.searchsorted(ends[:, side], used[side] + free[side], "right")) for side in (0, 1))
+            stop = max(next_pair, stop)
+            offered = np.concatenate((left, dealt[next_pair:stop]))
+            placed = self._place(offered)
+            groups.append(np.stack((offered[placed >= 0], placed[placed >= 0]), 1))
+            left, next_pair = offered[placed < 0], stop
         return groups
 
-    def batch(self, rows: np.ndarray) -> PackedPairs:
-        source, target = self.store.source, self.store.target
-        lengths = source.lengths[rows], target.lengths[rows] - 1
-        used = [int(side.sum()) for side in lengths]
-        labels = np.full((1, self.room[1]), IGNORE, dtype=np.int64)
-        labels[0, : used[1]] = target.tokens[_places(target, rows, lengths[1])[0] + 1]
+    def fit(self, pairs: np.ndarray) -> np.ndarray:
+        """Just these pairs as a group for `batch`, in as many rows as they need."""
+        rows = self.rows
+        self.rows = len(pairs)
+        placed = self._place(pairs)
+        self.rows = rows
+        return np.stack((pairs, placed), 1)
+
+    def _place(self, pairs: np.ndarray) -> np.ndarray:
+        """The row of each pair, or -1: the longest first, each in the first row with room for both its sides."""
+        free = np.tile(np.array(self.widths), (self.rows, 1))
+        found = np.full(len(pairs), -1)
+        sizes = self.sizes[pairs]
+        for index in np.argsort(-(sizes / np.array(self.widths)).max(1), kind="stable"):
+            fits: np.ndarray = np.all(free >= sizes[index], axis=1)
+            row = int(fits.argmax())
+            if fits[row]:
+                free[row] -= sizes[index]
+                found[index] = row
+        return found
+
+    def batch(self, group: np.ndarray) -> PackedPairs:
+        pairs, rows = group[np.argsort(group[:, 1], kind="stable")].T
+        sizes = self.sizes[pairs]
+        labels = np.full(self.rows * self.widths[1], IGNORE, dtype=np.int64)
+        target = _Layout(self.store.target, pairs, rows, sizes[:, 1], self.widths[1])
+        labels[target.there] = self.store.target.tokens[target.here + 1]
+        source = _Layout(self.store.source, pairs, rows, sizes[:, 0], self.widths[0])
         return PackedPairs(
-            source=self._packed(source, rows, lengths[0], self.room[0]),
-            inputs=self._packed(target, rows, lengths[1], self.room[1]),
-            labels=torch.from_numpy(labels),
-            count=used[1],
-            tokens=sum(used),
+            source=source.packed(self.rows),
+            inputs=target.packed(self.rows),
+            labels=torch.from_numpy(labels.reshape(self.rows, -1)),
+            count=int(sizes[:, 1].sum()),
+            tokens=int(sizes.sum()),
         )
 
-    def _packed(self, side: Rows, rows: np.ndarray, lengths: np.ndarray, room: int) -> Packed:
-        where, places = _places(side, rows, lengths)
-        ids = np.full((1, room), side.pad, dtype=np.int64)
-        ids[0, : len(where)] = side.tokens[where]
-        column = np.empty((1, room), dtype=np.int64)
-        column[0, : len(where)] = places
-        column[0, len(where) :] = np.arange(room - len(where)) % self.longest
-        bounds = np.full(self.most + self.fillers + 1, room, dtype=np.int32)
-        bounds[0] = 0
-        bounds[1 : len(rows) + 1] = np.cumsum(lengths)
-        # Then the padding, in pieces no longer than a sequence may be; what bounds remain are empty sequences.
-        fillers = len(where) + self.longest * np.arange(1, self.fillers + 1)
-        bounds[len(rows) + 1 : len(rows) + 1 + self.fillers] = np.minimum(fillers, room)
-        return Packed(torch.from_numpy(ids), torch.from_numpy(column), torch.from_numpy(bounds), self.longest)
 
+class _Layout:
+    """Where the tokens of one side lie in the store (`here`) and where they go in the batch (`there`)."""
 
-def _places(side: Rows, rows: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the tokens of these rows lie in the store, end to end, and each one's place in its own row."""
-    starts = np.cumsum(lengths) - lengths
-    places = np.arange(int(lengths.sum())) - np.repeat(starts, lengths)
-    return np.repeat(side.offsets[rows], lengths) + places, places
+    def __init__(self, side: Rows, pairs: np.ndarray, rows: np.ndarray, lengths: np.ndarray, width: int) -> None:
+        self.side, self.width = side, width
+        ends = np.cumsum(lengths)
+        starts = ends - lengths
+        first = np.searchsorted(rows, rows)  # the first pair of the same row: pairs come in the order of their rows
+        self.places = np.arange(int(lengths.sum())) - np.repeat(starts, lengths)
+        self.here = np.repeat(side.offsets[pairs], lengths) + self.places
+        self.there = np.repeat(rows * width + starts - starts[first], lengths) + self.places
+        self.numbers = np.repeat(np.arange(len(rows)) - first + 1, lengths)
+
+    def packed(self, rows: int) -> Packed:
+        size = rows * self.width
+        ids = np.full(size, self.side.pad, dtype=np.int64)
+        places, numbers = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+        ids[self.there], places[self.there], numbers[self.there] = (
+            self.side.tokens[self.here],
+            self.places,
+            self.numbers,
+        )
+        return Packed(*(torch.from_numpy(one.reshape(rows, -1)) for one in (ids, places, numbers)))
 
 
 def _rounded(size: int) -> int:

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError
 from regard.nn.masks import EVERYTHING, Mask, Visible
-from regard.nn.packing import attend_packed, can_pack
 from regard.nn.positions import Alibi, Rotary
 
 Queries = Float[Tensor, "B H T K"]
@@ -147,8 +146,6 @@ class Attention(nn.Module):
         return self.output(mixed.transpose(1, 2).flatten(2))
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
-        if visible.packed is not None and self._packs(q):
-            return attend_packed(q, k, v, visible, self.scale)
         T, S = q.shape[2], k.shape[2]
         causal = self.alibi is None and visible.only_causal(T, S)
         mask = None if causal else visible.mask(T, S, q.device)
@@ -168,10 +165,6 @@ class Attention(nn.Module):
             scale=self.scale,
             enable_gqa=self.kv_heads != self.heads,
         )
-
-    def _packs(self, q: Tensor) -> bool:
-        dropping = self.training and self.dropout > 0
-        return self.alibi is None and not dropping and can_pack(q.device, q.dtype)
 
     def _watched(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
         assert self.watcher is not None

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.nn.loss import IGNORE
-from regard.nn.masks import Bounds, Visible
+from regard.nn.masks import Numbers, Visible
 
 
 @runtime_checkable
@@ -76,25 +76,25 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Sequences end to end in one row, nothing between them: sequence `i` lies from `bounds[i]` to `bounds[i + 1]`.
+    """Rows of several sequences each. `numbers` says which of its row's a token belongs to, from 1; 0 is padding.
 
-    No sequence is longer than `longest`. What is left of the row after the last real sequence is filled with
-    sequences of padding, so that the row's length never changes and a compiled model never compiles again.
+    `places` are the positions of the tokens in their own sequences. Every batch has the same shape, so that a compiled
+    model never compiles again.
     """
 
-    ids: Int[Tensor, "1 S"]
-    places: Int[Tensor, "1 S"]
-    bounds: Int[Tensor, " E"]
-    longest: int
+    ids: Int[Tensor, "B S"]
+    places: Int[Tensor, "B S"]
+    numbers: Int[Tensor, "B S"]
 
     def visible(self, causal: bool = False, window: int | None = None) -> Visible:
-        bounds = Bounds(self.bounds, self.bounds, self.longest, self.longest, self.places)
-        return Visible(causal=causal, window=window, packed=bounds)
+        packed = Numbers(self.numbers, self.numbers, self.places)
+        T = self.ids.shape[1]
+        return Visible(causal=causal, window=window, packed=packed).build(T, T, self.ids.device)
 
     def seen_from(self, queries: Sequences) -> Visible:
         assert isinstance(queries, Packed), "packed sequences are seen by packed sequences"
-        bounds = Bounds(queries.bounds, self.bounds, queries.longest, self.longest, queries.places)
-        return Visible(packed=bounds)
+        packed = Numbers(queries.numbers, self.numbers, queries.places)
+        return Visible(packed=packed).build(queries.ids.shape[1], self.ids.shape[1], self.ids.device)
 
     def to(self, device: torch.device | str) -> "Packed":
         return moved(self, device)
@@ -135,11 +135,11 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class PackedPairs:
-    """The same pairs packed: sequence `i` of the source belongs to sequence `i` of the inputs and labels."""
+    """The same pairs packed: sequence `i` of a row of the source belongs to sequence `i` of that row of the inputs."""
 
     source: Packed
     inputs: Packed
-    labels: Int[Tensor, "1 T"]
+    labels: Int[Tensor, "B T"]
     count: int
     tokens: int
 

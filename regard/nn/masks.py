@@ -1,6 +1,6 @@
 """Who may see whom: described first, and built into a mask only where a kernel needs one. True = visible."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Int
@@ -10,18 +10,15 @@ Mask = Bool[Tensor, "#B #H #T S"]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """Where packed sequences lie: sequence `i` of the queries sees sequence `i` of the keys and no other.
+class Numbers:
+    """Which sequence of its row each query and each key belongs to, counted from 1; 0 is padding.
 
-    Sequence `i` is from `queries[i]` to `queries[i + 1]`, and likewise for the keys; none is longer than is said.
     `places` are the queries' positions in their own sequences.
     """
 
-    queries: Int[Tensor, " E"]
-    keys: Int[Tensor, " E"]
-    longest_query: int
-    longest_key: int
-    places: Int[Tensor, "1 T"]
+    queries: Int[Tensor, "B T"]
+    keys: Int[Tensor, "B S"]
+    places: Int[Tensor, "B T"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +26,16 @@ class Visible:
     """What each query may see of the keys; the default is everything.
 
     `causal`: no key after the query. `window`: only keys fewer than `window` places away. `lengths`: in row `b` only
-    the first `lengths[b]` keys. `packed`: only the query's own sequence, where many lie end to end in one row.
-    `past`: how many keys stand before the first query, as when decoding goes on from a cache.
+    the first `lengths[b]` keys. `packed`: only the query's own sequence, where a row holds several. `past`: how many
+    keys stand before the first query, as when decoding goes on from a cache. `built`: the mask, made beforehand.
     """
 
     causal: bool = False
     window: int | None = None
     lengths: Int[Tensor, " B"] | None = None
-    packed: Bounds | None = None
+    packed: Numbers | None = None
     past: int = 0
+    built: Mask | None = None
 
     def only_causal(self, T: int, S: int) -> bool:
         """Whether a causal kernel alone does it. Right padding lies after every real query, so it needs no mask."""
@@ -45,6 +43,8 @@ class Visible:
 
     def mask(self, T: int, S: int, device: torch.device) -> Mask | None:
         """The mask for T queries and S keys, or None where all is visible."""
+        if self.built is not None:
+            return self.built
         mask = None
         if self.causal or self.window is not None:
             gap = torch.arange(T, device=device)[:, None] + self.past - torch.arange(S, device=device)
@@ -58,16 +58,16 @@ class Visible:
             real = (torch.arange(S, device=device) < self.lengths[:, None])[:, None, None, :]
             mask = real if mask is None else mask & real
         if self.packed is not None:
-            rows, columns = _sequence(self.packed.queries, T), _sequence(self.packed.keys, S)
-            same = (rows[:, None] == columns)[None, None]
+            queries, keys = self.packed.queries[:, None, :, None], self.packed.keys[:, None, None, :]
+            same = queries == keys
             mask = same if mask is None else mask & same
+            # Padding may see anything: nobody reads what it gathers, and a kernel need not fear a row without keys.
+            mask = mask | (queries == 0)
         return mask
 
-
-def _sequence(bounds: Int[Tensor, " E"], length: int) -> Int[Tensor, " T"]:
-    """Which sequence each place of a packed row belongs to."""
-    places = torch.arange(length, device=bounds.device, dtype=bounds.dtype)
-    return torch.bucketize(places, bounds[1:].contiguous(), right=True)
+    def build(self, T: int, S: int, device: torch.device) -> "Visible":
+        """The same with its mask made once for all layers, where a packed batch needs one."""
+        return self if self.packed is None else replace(self, built=self.mask(T, S, device))
 
 
 EVERYTHING = Visible()

@@ -15,7 +15,6 @@ from regard.data import PairStore, collate, epoch_order
 from regard.data.packing import Packing
 from regard.errors import ConfigError
 from regard.nn.batch import Pairs
-from regard.nn.packing import can_pack
 from regard.runs.config import RunConfig
 from regard.runs.describe import forward_flops
 from regard.runs.run import build_model, choose_device, choose_precision
@@ -161,13 +160,11 @@ class _Timing:
         self._count_flops(model)
         optimizer = make_optimizer(model, options)
         name, batches = "regard", self.padded
-        if can_pack(self.device, self.precision):
-            room = max(sum(lengths) for lengths in self._sizes())
-            packing = Packing(self.store, room)
-            packing.room = tuple(-(-max(side) // 64) * 64 for side in zip(*self._sizes(), strict=True))
-            packing.most = max(map(len, self.groups))
-            packing.fillers = -(-max(packing.room) // packing.longest)
-            name, batches = "regard, packed", [packing.batch(rows) for rows in self.groups]
+        if self.device.type == "cuda":
+            packing = Packing(self.store, options.batch_tokens)
+            placed = [packing.fit(rows) for rows in self.groups]
+            packing.rows = max(int(group[:, 1].max()) + 1 for group in placed)
+            name, batches = "regard, packed", [packing.batch(group) for group in placed]
         trained: Any = model
         if options.compile:
             model.head.fuse()  # type: ignore[union-attr, operator]
@@ -244,10 +241,6 @@ class _Timing:
             replace(batch, source=widen(batch.source, shape[0]), target=widen(batch.target, shape[1]))
             for batch in self.padded
         ]
-
-    def _sizes(self) -> list[tuple[int, int]]:
-        sources, targets = self.store.source.lengths, self.store.target.lengths - 1
-        return [(int(sources[rows].sum()), int(targets[rows].sum())) for rows in self.groups]
 
     def _count_flops(self, model: nn.Module) -> None:
         """A training step is three forward passes; forward is counted at the mean length, attention included."""

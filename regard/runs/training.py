@@ -16,7 +16,6 @@ from regard import config as settings
 from regard.data import Corpus, Loader, PairStore, Position, evaluation_batches, prepare
 from regard.errors import ConfigError, Diverged, RegardError, RunError
 from regard.nn.batch import PackedPairs, Pairs
-from regard.nn.packing import can_pack
 from regard.runs.checkpoint import (
     Progress,
     checkpoints,
@@ -276,7 +275,7 @@ class _Training:
 
     def _packs(self) -> bool:
         pack = self.config.train.pack
-        return pack == "always" or (pack == "auto" and can_pack(self.device, self.precision))
+        return pack == "always" or (pack == "auto" and self.device.type == "cuda")
 
     def _compiled(self) -> nn.Module:
         """The model compiled: for one shape where batches are packed, for any length where they are padded."""

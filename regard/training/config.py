@@ -51,7 +51,7 @@ class TrainConfig:
     compile: bool = False
     """Compile the model: slow to start, then faster. Needs a C++ compiler on a CPU."""
     pack: Literal["auto", "always", "never"] = "auto"
-    """Lay sequences end to end instead of padding them; `auto` does where the device has a kernel for it."""
+    """Put several sequences in a row instead of padding each to the longest; `auto` does on a GPU."""
     threads: int = 0
     """CPU threads; 0 leaves torch's choice."""
     log_every: int = 50
