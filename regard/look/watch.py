@@ -4,7 +4,7 @@ import fnmatch
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -60,28 +60,47 @@ def watch(
     names: str | Sequence[str] = "*",
     *,
     heads: Sequence[int] | None = None,
-    parts: Sequence[Part] = ("weights",),
+    parts: Part | Sequence[Part] = ("weights",),
     edit: Edit | None = None,
 ) -> Iterator[Trace]:
     """A trace that fills while the model runs: `with watch(model, "decoder.*.cross_attention") as trace: ...`.
 
-    `names` are names or patterns of attentions, `heads` which heads to keep. `edit(name, weights)` may return other
-    weights, which the model then uses. Attentions that are not named stay on their fused path.
+    `names` are names or patterns of attentions, `heads` which heads to keep, `parts` what of them: the weights, q, k
+    or v. `edit(name, weights)` may return other weights, of the same shape, which the model then uses. Attentions that
+    are not named stay on their fused path.
     """
     known = attentions(model)
     patterns = [names] if isinstance(names, str) else list(names)
+    for pattern in patterns:
+        if not fnmatch.filter(known, pattern):
+            raise ConfigError(f"no attention is called '{pattern}'{nearest(pattern, known)}")
     chosen = [name for name in known if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
-    if not chosen:
-        raise ConfigError(f"no attention is called {', '.join(patterns)}{nearest(patterns[0], known)}")
+    _check_parts(parts)
+    _check_heads({name: known[name] for name in chosen}, heads)
+    wanted: set[Part] = {parts} if isinstance(parts, str) else set(parts)
     trace = Trace({name: [] for name in chosen})
     before = {name: known[name].watcher for name in chosen}
     for name in chosen:
-        known[name].watcher = _watcher(trace.calls[name], name, heads, set(parts), edit)  # type: ignore[assignment]
+        known[name].watcher = _watcher(trace.calls[name], name, heads, wanted, edit)  # type: ignore[assignment]
     try:
         yield trace
     finally:
         for name in chosen:
             known[name].watcher = before[name]
+
+
+def _check_parts(parts: Sequence[str]) -> None:
+    for part in [parts] if isinstance(parts, str) else parts:
+        if part not in get_args(Part):
+            raise ConfigError(f"unknown part '{part}'{nearest(part, get_args(Part))}")
+
+
+def _check_heads(chosen: dict[str, nn.Module], heads: Sequence[int] | None) -> None:
+    for name, module in chosen.items():
+        count = getattr(module, "heads", None)
+        for head in heads or ():
+            if count is not None and not 0 <= head < count:
+                raise ConfigError(f"no head {head} in '{name}': it has {count}, counted from 0")
 
 
 def _watcher(
@@ -95,7 +114,11 @@ def _watcher(
 
     def watcher(q: Tensor, k: Tensor, v: Tensor, weights: Tensor) -> Tensor:
         if edit is not None:
-            weights = edit(name, weights)
+            edited = edit(name, weights)
+            if not isinstance(edited, Tensor) or edited.shape != weights.shape:
+                found = tuple(edited.shape) if isinstance(edited, Tensor) else type(edited).__name__
+                raise ConfigError(f"edit of '{name}' must return weights of shape {tuple(weights.shape)}, not {found}")
+            weights = edited
         calls.append(Seen(keep("weights", weights), keep("q", q), keep("k", k), keep("v", v)))
         return weights
 
