@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import regard
-from regard.cli import data, describe, evaluate, look, presets, train, translate
+from regard.cli import bench, data, describe, evaluate, look, presets, train, translate
 from regard.errors import RegardError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command("look")(look.look)
 app.command("describe")(describe.describe)
 app.command("presets")(presets.presets)
 app.add_typer(data.app, name="data")
+app.add_typer(bench.app, name="bench")
 
 # typer's own class, or click's: which of the two depends on typer's version.
 Misuse: Any = typer.BadParameter.__bases__[0]

@@ -16,7 +16,7 @@ def look(
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept at each step; 1 is greedy.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Translate sentences and write a page of every attention on the way.
+    """Translate sentences and show every attention on a page.
 
     The page is one file for any browser and needs no network.
 

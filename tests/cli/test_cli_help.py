@@ -16,6 +16,8 @@ COMMANDS = [
     ["presets"],
     ["data"],
     ["data", "world"],
+    ["bench"],
+    ["bench", "train"],
 ]
 
 
