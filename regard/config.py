@@ -31,13 +31,13 @@ def from_mapping(kind: type[Config], mapping: Mapping[str, Any], where: str = ""
     return kind(**{key: _convert(hints[key], value, _join(where, key)) for key, value in mapping.items()})
 
 
-def to_mapping(config: Any) -> dict[str, Any]:
-    """The settings as plain values, nested as the dataclasses are; `None` is left out, as TOML has none."""
+def to_mapping(config: Any, *, nulls: bool = False) -> dict[str, Any]:
+    """The settings as plain values, nested as the dataclasses are; without `nulls` what is None is left out."""
     result = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        if value is not None:
-            result[field.name] = _plain(value)
+        if nulls or value is not None:
+            result[field.name] = _plain(value, nulls)
     return result
 
 
@@ -98,13 +98,13 @@ def _value(text: str) -> Any:
         return text
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, nulls: bool = False) -> Any:
     if dataclasses.is_dataclass(value):
-        return to_mapping(value)
+        return to_mapping(value, nulls=nulls)
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_plain(item, nulls) for item in value]
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _plain(item, nulls) for key, item in value.items()}
     return str(value) if isinstance(value, Path) else value
 
 

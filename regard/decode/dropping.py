@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Bool, Int
 
-ENDED_SHARE = 1 / 8  # leaving sources out copies the state of the rest, so wait until so many of them have ended
+ENDED_SHARE = 1 / 32  # leaving sources out copies the state of the rest, so wait until so many of them have ended
 
 
 def staying(running: Bool[np.ndarray, " B"]) -> Int[np.ndarray, " A"] | None:

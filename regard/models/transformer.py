@@ -113,7 +113,7 @@ class Transformer(nn.Module):
         """The source, encoded: what decoding starts from."""
         memory, visible = self.encode(batch.source), batch.source.seen_from(batch.source)
         return DecoderState(
-            caches=tuple(KeyValues(self.config.window) for _ in self.decoder),
+            caches=tuple(KeyValues(self.config.window, block.attention.joined()) for block in self.decoder),  # type: ignore[union-attr, operator]
             memories=tuple(
                 SourceMemory(*block.cross_attention.keys_values(memory), visible)  # type: ignore[union-attr, operator]
                 for block in self.decoder

@@ -118,21 +118,25 @@ class Attention(nn.Module):
         return (k if self.rotary is None else self.rotary(k, past, places)), v
 
     def queries_keys_values(
-        self, x: Float[Tensor, "B T D"], past: int = 0, places: Int[Tensor, "B T"] | None = None
+        self,
+        x: Float[Tensor, "B T D"],
+        past: int = 0,
+        places: Int[Tensor, "B T"] | None = None,
+        joined: tuple[Tensor, Tensor | None] | None = None,
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B G T K"], Float[Tensor, "B G T K"]]:
-        """All three of the same vectors; in training from one product, the matrices laid side by side."""
-        if not torch.is_grad_enabled():
-            # A decoding step has few rows: laying matrices together would cost as much as it saves.
-            return self.queries(x, past, places), *self.keys_values(x, past, places)
-        parts = (self.query, self.key, self.value)
-        weight = torch.cat([part.weight for part in parts])
-        bias = torch.cat([part.bias for part in parts]) if self.query.bias is not None else None
+        """All three of the same vectors, from one product: faster than three small ones."""
         heads, groups = self.heads, self.kv_heads
-        mixed = F.linear(x, weight, bias).unflatten(-1, (heads + 2 * groups, -1)).transpose(1, 2)
+        mixed = F.linear(x, *(joined or self.joined())).unflatten(-1, (heads + 2 * groups, -1)).transpose(1, 2)
         q, k, v = mixed.split((heads, groups, groups), dim=1)
         if self.rotary is not None:
             q, k = self.rotary(q, past, places), self.rotary(k, past, places)
         return q, k, v
+
+    def joined(self) -> tuple[Float[Tensor, "N D"], Float[Tensor, " N"] | None]:
+        """The three matrices laid side by side, and their biases."""
+        parts = (self.query, self.key, self.value)
+        bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
+        return torch.cat([part.weight for part in parts]), bias
 
     def gather(
         self,

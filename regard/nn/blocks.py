@@ -174,7 +174,7 @@ class DecoderBlock(nn.Module):
 def _extend(attention: Attention, x: Float[Tensor, "R 1 D"], cache: KeyValues) -> Float[Tensor, "R 1 D"]:
     """One more position: its key and value join the cache, its query looks over all of it."""
     past = cache.length
-    q, k, v = attention.queries_keys_values(x, past)
+    q, k, v = attention.queries_keys_values(x, past, joined=cache.joined)
     k, v = cache.append(k, v)
     return attention.gather(q, k, v, Visible(causal=True, window=cache.window, past=past))
 

@@ -10,11 +10,14 @@ from regard.nn.masks import Visible
 
 
 class KeyValues:
-    """The keys and values of R rows so far, in room that grows by doubling, so that a step copies one position."""
+    """The keys and values of R rows so far, in room that grows by doubling, so that a step copies one position.
 
-    def __init__(self, window: int | None = None) -> None:
+    `joined` are the attention's matrices side by side, which every step would otherwise lay together anew.
+    """
+
+    def __init__(self, window: int | None = None, joined: tuple[Tensor, Tensor | None] | None = None) -> None:
         self.length = 0
-        self.window = window
+        self.window, self.joined = window, joined
         self._keys: Tensor | None = None
         self._values: Tensor | None = None
 
@@ -30,7 +33,7 @@ class KeyValues:
 
     def select(self, rows: Int[Tensor, " R"]) -> "KeyValues":
         """A cache with these rows; the old one must not be used again."""
-        chosen = KeyValues(self.window)
+        chosen = KeyValues(self.window, self.joined)
         chosen.length = self.length
         if self._keys is not None and self._values is not None:
             chosen._keys, chosen._values = self._take(self._keys, rows), self._take(self._values, rows)

@@ -33,7 +33,6 @@ class DataConfig:
     target: str = "fr"
     max_len: int = 256
     overlong: Literal["skip", "truncate", "refuse"] = "skip"
-    workers: int = 0
     cache: str | None = None
 
     def __post_init__(self) -> None:
@@ -53,7 +52,7 @@ class RunConfig:
     """All sections of a configuration file. `model` has the architecture's `name` and that architecture's settings."""
 
     model: dict[str, Any]
-    task: Literal["translation"] = "translation"
+    task: str = "translation"
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     train: TrainConfig = field(default_factory=TrainConfig)

@@ -50,7 +50,8 @@ def evaluate(
         if progress is not None:
             progress(len(hypotheses), len(sources))
     likelihood, counted = corpus_perplexity(run, pairs)
-    bands = by_length(hypotheses, references, [len(source.split()) for source in sources])
+    words = [len(source.split()) for source in sources]
+    bands = by_length(hypotheses, references, words, lowercase=lowercase, tokenize=tokenize)
     result: dict[str, Any] = {
         "sentences": len(pairs),
         **corpus_scores(hypotheses, references, lowercase=lowercase, tokenize=tokenize).to_mapping(),

@@ -103,6 +103,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with whole_file(path) as aside:
         save_file(plain, aside, metadata={"format": "pt"})
+        # The library keeps its files to their owner; these are as open as the rest of the run.
+        os.chmod(aside, (aside.parent / ".").stat().st_mode & 0o666)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -40,7 +40,7 @@ class Run:
 
     def decode_config(self, **decode: Any):
         """The run's own way of decoding, with these settings changed."""
-        mapping = settings.merge(settings.to_mapping(self.config.decode), decode)
+        mapping = settings.merge(settings.to_mapping(self.config.decode, nulls=True), decode)
         if "beam" in decode and "top_beams" not in decode:
             mapping["top_beams"] = min(mapping.get("top_beams", 1), mapping["beam"])
         return settings.from_mapping(type(self.config.decode), mapping, "decode")
@@ -106,4 +106,5 @@ def absolute(config: RunConfig) -> RunConfig:
     """The configuration with its files named from the root, so that the run can be taken up from anywhere."""
     names = ("train", "valid", "test")
     files = {name: tuple(str(Path(file).resolve()) for file in getattr(config.data, name)) for name in names}
-    return replace(config, data=replace(config.data, **files))
+    cache = None if config.data.cache is None else str(Path(config.data.cache).resolve())
+    return replace(config, data=replace(config.data, **files, cache=cache))

@@ -1,21 +1,19 @@
 """Train a run: data, tokenizer, model, loop, checkpoints and logs in one directory, stoppable anywhere."""
 
 import shlex
-import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import nn
 
 from regard import config as settings
-from regard.data import Corpus, Loader, PairStore, Position, evaluation_batches, prepare
+from regard.data import Position
 from regard.errors import ConfigError, Diverged, RegardError, RunError
-from regard.nn.batch import PackedPairs, Pairs
 from regard.runs.checkpoint import (
     Progress,
     checkpoints,
@@ -25,70 +23,33 @@ from regard.runs.checkpoint import (
     weights_of,
 )
 from regard.runs.config import RunConfig
-from regard.runs.corpora import check_files, corpus_of, training_corpus
+from regard.runs.corpora import check_files
 from regard.runs.files import plain_words, read_tensors, whole_or_nothing, write_json, write_tensors
+from regard.runs.jobs import Job, Stream, prepare_job
 from regard.runs.log import Log, summary_writer
+from regard.runs.report import Report, Silence
 from regard.runs.run import (
     CHECKPOINTS,
     CONFIG,
     MODEL,
-    TOKENIZER,
     Run,
-    absolute,
     build_model,
     choose_device,
     choose_precision,
     load,
     load_config,
-    load_vocabularies,
 )
-from regard.runs.translator import Translator
-from regard.text import Vocabularies, train_vocabularies
+from regard.runs.signals import stop_signals
 from regard.training.average import ExponentialAverage, mean_weights
 from regard.training.loop import Step, fit, validate
-from regard.training.metrics import corpus_scores
 from regard.training.optim import make_optimizer
 from regard.training.schedule import learning_rate
-from regard.training.tasks import Translation
 
 
 class Stopped(RegardError):
     """Training was asked to stop, and has saved where it was."""
 
     exit_code = 130
-
-
-@runtime_checkable
-class Report(Protocol):
-    """Whoever wants to hear how training goes."""
-
-    def say(self, text: str) -> None: ...
-
-    def progress(self, what: str, pairs: int) -> None: ...
-
-    def step(self, values: Mapping[str, Any], total: int) -> None: ...
-
-    def validation(self, values: Mapping[str, Any]) -> None: ...
-
-
-class Silence:
-    def say(self, text: str) -> None: ...
-
-    def progress(self, what: str, pairs: int) -> None: ...
-
-    def step(self, values: Mapping[str, Any], total: int) -> None: ...
-
-    def validation(self, values: Mapping[str, Any]) -> None: ...
-
-
-@dataclass(frozen=True)
-class Stores:
-    """The tokenised pairs to train on and, where there are any, to validate on, with some of those as text."""
-
-    train: PairStore
-    valid: PairStore | None
-    sources: list[str] = field(default_factory=list)
-    references: list[str] = field(default_factory=list)
 
 
 def train(config: RunConfig, directory: str | Path, report: Report | None = None) -> Run:
@@ -100,14 +61,9 @@ def train(config: RunConfig, directory: str | Path, report: Report | None = None
     check_files(config.data)
     _check_machine(config)
     with whole_or_nothing(directory):
-        corpus = training_corpus(config.data)
-        report.say("training the tokenizer")
-        vocabularies = train_vocabularies(_Counted(corpus, "training the tokenizer", report), config.tokenizer)
-        config = absolute(config.with_vocabularies(vocabularies))
-        stores = _prepare(config, corpus, vocabularies, directory, report)
-        training = _Training(config, directory, vocabularies, stores, report)
-        vocabularies.save(directory / TOKENIZER)
-        write_json(directory / CONFIG, settings.to_mapping(config))
+        config, job = prepare_job(config, directory, report, new=True)
+        training = _Training(config, directory, job, report)
+        write_json(directory / CONFIG, settings.to_mapping(config, nulls=True))
     training.go(resume=None)
     return load(directory, config.train.device)
 
@@ -122,16 +78,15 @@ def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Repor
     if overrides:
         if strange := [name for name in overrides if not name.startswith(("train.", "decode."))]:
             raise ConfigError(f"'{strange[0]}' cannot change in a run that has begun; only train.* and decode.* can")
-        config = settings.from_mapping(RunConfig, settings.override(settings.to_mapping(config), overrides))
+        config = settings.from_mapping(RunConfig, settings.override(settings.to_mapping(config, nulls=True), overrides))
     _check_machine(config)
-    vocabularies = load_vocabularies(directory)
     found = checkpoints(directory / CHECKPOINTS)
     if not found:
         report.say("no checkpoint yet: starting from the first step")
-    stores = _prepare(config, training_corpus(config.data), vocabularies, directory, report)
-    training = _Training(config, directory, vocabularies, stores, report)
+    config, job = prepare_job(config, directory, report, new=False)
+    training = _Training(config, directory, job, report)
     if overrides:
-        write_json(directory / CONFIG, settings.to_mapping(config))
+        write_json(directory / CONFIG, settings.to_mapping(config, nulls=True))
     training.go(resume=found[-1] if found else None)
     return load(directory, config.train.device)
 
@@ -143,61 +98,11 @@ def _check_machine(config: RunConfig) -> None:
         summary_writer()
 
 
-class _Counted:
-    """The pairs, as often as they are read, and how many have been read told now and then."""
-
-    def __init__(self, pairs: Iterable[tuple[str, str]], what: str, report: Report) -> None:
-        self.pairs, self.what, self.report = pairs, what, report
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        for number, pair in enumerate(self.pairs, 1):
-            yield pair
-            if number % 1000 == 0:
-                self.report.progress(self.what, number)
-
-
-def _prepare(config: RunConfig, corpus: Corpus, vocabularies: Vocabularies, directory: Path, report: Report) -> Stores:
-    cache = Path(config.data.cache) if config.data.cache else directory / "cache"
-
-    def store(corpus: Corpus, what: str) -> PairStore:
-        return prepare(
-            corpus,
-            vocabularies,
-            cache,
-            max_len=config.data.max_len,
-            overlong=config.data.overlong,
-            progress=lambda pairs: report.progress(what, pairs),
-        )
-
-    report.say("reading and tokenising the training pairs")
-    train_store = store(corpus, "reading and tokenising")
-    report.say(train_store.counts.describe())
-    budget, longest = config.train.batch_tokens, longest_pair(train_store)
-    if budget < longest:
-        raise ConfigError(
-            f"train.batch_tokens={budget} is less than the longest pair, which has {longest} tokens; "
-            f"raise it, or lower data.max_len={config.data.max_len}"
-        )
-    valid = corpus_of(config.data, "valid")
-    if valid is None:
-        return Stores(train_store, None)
-    shown = [pair for pair, _ in zip(valid, range(config.train.validate_sentences), strict=False)]
-    valid_store = store(valid, "reading and tokenising the validation pairs")
-    return Stores(train_store, valid_store, [source for source, _ in shown], [target for _, target in shown])
-
-
-def longest_pair(store: PairStore) -> int:
-    """Source and target tokens of the longest pair: the least a batch must hold."""
-    return int((store.source.lengths + store.target.lengths).max())
-
-
 class _Training:
     """The state of one training run while it runs."""
 
-    def __init__(
-        self, config: RunConfig, directory: Path, vocabularies: Vocabularies, stores: Stores, report: Report
-    ) -> None:
-        self.config, self.directory, self.stores, self.report = config, directory, stores, report
+    def __init__(self, config: RunConfig, directory: Path, job: Job, report: Report) -> None:
+        self.config, self.directory, self.job, self.report = config, directory, job, report
         options = config.train
         if options.threads:
             torch.set_num_threads(options.threads)
@@ -206,10 +111,7 @@ class _Training:
         self.model = build_model(config).to(self.device)
         self.optimizer = make_optimizer(self.model, options)
         self.average = ExponentialAverage(self.model, options.ema) if options.ema else None
-        self.task = Translation(options.smoothing)
-        model_config = config.model_config()
-        self.width = getattr(model_config, "width", None)
-        self.translator = Translator(self.model, vocabularies, config.decode, model_config.max_len)
+        self.width = getattr(config.model_config(), "width", None)
         self.progress = Progress(step=0)
         self.clock = _Clock()
 
@@ -224,7 +126,7 @@ class _Training:
             self.report.say(f"continuing from step {self.progress.step}")
         log = Log(self.directory, resume_at=self.progress.step if resume else None, tensorboard=options.tensorboard)
         try:
-            with _stop_signals() as stop:
+            with stop_signals() as stop:
                 self._loop(log, stop)
             self._finish()
         except torch.OutOfMemoryError:
@@ -238,20 +140,13 @@ class _Training:
     def _loop(self, log: Log, stop: Callable[[], bool]) -> None:
         options = self.config.train
         position = Position(self.progress.epoch, self.progress.index)
-        loader = Loader(
-            self.stores.train,
-            budget=options.batch_tokens,
-            seed=options.seed,
-            position=position,
-            pin=self.device.type == "cuda",
-            pack=self._packs(),
-        )
+        stream = self.job.stream(position, pin=self.device.type == "cuda", pack=self._packs())
         model = self._compiled() if options.compile else self.model
-        with loader:
+        with closing(stream):
             steps = fit(
                 model,  # type: ignore[arg-type]
-                self.task,
-                self._updates(loader),
+                self.job.task,
+                self._updates(stream),
                 self.optimizer,
                 self._learning_rate,
                 start=self.progress.step,
@@ -263,12 +158,13 @@ class _Training:
             )
             for step in steps:
                 self.progress = replace(
-                    self.progress, step=step.number, epoch=loader.position.epoch, index=loader.position.index
+                    self.progress, step=step.number, epoch=stream.position.epoch, index=stream.position.index
                 )
                 self._after(step, log)
                 if self._done():
                     break
                 if stop():
+                    self._check_finite(step)
                     self._save()
                     again = f"regard train --resume {shlex.quote(str(self.directory))}"
                     raise Stopped(f"stopped at step {step.number} and saved; continue with: {again}")
@@ -287,9 +183,9 @@ class _Training:
         tired = bool(options.patience) and self.progress.stale >= options.patience
         return self.progress.step >= options.steps or tired
 
-    def _updates(self, loader: Loader) -> Iterator[list[Pairs | PackedPairs]]:
+    def _updates(self, stream: Stream) -> Iterator[list[Any]]:
         while True:
-            parts = [next(loader) for _ in range(self.config.train.accumulate)]
+            parts = [next(stream) for _ in range(self.config.train.accumulate)]
             self.clock.tokens += sum(part.tokens for part in parts)
             yield parts
 
@@ -316,10 +212,9 @@ class _Training:
             log.write("train", step.number, values)
             self.report.step({"step": step.number, **values}, options.steps)
         better = False
-        if self.stores.valid is not None and (
-            step.number % options.validate_every == 0 or step.number == options.steps
-        ):
-            better = self._judge(self._validate(), log)
+        if step.number % options.validate_every == 0 or step.number == options.steps:
+            batches = self.job.validation()
+            better = batches is not None and self._judge(self._validate(batches), log)
         if step.number % options.save_every == 0 or self._done() or (better and options.choose == "best"):
             self._check_finite(step)
             self._save()
@@ -361,19 +256,11 @@ class _Training:
     def _averaged(self):
         return nullcontext() if self.average is None else self.average.applied(self.model)
 
-    def _validate(self) -> dict[str, float]:
-        assert self.stores.valid is not None
+    def _validate(self, batches: Iterable[Any]) -> dict[str, float]:
         began = time.monotonic()
         with self._averaged():
-            # A validation pair may be longer than any training pair.
-            budget = max(self.config.train.batch_tokens, longest_pair(self.stores.valid))
-            batches = evaluation_batches(self.stores.valid, budget)
-            values = validate(self.model, self.task, batches, device=self.device, precision=self.precision)
-            if self.stores.sources:
-                greedy = replace(self.config.decode, beam=1, top_beams=1)
-                found = [best[0].text for best in self.translator.translate(self.stores.sources, greedy)]
-                scores = corpus_scores(found, self.stores.references)
-                values |= {"bleu": scores.bleu, "exact_match": scores.exact_match}
+            values = validate(self.model, self.job.task, batches, device=self.device, precision=self.precision)
+            values |= self.job.scores(self.model)
         self.model.train()
         self.clock.pause(time.monotonic() - began)
         return values | {"seconds": time.monotonic() - began}
@@ -430,27 +317,3 @@ class _Clock:
         values = {"tokens_per_second": round(self.tokens / seconds, 1), "seconds": round(self._trained, 2)}
         self._since, self._paused, self._step, self.tokens = now, 0.0, step, 0
         return values
-
-
-@contextmanager
-def _stop_signals() -> Iterator[Callable[[], bool]]:
-    """Asks whether SIGINT or SIGTERM has come; a second one ends at once, as usual."""
-    asked: list[int] = []
-
-    def note(number: int, frame: Any) -> None:
-        asked.append(number)
-        signal.signal(number, before[number])
-
-    before: dict[int, Any] = {}
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, note)
-    except ValueError:
-        # Signals belong to the main thread; elsewhere nobody can send them to us.
-        yield lambda: False
-        return
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -128,6 +128,9 @@ def by_length(
     references: References,
     sources_word_counts: Sequence[int],
     edges: Sequence[int] = LENGTH_EDGES,
+    *,
+    lowercase: bool = False,
+    tokenize: str = "13a",
 ) -> list[Band]:
     """Count, exact match and BLEU for each band of source length, from each edge to the next.
 
@@ -147,8 +150,8 @@ def by_length(
     for low, high in bounds:
         rows = [row for row, words in enumerate(sources_word_counts) if low <= words < (high or math.inf)]
         texts, right = [hypotheses[row] for row in rows], [choices[row] for row in rows]
-        bleu, signature = corpus_bleu(texts, right) if rows else (None, None)
-        match = exact_match(texts, right) if rows else None
+        bleu, signature = corpus_bleu(texts, right, lowercase=lowercase, tokenize=tokenize) if rows else (None, None)
+        match = exact_match(texts, right, lowercase=lowercase) if rows else None
         bands.append(Band(low=low, high=high, count=len(rows), exact_match=match, bleu=bleu, bleu_signature=signature))
     return bands
 

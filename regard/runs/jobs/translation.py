@@ -1,0 +1,107 @@
+"""Translation: pairs of texts to a model that writes the second from the first."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from torch import nn
+
+from regard.data import Corpus, Loader, PairStore, Position, evaluation_batches, prepare
+from regard.errors import ConfigError
+from regard.nn.batch import Pairs
+from regard.runs.config import RunConfig
+from regard.runs.corpora import corpus_of, training_corpus
+from regard.runs.report import Report
+from regard.runs.run import TOKENIZER, absolute, load_vocabularies
+from regard.runs.translator import Translator
+from regard.text import Vocabularies, train_vocabularies
+from regard.training.metrics import corpus_scores
+from regard.training.tasks import Task, Translation
+
+
+def prepare_job(config: RunConfig, directory: Path, report: Report, new: bool) -> tuple[RunConfig, "TranslationJob"]:
+    """The pairs tokenised; for a new run, with a tokenizer trained on them first."""
+    corpus = training_corpus(config.data)
+    if new:
+        report.say("training the tokenizer")
+        vocabularies = train_vocabularies(_Counted(corpus, "training the tokenizer", report), config.tokenizer)
+        config = absolute(config.with_vocabularies(vocabularies))
+        vocabularies.save(directory / TOKENIZER)
+    else:
+        vocabularies = load_vocabularies(directory)
+    return config, TranslationJob(config, corpus, vocabularies, directory, report)
+
+
+class TranslationJob:
+    """Pairs to train on and, where there are any, to validate on, some of which are translated to see how it goes."""
+
+    def __init__(
+        self, config: RunConfig, corpus: Corpus, vocabularies: Vocabularies, directory: Path, report: Report
+    ) -> None:
+        self.config, self.vocabularies, self.report = config, vocabularies, report
+        self.cache = Path(config.data.cache) if config.data.cache else directory / "cache"
+        self.task: Task = Translation(config.train.smoothing)
+        report.say("reading and tokenising the training pairs")
+        self.train = self._store(corpus, "reading and tokenising")
+        report.say(self.train.counts.describe())
+        self._check_budget()
+        valid = corpus_of(config.data, "valid")
+        self.valid = None if valid is None else self._store(valid, "reading and tokenising the validation pairs")
+        self.shown = [pair for pair, _ in zip(valid or (), range(config.train.validate_sentences), strict=False)]
+
+    def stream(self, position: Position, *, pin: bool, pack: bool) -> Loader:
+        options = self.config.train
+        return Loader(self.train, budget=options.batch_tokens, seed=options.seed, position=position, pin=pin, pack=pack)
+
+    def validation(self) -> Iterator[Pairs] | None:
+        if self.valid is None:
+            return None
+        # A validation pair may be longer than any training pair.
+        return evaluation_batches(self.valid, max(self.config.train.batch_tokens, longest_pair(self.valid)))
+
+    def scores(self, model: nn.Module) -> dict[str, float]:
+        if not self.shown:
+            return {}
+        config = self.config
+        translator = Translator(model, self.vocabularies, config.decode, config.model_config().max_len)
+        greedy = replace(config.decode, beam=1, top_beams=1)
+        found = [best[0].text for best in translator.translate([source for source, _ in self.shown], greedy)]
+        scores = corpus_scores(found, [target for _, target in self.shown])
+        return {"bleu": scores.bleu, "exact_match": scores.exact_match}
+
+    def _store(self, corpus: Corpus, what: str) -> PairStore:
+        data = self.config.data
+        return prepare(
+            corpus,
+            self.vocabularies,
+            self.cache,
+            max_len=data.max_len,
+            overlong=data.overlong,
+            progress=lambda pairs: self.report.progress(what, pairs),
+        )
+
+    def _check_budget(self) -> None:
+        budget, longest = self.config.train.batch_tokens, longest_pair(self.train)
+        if budget < longest:
+            raise ConfigError(
+                f"train.batch_tokens={budget} is less than the longest pair, which has {longest} tokens; "
+                f"raise it, or lower data.max_len={self.config.data.max_len}"
+            )
+
+
+def longest_pair(store: PairStore) -> int:
+    """Source and target tokens of the longest pair: the least a batch must hold."""
+    return int((store.source.lengths + store.target.lengths).max())
+
+
+class _Counted:
+    """The pairs, as often as they are read, and how many have been read told now and then."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]], what: str, report: Report) -> None:
+        self.pairs, self.what, self.report = pairs, what, report
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for number, pair in enumerate(self.pairs, 1):
+            yield pair
+            if number % 1000 == 0:
+                self.report.progress(self.what, number)

@@ -1,0 +1,29 @@
+"""Whoever wants to hear how training goes."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Report(Protocol):
+    """Is told what is being done, how far it has come, and how each logged step and each validation went."""
+
+    def say(self, text: str) -> None: ...
+
+    def progress(self, what: str, pairs: int) -> None: ...
+
+    def step(self, values: Mapping[str, Any], total: int) -> None: ...
+
+    def validation(self, values: Mapping[str, Any]) -> None: ...
+
+
+class Silence:
+    """Hears everything and shows nothing."""
+
+    def say(self, text: str) -> None: ...
+
+    def progress(self, what: str, pairs: int) -> None: ...
+
+    def step(self, values: Mapping[str, Any], total: int) -> None: ...
+
+    def validation(self, values: Mapping[str, Any]) -> None: ...
