@@ -1,5 +1,19 @@
-"""See where a model looked, and score what is seen."""
+"""See where a model looked, score what is seen, and change it."""
 
+from regard.look.edits import masked, row_set, swapped
+from regard.look.measures import HeadMeasures, Measures, rollout, value_norms
 from regard.look.watch import Seen, Trace, attentions, watch
 
-__all__ = ["Seen", "Trace", "attentions", "watch"]
+__all__ = [
+    "HeadMeasures",
+    "Measures",
+    "Seen",
+    "Trace",
+    "attentions",
+    "masked",
+    "rollout",
+    "row_set",
+    "swapped",
+    "value_norms",
+    "watch",
+]

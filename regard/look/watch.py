@@ -67,7 +67,8 @@ def watch(
 
     `names` are names or patterns of attentions, `heads` which heads to keep, `parts` what of them: the weights, q, k
     or v. `edit(name, weights)` may return other weights, of the same shape, which the model then uses. Attentions that
-    are not named stay on their fused path.
+    are not named stay on their fused path. Inside another `watch` the outer one's edits come first, and it sees
+    nothing of what the inner one sees.
     """
     known = attentions(model)
     patterns = [names] if isinstance(names, str) else list(names)
@@ -81,12 +82,19 @@ def watch(
     trace = Trace({name: [] for name in chosen})
     before = {name: known[name].watcher for name in chosen}
     for name in chosen:
-        known[name].watcher = _watcher(trace.calls[name], name, heads, wanted, edit)  # type: ignore[assignment]
+        outer = getattr(before[name], "edit", None)
+        known[name].watcher = _watcher(trace.calls[name], name, heads, wanted, _both(outer, edit))  # type: ignore[assignment]
     try:
         yield trace
     finally:
         for name in chosen:
             known[name].watcher = before[name]
+
+
+def _both(outer: Edit | None, inner: Edit | None) -> Edit | None:
+    if outer is None or inner is None:
+        return outer or inner
+    return lambda name, weights: inner(name, outer(name, weights))
 
 
 def _check_parts(parts: Sequence[str]) -> None:
@@ -122,4 +130,5 @@ def _watcher(
         calls.append(Seen(keep("weights", weights), keep("q", q), keep("k", k), keep("v", v)))
         return weights
 
+    watcher.edit = edit  # type: ignore[attr-defined]
     return watcher
