@@ -47,10 +47,10 @@ def _sentence(run: Run, source: str, target: str, score: float) -> Sentence:
     target_spans = None if gold is None else spans(target, gold.french_words)
     tokenizers = run.vocabularies
     source_places, target_places = tokenizers.source.offsets(source), tokenizers.target.offsets(target)
-    pieces = shown(tokenizers.target.pieces(rows[1][1:-1]))
+    read, pieces = shown(tokenizers.source.pieces(rows[0][:-1])), shown(tokenizers.target.pieces(rows[1][1:-1]))
     nowhere = (0, 0)
     return Sentence(
-        source=Side.of(source, [*shown(tokenizers.source.pieces(rows[0][:-1])), END], [*source_places, nowhere], source_spans),
+        source=Side.of(source, [*read, END], [*source_places, nowhere], source_spans),
         target=Side.of(target, [*pieces, END], [*target_places, nowhere], target_spans),
         prefix=Side.of(target, [START, *pieces], [nowhere, *target_places], target_spans),
         attentions=tuple(_maps(trace)),
