@@ -47,7 +47,7 @@ def _sentence(run: Run, source: str, target: str, score: float) -> Sentence:
     target_spans = None if gold is None else spans(target, gold.french_words)
     tokenizers = run.vocabularies
     source_places, target_places = tokenizers.source.offsets(source), tokenizers.target.offsets(target)
-    read, pieces = shown(tokenizers.source.pieces(rows[0][:-1])), shown(tokenizers.target.pieces(rows[1][1:-1]))
+    read, pieces = readable(tokenizers.source.pieces(rows[0][:-1])), readable(tokenizers.target.pieces(rows[1][1:-1]))
     nowhere = (0, 0)
     return Sentence(
         source=Side.of(source, [*read, END], [*source_places, nowhere], source_spans),
@@ -79,11 +79,11 @@ def _candidates(run: Run, probabilities: torch.Tensor) -> tuple[tuple[Candidate,
     values, ids = probabilities.topk(min(CANDIDATES, probabilities.shape[-1]))
     shown = []
     for row, chances in zip(ids.tolist(), values.tolist(), strict=True):
-        names = [END if token == target.eos else shown(target.pieces([token]))[0] for token in row]
+        names = [END if token == target.eos else readable(target.pieces([token]))[0] for token in row]
         shown.append(tuple(Candidate(piece=name, probability=p) for name, p in zip(names, chances, strict=True)))
     return tuple(shown)
 
 
-def shown(pieces: list[str]) -> list[str]:
+def readable(pieces: list[str]) -> list[str]:
     """The pieces as a reader wants them: the word tokenizer's marks say only where no space goes."""
     return [piece.replace(JOINER, "") for piece in pieces]
