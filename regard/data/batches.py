@@ -28,11 +28,21 @@ def epoch_order(source: Lengths, target: Lengths, *, budget: int, seed: int, epo
     together where the corpus has enough of them, so that most batches need no mask over the source.
     """
     check_budget(source, target, budget)
-    random = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))
-    # Raw bits only: numpy promises that these never change, which it does not promise of its distributions.
+    random = random_of(seed, epoch)
     noise = random.random_raw(len(source)) * (JITTER / 2**64)
     groups = _cut(_by_length(source, target, noise, BATCHES_PER_BUCKET * budget), source, target, budget)
-    return [groups[index] for index in np.argsort(random.random_raw(len(groups)), kind="stable")]
+    return [groups[index] for index in shuffled(len(groups), random)]
+
+
+def random_of(seed: int, epoch: int) -> np.random.Philox:
+    """The random bits of an epoch, the same on every machine."""
+    return np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))
+
+
+def shuffled(count: int, random: np.random.Philox) -> np.ndarray:
+    """The numbers below `count` in random order."""
+    # Raw bits only: numpy promises that these never change, which it does not promise of its distributions.
+    return np.argsort(random.random_raw(count), kind="stable")
 
 
 def evaluation_order(source: Lengths, target: Lengths, *, budget: int) -> list[np.ndarray]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from regard.errors import ConfigError, DataError
 from regard.text import Vocabularies
 
 Overlong = Literal["skip", "truncate", "refuse"]
+Store = TypeVar("Store")
 
 CHUNK = 4096  # pairs tokenised at a time: enough to keep every core busy, a few megabytes of text
 _ABANDONED = 3600.0  # seconds without a write after which an unfinished folder belongs to no one
@@ -43,9 +44,22 @@ def prepare(
     """
     if max_len < 2:
         raise ConfigError(f"max_len={max_len} must be at least 2: one piece and a special token")
-    folder = cache / _key(corpus, vocabularies, max_len, overlong)
+    return kept_in(
+        cache,
+        [VERSION, corpus.digest(), vocabularies.digest(), max_len, overlong],
+        PairStore.open,
+        lambda folder: _write(folder, corpus, vocabularies, max_len, overlong, progress),
+    )
+
+
+def kept_in(cache: Path, key: list[Any], open: Callable[[Path], Store], write: Callable[[Path], None]) -> Store:
+    """What `open` finds in the folder of `cache` that `key` names; if that is not there or not whole, `write` it first.
+
+    `open` raises a DataError where something is missing. Two processes may prepare the same at once.
+    """
+    folder = cache / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]
     try:
-        return PairStore.open(folder)
+        return open(folder)
     except DataError:
         pass
     try:
@@ -54,18 +68,13 @@ def prepare(
         aside = cache / f".partial-{secrets.token_hex(8)}"
         aside.mkdir()
         try:
-            _write(aside, corpus, vocabularies, max_len, overlong, progress)
-            _settle(aside, folder)
+            write(aside)
+            _settle(aside, folder, open)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
         raise DataError(f"cannot write prepared data to {cache}: {error.strerror or error}") from None
-    return PairStore.open(folder)
-
-
-def _key(corpus: Corpus, vocabularies: Vocabularies, max_len: int, overlong: Overlong) -> str:
-    settings = [VERSION, corpus.digest(), vocabularies.digest(), max_len, overlong]
-    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:24]
+    return open(folder)
 
 
 def _write(
@@ -136,24 +145,24 @@ def _chunks(corpus: Corpus) -> Iterator[list[tuple[str, str]]]:
         yield chunk
 
 
-def _settle(aside: Path, folder: Path) -> None:
+def _settle(aside: Path, folder: Path, open: Callable[[Path], Any]) -> None:
     """Give the finished folder its name, once its bytes are on the disk."""
     for path in aside.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
-    if folder.exists() and not _complete(folder):
+    if folder.exists() and not _complete(folder, open):
         shutil.rmtree(folder)
     try:
         aside.rename(folder)
     except OSError:
         # Another process prepared the same data meanwhile: its folder holds the same bytes.
-        if not _complete(folder):
+        if not _complete(folder, open):
             raise
 
 
-def _complete(folder: Path) -> bool:
+def _complete(folder: Path, open: Callable[[Path], Any]) -> bool:
     try:
-        PairStore.open(folder)
+        open(folder)
     except DataError:
         return False
     return True

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from types import TracebackType
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from regard.data.packing import Packing
 from regard.data.prefetch import in_background
 from regard.data.store import PairStore, Rows
 from regard.errors import ConfigError
-from regard.nn.batch import PackedPairs, Pairs, Tokens, moved
+from regard.nn.batch import Pairs, Tokens, moved
 
 Step = tuple[np.ndarray, Position]
 
@@ -29,8 +30,23 @@ def evaluation_batches(store: PairStore, budget: int) -> Iterator[Pairs]:
         yield collate(store, rows)
 
 
+@runtime_checkable
+class Layout(Protocol):
+    """A way to lay a corpus out in batches."""
+
+    def order(self, seed: int, epoch: int) -> list[np.ndarray]:
+        """The rows of each batch of one epoch: a function of these two alone."""
+        ...
+
+    def batch(self, rows: np.ndarray) -> Any:
+        """These rows as tensors."""
+        ...
+
+
 class Loader:
     """Batches without end, from `position` on, made ahead of time by a thread.
+
+    A store of pairs is laid out here, in batches of at most `budget` tokens; anything else says its own `Layout`.
 
     `position` is where the next batch lies: a loader started there gives exactly the batches that this one would
     have given. Of the one stream that all processes share, process `rank` of `world` takes every `world`-th batch, and
@@ -40,9 +56,9 @@ class Loader:
 
     def __init__(
         self,
-        store: PairStore,
+        store: PairStore | Layout,
         *,
-        budget: int,
+        budget: int = 0,
         seed: int = 0,
         position: Position | None = None,
         rank: int = 0,
@@ -55,9 +71,13 @@ class Loader:
             raise ConfigError(f"rank={rank} must be at least 0 and less than world={world}")
         if seed < 0:
             raise ConfigError(f"seed={seed} must not be negative")
-        # Here, not in the thread, so that a budget that cannot be is refused at once.
-        check_budget(store.source.lengths, store.target.lengths, budget)
-        layout = Packing(store, budget) if pack else Padding(store, budget)
+        layout: Layout
+        if isinstance(store, PairStore):
+            # Here, not in the thread, so that a budget that cannot be is refused at once.
+            check_budget(store.source.lengths, store.target.lengths, budget)
+            layout = Packing(store, budget) if pack else Padding(store, budget)
+        else:
+            layout = store
         self.position = position or Position()
         self._batches = _batches(layout, _steps(layout, seed, self.position, rank, world), pin)
         self._stop: Callable[[], object] | None = None
@@ -67,7 +87,7 @@ class Loader:
     def __iter__(self) -> "Loader":
         return self
 
-    def __next__(self) -> Pairs | PackedPairs:
+    def __next__(self) -> Any:
         batch, self.position = next(self._batches)
         return batch
 
@@ -100,7 +120,7 @@ class Padding:
         return collate(self.store, rows)
 
 
-def _steps(layout: Padding | Packing, seed: int, start: Position, rank: int, world: int) -> Iterator[Step]:
+def _steps(layout: Layout, seed: int, start: Position, rank: int, world: int) -> Iterator[Step]:
     """The rows of each of this process's batches, and the position after every process has taken its own."""
 
     @lru_cache(maxsize=2)
@@ -120,9 +140,7 @@ def _steps(layout: Padding | Packing, seed: int, start: Position, rank: int, wor
         yield order(mine.epoch)[mine.index], here
 
 
-def _batches(
-    layout: Padding | Packing, steps: Iterator[Step], pin: bool
-) -> Iterator[tuple[Pairs | PackedPairs, Position]]:
+def _batches(layout: Layout, steps: Iterator[Step], pin: bool) -> Iterator[tuple[Any, Position]]:
     for rows, after in steps:
         batch = layout.batch(rows)
         yield (moved(batch, "pinned") if pin else batch), after

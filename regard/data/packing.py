@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from regard.data.batches import random_of, shuffled
 from regard.data.store import PairStore, Rows
 from regard.nn.batch import Packed, PackedPairs
 from regard.nn.loss import IGNORE
@@ -35,7 +36,7 @@ class Packing:
         A function of the seed and the epoch: pairs are dealt in random order, the longest of a batch placed first, and
         what finds no room goes to the next batch.
         """
-        dealt = np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(len(self.store))
+        dealt = shuffled(len(self.store), random_of(seed, epoch))
         room = FILL * self.rows * np.array(self.widths)
         groups, left, next_pair = [], np.empty(0, dtype=np.int64), 0
         ends = np.cumsum(self.sizes[dealt], 0)

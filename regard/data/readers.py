@@ -51,7 +51,7 @@ class PairFiles:
 
     def digest(self) -> str:
         paths = [self.source] if self.target is None else [self.source, self.target]
-        return _digest(paths, [self._format(), *self.keys])
+        return content_digest(paths, [self._format(), *self.keys])
 
     def _format(self) -> Format:
         return self.format or ("lines" if self.target else format_of(self.source))
@@ -87,7 +87,7 @@ class TextFiles:
         return (row[0] for path in self.paths for row in rows(path, self.format or format_of(path), [self.key]))
 
     def digest(self) -> str:
-        return _digest(self.paths, [*(self.format or format_of(path) for path in self.paths), self.key])
+        return content_digest(self.paths, [*(self.format or format_of(path) for path in self.paths), self.key])
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class PairList:
         return digest.hexdigest()
 
 
-def _digest(paths: Sequence[Path], settings: Sequence[str]) -> str:
+def content_digest(paths: Sequence[Path], settings: Sequence[str]) -> str:
     """Content, not names or times: a file moved or touched is the same, one edited in place is not."""
     digest = hashlib.sha256(json.dumps(list(settings)).encode())
     for path in paths:
