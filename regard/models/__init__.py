@@ -1,5 +1,6 @@
 """MODELS: a plain dict from an architecture's name to its configuration and class."""
 
+from regard.models.gpt import GPT, GPTConfig
 from regard.models.transformer import Transformer, TransformerConfig
 
-MODELS = {"transformer": (TransformerConfig, Transformer)}
+MODELS = {"transformer": (TransformerConfig, Transformer), "gpt": (GPTConfig, GPT)}

@@ -147,6 +147,26 @@ class PackedPairs:
         return moved(self, device)
 
 
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Rows of running text and, for each token of them, the one that follows: IGNORE where nobody asks for it.
+
+    `inputs` are `Tokens` or, where documents must not see each other, `Packed`.
+    """
+
+    inputs: Tokens | Packed
+    labels: Int[Tensor, "B T"]
+    count: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens read."""
+        return self.labels.numel()
+
+    def to(self, device: torch.device | str) -> "Windows":
+        return moved(self, device)
+
+
 def moved(batch: Any, device: torch.device | str) -> Any:
     """The batch with its tensors on `device`, without waiting for them; "pinned" is the host's page-locked memory."""
 

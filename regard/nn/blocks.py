@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError
@@ -133,9 +133,20 @@ class EncoderBlock(nn.Module):
         x = self.around_attention.leave(x, self.attention(self.around_attention.enter(x), None, visible))
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
 
-    def step(self, x: Float[Tensor, "R 1 D"], cache: KeyValues) -> Float[Tensor, "R 1 D"]:
-        """The same for one new position, everything before it being in `cache`."""
-        x = self.around_attention.leave(x, _extend(self.attention, self.around_attention.enter(x), cache))
+    def step(
+        self,
+        x: Float[Tensor, "R N D"],
+        cache: KeyValues,
+        places: Int[Tensor, "R N"] | None = None,
+        visible: Visible | None = None,
+    ) -> Float[Tensor, "R N D"]:
+        """The same for new positions, everything before them being in `cache`.
+
+        `places` and `visible` are for rows that differ: where each stands, and what it sees of the cache.
+        """
+        x = self.around_attention.leave(
+            x, _extend(self.attention, self.around_attention.enter(x), cache, places, visible)
+        )
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
 
 
@@ -171,12 +182,18 @@ class DecoderBlock(nn.Module):
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
 
 
-def _extend(attention: Attention, x: Float[Tensor, "R 1 D"], cache: KeyValues) -> Float[Tensor, "R 1 D"]:
-    """One more position: its key and value join the cache, its query looks over all of it."""
+def _extend(
+    attention: Attention,
+    x: Float[Tensor, "R N D"],
+    cache: KeyValues,
+    places: Int[Tensor, "R N"] | None = None,
+    visible: Visible | None = None,
+) -> Float[Tensor, "R N D"]:
+    """More positions: their keys and values join the cache, their queries look over what they may see of it."""
     past = cache.length
-    q, k, v = attention.queries_keys_values(x, past, joined=cache.joined)
+    q, k, v = attention.queries_keys_values(x, past, places, joined=cache.joined)
     k, v = cache.append(k, v)
-    return attention.gather(q, k, v, Visible(causal=True, window=cache.window, past=past))
+    return attention.gather(q, k, v, visible or Visible(causal=True, window=cache.window, past=past))
 
 
 def _consult(attention: Attention, x: Float[Tensor, "R 1 D"], memory: SourceMemory) -> Float[Tensor, "R 1 D"]:

@@ -81,3 +81,40 @@ class DecoderState:
         if sources is not None:
             memories = tuple(memory.select(sources) for memory in memories)
         return DecoderState(tuple(cache.select(rows) for cache in self.caches), memories)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptState:
+    """A decoder-only model between two steps, after prompts in the first `columns` places of its caches.
+
+    Where prompts differ in length, row r's fills the first `lengths[r]` of those and the rest is a gap that nobody
+    sees: what comes next stands at place `lengths[r]`, though in the cache it lies beyond the gap.
+    """
+
+    caches: tuple[KeyValues, ...]
+    columns: int = 0
+    lengths: Int[Tensor, " R"] | None = None
+
+    def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> "PromptState":
+        lengths = None if self.lengths is None else self.lengths[rows]
+        return PromptState(tuple(cache.select(rows) for cache in self.caches), self.columns, lengths)
+
+    def places(self) -> Int[Tensor, "R 1"] | None:
+        """Where the next token of each row stands; None where that is the length of the cache."""
+        if self.lengths is None:
+            return None
+        return (self.lengths + (self.caches[0].length - self.columns))[:, None]
+
+    def visible(self) -> Visible | None:
+        """What the next token of each row sees, itself included; None where that is all there is."""
+        places = self.places()
+        if self.lengths is None or places is None:
+            return None
+        columns = torch.arange(self.caches[0].length + 1, device=self.lengths.device)
+        # The place of each column in its row: gaps are skipped, so that a window reaches equally far in every row.
+        gap = (self.columns - self.lengths)[:, None]
+        there = torch.where(columns < self.columns, columns, columns - gap)
+        seen = (columns < self.lengths[:, None]) | (columns >= self.columns)
+        if (window := self.caches[0].window) is not None:
+            seen = seen & (places - there < window)
+        return Visible(built=seen[:, None, None, :])

@@ -1,5 +1,7 @@
 """How weights start, stated in one place."""
 
+import re
+
 from torch import nn
 
 from regard.nn.embedding import Embedding, Head
@@ -24,3 +26,21 @@ def initialise(module: nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, Head) and id(part.weight) not in tables:
             nn.init.xavier_uniform_(part.weight)
+
+
+def initialise_small(module: nn.Module, layers: int) -> None:
+    """Matrices and token vectors normal with std 0.02 and zero biases, as in GPT-2.
+
+    What each sublayer adds to the residual starts smaller by sqrt(2 layers), so that their sum keeps its size however
+    deep the stack.
+    """
+    for name, part in module.named_modules():
+        if isinstance(part, nn.Linear):
+            into_residual = re.search(r"attention\.output$|feed_forward\.outer$", name)
+            nn.init.normal_(part.weight, std=0.02 / (2 * layers) ** 0.5 if into_residual else 0.02)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+        elif isinstance(part, nn.Embedding):
+            nn.init.normal_(part.weight, std=0.02)
+        elif isinstance(part, Head):
+            nn.init.normal_(part.weight, std=0.02)

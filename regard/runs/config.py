@@ -63,8 +63,9 @@ class RunConfig:
         sizes = {
             "source_vocab_size": vocabularies.source.vocab_size,
             "target_vocab_size": vocabularies.target.vocab_size,
+            "vocab_size": vocabularies.target.vocab_size,
         }
-        return replace(self, model={**self.model, **sizes})
+        return replace(self, model={**self.model, **{name: sizes[name] for name in self._sizes()}})
 
     def model_config(self) -> Any:
         """The architecture's own configuration, checked."""

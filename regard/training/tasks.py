@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.nn.batch import PackedPairs, Pairs
+from regard.nn.batch import PackedPairs, Pairs, Windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,5 +48,16 @@ class Translation:
     smoothing: float = 0.0
 
     def loss(self, model: nn.Module, batch: Pairs | PackedPairs) -> Loss:
+        total, plain = model.head.loss(model(batch), batch.labels, self.smoothing)  # type: ignore[union-attr, operator]
+        return Loss(total, batch.count, {"nll": plain})
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageModelling:
+    """Predict each token of running text from those before it."""
+
+    smoothing: float = 0.0
+
+    def loss(self, model: nn.Module, batch: Windows) -> Loss:
         total, plain = model.head.loss(model(batch), batch.labels, self.smoothing)  # type: ignore[union-attr, operator]
         return Loss(total, batch.count, {"nll": plain})

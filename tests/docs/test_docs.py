@@ -114,11 +114,20 @@ def test_every_setting_named_exists():
             assert name in SETTINGS or name == "model.name", f"{page}: {name}"
 
 
-def test_every_setting_is_documented_with_its_default():
+def sections():
+    """(heading, name of the section, its configuration) of each table of settings; a model's has its own heading."""
+    plain = [(f"## {name}", name, kinds[0]) for name, kinds in SECTIONS.items() if name != "model"]
+    return plain + [(f"### {name}", "model", config) for name, (config, _) in MODELS.items()]
+
+
+@pytest.mark.parametrize(("heading", "section", "kind"), sections(), ids=lambda part: str(part))
+def test_every_setting_is_documented_with_its_default(heading, section, kind):
     text = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| `(\w+\.\w+)` \| (.+?) \| .+ \|$", text, re.MULTILINE))
-    assert rows.keys() == SETTINGS.keys()
-    for name, field in SETTINGS.items():
+    table = re.split(r"^#+ ", text.partition(f"\n{heading}\n")[2], flags=re.MULTILINE)[0]
+    rows = dict(re.findall(r"^\| `(\w+\.\w+)` \| (.+?) \| .+ \|$", table, re.MULTILINE))
+    settings = {f"{section}.{field.name}": field for field in fields(kind)}
+    assert rows.keys() == settings.keys()
+    for name, field in settings.items():
         shown = rows[name].strip("`")
         if field.default is MISSING:
             assert shown == "from the tokenizer", name

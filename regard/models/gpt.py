@@ -1,0 +1,114 @@
+"""The decoder-only Transformer: GPT-2 and the Llama type alike, by their settings."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.errors import ConfigError, DataError
+from regard.nn.batch import Pairs, Sequences, Tokens, Windows
+from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, make_norm
+from regard.nn.cache import KeyValues, PromptState
+from regard.nn.embedding import Embedding, Head
+from regard.nn.initial import initialise_small
+from regard.nn.positions import Positions, Rotary
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GPTConfig:
+    """The defaults are GPT-2's parts. The Llama type has `rms` norms, `silu`, `gated`, `rotary` and no biases."""
+
+    vocab_size: int
+    width: int = 384
+    heads: int = 6
+    kv_heads: int | None = None
+    layers: int = 6
+    feed_forward: int = 1536
+    activation: Activation = "gelu-tanh"
+    gated: bool = False
+    norm: NormKind = "layer"
+    norm_epsilon: float = 1e-5
+    bias: bool = True
+    positions: Literal["learned", "rotary", "none"] = "learned"
+    rotary_base: float = 10000.0
+    window: int | None = None
+    tied: bool = True
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    max_len: int = 1024
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "max_len", "vocab_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.window is not None and self.window < 1:
+            raise ConfigError(f"window={self.window} must be at least 1")
+        if self.rotary_base <= 1:
+            raise ConfigError(f"rotary_base={self.rotary_base} must be above 1")
+        self.block()
+
+    def block(self) -> BlockConfig:
+        """The settings that concern a block, checked; norms always come first."""
+        names = BlockConfig.__dataclass_fields__.keys() & self.__dataclass_fields__.keys()
+        return BlockConfig(norm_first=True, **{name: getattr(self, name) for name in names})
+
+
+class GPT(nn.Module):
+    """A stack of blocks that see only what came before, and a head that predicts what comes next."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.config = config
+        learned = Positions("learned", config.width, config.max_len) if config.positions == "learned" else None
+        self.embedding = Embedding(
+            config.vocab_size, config.width, positions=learned, scale=False, dropout=config.dropout
+        )
+        rotary = None
+        if config.positions == "rotary":
+            rotary = Rotary(config.width // config.heads, config.max_len, config.rotary_base)
+        self.blocks = nn.ModuleList(EncoderBlock(config.block(), rotary) for _ in range(config.layers))
+        self.norm = make_norm(config.norm, config.width, config.norm_epsilon)
+        self.head = Head(config.width, config.vocab_size, tied=self.embedding.tokens.weight if config.tied else None)
+        initialise_small(self, config.layers)
+
+    def forward(self, batch: Windows | Pairs) -> Float[Tensor, "B T D"]:
+        """For each token read, the vector from which `head` predicts the next one."""
+        return self.read(batch.inputs)
+
+    def logits(self, batch: Windows | Pairs) -> Float[Tensor, "B T V"]:
+        """The scores of every next token, given the true ones before it."""
+        return self.head(self(batch))
+
+    def read(self, inputs: Sequences) -> Float[Tensor, "B T D"]:
+        x = self.embedding(inputs.ids, places=inputs.places)
+        visible = inputs.visible(causal=True, window=self.config.window)
+        for block in self.blocks:
+            x = block(x, visible)
+        return self.norm(x)
+
+    def start(self, batch: Tokens) -> PromptState:
+        """Prompts, all but the last token of each read: `step` with those last tokens goes on from here."""
+        if int(batch.lengths.min()) < 1:
+            raise DataError("a prompt without a token has nothing to go on from")
+        caches = tuple(KeyValues(self.config.window, block.attention.joined()) for block in self.blocks)  # type: ignore[union-attr, operator]
+        columns = batch.ids.shape[1] - 1
+        if columns:
+            x = self.embedding(batch.ids[:, :-1])
+            for block, cache in zip(self.blocks, caches, strict=True):
+                x = block.step(x, cache)  # type: ignore[operator]
+        return PromptState(caches, columns, batch.lengths - 1 if batch.padded else None)
+
+    def step(self, choices: Int[Tensor, " R"], state: PromptState) -> tuple[Float[Tensor, "R V"], PromptState]:
+        """Log-probabilities of the tokens that may follow `choices`."""
+        places, visible = state.places(), state.visible()
+        longest = self.config.max_len
+        if places is not None and state.caches[0].length >= longest and int(places.max()) >= longest:
+            raise DataError(
+                f"a sequence of {int(places.max()) + 1} tokens is longer than the model's max_len={longest}"
+            )
+        x = self.embedding(choices[:, None], past=state.caches[0].length, places=places)
+        for block, cache in zip(self.blocks, state.caches, strict=True):
+            x = block.step(x, cache, places, visible)  # type: ignore[operator]
+        return self.head(self.norm(x)).squeeze(1).log_softmax(-1), state
