@@ -12,6 +12,7 @@ from regard.look.watch import Trace, watch
 from regard.nn.batch import Pairs, Tokens
 from regard.runs.evaluation import encode_pair
 from regard.runs.run import Run
+from regard.runs.translator import Translation
 from regard.text.pipelines import JOINER
 
 END = "⟨end⟩"
@@ -29,13 +30,15 @@ def document(run: Run, texts: Sequence[str], **decode: Any) -> Document:
     found = [best[0] for best in run.translations(texts, overlong="refuse", **decode)]
     return Document(
         title=f"Where {run.directory.name} looked",
-        sentences=tuple(_sentence(run, text, best.text, best.score) for text, best in zip(texts, found, strict=True)),
+        sentences=tuple(_sentence(run, text, best) for text, best in zip(texts, found, strict=True)),
     )
 
 
 @torch.inference_mode()
-def _sentence(run: Run, source: str, target: str, score: float) -> Sentence:
-    rows = encode_pair(run, source, target)
+def _sentence(run: Run, source: str, best: Translation) -> Sentence:
+    tokenizers, target = run.vocabularies, best.text
+    # The very tokens that were decoded: the tokenizer might cut their text in another way.
+    rows = (encode_pair(run, source, "")[0], [tokenizers.target.bos, *best.tokens, tokenizers.target.eos])
     if max(map(len, rows)) > run.translator.max_len:
         raise DataError(f"the translation of '{source[:40]}' is longer than the model reads, so it cannot be shown")
     device = next(run.model.parameters()).device
@@ -45,8 +48,7 @@ def _sentence(run: Run, source: str, target: str, score: float) -> Sentence:
     gold = next((one for one in LECTURE if (one.english, one.french) == (source, target)), None)
     source_spans = None if gold is None else spans(source, gold.english_words)
     target_spans = None if gold is None else spans(target, gold.french_words)
-    tokenizers = run.vocabularies
-    source_places, target_places = tokenizers.source.offsets(source), tokenizers.target.offsets(target)
+    source_places, target_places = tokenizers.source.offsets(source), _places(run, best)
     read, pieces = readable(tokenizers.source.pieces(rows[0][:-1])), readable(tokenizers.target.pieces(rows[1][1:-1]))
     nowhere = (0, 0)
     return Sentence(
@@ -56,8 +58,21 @@ def _sentence(run: Run, source: str, target: str, score: float) -> Sentence:
         attentions=tuple(_maps(trace)),
         alignment=None if gold is None else gold.alignment,
         candidates=_candidates(run, probabilities),
-        scores={"score": f"{score:.3f}"},
+        scores={"score": f"{best.score:.3f}"},
     )
+
+
+def _places(run: Run, best: Translation) -> list[tuple[int, int]]:
+    """The characters of the translation that each of its pieces covers."""
+    tokenizer = run.vocabularies.target
+    if tokenizer.encode(best.text) == list(best.tokens):
+        return tokenizer.offsets(best.text)
+    places, end = [], 0
+    for piece in readable(list(best.pieces)):
+        start = best.text.find(piece.strip(), end)
+        start, end = (end, end) if start < 0 else (start, start + len(piece.strip()))
+        places.append((start, end))
+    return places
 
 
 def _maps(trace: Trace):

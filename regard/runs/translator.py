@@ -28,11 +28,12 @@ BUDGET = 4096
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A translation with its length-normalised score and its log-probability; `pieces` are its tokens as text."""
+    """A translation, its length-normalised score and log-probability, its tokens, and these as text, `pieces`."""
 
     text: str
     score: float
     log_prob: float
+    tokens: tuple[int, ...]
     pieces: tuple[str, ...]
 
 
@@ -134,6 +135,7 @@ class Translator:
             text=target.decode(hypothesis.tokens),
             score=hypothesis.score,
             log_prob=hypothesis.log_prob,
+            tokens=tuple(hypothesis.tokens),
             pieces=tuple(target.pieces(hypothesis.tokens)),
         )
 
@@ -168,7 +170,7 @@ def _join(parts: list[list[Translation]], config: DecodeConfig) -> list[Translat
     """The translations of a sentence from those of its pieces."""
     if not parts:
         count = config.top_beams if config.temperature is None else config.samples
-        return [Translation(text="", score=0.0, log_prob=0.0, pieces=())] * count
+        return [Translation(text="", score=0.0, log_prob=0.0, tokens=(), pieces=())] * count
     joined = parts[0]
     for part in parts[1:]:
         if config.temperature is not None:
@@ -185,5 +187,6 @@ def _both(first: Translation, then: Translation) -> Translation:
         text=" ".join(text for text in (first.text, then.text) if text),
         score=first.score + then.score,
         log_prob=first.log_prob + then.log_prob,
+        tokens=(*first.tokens, *then.tokens),
         pieces=(*first.pieces, *then.pieces),
     )

@@ -64,7 +64,7 @@ def test_one_line_out_for_each_line_in(cli, trained, loaded, stdin):
 def test_a_line_break_that_the_model_writes_does_not_make_a_line(cli, trained, monkeypatch):
     from regard.runs.translator import Translation, Translator
 
-    broken = [[Translation(text="a\r\nb\nc", score=-1.0, log_prob=-1.0, pieces=())]]
+    broken = [[Translation(text="a\r\nb\nc", score=-1.0, log_prob=-1.0, tokens=(), pieces=())]]
     monkeypatch.setattr(Translator, "translate", lambda *arguments, **settings: broken)
     assert cli("translate", trained, "x").out == "a  b c\n"
     assert json.loads(cli("translate", trained, "x", "--json").out)["translations"][0]["text"] == "a\r\nb\nc"

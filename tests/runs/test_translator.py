@@ -100,7 +100,10 @@ def test_draws_belong_to_the_sentences_number(translator):
 
 
 def scored(values, name):
-    return [Translation(text=f"{name}{i}", score=v, log_prob=2 * v, pieces=(name,)) for i, v in enumerate(values)]
+    return [
+        Translation(text=f"{name}{i}", score=v, log_prob=2 * v, tokens=(i,), pieces=(name,))
+        for i, v in enumerate(values)
+    ]
 
 
 scores = st.lists(st.floats(-9, 0), min_size=1, max_size=4).map(lambda values: sorted(values, reverse=True))
@@ -120,7 +123,7 @@ def test_what_is_drawn_is_joined_in_the_order_drawn_and_blanks_leave_no_space():
     drawn = DecodeConfig(temperature=1.0, samples=2)
     joined = _join([scored([-5.0, -1.0], "a"), scored([-9.0, -2.0], "b")], drawn)
     assert [one.text for one in joined] == ["a0 b0", "a1 b1"]
-    silent = [Translation(text="", score=0.0, log_prob=0.0, pieces=())]
+    silent = [Translation(text="", score=0.0, log_prob=0.0, tokens=(), pieces=())]
     assert _join([silent, scored([-1.0], "b"), silent], DecodeConfig())[0].text == "b0"
 
 
