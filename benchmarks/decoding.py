@@ -12,13 +12,14 @@ import time
 
 import numpy as np
 import torch
-from peer import BOS, EOS, arguments, copy_weights, marian, ours, store
+from peer import BOS, EOS, arguments, copy_weights, ours, store
 
 from regard.data.loader import collate
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.greedy import greedy
 from regard.nn.batch import Pairs
+from regard.runs.bench import marian
 
 
 def main() -> None:
@@ -29,7 +30,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     pairs = store(options)
-    model, peer = ours(options).eval(), marian(options).eval()
+    model = ours(options).eval()
+    peer = marian(model.config).eval()
     copy_weights(model, peer)
     order = np.argsort(pairs.source.lengths, kind="stable")
     batches = [collate(pairs, rows) for rows in np.array_split(order, max(1, len(pairs) // options.batch))]

@@ -61,36 +61,6 @@ def ours(options: argparse.Namespace, dropout: float = 0.1) -> Transformer:
     )
 
 
-def marian(options: argparse.Namespace, dropout: float = 0.1):
-    from transformers import MarianConfig, MarianMTModel
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    torch.manual_seed(0)
-    config = MarianConfig(
-        vocab_size=options.vocabulary,
-        d_model=options.width,
-        encoder_layers=options.layers,
-        decoder_layers=options.layers,
-        encoder_attention_heads=options.heads,
-        decoder_attention_heads=options.heads,
-        encoder_ffn_dim=4 * options.width,
-        decoder_ffn_dim=4 * options.width,
-        dropout=dropout,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        activation_function="relu",
-        pad_token_id=PAD,
-        bos_token_id=BOS,
-        eos_token_id=EOS,
-        decoder_start_token_id=BOS,
-        forced_eos_token_id=None,
-        max_position_embeddings=512,
-        scale_embedding=True,
-    )
-    return MarianMTModel(config)
-
-
 def copy_weights(model: Transformer, peer) -> None:
     """Give Marian our weights, so that both decode the same sentences."""
     peer.model.shared.weight.data.copy_(model.source.tokens.weight)

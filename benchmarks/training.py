@@ -12,9 +12,10 @@ import time
 import numpy as np
 import torch
 import torch.nn.functional as F
-from peer import arguments, marian, ours, store
+from peer import arguments, ours, store
 
 from regard.data import collate, epoch_order
+from regard.runs.bench import marian
 from regard.training.loop import train_step
 from regard.training.tasks import Translation
 
@@ -30,7 +31,8 @@ def main() -> None:
     bucketed, unsorted = ([collate(pairs, rows) for rows in order] for order in (groups, plain))
     tokens = sum(batch.tokens for batch in bucketed)
     assert tokens == sum(batch.tokens for batch in unsorted)
-    model, peer = ours(options).train(), marian(options).train()
+    model = ours(options).train()
+    peer = marian(model.config).train()
     optimizers = [torch.optim.Adam(one.parameters(), lr=1e-4, fused=True) for one in (model, peer)]
 
     def train_ours(batches) -> None:

@@ -199,7 +199,7 @@ class _Timing:
         return found
 
     def _peer(self, compiled: bool) -> Speed:
-        model = marian(self.config).to(self.device).train()
+        model = marian(self.config.model_config()).to(self.device).train()
         options = self.config.train
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
         batches = self._rectangular() if compiled else self.padded
@@ -275,13 +275,12 @@ class _Timing:
         )
 
 
-def marian(config: RunConfig) -> Any:
-    """Hugging Face's Marian of the same sizes."""
+def marian(sizes: Any) -> Any:
+    """Hugging Face's Marian of the same sizes as a Transformer's configuration says."""
     from transformers import MarianConfig, MarianMTModel
     from transformers.utils import logging
 
     logging.set_verbosity_error()
-    sizes = config.model_config()
     return MarianMTModel(
         MarianConfig(
             vocab_size=sizes.target_vocab_size,

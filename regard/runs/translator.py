@@ -10,11 +10,9 @@ import torch
 from torch import nn
 
 from regard.decode.batching import in_batches
-from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
-from regard.decode.greedy import greedy
 from regard.decode.hypothesis import Hypothesis
-from regard.decode.sample import sample
+from regard.decode.search import search
 from regard.decode.stepper import Stepper
 from regard.errors import DataError
 from regard.nn.batch import Pairs, Tokens
@@ -117,16 +115,9 @@ class Translator:
         target = self.vocabularies.target
         first = torch.full((len(rows),), target.bos, device=self.device)
         limits = torch.tensor([min(limit, self.max_len) for limit in config.limits([len(row) for row in rows])])
-        if config.temperature is not None:
-            found = sample(
-                self._stepper, state, first, eos=target.eos, config=config, max_len=limits, ids=[n for n, _ in batch]
-            )
-        elif config.beam == 1:
-            found = [
-                [one] for one in greedy(self._stepper, state, first, eos=target.eos, config=config, max_len=limits)
-            ]
-        else:
-            found = beam_search(self._stepper, state, first, eos=target.eos, config=config, max_len=limits)
+        found = search(
+            self._stepper, state, first, eos=target.eos, config=config, max_len=limits, ids=[name for name, _ in batch]
+        )
         return [[self._text(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
 
     def _text(self, hypothesis: Hypothesis) -> Translation:
