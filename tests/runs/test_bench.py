@@ -1,0 +1,63 @@
+import json
+
+import pytest
+
+from regard.cli import main
+from regard.errors import ConfigError
+from regard.runs import make_config
+from regard.runs.bench import bench_train, caption_lengths, file_lengths
+
+TINY = [
+    "model.width=16",
+    "model.heads=2",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "model.feed_forward=24",
+    "tokenizer.vocab_size=300",
+    "train.batch_tokens=300",
+    "train.device=cpu",
+]
+
+
+@pytest.mark.parametrize("order", ["random", "bucketed"])
+def test_it_times_regard_and_the_peer_on_the_same_sentences(order):
+    pytest.importorskip("transformers")
+    found = bench_train(
+        make_config(None, "tiny", TINY), lengths=caption_lengths(200), batches=2, seconds=0.01, order=order
+    )
+    ours, peer = found["results"]
+    assert ours["name"] == "regard"
+    assert peer["name"] == "Hugging Face Marian"
+    assert ours["padding"] == pytest.approx(peer["padding"])
+    assert (ours["padding"] < 0.2) == (order == "bucketed")
+    assert found["ratios"] == {peer["name"]: ours["tokens_per_second"] / peer["tokens_per_second"]}
+    for one in (ours, peer):
+        assert one["tokens_per_second"] > 0
+        assert one["peak_share"] == pytest.approx(one["tflops"] / found["matmul_peak_tflops"])
+
+
+def test_flops_follow_the_model():
+    def work(*settings):
+        config = make_config(None, "tiny", [*TINY, *settings])
+        found = bench_train(config, lengths=[(7, 7)] * 100, batches=1, seconds=0.01, peer=False)
+        (one,) = found["results"]
+        return one["tflops"] / one["tokens_per_second"]
+
+    assert work("model.feed_forward=48") > 1.05 * work()
+    assert work("model.encoder_layers=2") > 1.05 * work()
+
+
+def test_lengths_come_from_files_and_bad_ones_are_refused(tmp_path, capsys):
+    (tmp_path / "a").write_text("one two\n\nthree\n")
+    (tmp_path / "b").write_text("x\ny\nz z z\n")
+    assert file_lengths(tmp_path / "a", tmp_path / "b") == [(2, 1), (1, 3)]
+    with pytest.raises(ConfigError, match="2 pairs do not fill one batch"):
+        bench_train(make_config(None, "tiny", TINY), lengths=[(2, 1), (1, 3)], peer=False)
+    assert main(["bench", "train", "--preset", "tiny", "--order", "sideways"]) == 2
+    assert "must be random or bucketed" in capsys.readouterr().err
+
+
+def test_the_command_prints_json(capsys):
+    settings = [f"--set={setting}" for setting in TINY]
+    assert main(["bench", "train", "--preset", "tiny", *settings, "--seconds", "0.01", "--no-peer", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["results"][0]["name"] == "regard"
