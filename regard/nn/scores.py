@@ -1,4 +1,8 @@
-"""How well a decoder state matches an encoder state: the six alignment scores, each with the same call."""
+"""How well a decoder state matches an encoder state: the six alignment scores, and the attention that they make.
+
+Every score is called alike, on queries and memory. It falls in two parts: `keys`, which depends on the memory alone and
+is found once for all steps of a decoder, and `compare`, of queries with those keys.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -6,11 +10,27 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, DataError, nearest
+from regard.nn.attention import Watcher, softmax_visible
+from regard.nn.masks import EVERYTHING, Visible
 
 Scores = Float[Tensor, "B T S"]
 
 
-class Cosine(nn.Module):
+class Score(nn.Module):
+    """What the six have in common."""
+
+    def forward(self, query: Float[Tensor, "B T Q"], memory: Float[Tensor, "B S M"]) -> Scores:
+        return self.compare(query, self.keys(memory))
+
+    def keys(self, memory: Float[Tensor, "B S M"]) -> Float[Tensor, "B S M"]:
+        """What the memory is compared by: itself, unless a score says otherwise."""
+        return memory
+
+    def compare(self, query: Float[Tensor, "B T Q"], keys: Float[Tensor, "B S M"]) -> Scores:
+        raise NotImplementedError
+
+
+class Cosine(Score):
     """g cos(s, h). A cosine is bounded and its softmax cannot be sharp, so the sharpness g is learned."""
 
     def __init__(self, query_width: int, memory_width: int, max_len: int | None = None) -> None:
@@ -18,11 +38,14 @@ class Cosine(nn.Module):
         _same(query_width, memory_width, "cosine")
         self.sharpness = nn.Parameter(torch.tensor(5.0))
 
-    def forward(self, query: Float[Tensor, "B T D"], memory: Float[Tensor, "B S D"]) -> Scores:
-        return self.sharpness * F.normalize(query, dim=-1) @ F.normalize(memory, dim=-1).mT
+    def keys(self, memory: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
+        return F.normalize(memory, dim=-1)
+
+    def compare(self, query: Float[Tensor, "B T D"], keys: Float[Tensor, "B S D"]) -> Scores:
+        return self.sharpness * F.normalize(query, dim=-1) @ keys.mT
 
 
-class Additive(nn.Module):
+class Additive(Score):
     """v' tanh(W [s; h]), with W in two halves so that the memory's half is computed once."""
 
     def __init__(self, query_width: int, memory_width: int, max_len: int | None = None) -> None:
@@ -31,11 +54,14 @@ class Additive(nn.Module):
         self.memory = nn.Linear(memory_width, memory_width, bias=False)
         self.vector = nn.Linear(memory_width, 1, bias=False)
 
-    def forward(self, query: Float[Tensor, "B T Q"], memory: Float[Tensor, "B S M"]) -> Scores:
-        return self.vector(torch.tanh(self.query(query)[:, :, None] + self.memory(memory)[:, None])).squeeze(-1)
+    def keys(self, memory: Float[Tensor, "B S M"]) -> Float[Tensor, "B S M"]:
+        return self.memory(memory)
+
+    def compare(self, query: Float[Tensor, "B T Q"], keys: Float[Tensor, "B S M"]) -> Scores:
+        return self.vector(torch.tanh(self.query(query)[:, :, None] + keys[:, None])).squeeze(-1)
 
 
-class Location(nn.Module):
+class Location(Score):
     """W s: the place to look at depends on the decoder alone, so W must state the longest source it knows."""
 
     def __init__(self, query_width: int, memory_width: int, max_len: int | None = None) -> None:
@@ -44,44 +70,44 @@ class Location(nn.Module):
             raise ConfigError("the location score needs max_len, the longest source it can point into")
         self.places = nn.Linear(query_width, max_len, bias=False)
 
-    def forward(self, query: Float[Tensor, "B T Q"], memory: Float[Tensor, "B S M"]) -> Scores:
-        S, longest = memory.shape[1], self.places.out_features
+    def compare(self, query: Float[Tensor, "B T Q"], keys: Float[Tensor, "B S M"]) -> Scores:
+        S, longest = keys.shape[1], self.places.out_features
         if longest < S:
             raise DataError(f"a source of {S} tokens is longer than the location score's max_len={longest}")
         return self.places(query)[..., :S]
 
 
-class General(nn.Module):
+class General(Score):
     """s' W h."""
 
     def __init__(self, query_width: int, memory_width: int, max_len: int | None = None) -> None:
         super().__init__()
         self.weight = nn.Linear(query_width, memory_width, bias=False)
 
-    def forward(self, query: Float[Tensor, "B T Q"], memory: Float[Tensor, "B S M"]) -> Scores:
-        return self.weight(query) @ memory.mT
+    def compare(self, query: Float[Tensor, "B T Q"], keys: Float[Tensor, "B S M"]) -> Scores:
+        return self.weight(query) @ keys.mT
 
 
-class Dot(nn.Module):
+class Dot(Score):
     """s' h."""
 
     def __init__(self, query_width: int, memory_width: int, max_len: int | None = None) -> None:
         super().__init__()
         _same(query_width, memory_width, "dot")
 
-    def forward(self, query: Float[Tensor, "B T D"], memory: Float[Tensor, "B S D"]) -> Scores:
-        return query @ memory.mT
+    def compare(self, query: Float[Tensor, "B T D"], keys: Float[Tensor, "B S D"]) -> Scores:
+        return query @ keys.mT
 
 
-class ScaledDot(nn.Module):
+class ScaledDot(Score):
     """s' h / sqrt(D), so that the scores of unit normal vectors have variance one."""
 
     def __init__(self, query_width: int, memory_width: int, max_len: int | None = None) -> None:
         super().__init__()
         _same(query_width, memory_width, "scaled dot")
 
-    def forward(self, query: Float[Tensor, "B T D"], memory: Float[Tensor, "B S D"]) -> Scores:
-        return query @ memory.mT * query.shape[-1] ** -0.5
+    def compare(self, query: Float[Tensor, "B T D"], keys: Float[Tensor, "B S D"]) -> Scores:
+        return query @ keys.mT * query.shape[-1] ** -0.5
 
 
 SCORES = {
@@ -94,11 +120,55 @@ SCORES = {
 }
 
 
-def make_score(name: str, query_width: int, memory_width: int, max_len: int | None = None) -> nn.Module:
+def make_score(name: str, query_width: int, memory_width: int, max_len: int | None = None) -> Score:
     """The named score function for these widths."""
     if name not in SCORES:
         raise ConfigError(f"unknown score '{name}'{nearest(name, SCORES)}")
     return SCORES[name](query_width, memory_width, max_len)
+
+
+class ScoredAttention(nn.Module):
+    """Attention with one head, whose weights are the softmax of one of the scores. `watcher` as in `Attention`."""
+
+    heads = 1
+
+    def __init__(self, score: str, query_width: int, memory_width: int, max_len: int | None = None) -> None:
+        super().__init__()
+        self.score = make_score(score, query_width, memory_width, max_len)
+        self.watcher: Watcher | None = None
+
+    def keys(self, memory: Float[Tensor, "B S M"]) -> Float[Tensor, "B S M"]:
+        return self.score.keys(memory)
+
+    def forward(
+        self,
+        query: Float[Tensor, "B T Q"],
+        keys: Float[Tensor, "B S M"],
+        values: Float[Tensor, "B S V"],
+        visible: Visible = EVERYTHING,
+    ) -> Float[Tensor, "B T V"]:
+        """What each query gathers from the values."""
+        weights = self.weights(query, keys, visible)
+        return self.watched(query, keys, values, weights) @ values
+
+    def weights(
+        self, query: Float[Tensor, "B T Q"], keys: Float[Tensor, "B S M"], visible: Visible = EVERYTHING
+    ) -> Float[Tensor, "B T S"]:
+        """How each query divides its attention, before anyone has seen it."""
+        mask = visible.mask(query.shape[1], keys.shape[1], query.device)
+        return softmax_visible(self.score.compare(query, keys), None if mask is None else mask.squeeze(1))
+
+    def watched(
+        self,
+        query: Float[Tensor, "B T Q"],
+        keys: Float[Tensor, "B S M"],
+        values: Float[Tensor, "B S V"],
+        weights: Float[Tensor, "B T S"],
+    ) -> Float[Tensor, "B T S"]:
+        """The weights that the watcher gives back for these; without one, these."""
+        if self.watcher is None:
+            return weights
+        return self.watcher(query[:, None], keys[:, None], values[:, None], weights[:, None]).squeeze(1)
 
 
 def _same(query_width: int, memory_width: int, name: str) -> None:

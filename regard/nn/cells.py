@@ -1,0 +1,368 @@
+"""Recurrent cells, each with its equations written out, and the layers that run them over a padded batch.
+
+A cell has two halves. `project` is what it makes of its inputs alone, for all positions at once. `advance` is one step:
+from that and the state before, the state after. A state is a tuple of tensors, of which the first is the output h; an
+LSTM has its cell c beside it. Where torch has a fused kernel for the same equations, `kernel` names it.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from regard.errors import ConfigError
+from regard.nn.dropout import Dropout
+
+CellKind = Literal["rnn", "lstm", "gru-before", "gru-after", "mut1", "mut2", "mut3"]
+Direction = Literal["forward", "backward", "both"]
+State = tuple[Float[Tensor, "B D"], ...]
+States = tuple[State, ...]  # one a layer
+
+
+class VanillaCell(nn.Module):
+    """h' = tanh(W x + U h + b)."""
+
+    parts = 1
+    kernel: Callable[..., Any] | None = staticmethod(torch.rnn_tanh)
+
+    def __init__(self, input_width: int, width: int) -> None:
+        super().__init__()
+        self.inputs = nn.Linear(input_width, width)
+        self.hidden = nn.Linear(width, width, bias=False)
+
+    def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch D"]:
+        return self.inputs(x)
+
+    def advance(self, x: Float[Tensor, "B D"], state: State) -> State:
+        (h,) = state
+        return (torch.tanh(x + self.hidden(h)),)
+
+
+class LSTMCell(nn.Module):
+    """c' = f * c + i * g and h' = o * tanh(c'), with gates i, f, o = sigmoid(W x + U h + b), g = tanh of the same."""
+
+    parts = 2
+    kernel: Callable[..., Any] | None = staticmethod(torch.lstm)
+
+    def __init__(self, input_width: int, width: int) -> None:
+        super().__init__()
+        self.inputs = nn.Linear(input_width, 4 * width)
+        self.hidden = nn.Linear(width, 4 * width, bias=False)
+
+    def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
+        return self.inputs(x)
+
+    def advance(self, x: Float[Tensor, "B G"], state: State) -> State:
+        h, c = state
+        i, f, g, o = (x + self.hidden(h)).chunk(4, dim=-1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * c.tanh(), c
+
+
+class GRUBeforeCell(nn.Module):
+    """h' = z * h + (1 - z) * tanh(W x + U (r * h) + b): the reset gate acts before the product, as first published."""
+
+    parts = 1
+    kernel: Callable[..., Any] | None = None
+
+    def __init__(self, input_width: int, width: int) -> None:
+        super().__init__()
+        self.inputs = nn.Linear(input_width, 3 * width)
+        self.gates = nn.Linear(width, 2 * width, bias=False)
+        self.hidden = nn.Linear(width, width, bias=False)
+
+    def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
+        return self.inputs(x)
+
+    def advance(self, x: Float[Tensor, "B G"], state: State) -> State:
+        (h,) = state
+        x_rz, x_h = x.tensor_split((2 * h.shape[-1],), dim=-1)
+        r, z = (x_rz + self.gates(h)).sigmoid().chunk(2, dim=-1)
+        return (z * h + (1 - z) * torch.tanh(x_h + self.hidden(r * h)),)
+
+
+class GRUAfterCell(nn.Module):
+    """h' = z * h + (1 - z) * tanh(W x + b + r * (U h + d)): the reset gate acts after the product, as torch's does."""
+
+    parts = 1
+    kernel: Callable[..., Any] | None = staticmethod(torch.gru)
+
+    def __init__(self, input_width: int, width: int) -> None:
+        super().__init__()
+        self.inputs = nn.Linear(input_width, 3 * width)
+        # With a bias of its own, since r multiplies it.
+        self.hidden = nn.Linear(width, 3 * width)
+
+    def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
+        return self.inputs(x)
+
+    def advance(self, x: Float[Tensor, "B G"], state: State) -> State:
+        (h,) = state
+        x_r, x_z, x_h = x.chunk(3, dim=-1)
+        h_r, h_z, h_h = self.hidden(h).chunk(3, dim=-1)
+        r, z = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
+        return (z * h + (1 - z) * torch.tanh(x_h + r * h_h),)
+
+
+class MUT1Cell(nn.Module):
+    """z = sigmoid(Wz x + bz), r = sigmoid(Wr x + Ur h + br), h' = tanh(U (r * h) + tanh(x) + b) * z + h * (1 - z).
+
+    In all three MUT cells z writes the new state, where a GRU's keeps the old one. Where x is added as it is, it must
+    be as wide as h, or is brought to that width by a matrix.
+    """
+
+    parts = 1
+    kernel: Callable[..., Any] | None = None
+
+    def __init__(self, input_width: int, width: int) -> None:
+        super().__init__()
+        self.inputs = nn.Linear(input_width, 2 * width)
+        self.widen = _widen(input_width, width)
+        self.reset = nn.Linear(width, width, bias=False)
+        self.hidden = nn.Linear(width, width)
+
+    def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
+        return torch.cat((self.inputs(x), self.widen(x).tanh()), dim=-1)
+
+    def advance(self, x: Float[Tensor, "B G"], state: State) -> State:
+        (h,) = state
+        x_z, x_r, x_h = x.chunk(3, dim=-1)
+        z, r = x_z.sigmoid(), (x_r + self.reset(h)).sigmoid()
+        return (torch.tanh(self.hidden(r * h) + x_h) * z + h * (1 - z),)
+
+
+class MUT2Cell(nn.Module):
+    """z = sigmoid(Wz x + Uz h + bz), r = sigmoid(x + Ur h + br), h' = tanh(U (r * h) + W x + b) * z + h * (1 - z)."""
+
+    parts = 1
+    kernel: Callable[..., Any] | None = None
+
+    def __init__(self, input_width: int, width: int) -> None:
+        super().__init__()
+        self.inputs = nn.Linear(input_width, 2 * width)
+        self.widen = _widen(input_width, width)
+        self.gates = nn.Linear(width, width, bias=False)
+        self.reset = nn.Linear(width, width)
+        self.hidden = nn.Linear(width, width, bias=False)
+
+    def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
+        return torch.cat((self.inputs(x), self.widen(x)), dim=-1)
+
+    def advance(self, x: Float[Tensor, "B G"], state: State) -> State:
+        (h,) = state
+        x_z, x_h, x_r = x.chunk(3, dim=-1)
+        z, r = (x_z + self.gates(h)).sigmoid(), (x_r + self.reset(h)).sigmoid()
+        return (torch.tanh(self.hidden(r * h) + x_h) * z + h * (1 - z),)
+
+
+class MUT3Cell(nn.Module):
+    """z = sigmoid(Wz x + Uz tanh(h) + bz), r = sigmoid(Wr x + Ur h + br), h' as in MUT2."""
+
+    parts = 1
+    kernel: Callable[..., Any] | None = None
+
+    def __init__(self, input_width: int, width: int) -> None:
+        super().__init__()
+        self.inputs = nn.Linear(input_width, 3 * width)
+        self.gates = nn.Linear(width, width, bias=False)
+        self.reset = nn.Linear(width, width, bias=False)
+        self.hidden = nn.Linear(width, width, bias=False)
+
+    def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
+        return self.inputs(x)
+
+    def advance(self, x: Float[Tensor, "B G"], state: State) -> State:
+        (h,) = state
+        x_z, x_r, x_h = x.chunk(3, dim=-1)
+        z, r = (x_z + self.gates(h.tanh())).sigmoid(), (x_r + self.reset(h)).sigmoid()
+        return (torch.tanh(self.hidden(r * h) + x_h) * z + h * (1 - z),)
+
+
+CELLS: dict[str, type[nn.Module]] = {
+    "rnn": VanillaCell,
+    "lstm": LSTMCell,
+    "gru-before": GRUBeforeCell,
+    "gru-after": GRUAfterCell,
+    "mut1": MUT1Cell,
+    "mut2": MUT2Cell,
+    "mut3": MUT3Cell,
+}
+
+
+def initialise_cell(cell: nn.Module) -> None:
+    """Matrices over the state orthogonal, so that it neither fades nor bursts at first; an LSTM begins by keeping."""
+    for name, part in cell.named_children():
+        if name != "inputs" and name != "widen" and isinstance(part, nn.Linear):
+            for matrix in part.weight.data.split(part.in_features):
+                nn.init.orthogonal_(matrix)
+    if isinstance(cell, LSTMCell):
+        cell.inputs.bias.data.chunk(4)[1].fill_(1.0)
+
+
+class RecurrentLayer(nn.Module):
+    """A cell run over sequences, forward, backward or both ways, the two outputs then side by side in `width`.
+
+    `fused=False` keeps to the plain loop where torch has a kernel.
+    """
+
+    def __init__(
+        self, kind: CellKind, input_width: int, width: int, *, direction: Direction = "forward", fused: bool = True
+    ) -> None:
+        super().__init__()
+        ways = 2 if direction == "both" else 1
+        if width % ways:
+            raise ConfigError(f"width={width} must be even for a layer that reads both ways")
+        self.direction, self.width, self.fused = direction, width, fused
+        self.cells = nn.ModuleList(CELLS[kind](input_width, width // ways) for _ in range(ways))
+        for cell in self.cells:
+            initialise_cell(cell)
+
+    @property
+    def parts(self) -> int:
+        """Tensors of a state."""
+        return self.cells[0].parts  # type: ignore[return-value]
+
+    def zeros(self, like: Float[Tensor, "B *rest"]) -> State:
+        """The state before anything was read."""
+        return tuple(like.new_zeros(like.shape[0], self.width) for _ in range(self.parts))
+
+    def forward(
+        self, x: Float[Tensor, "B T X"], lengths: Int[Tensor, " B"] | None = None, state: State | None = None
+    ) -> tuple[Float[Tensor, "B T D"], State]:
+        """The output at every position, and the state after the last of each row: the first, for the way back.
+
+        `lengths` are the rows' own, where they differ; past its length a row's outputs are zeros.
+        """
+        state = self.zeros(x) if state is None else state
+        run = self._fused if self.fused and self.cells[0].kernel is not None else self._plain
+        if self.direction != "backward":
+            return run(x, lengths, state)
+        outputs, state = run(_flipped(x, lengths), lengths, state)
+        return _flipped(outputs, lengths), state
+
+    def step(self, x: Float[Tensor, "B X"], state: State) -> State:
+        """The state after one more position."""
+        assert self.direction == "forward", "only a layer that reads forward can go on step by step"
+        (cell,) = self.cells
+        return cell.advance(cell.project(x), state)  # type: ignore[operator]
+
+    def _plain(self, x: Tensor, lengths: Tensor | None, state: State) -> tuple[Tensor, State]:
+        outputs, ends = [], []
+        starts = zip(*(part.chunk(len(self.cells), dim=-1) for part in state), strict=True)
+        for number, (cell, start) in enumerate(zip(self.cells, starts, strict=True)):
+            sequence = x if number == 0 else _flipped(x, lengths)
+            found, end = _loop(cell, sequence, lengths, start)
+            outputs.append(found if number == 0 else _flipped(found, lengths))
+            ends.append(end)
+        return torch.cat(outputs, dim=-1), tuple(torch.cat(part, dim=-1) for part in zip(*ends, strict=True))
+
+    def _fused(self, x: Tensor, lengths: Tensor | None, state: State) -> tuple[Tensor, State]:
+        cell, ways = self.cells[0], len(self.cells)
+        weights = [tensor for one in self.cells for tensor in _in_torchs_order(one)]
+        starts = tuple(torch.stack(part.chunk(ways, dim=-1)) for part in state)
+        initial = starts if self.parts == 2 else starts[0]
+        with warnings.catch_warnings():
+            # The weights are Linear layers' own, so cuDNN gathers them at each call and says so.
+            warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+            if lengths is None:
+                found, *ends = cell.kernel(x, initial, weights, True, 1, 0.0, self.training, ways == 2, True)  # type: ignore[operator, misc]
+            else:
+                found, ends = self._packed(x, lengths, starts, weights)
+        return found, tuple(torch.cat(part.unbind(), dim=-1) for part in ends)
+
+    def _packed(
+        self, x: Tensor, lengths: Tensor, starts: tuple[Tensor, ...], weights: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The kernel over rows sorted by length, so that each step computes only the rows that reach it."""
+        cell, ways = self.cells[0], len(self.cells)
+        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        order, back = packed.sorted_indices, packed.unsorted_indices
+        assert order is not None and back is not None
+        starts = tuple(part.index_select(1, order) for part in starts)
+        initial = starts if self.parts == 2 else starts[0]
+        data, *ends = cell.kernel(  # type: ignore[operator, misc]
+            packed.data, packed.batch_sizes, initial, weights, True, 1, 0.0, self.training, ways == 2
+        )
+        again = packed._replace(data=data)
+        found, _ = nn.utils.rnn.pad_packed_sequence(again, batch_first=True, total_length=x.shape[1])
+        return found, [part.index_select(1, back) for part in ends]
+
+
+class Recurrent(nn.Module):
+    """Layers of one kind of cell on top of one another, with dropout between them."""
+
+    def __init__(
+        self,
+        kind: CellKind,
+        input_width: int,
+        width: int,
+        layers: int = 1,
+        *,
+        direction: Direction = "forward",
+        dropout: float = 0.0,
+        fused: bool = True,
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            RecurrentLayer(kind, width if number else input_width, width, direction=direction, fused=fused)
+            for number in range(layers)
+        )
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self, x: Float[Tensor, "B T X"], lengths: Int[Tensor, " B"] | None = None, states: States | None = None
+    ) -> tuple[Float[Tensor, "B T D"], States]:
+        """The top layer's outputs, and every layer's state after the last position of each row."""
+        ends = []
+        for number, layer in enumerate(self.layers):
+            x, end = layer(self.dropout(x) if number else x, lengths, None if states is None else states[number])
+            ends.append(end)
+        return x, tuple(ends)
+
+    def step(self, x: Float[Tensor, "B X"], states: States) -> tuple[Float[Tensor, "B D"], States]:
+        """The top layer's output at one more position, and the states after it."""
+        after = []
+        for number, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
+            state = layer.step(self.dropout(x) if number else x, state)  # type: ignore[operator]
+            after.append(state)
+            x = state[0]
+        return x, tuple(after)
+
+
+def _loop(cell: nn.Module, x: Tensor, lengths: Tensor | None, state: State) -> tuple[Tensor, State]:
+    """One cell over one direction, position by position. A row that has ended keeps its state."""
+    outputs = []
+    for t, here in enumerate(cell.project(x).unbind(1)):  # type: ignore[operator]
+        after = cell.advance(here, state)  # type: ignore[operator]
+        if lengths is None:
+            state, out = after, after[0]
+        else:
+            alive = (t < lengths)[:, None]
+            state = tuple(torch.where(alive, new, old) for new, old in zip(after, state, strict=True))
+            out = after[0] * alive
+        outputs.append(out)
+    return torch.stack(outputs, dim=1), state
+
+
+def _flipped(x: Float[Tensor, "B T X"], lengths: Int[Tensor, " B"] | None) -> Float[Tensor, "B T X"]:
+    """Each row's own positions in reverse; padding stays where it is."""
+    if lengths is None:
+        return x.flip(1)
+    places = torch.arange(x.shape[1], device=x.device)
+    mirrored = lengths[:, None] - 1 - places
+    return x.take_along_dim(torch.where(mirrored >= 0, mirrored, places)[..., None], dim=1)
+
+
+def _in_torchs_order(cell: nn.Module) -> tuple[Tensor, ...]:
+    """Weights and biases as torch's kernels take them: two biases, of which ours may have only the first."""
+    inputs, hidden = cell.inputs, cell.hidden
+    second = torch.zeros_like(inputs.bias) if hidden.bias is None else hidden.bias  # type: ignore[union-attr, arg-type]
+    return inputs.weight, hidden.weight, inputs.bias, second  # type: ignore[union-attr, return-value]
+
+
+def _widen(input_width: int, width: int) -> nn.Module:
+    return nn.Identity() if input_width == width else nn.Linear(input_width, width, bias=False)
