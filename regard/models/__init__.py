@@ -1,6 +1,11 @@
 """MODELS: a plain dict from an architecture's name to its configuration and class."""
 
 from regard.models.gpt import GPT, GPTConfig
+from regard.models.recurrent import RecurrentConfig, RecurrentModel
 from regard.models.transformer import Transformer, TransformerConfig
 
-MODELS = {"transformer": (TransformerConfig, Transformer), "gpt": (GPTConfig, GPT)}
+MODELS = {
+    "transformer": (TransformerConfig, Transformer),
+    "gpt": (GPTConfig, GPT),
+    "recurrent": (RecurrentConfig, RecurrentModel),
+}

@@ -281,7 +281,8 @@ class RecurrentLayer(nn.Module):
         cell, ways = self.cells[0], len(self.cells)
         packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
         order, back = packed.sorted_indices, packed.unsorted_indices
-        assert order is not None and back is not None
+        assert order is not None
+        assert back is not None
         starts = tuple(part.index_select(1, order) for part in starts)
         initial = starts if self.parts == 2 else starts[0]
         data, *ends = cell.kernel(  # type: ignore[operator, misc]

@@ -63,7 +63,7 @@ def bench_train(
     found = [timing.ours()]
     if report:
         report(found[-1])
-    if peer:
+    if peer and config.model["name"] == "transformer":
         found += timing.peers(report)
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
@@ -160,7 +160,7 @@ class _Timing:
         self._count_flops(model)
         optimizer = make_optimizer(model, options)
         name, batches = "regard", self.padded
-        if self.device.type == "cuda":
+        if self.device.type == "cuda" and getattr(model, "packs", True):
             packing = Packing(self.store, options.batch_tokens)
             placed = [packing.fit(rows) for rows in self.groups]
             packing.rows = max(int(group[:, 1].max()) + 1 for group in placed)

@@ -83,6 +83,8 @@ class RunConfig:
         longest = self._with_stand_ins().model_config().max_len
         if self.data.max_len > longest:
             raise ConfigError(f"data.max_len={self.data.max_len} must be at most model.max_len={longest}")
+        if self.train.pack == "always" and not getattr(self.architecture()[1], "packs", True):
+            raise ConfigError(f"train.pack='always' cannot be: a {self.model['name']} model reads one sequence a row")
 
     def every_setting(self) -> dict[str, Any]:
         """All settings by section, defaults included; the model's vocabulary sizes, which follow from data, are not."""

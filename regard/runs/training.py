@@ -170,8 +170,8 @@ class _Training:
                     raise Stopped(f"stopped at step {step.number} and saved; continue with: {again}")
 
     def _packs(self) -> bool:
-        pack = self.config.train.pack
-        return pack == "always" or (pack == "auto" and self.device.type == "cuda")
+        pack, able = self.config.train.pack, getattr(self.model, "packs", True)
+        return pack == "always" or (pack == "auto" and able and self.device.type == "cuda")
 
     def _compiled(self) -> nn.Module:
         """The model compiled: for one shape where batches are packed, for any length where they are padded."""

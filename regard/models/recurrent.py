@@ -1,0 +1,264 @@
+"""The recurrent encoder-decoder, with attention and without: what came before the Transformer."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.errors import ConfigError
+from regard.nn.batch import Pairs, Tokens
+from regard.nn.cells import CellKind, Direction, Recurrent, RecurrentLayer, States, initialise_cell
+from regard.nn.dropout import Dropout
+from regard.nn.embedding import Embedding, Head
+from regard.nn.initial import initialise
+from regard.nn.masks import Visible
+from regard.nn.scores import ScoredAttention
+
+ScoreKind = Literal["none", "cosine", "additive", "location", "general", "dot", "scaled-dot"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecurrentConfig:
+    """How the source reaches the decoder is up to three settings.
+
+    - `attention` is the score by which the decoder looks at the source, `none` for a decoder that cannot.
+    - `attend` says when it looks: `before` its step, with the state of the step before, and what it finds goes into the
+      step (Bahdanau 2015), or `after` it, with the new state (Luong 2015). With `input_feeding` the vector behind each
+      prediction goes into the next step.
+    - `context` is for a decoder without attention: the source as one vector, seen only as the `first` state
+      (Sutskever 2014) or given at `every` step too (Cho 2014).
+
+    `bridge` makes the decoder's first state of the encoder's last one: `copy` it layer by layer, or `project` the top
+    layer's. `share` is as in the Transformer.
+    """
+
+    source_vocab_size: int
+    target_vocab_size: int
+    width: int = 512
+    cell: CellKind = "lstm"
+    encoder_layers: int = 1
+    decoder_layers: int = 1
+    direction: Direction = "both"
+    attention: ScoreKind = "additive"
+    attend: Literal["before", "after"] = "before"
+    input_feeding: bool = False
+    context: Literal["first", "every"] = "first"
+    bridge: Literal["copy", "project"] = "project"
+    share: Literal["all", "output", "none"] = "all"
+    output_bias: bool = False
+    dropout: float = 0.1
+    max_len: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.share == "all" and self.source_vocab_size != self.target_vocab_size:
+            raise ConfigError(
+                f"share='all' needs one vocabulary, not {self.source_vocab_size} source and "
+                f"{self.target_vocab_size} target entries; use share='output' or a joint tokenizer"
+            )
+        for name in ("width", "encoder_layers", "decoder_layers", "max_len", "source_vocab_size", "target_vocab_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
+        if self.direction == "both" and self.width % 2:
+            raise ConfigError(f"width={self.width} must be even for an encoder that reads both ways")
+        if self.bridge == "copy" and self.encoder_layers != self.decoder_layers:
+            raise ConfigError(
+                f"bridge='copy' needs as many layers on both sides, not encoder_layers={self.encoder_layers} and "
+                f"decoder_layers={self.decoder_layers}; use bridge='project'"
+            )
+        if self.attention == "none" and self.input_feeding:
+            raise ConfigError("input_feeding=true needs an attention: without one the step before says it all")
+        if self.attention != "none" and self.context == "every":
+            raise ConfigError("context='every' is for attention='none': attention gives each step a context of its own")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the decoder knows of a batch of sources: one row a source, however many rows of a search consult it.
+
+    `memory` are the encoder's outputs and `keys` what the attention compares them by; `context` is its last output.
+    """
+
+    memory: Float[Tensor, "B S D"]
+    keys: Float[Tensor, "B S D"]
+    visible: Visible
+    context: Float[Tensor, "B D"]
+
+    def select(self, sources: Int[Tensor, " N"]) -> "Source":
+        lengths = self.visible.lengths
+        visible = self.visible if lengths is None else Visible(lengths=lengths[sources])
+        return Source(self.memory[sources], self.keys[sources], visible, self.context[sources])
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentState:
+    """The decoder between two steps: `states` of its layers and the vector to `feed` by row, and the source."""
+
+    states: States
+    feed: Float[Tensor, "R D"]
+    source: Source
+
+    def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> "RecurrentState":
+        states = tuple(tuple(part[rows] for part in state) for state in self.states)
+        return RecurrentState(states, self.feed[rows], self.source if sources is None else self.source.select(sources))
+
+
+class RecurrentModel(nn.Module):
+    """A recurrent encoder, a recurrent decoder that starts from its last state, and an attention between them."""
+
+    packs = False  # a recurrence runs on past the end of a sequence, into the next of its row
+
+    def __init__(self, config: RecurrentConfig) -> None:
+        super().__init__()
+        self.config = config
+        D = config.width
+        self.source = Embedding(config.source_vocab_size, D, dropout=config.dropout)
+        shared = config.share == "all"
+        self.target = self.source if shared else Embedding(config.target_vocab_size, D, dropout=config.dropout)
+        tied = None if config.share == "none" else self.target.tokens.weight
+        self.head = Head(D, config.target_vocab_size, bias=config.output_bias, tied=tied)
+        self.encoder = Recurrent(
+            config.cell, D, D, config.encoder_layers, direction=config.direction, dropout=config.dropout
+        )
+        self.decoder = Recurrent(
+            config.cell, D * (1 + self._contexts()), D, config.decoder_layers, dropout=config.dropout
+        )
+        parts = self.encoder.layers[0].parts
+        self.bridge = (
+            nn.ModuleList(nn.Linear(D, D * config.decoder_layers) for _ in range(parts))  # type: ignore[arg-type]
+            if config.bridge == "project"
+            else None
+        )
+        attends = config.attention != "none"
+        self.cross_attention = ScoredAttention(config.attention, D, D, config.max_len) if attends else None
+        self.readout = nn.Linear(D * self._readout_width(), D) if self._readout_width() > 1 else None
+        self.dropout = Dropout(config.dropout)
+        initialise(self)
+        for layer in self.modules():
+            if isinstance(layer, RecurrentLayer):
+                for cell in layer.cells:
+                    initialise_cell(cell)
+
+    def forward(self, batch: Pairs) -> Float[Tensor, "B T D"]:
+        """For each token that the decoder reads, the vector from which `head` predicts the next one."""
+        source, states = self.encode(batch.source)
+        return self.decode(batch.inputs, source, states)
+
+    def logits(self, batch: Pairs) -> Float[Tensor, "B T V"]:
+        """The scores of every next token, given the true ones before it."""
+        return self.head(self(batch))
+
+    def encode(self, source: Tokens) -> tuple[Source, States]:
+        """What the decoder will know of the source, and the state that it starts from."""
+        assert isinstance(source, Tokens), "a recurrent model reads one sequence a row"
+        memory, ends = self.encoder(self.source(source.ids), source.lengths if source.padded else None)
+        memory = self.dropout(memory)
+        keys = memory if self.cross_attention is None else self.cross_attention.keys(memory)
+        return Source(memory, keys, source.seen_from(source), ends[-1][0]), self._first_states(ends)
+
+    def decode(self, inputs: Tokens, source: Source, states: States) -> Float[Tensor, "B T D"]:
+        words = self.target(inputs.ids)
+        if self._one_by_one():
+            return self._decode_one_by_one(words, source, states)
+        # What a step finds in the source goes into no other step, so that all can be taken at once.
+        context = source.context[:, None].expand(-1, words.shape[1], -1)
+        x = torch.cat((words, context), dim=-1) if self.config.context == "every" else words
+        outputs, _ = self.decoder(x, None, states)
+        if self.cross_attention is not None:
+            context = self.cross_attention(outputs, source.keys, source.memory, source.visible)
+        return self._read_out(outputs, context, words)
+
+    def start(self, batch: Pairs) -> RecurrentState:
+        """The source, encoded: what decoding starts from."""
+        source, states = self.encode(batch.source)
+        return RecurrentState(states, torch.zeros_like(source.context), source)
+
+    def step(self, choices: Int[Tensor, " R"], state: RecurrentState) -> tuple[Float[Tensor, "R V"], RecurrentState]:
+        """Log-probabilities of the tokens that may follow `choices`."""
+        words = self.target(choices[:, None]).squeeze(1)
+        attention = self.cross_attention
+
+        def look(query: Tensor) -> Tensor:
+            B = state.source.memory.shape[0]
+            if attention is None:
+                return state.source.context.repeat_interleave(query.shape[0] // B, dim=0)
+            # A source's rows stand side by side as its queries.
+            queries = query.unflatten(0, (B, -1))
+            return attention(queries, state.source.keys, state.source.memory, state.source.visible).flatten(0, 1)
+
+        vectors, states = self._advance(words, state.states, state.feed, look)
+        return self.head(vectors).log_softmax(-1), RecurrentState(states, vectors, state.source)
+
+    def _advance(self, words: Tensor, states: States, feed: Tensor, look) -> tuple[Tensor, States]:
+        """One step of all rows: the vector of its prediction, and the states after it."""
+        fed = [feed] if self.config.input_feeding else []
+        if self.cross_attention is not None and self.config.attend == "after":
+            output, states = self.decoder.step(torch.cat((words, *fed), dim=-1), states)
+            return self._read_out(output, look(output), words), states
+        context = look(states[-1][0])
+        given = [context] if self._gives_context() else []
+        output, states = self.decoder.step(torch.cat((words, *given, *fed), dim=-1), states)
+        return self._read_out(output, context, words), states
+
+    def _decode_one_by_one(self, words: Tensor, source: Source, states: States) -> Tensor:
+        """All steps in turn. A watcher sees them together, as one matrix; if it changes that, they are taken again."""
+        attention = self.cross_attention
+        assert attention is not None
+        vectors, queries, weights = self._steps(words, source, states)
+        seen = attention.watched(queries, source.keys, source.memory, weights)
+        return vectors if seen is weights or torch.equal(seen, weights) else self._steps(words, source, states, seen)[0]
+
+    def _steps(
+        self, words: Tensor, source: Source, states: States, forced: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The vectors, queries and weights of every step; weights that are `forced` are taken as they are."""
+        attention = self.cross_attention
+        assert attention is not None
+        queries, kept, vectors = [], [], []
+        feed = torch.zeros_like(source.context)
+
+        def look(query: Tensor) -> Tensor:
+            t = len(queries)
+            queries.append(query)
+            found = attention.weights(query[:, None], source.keys, source.visible) if forced is None else forced[:, [t]]
+            kept.append(found)
+            return (found @ source.memory).squeeze(1)
+
+        for word in words.unbind(1):
+            feed, states = self._advance(word, states, feed, look)
+            vectors.append(feed)
+        return torch.stack(vectors, dim=1), torch.stack(queries, dim=1), torch.cat(kept, dim=1)
+
+    def _first_states(self, ends: States) -> States:
+        if self.bridge is None:
+            return ends
+        layers = self.config.decoder_layers
+        made = [layer(part).tanh().chunk(layers, dim=-1) for layer, part in zip(self.bridge, ends[-1], strict=True)]
+        return tuple(zip(*made, strict=True))
+
+    def _read_out(self, output: Tensor, context: Tensor, words: Tensor) -> Tensor:
+        """The vector of a prediction: the decoder's output with what was found in the source, and the word read."""
+        if self.readout is None:
+            return self.dropout(output)
+        given = (output, context, words) if self._gives_context() else (output, context)
+        return self.dropout(torch.tanh(self.readout(torch.cat(given, dim=-1))))
+
+    def _gives_context(self) -> bool:
+        """Whether a step is given what was found in the source beside the word."""
+        if self.config.attention == "none":
+            return self.config.context == "every"
+        return self.config.attend == "before"
+
+    def _one_by_one(self) -> bool:
+        return self.config.attention != "none" and (self.config.attend == "before" or self.config.input_feeding)
+
+    def _contexts(self) -> int:
+        return int(self._gives_context()) + int(self.config.input_feeding)
+
+    def _readout_width(self) -> int:
+        if self._gives_context():
+            return 3
+        return 1 if self.config.attention == "none" else 2
