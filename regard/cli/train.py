@@ -42,6 +42,9 @@ def train(
             "--set", help="Change a setting, e.g. --set model.width=512; may be repeated.", metavar="NAME=VALUE"
         ),
     ] = None,
+    fit: Annotated[
+        bool, typer.Option("--fit", help="First find the largest train.batch_tokens that the GPU's memory holds.")
+    ] = False,
     resume: Annotated[
         Path | None,
         typer.Option(
@@ -68,7 +71,7 @@ def train(
 
     with TrainingProgress() as progress:
         if resume is not None:
-            if config or out or preset or data or valid or test or world:
+            if config or out or preset or data or valid or test or world or fit:
                 raise ConfigError(
                     "--resume goes on in the run's own directory with its own configuration and data; "
                     "only --set train.* and --set decode.* may be given with it"
@@ -83,5 +86,6 @@ def train(
             if bool(data) != bool(world):  # what is asked for here takes the place of what the configuration names
                 chosen |= {"world": 0} if data else {"train": []}
             directory = out
-            train_run(make_config(config, preset, tuple(settings or ()), {"data": chosen}), out, progress)
+            made = make_config(config, preset, tuple(settings or ()), {"data": chosen})
+            train_run(made, out, progress, fit_memory=fit)
     print(directory)

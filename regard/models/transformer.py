@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError
 from regard.nn.batch import PackedPairs, Pairs, Sequences
-from regard.nn.blocks import Activation, BlockConfig, DecoderBlock, EncoderBlock, NormKind, make_norm
+from regard.nn.blocks import Activation, BlockConfig, DecoderBlock, EncoderBlock, NormKind, make_norm, through
 from regard.nn.cache import DecoderState, KeyValues, SourceMemory
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
@@ -34,6 +34,7 @@ class TransformerConfig:
     norm_epsilon: float = 1e-5
     residual: bool = True
     scaled: bool = True
+    qk_norm: bool = False
     bias: bool = True
     positions: PositionKind = "sinusoidal"
     position_layout: Layout = "interleaved"
@@ -46,6 +47,7 @@ class TransformerConfig:
     dropout: float = 0.1
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
+    layer_drop: float = 0.0
     max_len: int = 1024
 
     def __post_init__(self) -> None:
@@ -59,6 +61,8 @@ class TransformerConfig:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
         if self.position_how == "concatenate" and not 0 < self.position_width < self.width:
             raise ConfigError(f"position_width={self.position_width} must be between 0 and width={self.width}")
+        if not 0.0 <= self.layer_drop < 1.0:
+            raise ConfigError(f"layer_drop={self.layer_drop} must be at least 0 and below 1")
         self.block()
 
     def block(self) -> BlockConfig:
@@ -99,14 +103,14 @@ class Transformer(nn.Module):
         x = self.source(source.ids, places=source.places)
         visible = source.visible(window=self.config.window)
         for block in self.encoder:
-            x = block(x, visible)
+            x = through(block, self.config.layer_drop, x, visible)
         return self.encoder_norm(x)
 
     def decode(self, inputs: Sequences, memory: Float[Tensor, "B S D"], source: Sequences) -> Float[Tensor, "B T D"]:
         x = self.target(inputs.ids, places=inputs.places)
         visible, of_source = inputs.visible(causal=True, window=self.config.window), source.seen_from(inputs)
         for block in self.decoder:
-            x = block(x, memory, visible, of_source)
+            x = through(block, self.config.layer_drop, x, memory, visible, of_source)
         return self.decoder_norm(x)
 
     def start(self, batch: Pairs) -> DecoderState:

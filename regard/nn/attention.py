@@ -57,8 +57,9 @@ class Attention(nn.Module):
     """Multi-head attention; with `kv_heads` below `heads`, groups of heads share their keys and values.
 
     `rotary` turns queries and keys by their positions, `alibi` adds a penalty that grows with distance. `scaled=False`
-    leaves out the division by sqrt(K). `watcher` is for `regard.look`: while it is None the fused kernel runs, which
-    never forms the weights.
+    leaves out the division by sqrt(K). `qk_norm` brings every head's queries and keys to one size, so that scores
+    cannot grow without bound. `watcher` is for `regard.look`: while it is None the fused kernel runs, which never forms
+    the weights.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Attention(nn.Module):
         rotary: Rotary | None = None,
         alibi: Alibi | None = None,
         scaled: bool = True,
+        qk_norm: bool = False,
     ) -> None:
         super().__init__()
         if head_width is None:
@@ -88,6 +90,8 @@ class Attention(nn.Module):
         self.key = nn.Linear(memory_width, self.kv_heads * head_width, bias=bias)
         self.value = nn.Linear(memory_width, self.kv_heads * head_width, bias=bias)
         self.output = nn.Linear(heads * head_width, width, bias=bias)
+        self.query_norm = nn.RMSNorm(head_width, eps=1e-6) if qk_norm else None
+        self.key_norm = nn.RMSNorm(head_width, eps=1e-6) if qk_norm else None
         self.dropout, self.rotary, self.alibi = dropout, rotary, alibi
         self.scale = head_width**-0.5 if scaled else 1.0
         self.watcher: Watcher | None = None
@@ -106,14 +110,14 @@ class Attention(nn.Module):
     def queries(
         self, x: Float[Tensor, "B T D"], past: int = 0, places: Int[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B H T K"]:
-        q = self.query(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        q = _normed(self.query(x).unflatten(-1, (self.heads, -1)).transpose(1, 2), self.query_norm)
         return q if self.rotary is None else self.rotary(q, past, places)
 
     def keys_values(
         self, memory: Float[Tensor, "B S M"], past: int = 0, places: Int[Tensor, "B S"] | None = None
     ) -> tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S K"]]:
         """The keys and values of `memory`: what a cache keeps."""
-        k = self.key(memory).unflatten(-1, (self.kv_heads, -1)).transpose(1, 2)
+        k = _normed(self.key(memory).unflatten(-1, (self.kv_heads, -1)).transpose(1, 2), self.key_norm)
         v = self.value(memory).unflatten(-1, (self.kv_heads, -1)).transpose(1, 2)
         return (k if self.rotary is None else self.rotary(k, past, places)), v
 
@@ -128,6 +132,7 @@ class Attention(nn.Module):
         heads, groups = self.heads, self.kv_heads
         mixed = F.linear(x, *(joined or self.joined())).unflatten(-1, (heads + 2 * groups, -1)).transpose(1, 2)
         q, k, v = mixed.split((heads, groups, groups), dim=1)
+        q, k = _normed(q, self.query_norm), _normed(k, self.key_norm)
         if self.rotary is not None:
             q, k = self.rotary(q, past, places), self.rotary(k, past, places)
         return q, k, v
@@ -178,3 +183,8 @@ class Attention(nn.Module):
         weights = attention_weights(q, k, visible.mask(T, S, q.device), bias, self.scale)
         weights = self.watcher(q, k, v, weights)
         return F.dropout(weights, self.dropout, self.training) @ v
+
+
+def _normed(x: Float[Tensor, "B H T K"], norm: nn.Module | None) -> Float[Tensor, "B H T K"]:
+    # Under autocast a norm answers in float32, and the kernel wants queries, keys and values alike.
+    return x if norm is None else norm(x).to(x.dtype)

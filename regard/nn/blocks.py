@@ -1,8 +1,9 @@
 """The blocks that models are stacks of: attention and feed-forward, each inside a residual with a norm."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -35,6 +36,7 @@ class BlockConfig:
     norm_epsilon: float = 1e-5
     residual: bool = True
     scaled: bool = True
+    qk_norm: bool = False
     bias: bool = True
     dropout: float = 0.1
     attention_dropout: float = 0.0
@@ -116,7 +118,17 @@ def self_attention(config: BlockConfig, rotary: Rotary | None = None, alibi: Ali
         rotary=rotary,
         alibi=alibi,
         scaled=config.scaled,
+        qk_norm=config.qk_norm,
     )
+
+
+def through(block: nn.Module, drop: float, x: Vectors, *others: Any) -> Vectors:
+    """What `block` makes of `x` or, in training with probability `drop`, `x` as it is: the layer is left out."""
+    if drop == 0.0 or not block.training:
+        return block(x, *others)
+    if torch.compiler.is_compiling():  # one graph for both cases; it saves no time, but trains the same
+        return torch.where(torch.rand((), device=x.device) < drop, x, block(x, *others))
+    return x if float(torch.rand(())) < drop else block(x, *others)
 
 
 class EncoderBlock(nn.Module):

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from regard.nn.dropout import Dropout
 from regard.nn.loss import linear_cross_entropy, loss_and_gradient
 from regard.nn.positions import Positions
+from regard.nn.r_drop import interleaved, r_drop_kernel, r_drop_loss_and_gradient
 
 
 class Embedding(nn.Module):
@@ -46,11 +47,11 @@ class Head(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocab_size, width)) if tied is None else tied
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
-        self.kernel = loss_and_gradient
+        self.kernel, self.pair_kernel = loss_and_gradient, r_drop_loss_and_gradient
 
     def fuse(self) -> None:
         """Compile the loss's elementwise work into few kernels: worth it on a GPU."""
-        self.kernel = torch.compile(loss_and_gradient)
+        self.kernel, self.pair_kernel = torch.compile(loss_and_gradient), torch.compile(r_drop_loss_and_gradient)
 
     def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
         return nn.functional.linear(x, self.weight, self.bias)
@@ -60,3 +61,13 @@ class Head(nn.Module):
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """The summed smoothed loss and the summed plain negative log-likelihood over labels that are not -100."""
         return linear_cross_entropy(x.flatten(0, 1), self.weight, self.bias, labels.flatten(), smoothing, self.kernel)
+
+    def r_drop_loss(
+        self, x: Float[Tensor, "B T D"], labels: Int[Tensor, "B T"], smoothing: float, alpha: float
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, ""]]:
+        """The same for a batch whose second half repeats its first: summed loss, plain loss, and divergence."""
+        rows, doubled_labels = interleaved(x), interleaved(labels[..., None]).squeeze(1)
+        kernel = r_drop_kernel(alpha, self.pair_kernel)
+        total, sums = linear_cross_entropy(rows, self.weight, self.bias, doubled_labels, smoothing, kernel, together=2)
+        plain, divergence = sums.unbind()
+        return total, plain, divergence

@@ -10,6 +10,7 @@ from torch import Tensor
 IGNORE = -100
 
 Kernel = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
+"""Logits, labels and smoothing to the summed loss, what else is summed up, and d loss / d logits."""
 
 # Of logits at a time: on a CPU what stays in its cache, on a GPU enough rows for its matrix units.
 _CHUNK_BYTES = {"cpu": 8 << 20, "cuda": 512 << 20}
@@ -22,15 +23,17 @@ def linear_cross_entropy(
     labels: Int[Tensor, " N"],
     smoothing: float = 0.0,
     kernel: Kernel | None = None,
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    together: int = 1,
+) -> tuple[Float[Tensor, ""], Float[Tensor, "*sums"]]:
     """The loss of predicting `labels` from `x W' + b`, and its plain negative log-likelihood, both summed.
 
     Equal to `F.cross_entropy(..., label_smoothing=smoothing, reduction="sum")`. Rows labelled IGNORE count for
     nothing. The second result carries no gradient. Gradients are found chunk by chunk together with the loss, so
-    logits are formed once and never all at once. `kernel` is `loss_and_gradient`, or that compiled.
+    logits are formed once and never all at once. `kernel` is `loss_and_gradient`, or that compiled, or another that
+    needs so many rows `together`.
     """
     device = x.device.type
-    if device == "cpu":
+    if device == "cpu" and not torch.compiler.is_compiling():
         # Leaving out the padding is cheaper than computing it; on a GPU the count would have to be waited for.
         real = (labels != IGNORE).nonzero().squeeze(1)
         if real.shape[0] < labels.shape[0]:
@@ -40,33 +43,34 @@ def linear_cross_entropy(
         dtype = torch.get_autocast_dtype(device)
         x, weight = x.to(dtype), weight.to(dtype)
     with torch.autocast(device, enabled=False):
-        return _LinearCrossEntropy.apply(x, weight, bias, labels, smoothing, kernel or loss_and_gradient)
+        return _LinearCrossEntropy.apply(x, weight, bias, labels, smoothing, kernel or loss_and_gradient, together)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, bias, labels, smoothing: float, kernel: Kernel):  # type: ignore[override]
+    def forward(ctx, x, weight, bias, labels, smoothing: float, kernel: Kernel, together: int):  # type: ignore[override]
         train = any(ctx.needs_input_grad)
-        loss, plain = x.new_zeros((), dtype=torch.float32), x.new_zeros((), dtype=torch.float32)
         grad_x = torch.empty_like(x) if train else None
         grad_weight = (
             torch.zeros_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32)) if train else None
         )
         grad_bias = torch.zeros_like(bias) if train and bias is not None else None
-        rows = _chunk_rows(weight.shape[0], x.device.type)
-        for start in range(0, x.shape[0], rows):
+        rows = together * max(1, _chunk_rows(weight.shape[0], x.device.type) // together)
+        losses, plains = [], []
+        for start in range(0, max(1, x.shape[0]), rows):
             part = slice(start, start + rows)
             logits = F.linear(x[part], weight)
             if bias is not None:
                 logits += bias
             chunk_loss, chunk_plain, grad = kernel(logits, labels[part], smoothing)
-            loss += chunk_loss
-            plain += chunk_plain
+            losses.append(chunk_loss)
+            plains.append(chunk_plain)
             if grad_x is not None and grad_weight is not None:
                 torch.mm(grad, weight, out=grad_x[part])
                 _add_product(grad_weight, grad.mT, x[part])
                 if grad_bias is not None:
                     grad_bias += grad.sum(0)
+        loss, plain = _total(losses), _total(plains)
         ctx.save_for_backward(grad_x, grad_weight, grad_bias)
         ctx.dtypes = weight.dtype
         ctx.mark_non_differentiable(plain)
@@ -77,7 +81,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_x, grad_weight, grad_bias = (
             None if grad is None else grad.mul_(grad_loss.to(grad.dtype)) for grad in ctx.saved_tensors
         )
-        return grad_x, None if grad_weight is None else grad_weight.to(ctx.dtypes), grad_bias, None, None, None
+        return grad_x, None if grad_weight is None else grad_weight.to(ctx.dtypes), grad_bias, None, None, None, None
 
 
 def loss_and_gradient(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -89,7 +93,8 @@ def loss_and_gradient(logits: Tensor, labels: Tensor, smoothing: float) -> tuple
     uniform = -(log_probs.mean(-1, keepdim=True) * visible).sum() if smoothing else plain
     loss = (1 - smoothing) * plain + smoothing * uniform
     # The gradient of the loss at the logits is p - y, y being the (smoothed) target distribution.
-    if logits.device.type == "cpu":  # in place, and rows to ignore were left out beforehand
+    if logits.device.type == "cpu" and not torch.compiler.is_compiling():
+        # In place, and rows to ignore were left out beforehand.
         grad = log_probs.exp_()
         if smoothing:
             grad -= smoothing / logits.shape[-1]
@@ -108,6 +113,11 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         total += torch.mm(a, b, out_dtype=total.dtype)
     else:
         total += (a @ b).to(total.dtype)
+
+
+def _total(parts: list[Tensor]) -> Tensor:
+    """The sum of the chunks' sums, in one launch; the sum of one is itself."""
+    return parts[0].float() if len(parts) == 1 else torch.stack(parts).sum(0).float()
 
 
 def _chunk_rows(vocab_size: int, device: str = "cpu") -> int:

@@ -25,6 +25,7 @@ from regard.runs.checkpoint import (
 from regard.runs.config import RunConfig
 from regard.runs.corpora import check_files
 from regard.runs.files import plain_words, read_tensors, whole_or_nothing, write_json, write_tensors
+from regard.runs.fitting import Fittable, Fitting
 from regard.runs.jobs import Job, Stream, prepare_job
 from regard.runs.log import Log, summary_writer
 from regard.runs.report import Report, Silence
@@ -41,9 +42,11 @@ from regard.runs.run import (
 )
 from regard.runs.signals import stop_signals
 from regard.training.average import ExponentialAverage, mean_weights
+from regard.training.dropout import DropoutUntil
 from regard.training.loop import Step, fit, validate
 from regard.training.optim import make_optimizer
 from regard.training.schedule import learning_rate
+from regard.training.tasks import Task, Translation, compiled
 
 
 class Stopped(RegardError):
@@ -52,17 +55,22 @@ class Stopped(RegardError):
     exit_code = 130
 
 
-def train(config: RunConfig, directory: str | Path, report: Report | None = None) -> Run:
-    """Train a new run in `directory`, and return it ready to use."""
+def train(config: RunConfig, directory: str | Path, report: Report | None = None, *, fit_memory: bool = False) -> Run:
+    """Train a new run in `directory`, and return it ready to use.
+
+    `fit_memory` first finds the largest `train.batch_tokens` that the GPU's memory holds, and trains with that.
+    """
     directory, report = Path(directory), report or Silence()
     if (directory / CONFIG).exists():
         raise RunError(f"{directory} already holds a run: choose another directory, or continue it with --resume")
     config.check()
     check_files(config.data)
-    _check_machine(config)
+    _check_machine(config, fit_memory)
     with whole_or_nothing(directory):
         config, job = prepare_job(config, directory, report, new=True)
         training = _Training(config, directory, job, report)
+        if fit_memory:
+            config = training.fit_memory()
         write_json(directory / CONFIG, settings.to_mapping(config, nulls=True))
     training.go(resume=None)
     return load(directory, config.train.device)
@@ -91,9 +99,11 @@ def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Repor
     return load(directory, config.train.device)
 
 
-def _check_machine(config: RunConfig) -> None:
+def _check_machine(config: RunConfig, fit_memory: bool = False) -> None:
     """Refuse what this machine does not have before any work is done."""
-    choose_device(config.train.device)
+    device = choose_device(config.train.device)
+    if fit_memory and device.type != "cuda":
+        raise ConfigError("--fit tries how much a GPU's memory holds; on a CPU set train.batch_tokens yourself")
     if config.train.tensorboard:
         summary_writer()
 
@@ -114,6 +124,21 @@ class _Training:
         self.width = getattr(config.model_config(), "width", None)
         self.progress = Progress(step=0)
         self.clock = _Clock()
+        self.split = False
+        if (options.r_drop or options.compile_loss) and not isinstance(job.task, Translation):
+            raise ConfigError(f"train.r_drop and train.compile_loss are for translation, not for task='{config.task}'")
+
+    def fit_memory(self) -> RunConfig:
+        """The configuration with the largest token budget that the memory holds."""
+        if not isinstance(self.job, Fittable):
+            raise ConfigError(f"--fit cannot be used with task='{self.config.task}' yet")
+        options = self.config.train
+        self.report.say("finding the largest batch that fits the memory")
+        trial = Fitting(self.model, self.optimizer, self.job.task, self.device, self.precision, options.accumulate)
+        budget = trial.largest(self.job, pack=self._packs())
+        self.report.say(f"train.batch_tokens={budget} is the most that fits")
+        self.config = self.job.config = replace(self.config, train=replace(options, batch_tokens=budget))
+        return self.config
 
     def go(self, resume: Path | None) -> None:
         """Train to the end, or to where a signal, a divergence or patience ends it."""
@@ -141,11 +166,11 @@ class _Training:
         options = self.config.train
         position = Position(self.progress.epoch, self.progress.index)
         stream = self.job.stream(position, pin=self.device.type == "cuda", pack=self._packs())
-        model = self._compiled() if options.compile else self.model
+        task, model = self._compiled()
         with closing(stream):
             steps = fit(
-                model,  # type: ignore[arg-type]
-                self.job.task,
+                model,
+                task,
                 self._updates(stream),
                 self.optimizer,
                 self._learning_rate,
@@ -155,6 +180,7 @@ class _Training:
                 device=self.device,
                 precision=self.precision,
                 average=self.average,
+                before=DropoutUntil(self.model, options.dropout_until) if options.dropout_until else None,
             )
             for step in steps:
                 self.progress = replace(
@@ -173,10 +199,9 @@ class _Training:
         pack, able = self.config.train.pack, getattr(self.model, "packs", True)
         return pack == "always" or (pack == "auto" and able and self.device.type == "cuda")
 
-    def _compiled(self) -> nn.Module:
-        """The model compiled: for one shape where batches are packed, for any length where they are padded."""
-        self.model.head.fuse()  # type: ignore[union-attr, operator]
-        return torch.compile(self.model, dynamic=not self._packs())  # type: ignore[return-value]
+    def _compiled(self) -> tuple[Task, nn.Module]:
+        """Task and model, compiled as asked: for one shape where batches are packed, for any length where padded."""
+        return compiled(self.job.task, self.model, self.config.train, dynamic=not self._packs())
 
     def _done(self) -> bool:
         options = self.config.train
@@ -199,11 +224,18 @@ class _Training:
             total=options.steps,
             width=self.width,
             floor=options.floor,
+            decay=options.decay,
         )
 
     def _after(self, step: Step, log: Log) -> None:
         """Log, validate and save where it is time."""
         options = self.config.train
+        if step.splits and not self.split:
+            self.split = True
+            self.report.say(
+                f"a batch of step {step.number} did not fit the memory and was split, as others like it will be; "
+                f"a lower train.batch_tokens would be faster"
+            )
         due = step.number % options.log_every == 0 or step.number == options.steps
         if self.device.type == "cpu" or due:
             self._check_finite(step)

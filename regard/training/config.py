@@ -18,17 +18,25 @@ class TrainConfig:
     """Batches to one update."""
     seed: int = 1
 
-    optimizer: Literal["adam", "adamw"] = "adam"
+    optimizer: Literal["adam", "adamw", "muon"] = "adam"
     learning_rate: float = 1.0
     schedule: ScheduleKind = "paper"
     warmup: int = 4000
     floor: float = 0.0
+    decay: float = 0.2
+    """The share of all updates over which `trapezoid` comes down."""
     betas: tuple[float, ...] = (0.9, 0.98)
     epsilon: float = 1e-9
+    momentum: float = 0.95
+    """Muon's, for the matrices inside the model."""
     weight_decay: float = 0.0
     clip: float = 1.0
     """Largest gradient norm; 0 does not clip."""
     smoothing: float = 0.1
+    r_drop: float = 0.0
+    """Weight of the divergence between two passes with different dropout; 0 makes one pass."""
+    dropout_until: int = 0
+    """The last update with dropout; 0 keeps it on throughout."""
 
     validate_every: int = 1000
     validate_sentences: int = 200
@@ -50,6 +58,8 @@ class TrainConfig:
     """`auto` is bfloat16 on a GPU that has it and float32 elsewhere."""
     compile: bool = False
     """Compile the model: slow to start, then faster. Needs a C++ compiler on a CPU."""
+    compile_loss: bool = False
+    """With `compile`, the loss as part of the same graph: fewer kernels to launch."""
     pack: Literal["auto", "always", "never"] = "auto"
     """Put several sequences in a row instead of padding each to the longest; `auto` does on a GPU."""
     threads: int = 0
@@ -61,12 +71,17 @@ class TrainConfig:
         for name in ("steps", "batch_tokens", "accumulate", "validate_every", "save_every", "keep", "log_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 1")
-        for name in ("warmup", "clip", "weight_decay", "patience", "average_last", "threads", "validate_sentences"):
+        counts = ("warmup", "patience", "average_last", "threads", "validate_sentences", "dropout_until")
+        for name in (*counts, "clip", "weight_decay", "r_drop"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must not be negative")
-        for name in ("smoothing", "ema", "floor"):
+        for name in ("smoothing", "ema", "floor", "momentum"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 0 and below 1")
+        if not 0.0 < self.decay <= 1.0:
+            raise ConfigError(f"train.decay={self.decay} must be above 0 and at most 1")
+        if self.compile_loss and not self.compile:
+            raise ConfigError("train.compile_loss=true needs train.compile=true")
         if self.learning_rate <= 0:
             raise ConfigError(f"train.learning_rate={self.learning_rate} must be above 0")
         if len(self.betas) != 2 or not all(0.0 <= beta < 1.0 for beta in self.betas):

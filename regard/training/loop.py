@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from regard.nn.rows import halves
 from regard.training.average import ExponentialAverage
 from regard.training.tasks import Batch, Task
 
@@ -22,6 +23,8 @@ class Step:
     count: int
     learning_rate: float
     parts: dict[str, Tensor] = field(default_factory=dict)
+    splits: int = 0
+    """How often a batch did not fit the memory and was halved."""
 
 
 def fit(
@@ -37,10 +40,16 @@ def fit(
     device: torch.device | str = "cpu",
     precision: torch.dtype = torch.float32,
     average: ExponentialAverage | None = None,
+    before: Callable[[int], None] | None = None,
 ) -> Iterator[Step]:
-    """Train on each group of batches, one update a group, yielding after each; the first is numbered `start` + 1."""
+    """Train on each group of batches, one update a group, yielding after each; the first is numbered `start` + 1.
+
+    `before` is called with the number of each update before it is made.
+    """
     model.train()
     for number, parts in enumerate(updates, start + 1):
+        if before is not None:
+            before(number)
         seed_step(seed, number)
         rate = learning_rate(number)
         for group in optimizer.param_groups:
@@ -62,21 +71,55 @@ def train_step(
     device: torch.device | str = "cpu",
     precision: torch.dtype = torch.float32,
 ) -> Step:
-    """Update once from `parts`. Weighs by prediction, so how a batch was split changes nothing."""
-    count = sum(part.count for part in parts)
-    total, named = torch.zeros((), device=device), {}
-    for part in parts:
-        with precision_context(device, precision):
-            loss = task.loss(model, part.to(device))
-        (loss.total / count).backward()
-        total += loss.total.detach()
-        for name, value in loss.parts.items():
-            named[name] = named.get(name, 0) + value.detach() / count
+    """Update once from `parts`. Weighs by prediction, so how a batch was split changes nothing.
+
+    A batch that does not fit the memory is halved by rows, and the update begun again, as often as that takes.
+    """
+    count, splits = sum(part.count for part in parts), 0
+    while True:
+        found = _gradients(model, task, parts, count, device, precision)
+        if not isinstance(found, int):
+            break
+        # Out here nothing holds on to the tensors of the failed pass any longer.
+        optimizer.zero_grad()
+        if torch.device(device).type == "cuda":
+            torch.cuda.empty_cache()
+        torch.manual_seed(torch.initial_seed())
+        parts = [*parts[:found], *halves(parts[found]), *parts[found + 1 :]]
+        splits += 1
+    total, named = found
     parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
     grad_norm = nn.utils.clip_grad_norm_(parameters, clip if clip > 0 else torch.inf)
     optimizer.step()
     optimizer.zero_grad()
-    return Step(number, total / count, grad_norm, count, optimizer.param_groups[0]["lr"], named)
+    return Step(number, total, grad_norm, count, optimizer.param_groups[0]["lr"], named, splits)
+
+
+def _gradients(
+    model: nn.Module,
+    task: Task,
+    parts: Sequence[Batch],
+    count: int,
+    device: torch.device | str,
+    precision: torch.dtype,
+) -> tuple[Tensor, dict[str, Tensor]] | int:
+    """The loss a prediction and its parts, gradients added up; or the index of the part that did not fit the memory."""
+    sums: list[Tensor] = []
+    names: list[str] = []
+    for index, part in enumerate(parts):
+        try:
+            with precision_context(device, precision):
+                loss = task.loss(model, part.to(device))
+            (loss.total / count).backward()
+        except torch.OutOfMemoryError:
+            if len(halves(part)) < 2:
+                raise
+            return index
+        names = list(loss.parts)
+        # One small tensor a batch, and one division for all, however many parts are named.
+        sums.append(torch.stack([loss.total.detach(), *(value.detach() for value in loss.parts.values())]))
+    total, *named = (torch.stack(sums).sum(0) / count).unbind()
+    return total, dict(zip(names, named, strict=True))
 
 
 @torch.no_grad()

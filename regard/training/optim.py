@@ -6,17 +6,30 @@ import torch
 from torch import Tensor, nn
 
 from regard.training.config import TrainConfig
+from regard.training.muon import Muon, hidden_matrices
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """Adam as in the 2017 paper, or AdamW, which decays matrices but no biases or norms; fused where torch can."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    """Adam as in the 2017 paper, AdamW or Muon; weights decay in matrices, not in biases or norms."""
+    matrices = hidden_matrices(model) if config.optimizer == "muon" else []
+    apart = {id(matrix) for matrix in matrices}
+    parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in apart]
     groups = [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
-    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     beta1, beta2 = config.betas
+    if config.optimizer == "muon":
+        return Muon(
+            matrices,
+            groups,
+            lr=config.learning_rate,
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+            betas=(beta1, beta2),
+            eps=config.epsilon,
+        )
+    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     return kind(groups, lr=config.learning_rate, betas=(beta1, beta2), eps=config.epsilon, fused=True)
 
 

@@ -5,16 +5,25 @@ from typing import Literal
 
 from regard.errors import ConfigError
 
-ScheduleKind = Literal["paper", "cosine", "linear", "constant", "inverse-sqrt"]
+ScheduleKind = Literal["paper", "cosine", "linear", "constant", "inverse-sqrt", "trapezoid"]
 
 
 def learning_rate(
-    step: int, *, kind: ScheduleKind, peak: float, warmup: int, total: int, width: int | None = None, floor: float = 0.0
+    step: int,
+    *,
+    kind: ScheduleKind,
+    peak: float,
+    warmup: int,
+    total: int,
+    width: int | None = None,
+    floor: float = 0.0,
+    decay: float = 0.2,
 ) -> float:
     """The rate of update `step`, counted from 1: up to `peak` in a straight line over `warmup` steps, then as named.
 
     `paper` is peak * width^-0.5 * min(step^-0.5, step * warmup^-1.5), where the paper's `peak` is 1. `cosine` and
-    `linear` come down to `floor` * peak at `total`; `inverse-sqrt` falls as 1 / sqrt(step); `constant` stays.
+    `linear` come down to `floor` * peak at `total`; `inverse-sqrt` falls as 1 / sqrt(step); `constant` stays;
+    `trapezoid` stays too, until the last `decay` of all steps, in which it comes down as `linear` does.
     """
     if kind == "paper":
         if width is None:
@@ -26,6 +35,8 @@ def learning_rate(
         return peak
     if kind == "inverse-sqrt":
         return peak * math.sqrt(max(1, warmup) / step)
-    progress = min(1.0, (step - warmup) / max(1, total - warmup))
+    if kind == "trapezoid":
+        warmup = max(warmup, round(total * (1 - decay)))
+    progress = min(1.0, max(0, step - warmup) / max(1, total - warmup))
     left = 0.5 * (1 + math.cos(math.pi * progress)) if kind == "cosine" else 1 - progress
     return peak * (floor + (1 - floor) * left)

@@ -1,13 +1,16 @@
 """Tasks turn a batch into a loss. A loss is a sum and its count, never an average, so splitting changes nothing."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.nn.batch import PackedPairs, Pairs, Windows
+from regard.nn.rows import doubled
+from regard.training.config import TrainConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +45,54 @@ class Task(Protocol):
 class Translation:
     """Predict each target token from the source and the true tokens before it (teacher forcing).
 
-    The model gives a vector a prediction and its `head` the loss of it, so that a head may copy or point instead.
+    The model gives a vector a prediction and its `head` the loss of it, so that a head may copy or point instead. With
+    `r_drop` a training batch is read twice, under different dropout: the loss is both cross-entropies plus `r_drop`
+    times the mean divergence of the two predictions from each other.
     """
 
     smoothing: float = 0.0
+    r_drop: float = 0.0
 
     def loss(self, model: nn.Module, batch: Pairs | PackedPairs) -> Loss:
-        total, plain = model.head.loss(model(batch), batch.labels, self.smoothing)  # type: ignore[union-attr, operator]
-        return Loss(total, batch.count, {"nll": plain})
+        twice = bool(self.r_drop) and model.training
+        total, parts = self.sums(model, doubled(batch) if twice else batch, twice)
+        return Loss(total, batch.count, parts)
+
+    def sums(
+        self, model: nn.Module, batch: Pairs | PackedPairs, twice: bool = False
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss and its parts, of a batch doubled or not: tensors to tensors, so that it can be compiled."""
+        head: Any = model.head
+        x, labels = model(batch), batch.labels
+        if not twice:
+            total, plain = head.loss(x, labels, self.smoothing)
+            return total, {"nll": plain}
+        total, plain, divergence = head.r_drop_loss(x, labels, self.smoothing, self.r_drop)
+        return total, {"nll": plain, "divergence": divergence}
+
+
+def compiled(task: Task, model: nn.Module, config: TrainConfig, *, dynamic: bool) -> tuple[Task, nn.Module]:
+    """Task and model, compiled as `train.compile` and `train.compile_loss` say: apart, or as one graph."""
+    if not config.compile:
+        return task, model
+    if config.compile_loss:
+        assert isinstance(task, Translation), "only its loss is made to be compiled"
+        return CompiledTask(task, dynamic=dynamic), model
+    model.head.fuse()  # type: ignore[union-attr, operator]
+    return task, torch.compile(model, dynamic=dynamic)  # type: ignore[return-value]
+
+
+class CompiledTask:
+    """A task whose model and loss are compiled together, so that fewer kernels are launched."""
+
+    def __init__(self, task: Translation, **options: Any) -> None:
+        self._task = replace(task)
+        self._sums = torch.compile(self._task.sums, **options)
+
+    def loss(self, model: nn.Module, batch: Any) -> Loss:
+        twice = bool(self._task.r_drop) and model.training
+        total, parts = self._sums(model, doubled(batch) if twice else batch, twice)
+        return Loss(total, batch.count, parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ VARIANTS = {
     "halves": {"position_layout": "halves"},
     "nothing shared": {"share": "none", "output_bias": True},
     "all shared": {"share": "all", "source_vocab_size": 19},
+    "queries and keys normed, rotary": {"qk_norm": True, "positions": "rotary"},
     "no residual, no norm, no scale": {"residual": False, "norm": "none", "scaled": False},
 }
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from torch import nn
 
 from regard.data import Corpus, Loader, PairStore, Position, evaluation_batches, prepare
+from regard.data.loader import Padding
+from regard.data.packing import Packing
 from regard.errors import ConfigError
-from regard.nn.batch import Pairs
+from regard.nn.batch import PackedPairs, Pairs
 from regard.runs.config import RunConfig
 from regard.runs.corpora import corpus_of, training_corpus
 from regard.runs.report import Report
@@ -40,7 +42,7 @@ class TranslationJob:
     ) -> None:
         self.config, self.vocabularies, self.report = config, vocabularies, report
         self.cache = Path(config.data.cache) if config.data.cache else directory / "cache"
-        self.task: Task = Translation(config.train.smoothing)
+        self.task: Task = Translation(config.train.smoothing, config.train.r_drop)
         report.say("reading and tokenising the training pairs")
         self.train = self._store(corpus, "reading and tokenising")
         report.say(self.train.counts.describe())
@@ -52,6 +54,18 @@ class TranslationJob:
     def stream(self, position: Position, *, pin: bool, pack: bool) -> Loader:
         options = self.config.train
         return Loader(self.train, budget=options.batch_tokens, seed=options.seed, position=position, pin=pin, pack=pack)
+
+    def bounds(self) -> tuple[int, int]:
+        return longest_pair(self.train), int(self.train.source.lengths.sum() + self.train.target.lengths.sum())
+
+    def trials(self, budget: int, *, pack: bool) -> list[Pairs | PackedPairs]:
+        if pack:  # all batches have one shape
+            packing = Packing(self.train, budget)
+            return [packing.batch(packing.order(self.config.train.seed, 0)[0])]
+        padding = Padding(self.train, budget)
+        order = padding.order(self.config.train.seed, 0)
+        longest = max(order, key=lambda rows: int(self.train.source.lengths[rows].max()))
+        return [padding.batch(rows) for rows in (longest, max(order, key=len), order[0])]
 
     def validation(self) -> Iterator[Pairs] | None:
         if self.valid is None:

@@ -1,0 +1,131 @@
+"""The largest batch that fits, found on a device that is made to run out of memory."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+import regard
+from regard.data import PairList
+from regard.errors import ConfigError, RunError
+from regard.runs import make_config
+from regard.runs import training as training_module
+from regard.runs.fitting import Fitting, largest_budget
+from regard.runs.jobs.translation import TranslationJob
+from regard.runs.log import read_log
+from regard.runs.report import Silence
+from regard.runs.run import build_model
+from regard.text import train_vocabularies
+from regard.training.optim import make_optimizer
+from regard.training.tasks import Translation
+
+PAIRS = [(" ".join("abcdefghij"[: 1 + i % 10]), " ".join("klmnopqrst"[: 1 + i % 7])) for i in range(300)]
+SETTINGS = [
+    "model.width=8",
+    "model.heads=2",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "model.feed_forward=8",
+    "tokenizer.kind=word",
+    "train.threads=1",
+    "train.device=cpu",
+]
+
+
+class Room:
+    """A task on a device that holds so many tokens, padding included."""
+
+    def __init__(self, tokens):
+        self.tokens, self.largest = tokens, 0
+
+    def loss(self, model, batch):
+        size = batch.source.ids.numel() + batch.inputs.ids.numel()
+        if size > self.tokens:
+            raise torch.OutOfMemoryError("too large")
+        self.largest = max(self.largest, size)
+        return Translation(0.1).loss(model, batch)
+
+
+@given(least=st.integers(1, 3000), more=st.integers(0, 10**6), room=st.integers(1, 10**6))
+def test_the_budget_found_fits_and_hardly_more_would(least, more, room):
+    most, tried = least + more, []
+
+    def fits(size):
+        tried.append(size)
+        return size <= room
+
+    if room < least:
+        with pytest.raises(RunError, match=f"even a batch of {least} tokens"):
+            largest_budget(fits, least, most)
+        return
+    found = largest_budget(fits, least, most)
+    assert least <= found <= min(most, room)
+    assert min(most, room) <= found + max(1, found // 16)
+    assert len(tried) < 45
+    assert all(least <= size <= most for size in tried)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_it_leaves_the_model_as_it_was(tmp_path, pack, optimizer):
+    config = make_config(None, "tiny", [*SETTINGS, f"train.optimizer={optimizer}", "train.accumulate=2"])
+    vocabularies = train_vocabularies(PAIRS, config.tokenizer)
+    config = config.with_vocabularies(vocabularies)
+    job = TranslationJob(config, PairList(PAIRS), vocabularies, tmp_path, Silence())
+    model = build_model(config)
+    made = make_optimizer(model, config.train)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    task = Room(1300)
+    found = Fitting(model, made, task, torch.device("cpu"), torch.float32, 2).largest(job, pack=pack)
+    assert 1000 < found <= 1450
+    assert 1000 < task.largest <= 1300
+    for name, value in model.state_dict().items():
+        assert_close(value, before[name], rtol=0, atol=0)
+    assert not made.state
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert made.param_groups[0]["lr"] == config.train.learning_rate
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "train.tsv"
+    path.write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS), encoding="utf-8")
+    return {"data": {"train": [str(path)]}}
+
+
+def test_it_is_refused_on_a_cpu_before_any_work(data, tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"--fit tries how much a GPU's memory holds; on a CPU set"
+    ):
+        regard.train(make_config(None, "tiny", SETTINGS, data), tmp_path / "run", fit_memory=True)
+    assert not (tmp_path / "run").exists()
+
+
+class Told(Silence):
+    def __init__(self):
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+
+def test_a_run_trains_with_what_was_found_and_splits_what_does_not_fit(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(training_module, "_check_machine", lambda config, fit_memory=False: None)
+    room = Room(700)
+    monkeypatch.setattr("regard.runs.jobs.translation.Translation", lambda *_: room)
+    settings = [*SETTINGS, "train.steps=3", "train.log_every=1"]
+    told = Told()
+    run = regard.train(make_config(None, "tiny", settings, data), tmp_path / "fit", told, fit_memory=True)
+    assert 500 < run.config.train.batch_tokens <= 760
+    assert not any("was split" in line for line in told.lines)
+    told = Told()
+    large = make_config(None, "tiny", [*settings, "train.batch_tokens=2000"], data)
+    run = regard.train(large, tmp_path / "split", told)
+    assert sum("did not fit the memory and was split" in line for line in told.lines) == 1
+    assert run.config.train.batch_tokens == 2000
+    assert [record["step"] for record in read_log(run.directory / "log.jsonl") if record["kind"] == "train"] == [
+        1,
+        2,
+        3,
+    ]

@@ -1,0 +1,109 @@
+"""What does not fit the memory is split, and trains the same."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from regard.data import PairStore, collate
+from regard.data.packing import Packing
+from regard.models.transformer import Transformer, TransformerConfig
+from regard.nn.batch import Pairs
+from regard.nn.rows import doubled, halves
+from regard.training.loop import train_step
+from regard.training.tasks import Translation
+
+
+def tiny():
+    torch.manual_seed(0)
+    return Transformer(
+        TransformerConfig(
+            source_vocab_size=17,
+            target_vocab_size=17,
+            width=8,
+            heads=2,
+            encoder_layers=1,
+            decoder_layers=1,
+            feed_forward=10,
+            dropout=0.0,
+        )
+    )
+
+
+def batches():
+    generator = torch.Generator().manual_seed(1)
+
+    def ids(length):
+        return torch.randint(4, 17, (length,), generator=generator).tolist()
+
+    store = PairStore.of([([*ids(1 + i % 5), 2], [1, *ids(1 + i % 7), 2]) for i in range(60)])
+    packing = Packing(store, 3000)
+    return collate(store, np.arange(13)), packing.batch(packing.order(0, 0)[0])
+
+
+@dataclass
+class Small:
+    """A device with room for so many rows, that runs out in the forward or in the backward pass."""
+
+    rows: int
+    where: str = "forward"
+    tries: int = 0
+
+    def loss(self, model, batch):
+        self.tries += 1
+        large = batch.labels.shape[0] > self.rows
+        if large and self.where == "forward":
+            raise torch.OutOfMemoryError("too large")
+        loss = Translation(0.1).loss(model, batch)
+        if large:
+            # Some gradients are in place by the time that this one fails.
+            loss.total.register_hook(lambda grad: None)
+            next(iter(model.parameters())).register_post_accumulate_grad_hook(self._fail)
+        return loss
+
+    def _fail(self, parameter):
+        if self.where == "backward" and self.tries == 1:
+            raise torch.OutOfMemoryError("too large")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_a_batch_that_does_not_fit_is_split_and_trains_the_same(packed, where):
+    batch = batches()[packed]
+    rows = batch.labels.shape[0]
+    assert rows > 4
+    results = []
+    for task in (Translation(0.1), Small(rows // 3 if where == "forward" else rows // 2 + 1, where)):
+        model = tiny()
+        step = train_step(model, task, [batch], torch.optim.SGD(model.parameters(), lr=1.0))
+        results.append((step, torch.cat([value.detach().flatten() for value in model.parameters()])))
+    (whole, one), (split, other) = results
+    assert whole.splits == 0
+    assert split.splits == (3 if where == "forward" else 1)
+    assert whole.count == split.count
+    assert_close(whole.loss, split.loss)
+    assert_close(whole.parts["nll"], split.parts["nll"])
+    assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+def test_one_row_that_does_not_fit_is_an_error():
+    model = tiny()
+    with pytest.raises(torch.OutOfMemoryError):
+        train_step(model, Small(0), [batches()[0]], torch.optim.SGD(model.parameters(), lr=1.0))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_halves_are_the_batch_and_count_what_they_hold(packed):
+    batch = batches()[packed]
+    first, second = halves(batch)
+    assert first.count + second.count == batch.count
+    assert first.tokens + second.tokens == batch.tokens
+    assert torch.equal(torch.cat((first.labels, second.labels)), batch.labels)
+    assert torch.equal(torch.cat((first.source.ids, second.source.ids)), batch.source.ids)
+    twice = doubled(batch)
+    assert torch.equal(twice.inputs.ids, batch.inputs.ids.repeat(2, 1))
+    (alone,) = halves(halves(halves(halves(halves(first)[0])[0])[0])[0])
+    assert alone.labels.shape[0] == 1
+    assert isinstance(alone, Pairs) != packed
