@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import regard
-from regard.cli import bench, data, describe, evaluate, look, presets, train, translate
+from regard.cli import bench, data, describe, evaluate, heads, look, presets, train, translate
 from regard.errors import RegardError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("train")(train.train)
 app.command("translate")(translate.translate)
 app.command("evaluate")(evaluate.evaluate)
 app.command("look")(look.look)
+app.command("heads")(heads.heads)
 app.command("describe")(describe.describe)
 app.command("presets")(presets.presets)
 app.add_typer(data.app, name="data")

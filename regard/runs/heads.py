@@ -1,0 +1,313 @@
+"""What each head of a run is for, with the evidence, over sentences that it was not trained on."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from regard.data import Corpus
+from regard.data.world import Sentence, pronoun_accuracy, spans
+from regard.errors import ConfigError, DataError
+from regard.look.align import merge, words_of_pieces
+from regard.look.edits import masked
+from regard.look.measures import Measures
+from regard.look.roles import (
+    HeadRoles,
+    Question,
+    Quiz,
+    RoleCounts,
+    at_landmarks,
+    at_rare,
+    by_alignment,
+    by_position,
+    by_relation,
+    largest_margins,
+    roles_of_heads,
+    thresholds,
+)
+from regard.look.watch import attentions, watch
+from regard.nn.batch import Pairs, Tokens
+from regard.runs.corpora import WorldCorpus, corpus_of, world_held_out
+from regard.runs.evaluation import encode_pair
+from regard.runs.run import Run, build_model
+
+SCALING, JUDGING = 10, 19
+"""Untrained models that say how high chance reaches at each role, and that set the threshold: 1 in 20 exceeds 19."""
+
+Kind = Literal["encoder", "decoder", "cross"]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """One pair, ready to be asked about: token rows, the place of every row and column, and the questions."""
+
+    rows: tuple[list[int], list[int]]
+    places: dict[Kind, tuple[list[int], list[int], int, int]]
+    questions: dict[Kind, list[Question]]
+    gold: Sentence | None
+
+
+def head_roles(
+    run: Run,
+    corpus: Corpus | None = None,
+    *,
+    limit: int = 400,
+    judging: int = JUDGING,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """The role of every head with its evidence, as one JSON-ready object.
+
+    Roles are chosen on every second of `limit` pairs and reported on the others. A role is claimed where its margin is
+    larger than untrained models of the same shape reach on the same sentences (see `regard.look.roles.thresholds`), so
+    that an untrained model is given any role at all with a chance of at most 1 in `judging` + 1.
+    """
+    if run.config.task != "translation":
+        raise ConfigError(f"heads are given roles in runs that translate, not in one for {run.config.task}")
+    if judging < 1:
+        raise ConfigError(f"judging={judging} must be at least 1")
+    items = _items(run, corpus, limit)
+    quizzes = make_quizzes(items)
+    seen = answers(run, run.model, items, quizzes)
+    largest = []
+    for number in range(SCALING + judging):
+        found = answers(run, untrained(run, number), items, quizzes)
+        largest.append(largest_margins(head for own in found.values() for head in own))
+        if progress is not None:
+            progress(number + 1, SCALING + judging)
+    limits = thresholds(largest[:SCALING], largest[SCALING:])
+    measures = _measures(run, items)
+    return {
+        "sentences": len(items),
+        "untrained_models": SCALING + judging,
+        "false_positive_rate": 1 / (judging + 1),
+        "thresholds": limits,
+        "heads": [
+            _described(name, head, found, limits, {key: value[head] for key, value in measures[name].items()})
+            for name, own in seen.items()
+            for head, found in enumerate(own)
+        ],
+    }
+
+
+def _described(
+    name: str, head: int, found: HeadRoles, limits: dict[str, float], measures: dict[str, float]
+) -> dict[str, Any]:
+    claimed = [one for one in found.all if one.margin > limits[one.role]]
+    first = claimed[0] if claimed else found.best
+    return {
+        "attention": name,
+        "head": head,
+        "role": first.role if claimed else None,
+        "evidence": first.to_mapping(),
+        "also": [one.to_mapping() for one in claimed[1:]],
+        "measures": measures,
+    }
+
+
+def untrained(run: Run, number: int) -> nn.Module:
+    """A model like the run's with fresh weights, another for each number."""
+    model = build_model(replace(run.config, train=replace(run.config.train, seed=10_000 + number)))
+    return model.to(next(run.model.parameters()).device).eval()
+
+
+@torch.inference_mode()
+def pronoun_report(run: Run, *, word: str | None = "it", limit: int = 300) -> dict[str, Any] | None:
+    """Which encoder head best follows a pronoun to its noun, and what masking each head of its layer costs.
+
+    The head is chosen on validation sentences; accuracies are of test sentences, `limit` of each with such a pronoun.
+    None where the run does not read English.
+    """
+    if run.config.task != "translation" or run.config.data.source != "en":
+        return None
+    names = [name for name in attentions(run.model) if kind(name) == "encoder"]
+    if not names:
+        return None
+    found: dict[str, dict[str, RoleCounts]] = {}
+    parts = {part: _with_pronoun(run, part, word, limit) for part in ("valid", "test")}
+    for part, sentences in parts.items():
+        items = [_only_pronouns(_looked(run, sentence, {})) for sentence in sentences]
+        quizzes: Quizzes = {"encoder": (_quiz(items, "encoder"),)}
+        found[part] = {name: counts[0] for name, counts in _ask(run, run.model, items, quizzes).items()}
+    scored = [
+        (evidence.accuracy, name, head)
+        for name in names
+        for head, evidence in enumerate(found["valid"][name].evidence("pronoun"))
+    ]
+    _, best, head = max(scored, key=lambda one: one[0])
+    evidence = found["test"][best].evidence("pronoun")[head]
+    texts = [sentence.english for sentence in parts["test"]]
+
+    def accuracy(heads: dict[str, list[int]]) -> float:
+        with masked(run.model, heads):
+            right, total = pronoun_accuracy(parts["test"], run.translate(texts, beam=1))
+        return right / total
+
+    chance = sum(1 / len(sentence.english_words) for sentence in parts["test"]) / len(texts)
+    return {
+        "pronoun": word,
+        "sentences": len(texts),
+        "attention": best,
+        "head": head,
+        "evidence": evidence.to_mapping(),
+        "chance": chance,
+        "by_head": {name: [one.accuracy for one in found["test"][name].evidence("pronoun")] for name in names},
+        "translated": accuracy({}),
+        "translated_when_masked": {
+            name: [accuracy({name: [one]}) for one in range(attentions(run.model)[name].heads)]  # type: ignore[arg-type]
+            for name in names
+        },
+    }
+
+
+def _items(run: Run, corpus: Corpus | None, limit: int) -> list[Looked]:
+    corpus = corpus or corpus_of(run.config.data, "test") or corpus_of(run.config.data, "valid")
+    if corpus is None:
+        raise ConfigError("no sentences to look at: the run names no test or validation set; give some")
+    if isinstance(corpus, WorldCorpus):
+        drawn: Sequence[Any] = list(islice(corpus.drawn(), limit))
+        texts = [sentence.english if corpus.source == "en" else sentence.french for sentence in drawn]
+    else:
+        drawn = list(islice((pair for pair in corpus if pair[0].strip() and pair[1].strip()), limit))
+        texts = [pair[0] for pair in drawn]
+    counts = Counter(word.lower() for text in texts for word in text.split())
+    items = [_looked(run, one, counts) for one in drawn]
+    items = [item for item in items if max(map(len, item.rows)) <= run.translator.max_len]
+    if len(items) < 2:
+        raise DataError("at least two pairs that the model can read are needed")
+    return items
+
+
+def _looked(run: Run, given: Any, counts: dict[str, int]) -> Looked:
+    """A sentence of the bundled corpus, or a pair of texts, with everything that can be asked of it."""
+    gold: Sentence | None = given if isinstance(given, Sentence) else None
+    english = run.config.data.source == "en"
+    texts: Any = given
+    words: tuple[Sequence[str], Sequence[str]] = ((), ())
+    if gold is not None:
+        texts = (gold.english, gold.french) if english else (gold.french, gold.english)
+        words = (gold.english_words, gold.french_words) if english else (gold.french_words, gold.english_words)
+    else:
+        words = (texts[0].split(), texts[1].split())
+    rows = encode_pair(run, *texts)
+    vocabularies = run.vocabularies
+    pieces = [
+        words_of_pieces(tokenizer.offsets(text), spans(text, list(side)))
+        for tokenizer, text, side in zip((vocabularies.source, vocabularies.target), texts, words, strict=True)
+    ]
+    sources, targets = len(words[0]), len(words[1])
+    # Special tokens are places of their own: the source ends with one, the decoder's input begins with one.
+    source = [*pieces[0], sources]
+    reads = [0, *(None if word is None else word + 1 for word in pieces[1])]
+    predicts = [*pieces[1], targets]
+    places: dict[Kind, Any] = {
+        "encoder": (source, source, sources + 1, sources + 1),
+        "decoder": (reads, reads, targets + 1, targets + 1),
+        "cross": (predicts, source, targets + 1, sources + 1),
+    }
+    lowered = [word.lower() for word in words[0]]
+    S = sources + 1
+    encoder = [*by_position(S), *at_landmarks(sources, S, apart=True)]
+    encoder += at_rare(lowered, counts, sources, apart=True, places=S)
+    decoder = [*by_position(targets + 1, causal=True), *at_landmarks(targets + 1, targets + 1, apart=True, causal=True)]
+    cross = [*at_landmarks(targets, S, apart=False), *at_rare(lowered, counts, targets, apart=False, places=S)]
+    if gold is not None:
+        pairs = gold.alignment if english else [(there, here) for here, there in gold.alignment]
+        cross += by_alignment(pairs, S)
+        if english:
+            encoder += by_relation(gold.heads, gold.relations, S)
+            encoder += [Question("pronoun", one.english, frozenset({one.antecedent}), S) for one in gold.pronouns]
+    return Looked(rows, places, {"encoder": encoder, "decoder": decoder, "cross": cross}, gold)
+
+
+Quizzes: TypeAlias = dict[Kind, tuple[Quiz, ...]]
+"""The questions about each kind of attention: to choose roles by, and to report them by."""
+
+
+def make_quizzes(items: Sequence[Looked]) -> Quizzes:
+    """Every second item for choosing, the others for reporting."""
+    kinds: tuple[Kind, ...] = ("encoder", "decoder", "cross")
+    return {own: (_quiz(items[::2], own), _quiz(items[1::2], own)) for own in kinds}
+
+
+def _quiz(items: Sequence[Looked], own: Kind) -> Quiz:
+    return Quiz([item.questions[own] for item in items], [item.places[own][3] for item in items])
+
+
+def answers(run: Run, model: nn.Module, items: Sequence[Looked], quizzes: Quizzes) -> dict[str, list[HeadRoles]]:
+    """What every head of every attention did at each role."""
+    return {name: roles_of_heads(*counts) for name, counts in _ask(run, model, items, quizzes).items()}
+
+
+@torch.inference_mode()
+def _ask(run: Run, model: nn.Module, items: Sequence[Looked], quizzes: Quizzes) -> dict[str, tuple[RoleCounts, ...]]:
+    """The answers of every attention that there is a quiz about; items are dealt to its quizzes in turn."""
+    kinds: dict[str, Kind] = {name: kind(name) for name in attentions(model)}
+    found = {name: tuple(map(RoleCounts, quizzes[own])) for name, own in kinds.items() if own in quizzes}
+    for start in range(0, len(items), 64):
+        part = items[start : start + 64]
+        with watch(model, list(found)) as trace:
+            model(_batch(run, part))
+        for name, counts in found.items():
+            weights = trace.weights(name).cpu()
+            for index, item in enumerate(part, start):
+                own = _between_places(weights[index - start], item, kinds[name])
+                counts[index % len(counts)].add(index // len(counts), own)
+    return found
+
+
+def _between_places(weights: Tensor, item: Looked, kind: Kind) -> Tensor:
+    rows, columns, height, breadth = item.places[kind]
+    weights = weights[:, : len(rows), : len(columns)]
+    if rows == list(range(height)) and columns == list(range(breadth)):
+        return weights.float()
+    return merge(weights, columns, rows, sources=breadth, targets=height)
+
+
+@torch.inference_mode()
+def _measures(run: Run, items: Sequence[Looked]) -> dict[str, dict[str, list[float]]]:
+    found = {name: Measures() for name in attentions(run.model)}
+    for start in range(0, len(items), 64):
+        batch = _batch(run, items[start : start + 64])
+        with watch(run.model) as trace:
+            run.model(batch)
+        assert batch.target is not None
+        target = batch.target.lengths - 1
+        lengths = {"encoder": (batch.source.lengths,) * 2, "decoder": (target,) * 2}
+        lengths["cross"] = (target, batch.source.lengths)
+        for name, measures in found.items():
+            queries, keys = lengths[kind(name)]
+            measures.add(trace.weights(name), queries=queries, keys=keys)
+    names = ("entropy", "maximum", "distance", "first", "last")
+    return {name: {one: getattr(own.means(), one).tolist() for one in names} for name, own in found.items()}
+
+
+def _batch(run: Run, items: Sequence[Looked]) -> Pairs:
+    pad = run.vocabularies.source.pad
+    pairs = Pairs(Tokens.of([item.rows[0] for item in items], pad), Tokens.of([item.rows[1] for item in items], pad))
+    return pairs.to(next(run.model.parameters()).device)
+
+
+def kind(name: str) -> Kind:
+    """What an attention looks from and at, by its name."""
+    if "cross" in name:
+        return "cross"
+    return "encoder" if name.startswith("encoder") else "decoder"
+
+
+def _with_pronoun(run: Run, part: Any, word: str | None, limit: int) -> list[Sentence]:
+    def wanted(sentence: Sentence) -> bool:
+        words = {sentence.english_words[one.english].lower() for one in sentence.pronouns}
+        fits = max(map(len, encode_pair(run, sentence.english, sentence.french))) <= run.translator.max_len
+        return fits and (bool(words) if word is None else words == {word})
+
+    drawn = world_held_out(part, "en", 50 * limit).drawn()
+    return list(islice((sentence for sentence in drawn if wanted(sentence)), limit))
+
+
+def _only_pronouns(item: Looked) -> Looked:
+    own = [question for question in item.questions["encoder"] if question.role == "pronoun"]
+    return replace(item, questions={"encoder": own, "decoder": [], "cross": []})
