@@ -1,5 +1,6 @@
 """MODELS: a plain dict from an architecture's name to its configuration and class."""
 
+from regard.models.convolutional import Convolutional, ConvolutionalConfig
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.recurrent import RecurrentConfig, RecurrentModel
 from regard.models.transformer import Transformer, TransformerConfig
@@ -8,4 +9,5 @@ MODELS = {
     "transformer": (TransformerConfig, Transformer),
     "gpt": (GPTConfig, GPT),
     "recurrent": (RecurrentConfig, RecurrentModel),
+    "convolutional": (ConvolutionalConfig, Convolutional),
 }

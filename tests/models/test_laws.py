@@ -15,6 +15,7 @@ from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.greedy import greedy
 from regard.look.watch import attentions, watch
+from regard.models.convolutional import Convolutional, ConvolutionalConfig
 from regard.models.recurrent import RecurrentConfig, RecurrentModel
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs, Tokens
@@ -27,6 +28,7 @@ TRANSFORMER = TransformerConfig(
     **SIZES, width=12, heads=2, encoder_layers=2, decoder_layers=2, feed_forward=14, norm_first=True
 )
 RECURRENT = RecurrentConfig(**SIZES, width=6, cell="gru-after")
+CONVOLUTIONAL = ConvolutionalConfig(**SIZES, width=6, encoder_layers=2, decoder_layers=2)
 
 MODELS = {
     "transformer": lambda: Transformer(TRANSFORMER),
@@ -59,6 +61,10 @@ MODELS = {
     "scaled dot before": lambda: RecurrentModel(replace(RECURRENT, attention="scaled-dot", cell="mut3")),
     "vanilla, additive after": lambda: RecurrentModel(
         replace(RECURRENT, attend="after", cell="rnn", share="none", output_bias=True)
+    ),
+    "convolutional": lambda: Convolutional(CONVOLUTIONAL),
+    "convolutional, wide kernels": lambda: Convolutional(
+        replace(CONVOLUTIONAL, encoder_kernel=5, decoder_kernel=4, attention="additive")
     ),
 }
 
@@ -241,7 +247,7 @@ SMALL = [
     "train.warmup=2",
     "train.threads=1",
 ]
-PRESETS = ["sutskever-2014", "cho-2014", "bahdanau-2015", "luong-2015-general"]
+PRESETS = ["sutskever-2014", "cho-2014", "bahdanau-2015", "luong-2015-general", "gehring-2017"]
 
 
 class StopAt:

@@ -1,0 +1,185 @@
+"""The convolutional encoder-decoder of 2017: gated convolutions that look at the source in every layer."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.errors import ConfigError
+from regard.nn.batch import Pairs, Tokens
+from regard.nn.convolution import GatedConvolution
+from regard.nn.dropout import Dropout
+from regard.nn.embedding import Embedding, Head
+from regard.nn.initial import initialise
+from regard.nn.masks import Visible
+from regard.nn.positions import Positions
+from regard.nn.scores import ScoredAttention
+
+HALF = 0.5**0.5  # a sum of two vectors of variance one, times this, has variance one
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConvolutionalConfig:
+    """`encoder_kernel` and `decoder_kernel` are how many positions a layer sees at once; the encoder's must be odd."""
+
+    source_vocab_size: int
+    target_vocab_size: int
+    width: int = 512
+    encoder_layers: int = 4
+    decoder_layers: int = 4
+    encoder_kernel: int = 3
+    decoder_kernel: int = 3
+    attention: Literal["cosine", "additive", "location", "general", "dot", "scaled-dot"] = "dot"
+    share: Literal["all", "output", "none"] = "all"
+    output_bias: bool = False
+    dropout: float = 0.1
+    max_len: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.share == "all" and self.source_vocab_size != self.target_vocab_size:
+            raise ConfigError(
+                f"share='all' needs one vocabulary, not {self.source_vocab_size} source and "
+                f"{self.target_vocab_size} target entries; use share='output' or a joint tokenizer"
+            )
+        for name in (
+            *("width", "encoder_layers", "decoder_layers", "encoder_kernel", "decoder_kernel"),
+            *("max_len", "source_vocab_size", "target_vocab_size"),
+        ):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.encoder_kernel % 2 == 0:
+            raise ConfigError(f"encoder_kernel={self.encoder_kernel} must be odd, to have a middle")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the decoder knows of a batch of sources, one row a source: `keys` a layer, and the values of all layers.
+
+    A sum of many values with like weights is small, so what is gathered is multiplied by `scale`, the root of the
+    source's length.
+    """
+
+    keys: tuple[Float[Tensor, "B S D"], ...]
+    values: Float[Tensor, "B S D"]
+    visible: Visible
+    scale: Float[Tensor, "B 1 1"]
+
+    def select(self, sources: Int[Tensor, " N"]) -> "Source":
+        lengths = self.visible.lengths
+        visible = self.visible if lengths is None else Visible(lengths=lengths[sources])
+        return Source(tuple(keys[sources] for keys in self.keys), self.values[sources], visible, self.scale[sources])
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionalState:
+    """The decoder after `past` steps: each layer's window of its last inputs by row, and the source."""
+
+    windows: tuple[Float[Tensor, "R N D"], ...]
+    past: int
+    source: Source
+
+    def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> "ConvolutionalState":
+        source = self.source if sources is None else self.source.select(sources)
+        return ConvolutionalState(tuple(window[rows] for window in self.windows), self.past, source)
+
+
+class ConvolutionalBlock(nn.Module):
+    """A causal convolution, and an attention to the source that asks with its output and the word just read."""
+
+    def __init__(self, config: ConvolutionalConfig) -> None:
+        super().__init__()
+        D = config.width
+        self.convolution = GatedConvolution(D, config.decoder_kernel, causal=True, dropout=config.dropout)
+        self.query = nn.Linear(D, D)
+        self.cross_attention = ScoredAttention(config.attention, D, D, config.max_len)
+        self.output = nn.Linear(D, D)
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], words: Float[Tensor, "B T D"], keys: Float[Tensor, "B S D"], source: Source
+    ) -> Float[Tensor, "B T D"]:
+        return self.join(x, self.convolution(x), words, keys, source)
+
+    def join(self, x: Tensor, mixed: Tensor, words: Tensor, keys: Tensor, source: Source) -> Tensor:
+        """`x` with what the convolution made of it and what that found in the source."""
+        query = (self.query(mixed) + words) * HALF
+        found = self.cross_attention(query, keys, source.values, source.visible) * source.scale
+        return (x + (mixed + self.output(found)) * HALF) * HALF
+
+
+class Convolutional(nn.Module):
+    """Gated convolutions over the source, and causal ones over the target, each of which consults the source."""
+
+    packs = False  # a convolution reaches over the end of a sequence, into the next of its row
+
+    def __init__(self, config: ConvolutionalConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.source = _embedding(config, config.source_vocab_size)
+        self.target = self.source if config.share == "all" else _embedding(config, config.target_vocab_size)
+        tied = None if config.share == "none" else self.target.tokens.weight
+        self.head = Head(config.width, config.target_vocab_size, bias=config.output_bias, tied=tied)
+        self.encoder = nn.ModuleList(
+            GatedConvolution(config.width, config.encoder_kernel, dropout=config.dropout)
+            for _ in range(config.encoder_layers)
+        )
+        self.decoder = nn.ModuleList(ConvolutionalBlock(config) for _ in range(config.decoder_layers))
+        self.dropout = Dropout(config.dropout)
+        initialise(self)
+
+    def forward(self, batch: Pairs) -> Float[Tensor, "B T D"]:
+        """For each token that the decoder reads, the vector from which `head` predicts the next one."""
+        return self.decode(batch.inputs, self.encode(batch.source))
+
+    def logits(self, batch: Pairs) -> Float[Tensor, "B T V"]:
+        """The scores of every next token, given the true ones before it."""
+        return self.head(self(batch))
+
+    def encode(self, source: Tokens) -> Source:
+        assert isinstance(source, Tokens), "a convolutional model reads one sequence a row"
+        words = self.source(source.ids)
+        # A convolution must find zeros past a row's end, as it does past the longest row's.
+        real = source.mask()[..., None] if source.padded else None
+        x = words
+        for block in self.encoder:
+            x = x if real is None else x * real
+            x = (x + block(x)) * HALF
+        keys = tuple(block.cross_attention.keys(x) for block in self.decoder)  # type: ignore[union-attr, operator]
+        scale = source.lengths.to(x.dtype).sqrt()[:, None, None]
+        return Source(keys, (x + words) * HALF, source.seen_from(source), scale)
+
+    def decode(self, inputs: Tokens, source: Source) -> Float[Tensor, "B T D"]:
+        x = words = self.target(inputs.ids)
+        for block, keys in zip(self.decoder, source.keys, strict=True):
+            x = block(x, words, keys, source)
+        return self.dropout(x)
+
+    def start(self, batch: Pairs) -> ConvolutionalState:
+        """The source, encoded: what decoding starts from."""
+        source = self.encode(batch.source)
+        first = source.values[:, 0]
+        windows = tuple(block.convolution.window(first) for block in self.decoder)  # type: ignore[union-attr, operator]
+        return ConvolutionalState(windows, 0, source)
+
+    def step(
+        self, choices: Int[Tensor, " R"], state: ConvolutionalState
+    ) -> tuple[Float[Tensor, "R V"], ConvolutionalState]:
+        """Log-probabilities of the tokens that may follow `choices`."""
+        source, windows = state.source, []
+        words = self.target(choices[:, None], past=state.past).squeeze(1)
+        # A source's rows stand side by side as its queries.
+        beside = (source.values.shape[0], -1)
+        x = words
+        for block, keys, window in zip(self.decoder, source.keys, state.windows, strict=True):
+            mixed, window = block.convolution.step(x, window)  # type: ignore[union-attr, operator]
+            windows.append(window)
+            rows = (tensor.unflatten(0, beside) for tensor in (x, mixed, words))
+            x = block.join(*rows, keys, source).flatten(0, 1)  # type: ignore[operator]
+        return self.head(self.dropout(x)).log_softmax(-1), ConvolutionalState(tuple(windows), state.past + 1, source)
+
+
+def _embedding(config: ConvolutionalConfig, vocab_size: int) -> Embedding:
+    positions = Positions("learned", config.width, config.max_len)
+    return Embedding(vocab_size, config.width, positions=positions, dropout=config.dropout)
