@@ -18,6 +18,7 @@ from regard.data.readers import Corpus
 from regard.data.store import VERSION, Counts, PairStore, write_meta
 from regard.errors import ConfigError, DataError
 from regard.text import Vocabularies
+from regard.text.dropout import MergeDropout
 
 Overlong = Literal["skip", "truncate", "refuse"]
 Store = TypeVar("Store")
@@ -34,21 +35,23 @@ def prepare(
     max_len: int = 256,
     overlong: Overlong = "skip",
     progress: Callable[[int], None] | None = None,
+    drop: MergeDropout | None = None,
 ) -> PairStore:
     """The corpus as token ids, from a folder under `cache`: reused when nothing changed, else written now.
 
     `max_len` is the longest row a model may be given: a source's pieces and `eos`, or `bos` and a target's pieces.
     Pairs with a longer side are skipped, cut or refused as `overlong` says; pairs with a blank side are skipped;
     the store's `counts` tell how many. Tokenises on all cores in memory that does not grow with the corpus.
-    `progress` is called with the number of pairs read so far.
+    `progress` is called with the number of pairs read so far. `drop` asks for a variant with fewer merges.
     """
     if max_len < 2:
         raise ConfigError(f"max_len={max_len} must be at least 2: one piece and a special token")
+    varied = [] if drop is None else [drop.rate, drop.variant]
     return kept_in(
         cache,
-        [VERSION, corpus.digest(), vocabularies.digest(), max_len, overlong],
+        [VERSION, corpus.digest(), vocabularies.digest(), max_len, overlong, *varied],
         PairStore.open,
-        lambda folder: _write(folder, corpus, vocabularies, max_len, overlong, progress),
+        lambda folder: _write(folder, corpus, vocabularies, max_len, overlong, progress, drop),
     )
 
 
@@ -84,8 +87,12 @@ def _write(
     max_len: int,
     overlong: Overlong,
     progress: Callable[[int], None] | None,
+    drop: MergeDropout | None,
 ) -> None:
     source, target = vocabularies.source, vocabularies.target
+    encode_source, encode_target = (
+        side.encode_batch if drop is None else drop.encoder(side) for side in (source, target)
+    )
     dtype = np.dtype(np.uint16 if max(source.vocab_size, target.vocab_size) <= 2**16 else np.uint32)
     read = kept = blank = long = cut = 0
     with ExitStack() as stack:
@@ -95,8 +102,8 @@ def _write(
             full = [(read + row, pair) for row, pair in enumerate(chunk, 1) if pair[0].strip() and pair[1].strip()]
             read, blank = read + len(chunk), blank + len(chunk) - len(full)
             encoded = zip(
-                source.encode_batch([pair[0] for _, pair in full]),
-                target.encode_batch([pair[1] for _, pair in full]),
+                encode_source([pair[0] for _, pair in full]),
+                encode_target([pair[1] for _, pair in full]),
                 strict=True,
             )
             rows: list[tuple[list[int], list[int]]] = []

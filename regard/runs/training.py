@@ -46,7 +46,7 @@ from regard.training.dropout import DropoutUntil
 from regard.training.loop import Step, fit, validate
 from regard.training.optim import make_optimizer
 from regard.training.schedule import learning_rate
-from regard.training.tasks import Task, Translation, compiled
+from regard.training.tasks import Task, compiled
 
 
 class Stopped(RegardError):
@@ -125,8 +125,10 @@ class _Training:
         self.progress = Progress(step=0)
         self.clock = _Clock()
         self.split = False
-        if (options.r_drop or options.compile_loss) and not isinstance(job.task, Translation):
-            raise ConfigError(f"train.r_drop and train.compile_loss are for translation, not for task='{config.task}'")
+        asked = {"train.r_drop": options.r_drop, "train.compile_loss": options.compile_loss}
+        asked |= {"tokenizer.dropout": config.tokenizer.dropout}
+        if (names := [name for name, value in asked.items() if value]) and config.task != "translation":
+            raise ConfigError(f"{names[0]} is for task='translation', not for task='{config.task}'")
 
     def fit_memory(self) -> RunConfig:
         """The configuration with the largest token budget that the memory holds."""

@@ -44,9 +44,10 @@ def train_vocabularies(pairs: Iterable[tuple[str, str]], config: TokenizerConfig
         return Vocabularies(shared, shared)
     if isinstance(pairs, Iterator):
         raise DataError("separate vocabularies read the pairs twice: give a list or files, not an iterator")
+    source_kind, target_kind = config.kinds
     return Vocabularies(
-        train_tokenizer((source for source, _ in pairs), config),
-        train_tokenizer((target for _, target in pairs), config),
+        train_tokenizer((source for source, _ in pairs), config.side(source_kind)),
+        train_tokenizer((target for _, target in pairs), config.side(target_kind)),
     )
 
 

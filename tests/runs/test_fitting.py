@@ -95,9 +95,7 @@ def data(tmp_path):
 
 
 def test_it_is_refused_on_a_cpu_before_any_work(data, tmp_path):
-    with pytest.raises(
-        ConfigError, match=r"--fit tries how much a GPU's memory holds; on a CPU set"
-    ):
+    with pytest.raises(ConfigError, match=r"--fit tries how much a GPU's memory holds; on a CPU set"):
         regard.train(make_config(None, "tiny", SETTINGS, data), tmp_path / "run", fit_memory=True)
     assert not (tmp_path / "run").exists()
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from torch import nn
 
 from regard.data import Corpus, Loader, PairStore, Position, evaluation_batches, prepare
-from regard.data.loader import Padding
+from regard.data.loader import Layout, Padding
 from regard.data.packing import Packing
+from regard.data.variants import Variants
 from regard.errors import ConfigError
 from regard.nn.batch import PackedPairs, Pairs
 from regard.runs.config import RunConfig
@@ -17,6 +18,7 @@ from regard.runs.report import Report
 from regard.runs.run import TOKENIZER, absolute, load_vocabularies
 from regard.runs.translator import Translator
 from regard.text import Vocabularies, train_vocabularies
+from regard.text.dropout import MergeDropout
 from regard.training.metrics import corpus_scores
 from regard.training.tasks import Task, Translation
 
@@ -44,7 +46,8 @@ class TranslationJob:
         self.cache = Path(config.data.cache) if config.data.cache else directory / "cache"
         self.task: Task = Translation(config.train.smoothing, config.train.r_drop)
         report.say("reading and tokenising the training pairs")
-        self.train = self._store(corpus, "reading and tokenising")
+        self.stores = self._variants(corpus)
+        self.train = self.stores[0]
         report.say(self.train.counts.describe())
         self._check_budget()
         valid = corpus_of(config.data, "valid")
@@ -53,18 +56,21 @@ class TranslationJob:
 
     def stream(self, position: Position, *, pin: bool, pack: bool) -> Loader:
         options = self.config.train
-        return Loader(self.train, budget=options.batch_tokens, seed=options.seed, position=position, pin=pin, pack=pack)
+        layout = self._layout(options.batch_tokens, pack)
+        return Loader(layout, budget=options.batch_tokens, seed=options.seed, position=position, pin=pin)
 
     def bounds(self) -> tuple[int, int]:
-        return longest_pair(self.train), int(self.train.source.lengths.sum() + self.train.target.lengths.sum())
+        tokens = int(self.train.source.lengths.sum() + self.train.target.lengths.sum())
+        return max(map(longest_pair, self.stores)), tokens
 
     def trials(self, budget: int, *, pack: bool) -> list[Pairs | PackedPairs]:
         if pack:  # all batches have one shape
-            packing = Packing(self.train, budget)
-            return [packing.batch(packing.order(self.config.train.seed, 0)[0])]
-        padding = Padding(self.train, budget)
+            layout = self._layout(budget, pack)
+            return [layout.batch(layout.order(self.config.train.seed, 0)[0])]
+        store = max(self.stores, key=longest_pair)
+        padding = Padding(store, budget)
         order = padding.order(self.config.train.seed, 0)
-        longest = max(order, key=lambda rows: int(self.train.source.lengths[rows].max()))
+        longest = max(order, key=lambda rows: int(store.source.lengths[rows].max()))
         return [padding.batch(rows) for rows in (longest, max(order, key=len), order[0])]
 
     def validation(self) -> Iterator[Pairs] | None:
@@ -83,7 +89,20 @@ class TranslationJob:
         scores = corpus_scores(found, [target for _, target in self.shown])
         return {"bleu": scores.bleu, "exact_match": scores.exact_match}
 
-    def _store(self, corpus: Corpus, what: str) -> PairStore:
+    def _layout(self, budget: int, pack: bool) -> Layout:
+        if len(self.stores) > 1:
+            return Variants(self.stores, budget, pack=pack)
+        return Packing(self.train, budget) if pack else Padding(self.train, budget)
+
+    def _variants(self, corpus: Corpus) -> list[PairStore]:
+        """The training pairs as tokens, in as many ways as the tokenizer's settings ask for."""
+        options, what = self.config.tokenizer, "reading and tokenising"
+        if not options.dropout:
+            return [self._store(corpus, what)]
+        drops = [MergeDropout(options.dropout, variant) for variant in range(options.variants)]
+        return [self._store(corpus, f"{what}, variant {drop.variant + 1}", drop) for drop in drops]
+
+    def _store(self, corpus: Corpus, what: str, drop: MergeDropout | None = None) -> PairStore:
         data = self.config.data
         return prepare(
             corpus,
@@ -92,10 +111,11 @@ class TranslationJob:
             max_len=data.max_len,
             overlong=data.overlong,
             progress=lambda pairs: self.report.progress(what, pairs),
+            drop=drop,
         )
 
     def _check_budget(self) -> None:
-        budget, longest = self.config.train.batch_tokens, longest_pair(self.train)
+        budget, longest = self.config.train.batch_tokens, max(map(longest_pair, self.stores))
         if budget < longest:
             raise ConfigError(
                 f"train.batch_tokens={budget} is less than the longest pair, which has {longest} tokens; "

@@ -1,0 +1,145 @@
+"""BPE dropout: other pieces of the same text, chosen by seed and epoch, the same whenever they are made."""
+
+import collections
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from regard.data import Loader, PairList, Position, prepare
+from regard.data.variants import Variants
+from regard.errors import ConfigError
+from regard.runs import make_config
+from regard.text import TokenizerConfig, train_vocabularies
+from regard.text.dropout import MergeDropout, thinned
+
+WORDS = ["yesterday", "unbelievable", "houses", "household", "relation", "relative", "translation", "a", "the", "mouse"]
+
+
+def texts(count):
+    generator = torch.Generator().manual_seed(0)
+    chosen = torch.randint(len(WORDS), (count, 6), generator=generator).tolist()
+    return [" ".join(WORDS[i] for i in row[: 2 + n % 5]) for n, row in enumerate(chosen)]
+
+
+PAIRS = list(zip(texts(90), [text.upper() for text in texts(90)], strict=True))
+CONFIG = TokenizerConfig(kind="bpe", vocab_size=330)
+VOCABULARIES = train_vocabularies(PAIRS, CONFIG)
+
+
+def stores(folder, rate=0.3, count=3):
+    return [prepare(PairList(PAIRS), VOCABULARIES, folder, drop=MergeDropout(rate, v)) for v in range(count)]
+
+
+def test_a_thinned_tokenizer_spells_the_same_text_in_more_pieces():
+    tokenizer = VOCABULARIES.source
+    fewer = thinned(tokenizer, 0.4, 3)
+    assert fewer.to_json() == thinned(tokenizer, 0.4, 3).to_json() != thinned(tokenizer, 0.4, 4).to_json()
+    assert thinned(tokenizer, 0.0, 3).to_json() == tokenizer.to_json()
+    longer = 0
+    for text in texts(40):
+        assert tokenizer.decode(fewer.encode(text)) == text
+        longer += len(fewer.encode(text)) - len(tokenizer.encode(text))
+    assert longer > 40
+    words = train_vocabularies(PAIRS, TokenizerConfig(kind="word")).source
+    assert thinned(words, 0.4, 3) is words
+
+
+def test_variants_differ_decode_to_the_text_and_are_the_same_when_made_again(tmp_path):
+    first, again = stores(tmp_path / "a"), stores(tmp_path / "b")
+    plain = prepare(PairList(PAIRS), VOCABULARIES, tmp_path / "a")
+    spellings = collections.Counter()
+    for one, other in zip(first, again, strict=True):
+        assert np.array_equal(one.source.tokens, other.source.tokens)
+        assert np.array_equal(one.target.tokens, other.target.tokens)
+        assert len(one.source.tokens) > len(plain.source.tokens)
+        for row, (source, target) in enumerate(PAIRS):
+            assert VOCABULARIES.source.decode(one.source[row].tolist()) == source
+            assert VOCABULARIES.target.decode(one.target[row].tolist()) == target
+        spellings[one.source.tokens.tobytes()] += 1
+    assert len(spellings) == 3
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_each_epoch_reads_the_next_variant_and_can_be_taken_up_anywhere(tmp_path, pack):
+    found = stores(tmp_path)
+    layout = Variants(found, 500, pack=pack)
+
+    def take(position, count):
+        with Loader(layout, seed=4, position=position, ahead=2) as loader:
+            return [(next(loader), loader.position) for _ in range(count)]
+
+    sizes = [len(layout.order(4, epoch)) for epoch in range(4)]
+    whole = take(Position(), sum(sizes))
+    start = 0
+    for epoch, size in enumerate(sizes):
+        tokens = sum(batch.tokens for batch, _ in whole[start : start + size])
+        store = found[(4 + epoch) % 3]
+        assert tokens == len(store.source.tokens) + len(store.target.tokens) - len(store), epoch
+        start += size
+    cut = sizes[0] + 2
+    for (batch, at), (other, there) in zip(whole[cut:], take(whole[cut - 1][1], 5), strict=False):
+        assert at == there
+        assert torch.equal(batch.source.ids, other.source.ids)
+        assert torch.equal(batch.labels, other.labels)
+    if pack:
+        assert len({batch.source.ids.shape for batch, _ in whole}) == 1
+
+
+SMALL = [
+    "model.width=8",
+    "model.heads=2",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "model.feed_forward=8",
+    "tokenizer.vocab_size=330",
+    "tokenizer.dropout=0.2",
+    "tokenizer.variants=2",
+    "train.batch_tokens=700",
+    "train.save_every=9",
+    "train.threads=1",
+    "train.optimizer=muon",
+    "train.learning_rate=0.01",
+    "train.r_drop=1",
+    "train.dropout_until=14",
+    "model.layer_drop=0.2",
+    "model.qk_norm=true",
+]
+
+
+def test_a_run_with_every_recipe_resumes_to_the_byte(tmp_path):
+    path = tmp_path / "train.tsv"
+    path.write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS), encoding="utf-8")
+
+    def config(steps):
+        settings = [*SMALL, f"train.steps={steps}", "train.schedule=constant", "train.warmup=0"]
+        return make_config(None, "tiny", settings, {"data": {"train": [str(path)]}})
+
+    regard.train(config(18), tmp_path / "whole")
+    regard.train(config(9), tmp_path / "short")
+    regard.resume(tmp_path / "short", ("train.steps=18",))
+    ends = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "short")]
+    assert ends[0] == ends[1]
+    ends = [(tmp_path / name / "checkpoints/step-18/optimizer.safetensors").read_bytes() for name in ("whole", "short")]
+    assert ends[0] == ends[1]
+
+
+def test_each_side_may_have_its_own_kind():
+    config = TokenizerConfig(source_kind="character", target_kind="word", joint=False, vocab_size=300)
+    pairs = [("about", "AH B AW T"), ("house", "HH AW S")]
+    vocabularies = train_vocabularies(pairs, config)
+    assert vocabularies.source.pieces(vocabularies.source.encode("about")) == list("about")
+    assert vocabularies.target.pieces(vocabularies.target.encode("HH AW S")) == ["HH", "AW", "S"]
+    assert config.kinds == ("character", "word")
+    with pytest.raises(ConfigError, match="joint=false"):
+        TokenizerConfig(source_kind="character")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"dropout": 1.0}, {"dropout": 0.1, "kind": "word"}, {"variants": 0}, {"vocab_size": 200, "target_kind": "bpe"}],
+)
+def test_impossible_settings_are_refused(settings):
+    with pytest.raises(ConfigError):
+        TokenizerConfig(**{"joint": False, "source_kind": "word", "kind": "bpe", **settings})
