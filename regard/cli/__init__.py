@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import regard
-from regard.cli import bench, data, describe, evaluate, heads, look, presets, train, translate
+from regard.cli import bench, data, describe, evaluate, generate, heads, look, presets, train, translate
 from regard.errors import RegardError
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("translate")(translate.translate)
+app.command("generate")(generate.generate)
 app.command("evaluate")(evaluate.evaluate)
 app.command("look")(look.look)
 app.command("heads")(heads.heads)

@@ -38,7 +38,8 @@ def describe(
     weights, training = (facts["bytes"][key] / 1e6 for key in ("weights", "training"))
     print(f"memory: {weights:,.1f} MB of weights; {training:,.1f} MB with gradients and Adam's state, in float32")
     flops = facts["flops"]
+    lengths = "+".join([str(flops["length"])] * flops["sides"])
     print(
-        f"work at {flops['length']}+{flops['length']} tokens: {flops['forward'] / 1e9:,.3f} GFLOP forward, "
+        f"work at {lengths} tokens: {flops['forward'] / 1e9:,.3f} GFLOP forward, "
         f"{flops['training_step'] / 1e9:,.3f} in a training step, {flops['forward_per_token'] / 1e6:,.2f} MFLOP a token"
     )

@@ -18,6 +18,10 @@ def evaluate(
     ] = None,
     world: Annotated[bool, typer.Option("--world", help="Score on the bundled corpus's held-out sentences.")] = False,
     limit: Annotated[int | None, typer.Option(help="Score the first so many pairs.", min=1)] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(help="Language models: tokens from one window to the next; by default half a window.", min=1),
+    ] = None,
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept at each step; 1 is greedy.")] = None,
     length_penalty: Annotated[
         float | None, typer.Option(help="Higher favours longer translations; 0 for none.")
@@ -32,7 +36,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Translate held-out pairs and score the translations.
+    """Translate held-out pairs and score the translations; of a language model, measure its perplexity.
 
     Gives BLEU, chrF and TER with their signatures, exact match, perplexity, and scores by sentence length. On the
     bundled corpus also pronoun accuracy, and the alignment error rate of the best cross-attention head.
@@ -41,18 +45,29 @@ def evaluate(
     Examples:
       regard evaluate runs/demo
       regard evaluate runs/mine --data test.en --data test.fr --json
+      regard evaluate runs/words --data held-out.txt --stride 64
     """
     from regard.cli.options import check_overlong
     from regard.cli.progress import counting
     from regard.errors import ConfigError
     from regard.runs import evaluate as score
     from regard.runs import load
-    from regard.runs.corpora import files_corpus, world_held_out
+    from regard.runs.corpora import Documents, files_corpus, world_held_out
 
     if data and world:
         raise ConfigError("give --data or --world, not both")
     check_overlong(overlong)
     loaded = load(run, device)
+    if loaded.config.task == "language":
+        if world or limit or beam or length_penalty or lowercase:
+            raise ConfigError("a language model is measured on text: only --data, --stride, --json and --device apply")
+        documents = Documents.of(data, loaded.config.data.text) if data else None
+        with counting("reading", "tokens") as progress:
+            result = score(loaded, documents, stride=stride, progress=progress)
+        print(json.dumps(result, indent=2) if as_json else shown_text(result))
+        return
+    if stride:
+        raise ConfigError("--stride is for language models")
     corpus = None
     if data:
         corpus = files_corpus(tuple(data), loaded.config.data)
@@ -102,3 +117,18 @@ def shown(result: dict[str, Any]) -> str:
             exact, bleu = 100 * band["exact_match"], band["bleu"]
             lines.append(f"{'':18} {words:>6}   {band['count']:>9,}   {exact:>9.1f} %   {bleu:>5.1f}")
     return "\n".join(lines)
+
+
+def shown_text(result: dict[str, Any]) -> str:
+    """A language model's scores for a person."""
+    return "\n".join(
+        [
+            f"documents          {result['documents']:,}  ({result['characters']:,} characters, "
+            f"{result['bytes']:,} bytes)",
+            f"perplexity         {result['perplexity']:.3f}  (per token of the run's own vocabulary, "
+            f"{result['tokens']:,} tokens; window {result['window']}, stride {result['stride']})",
+            f"loss               {result['nll']:.4f}  nats a token",
+            f"bits a character   {result['bits_per_character']:.4f}",
+            f"bits a byte        {result['bits_per_byte']:.4f}",
+        ]
+    )

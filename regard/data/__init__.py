@@ -2,13 +2,16 @@
 
 from regard.data.batches import Position, epoch_order, evaluation_order
 from regard.data.cache import Overlong, prepare
+from regard.data.documents import Documents
 from regard.data.loader import Loader, collate, evaluation_batches
 from regard.data.readers import Corpus, PairFiles, PairList, TextFiles
 from regard.data.store import Counts, PairStore, Rows
+from regard.data.windows import TextStore, WindowLayout, prepare_text, strided_windows
 
 __all__ = [
     "Corpus",
     "Counts",
+    "Documents",
     "Loader",
     "Overlong",
     "PairFiles",
@@ -17,9 +20,13 @@ __all__ = [
     "Position",
     "Rows",
     "TextFiles",
+    "TextStore",
+    "WindowLayout",
     "collate",
     "epoch_order",
     "evaluation_batches",
     "evaluation_order",
     "prepare",
+    "prepare_text",
+    "strided_windows",
 ]

@@ -38,7 +38,7 @@ class Layout(Protocol):
         """The rows of each batch of one epoch: a function of these two alone."""
         ...
 
-    def batch(self, rows: np.ndarray) -> Any:
+    def batch(self, rows: np.ndarray, /) -> Any:
         """These rows as tensors."""
         ...
 

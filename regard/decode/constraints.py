@@ -41,6 +41,23 @@ def at_least(min_len: int, eos: int) -> Constraint:
     return constraint
 
 
+def repetition(penalty: float, pasts: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> Constraint:
+    """A rule that multiplies by `penalty` the log-probability of every token a row has had before.
+
+    Above 1 that makes it less likely. `pasts` are the tokens before the first step, prompt and all, of each source.
+    """
+    longest = max(map(len, pasts), default=0)
+    # Short pasts are filled up with a token of their own, which changes nothing.
+    filled = torch.tensor([[*past, *[past[0]] * (longest - len(past))] for past in pasts], device=device)
+
+    def constraint(log_probs: Float[Tensor, "R C"], prefix: Prefix) -> Float[Tensor, "R C"]:
+        had = torch.cat([filled[prefix.sources], prefix.tokens], 1)
+        seen = torch.zeros_like(log_probs, dtype=torch.bool).scatter_(1, had, True)
+        return torch.where(seen, log_probs * penalty, log_probs)
+
+    return constraint
+
+
 class Past:
     """The prefixes of the rows of a search as they are chosen, reordered and dropped; built only if a rule asks."""
 

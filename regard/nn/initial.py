@@ -40,7 +40,5 @@ def initialise_small(module: nn.Module, layers: int) -> None:
             nn.init.normal_(part.weight, std=0.02 / (2 * layers) ** 0.5 if into_residual else 0.02)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
-        elif isinstance(part, nn.Embedding):
-            nn.init.normal_(part.weight, std=0.02)
-        elif isinstance(part, Head):
+        elif isinstance(part, (nn.Embedding, Head)):
             nn.init.normal_(part.weight, std=0.02)

@@ -17,11 +17,16 @@ from regard.training.config import TrainConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataConfig:
-    """Where pairs come from: two line-aligned files, one `.tsv`, `.jsonl` or `.parquet`, or the bundled corpus.
+    """Where data comes from: pairs for translation, running text for language models.
+
+    Pairs are in two line-aligned files, in one `.tsv`, `.jsonl` or `.parquet`, or in the bundled corpus.
 
     `source` and `target` name the two sides: the keys of JSONL, the columns of Parquet, the languages `en` and `fr` of
     the bundled corpus, in either direction. `world` is how many bundled pairs to train on; its own held-out sentences
     then serve for validation and test. `overlong` says what becomes of pairs longer than `max_len` tokens.
+
+    Running text is in any number of files and folders. Of it, `max_len` is the length of a window, `text` the key of
+    JSONL or the column of Parquet, and `isolate` hides the documents of one window from each other.
     """
 
     train: tuple[str, ...] = ()
@@ -33,12 +38,11 @@ class DataConfig:
     target: str = "fr"
     max_len: int = 256
     overlong: Literal["skip", "truncate", "refuse"] = "skip"
+    text: str = "text"
+    isolate: bool = False
     cache: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("train", "valid", "test"):
-            if len(getattr(self, name)) > 2:
-                raise ConfigError(f"data.{name} takes one file of pairs or two line-aligned files")
         if self.world and self.train:
             raise ConfigError("data.train and data.world are two sources of training pairs; give one")
         if self.world and {self.source, self.target} != {"en", "fr"}:
@@ -81,10 +85,29 @@ class RunConfig:
     def check(self) -> None:
         """Refuse impossible model settings now, before any data is read, with stand-ins for the vocabulary sizes."""
         longest = self._with_stand_ins().model_config().max_len
+        self._check_task()
         if self.data.max_len > longest:
             raise ConfigError(f"data.max_len={self.data.max_len} must be at most model.max_len={longest}")
         if self.train.pack == "always" and not getattr(self.architecture()[1], "packs", True):
             raise ConfigError(f"train.pack='always' cannot be: a {self.model['name']} model reads one sequence a row")
+
+    def _check_task(self) -> None:
+        one_sided = "vocab_size" in self._sizes()
+        if one_sided != (self.task == "language"):
+            fitting = "language" if one_sided else "translation"
+            raise ConfigError(f"task='{self.task}' is not for model '{self.model['name']}', which needs '{fitting}'")
+        if self.task == "language":
+            if self.data.world:
+                raise ConfigError(f"data.world={self.data.world} asks for pairs; a language model is given data.train")
+            if self.train.batch_tokens < self.data.max_len:
+                raise ConfigError(
+                    f"train.batch_tokens={self.train.batch_tokens} must be at least data.max_len={self.data.max_len}, "
+                    f"the length of one window"
+                )
+            return
+        for name in ("train", "valid", "test"):
+            if len(getattr(self.data, name)) > 2:
+                raise ConfigError(f"data.{name} takes one file of pairs or two line-aligned files")
 
     def every_setting(self) -> dict[str, Any]:
         """All settings by section, defaults included; the model's vocabulary sizes, which follow from data, are not."""

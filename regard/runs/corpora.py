@@ -8,10 +8,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
+from regard.data.documents import Documents
 from regard.data.readers import Corpus, PairFiles
 from regard.data.world import Sentence, sentences
 from regard.errors import ConfigError, DataError
-from regard.runs.config import DataConfig
+from regard.runs.config import DataConfig, RunConfig
 
 Part = Literal["train", "valid", "test"]
 
@@ -70,11 +71,20 @@ def corpus_of(config: DataConfig, part: Part) -> Corpus | None:
     return world_held_out(part, config.source)
 
 
-def check_files(config: DataConfig) -> None:
+def documents_of(config: DataConfig, part: Part) -> Documents | None:
+    """The running text to train on, to validate on or to test on; None where the configuration names none."""
+    names = getattr(config, part)
+    return Documents.of(names, config.text) if names else None
+
+
+def check_files(config: RunConfig) -> None:
     """Refuse files that are not there before any of them is read."""
     for part in ("train", "valid", "test"):
-        corpus_of(config, part)
-        for file in getattr(config, part):
+        if config.task == "language":
+            documents_of(config.data, part)
+            continue
+        corpus_of(config.data, part)
+        for file in getattr(config.data, part):
             if not Path(file).exists():
                 raise DataError(f"no such file: {file}")
 
@@ -101,3 +111,10 @@ def training_corpus(config: DataConfig) -> Corpus:
             "(data.train or data.world in a configuration)"
         )
     return corpus
+
+
+def training_documents(config: DataConfig) -> Documents:
+    documents = documents_of(config, "train")
+    if documents is None:
+        raise ConfigError("no training data: give --data with your files or folders (data.train in a configuration)")
+    return documents

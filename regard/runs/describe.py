@@ -16,7 +16,7 @@ def describe(run: Run, length: int | None = None) -> dict[str, Any]:
     By default 32 tokens, or as many as the model reads.
     """
     model = run.model
-    length = min(32, run.translator.max_len) if length is None else length
+    length = min(32, run.config.model_config().max_len) if length is None else length
     total = sum(parameter.numel() for parameter in model.parameters())
     forward = forward_flops(model, length)
     return {
@@ -32,9 +32,10 @@ def describe(run: Run, length: int | None = None) -> dict[str, Any]:
         "bytes": {"weights": 4 * total, "training": 16 * total},
         "flops": {
             "length": length,
+            "sides": 1 if run.config.task == "language" else 2,
             "forward": forward,
             "training_step": 3 * forward,
-            "forward_per_token": forward / (2 * length),
+            "forward_per_token": forward / (length if run.config.task == "language" else 2 * length),
         },
     }
 

@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from regard.data import Corpus, PairStore, evaluation_batches
+from regard.data import Corpus, Documents, PairStore, evaluation_batches
 from regard.data.world import Sentence, pronoun_accuracy, spans
 from regard.errors import ConfigError, DataError
 from regard.look.align import AlignmentCounts, HeadScores, best_head, merge, words_of_pieces
 from regard.look.watch import attentions, watch
 from regard.nn.batch import Pairs, Tokens
 from regard.runs.corpora import WorldCorpus, corpus_of, world_held_out
+from regard.runs.perplexity import text_perplexity
 from regard.runs.run import Run
 from regard.runs.translator import Overlong
 from regard.training.loop import validate
@@ -25,16 +26,25 @@ ALIGNED = 500
 
 def evaluate(
     run: Run,
-    corpus: Corpus | None = None,
+    corpus: Corpus | Documents | None = None,
     *,
     limit: int | None = None,
+    stride: int | None = None,
     overlong: Overlong = "split",
     lowercase: bool = False,
     tokenize: str = "13a",
     progress: Callable[[int, int], None] | None = None,
     **decode: Any,
 ) -> dict[str, Any]:
-    """Scores of the run on `corpus`, by default the test set its configuration names, as one JSON-ready object."""
+    """Scores of the run on `corpus`, by default the test set its configuration names, as one JSON-ready object.
+
+    Of a language model it is the perplexity on documents, as `text_perplexity` finds it; the settings of a search
+    then mean nothing.
+    """
+    if run.config.task == "language":
+        return text_perplexity(run, cast("Documents | None", corpus), stride=stride, progress=progress)
+    run.check_task("translation")
+    corpus = cast("Corpus | None", corpus)
     corpus = corpus or corpus_of(run.config.data, "test") or corpus_of(run.config.data, "valid")
     if corpus is None:
         raise ConfigError("nothing to evaluate on: the run names no test or validation set; give one")

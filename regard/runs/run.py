@@ -13,6 +13,7 @@ from regard.errors import ConfigError, DataError, RunError
 from regard.runs.checkpoint import load_weights_strictly
 from regard.runs.config import RunConfig
 from regard.runs.files import read_json, read_tensors
+from regard.runs.generator import Generation, Generator
 from regard.runs.translator import Overlong, Translation, Translator
 from regard.text import Vocabularies
 
@@ -24,7 +25,20 @@ class Run:
 
     def __init__(self, directory: Path, config: RunConfig, vocabularies: Vocabularies, model: nn.Module) -> None:
         self.directory, self.config, self.vocabularies, self.model = directory, config, vocabularies, model
-        self.translator = Translator(model, vocabularies, config.decode, config.model_config().max_len)
+        self._translator = Translator(model, vocabularies, config.decode, config.model_config().max_len)
+        self._generator = Generator(model, vocabularies.target, config.decode, config.data.max_len)
+
+    @property
+    def translator(self) -> Translator:
+        """Sentences in, translations out."""
+        self.check_task("translation")
+        return self._translator
+
+    @property
+    def generator(self) -> Generator:
+        """A prompt in, text out."""
+        self.check_task("language")
+        return self._generator
 
     def translate(self, sentences: Sequence[str], *, overlong: Overlong = "split", **decode: Any) -> list[str]:
         """The best translation of each sentence; `decode` are settings of `DecodeConfig`, such as `beam=5`."""
@@ -37,6 +51,33 @@ class Run:
         if isinstance(sentences, str):
             raise DataError("give a list of sentences, not one text: [text]")
         return self.translator.translate(list(sentences), self.decode_config(**decode), overlong=overlong)
+
+    def generate(
+        self, prompt: str = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
+    ) -> list[str]:
+        """Texts that follow the prompt, as many as `samples`: `generate("To be", temperature=0.8, max_len=100)`.
+
+        `temperature=0` takes the likeliest token each time.
+        """
+        generation = self.generation(prompt, stop=stop, repetition_penalty=repetition_penalty, **decode)
+        for _ in generation:
+            pass
+        return [output.text for output in generation.outputs]
+
+    def generation(
+        self, prompt: str = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
+    ) -> Generation:
+        """The same as it is drawn: iterate for (sample, new text)."""
+        if decode.get("temperature") == 0:
+            # What only matters to drawing goes with it, where the run's own settings brought it along.
+            decode = {"top_k": None, "top_p": None, "samples": 1, **decode, "temperature": None}
+        config = self.decode_config(**decode)
+        return self.generator.generation(prompt, config, stop=stop, repetition_penalty=repetition_penalty)
+
+    def check_task(self, task: str) -> None:
+        """Refuse what this kind of run does not do."""
+        if self.config.task != task:
+            raise RunError(f"{self.directory} is a run for {self.config.task}, not for {task}")
 
     def decode_config(self, **decode: Any):
         """The run's own way of decoding, with these settings changed."""

@@ -64,7 +64,7 @@ def train(config: RunConfig, directory: str | Path, report: Report | None = None
     if (directory / CONFIG).exists():
         raise RunError(f"{directory} already holds a run: choose another directory, or continue it with --resume")
     config.check()
-    check_files(config.data)
+    check_files(config)
     _check_machine(config, fit_memory)
     with whole_or_nothing(directory):
         config, job = prepare_job(config, directory, report, new=True)

@@ -35,6 +35,12 @@ class Tokenizer:
         self.eos = self._special("eos")
         self.unk = self._special("unk")
         self._silent = frozenset((self.pad, self.bos, self.eos))
+        self.opening = self._opening()
+
+    def _opening(self) -> tuple[int, ...]:
+        """What a tokenizer from elsewhere puts before every text: `bos`, for some."""
+        ids = self._inner.encode("", add_special_tokens=True).ids
+        return tuple(ids[:1]) if ids[:1] == [self.bos] else ()
 
     @property
     def vocab_size(self) -> int:

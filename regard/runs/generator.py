@@ -1,0 +1,155 @@
+"""A prompt in, text out as it is drawn: a decoder-only model with its tokenizer."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from regard.decode.config import DecodeConfig
+from regard.decode.constraints import repetition
+from regard.decode.greedy import Column, Pick, decode, likeliest
+from regard.decode.sample import Sampler, draws
+from regard.decode.stepper import Stepper
+from regard.errors import ConfigError
+from regard.nn.batch import Tokens
+from regard.text import Tokenizer
+from regard.text.streaming import TextStream
+
+Ended = Literal["eos", "stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """One text that follows the prompt, its tokens, and what ended it: `eos`, a stop string, or its greatest length."""
+
+    text: str
+    tokens: tuple[int, ...]
+    ended: Ended
+
+
+class Generator:
+    """Writes on from prompts with a model that steps: `Stepper` is all it knows of it.
+
+    The model reads at most `length` tokens. When prompt and text have filled those, it starts afresh from the last
+    half of them and goes on from there; a longer prompt begins with its last `length` tokens.
+    """
+
+    def __init__(self, model: nn.Module, tokenizer: Tokenizer, config: DecodeConfig, length: int) -> None:
+        self.model, self.tokenizer, self.config, self.length = model, tokenizer, config, length
+        self.stepper = cast("Stepper[Any]", model)
+
+    def generation(
+        self,
+        prompt: str,
+        config: DecodeConfig | None = None,
+        *,
+        stop: Sequence[str] = (),
+        repetition_penalty: float = 1.0,
+    ) -> "Generation":
+        """`config.samples` texts that follow the prompt, to be drawn while they are read."""
+        if isinstance(stop, str) or not all(stop):
+            raise ConfigError(f"stop={stop!r} must be a list of texts, none of them empty")
+        if not 0 < repetition_penalty < float("inf"):
+            raise ConfigError(f"repetition_penalty={repetition_penalty} must be above 0")
+        return Generation(self, prompt, config or self.config, tuple(stop), repetition_penalty)
+
+    def prompt_ids(self, prompt: str) -> list[int]:
+        """The prompt as the model reads it; without any text, the `eos` after which a document begins."""
+        ids = [*self.tokenizer.opening, *self.tokenizer.encode(prompt)]
+        return ids or [self.tokenizer.eos]
+
+
+class Generation:
+    """Texts being drawn. Iterating gives (sample, new text) as it comes; afterwards `outputs` has them whole."""
+
+    def __init__(
+        self, generator: Generator, prompt: str, config: DecodeConfig, stop: tuple[str, ...], penalty: float
+    ) -> None:
+        self.generator, self.prompt, self.config, self.penalty = generator, prompt, config, penalty
+        self.ids = generator.prompt_ids(prompt)
+        self._rows: list[list[int]] = [[] for _ in range(config.samples)]
+        self._texts = [TextStream(generator.tokenizer, self.ids, stop) for _ in range(config.samples)]
+        self._ended: list[Ended | None] = [None] * config.samples
+
+    @property
+    def outputs(self) -> list[Generated]:
+        """The texts, as far as they have come."""
+        return [
+            Generated(stream.text, tuple(row), ended or "length")
+            for stream, row, ended in zip(self._texts, self._rows, self._ended, strict=True)
+        ]
+
+    def ended(self, sample: int) -> bool:
+        """Whether nothing more comes of this sample."""
+        return self._ended[sample] is not None
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        self.generator.model.eval()
+        made, context = 0, self.generator.length
+        pick = self._pick()
+        while made < self.config.max_len and (live := [row for row, end in enumerate(self._ended) if end is None]):
+            before = made
+            for column in self._columns(live, context, made, pick):
+                made += 1
+                yield from self._heard(live, column)
+                if all(self._ended[row] is not None for row in live):
+                    break
+            assert made > before
+            context = max(1, self.generator.length // 2)
+        for row, end in enumerate(self._ended):
+            if end is None:
+                self._ended[row] = "length"
+                if rest := self._texts[row].close():
+                    yield row, rest
+
+    def _heard(self, live: list[int], column: Column) -> Iterator[tuple[int, str]]:
+        for row, token, place in zip(live, column.tokens.tolist(), column.rows.tolist(), strict=True):
+            if self._ended[row] is not None:
+                continue
+            text, stream = "", self._texts[row]
+            if place < 0 or token == self.generator.tokenizer.eos:
+                self._ended[row], text = "eos", stream.close()
+            else:
+                self._rows[row].append(token)
+                text = stream.push(token)
+            if stream.stopped:
+                self._ended[row] = "stop"
+            if text:
+                yield row, text
+
+    def _columns(self, live: list[int], context: int, made: int, pick: Pick) -> Iterator[Column]:
+        """Steps from the last `context` tokens of each row until the model can read no more."""
+        generator, device = self.generator, next(self.generator.model.parameters()).device
+        pasts = [[*self.ids, *self._rows[row]] for row in live]
+        read = [past[-context:] for past in pasts]
+        with torch.inference_mode():
+            if made == 0:  # one prompt, however many are drawn from it
+                state = generator.stepper.start(Tokens.of(read[:1]).to(device))
+                state = state.select(torch.zeros(len(live), dtype=torch.long, device=device))
+            else:
+                state = generator.stepper.start(Tokens.of(read).to(device))
+        names = torch.tensor(live, device=device)
+
+        def picked(log_probs: Tensor, rows: Tensor, step: int) -> Tensor:
+            return pick(log_probs, names[rows], made + step)
+
+        return decode(
+            generator.stepper,
+            state,
+            torch.tensor([past[-1] for past in read], device=device),
+            eos=generator.tokenizer.eos,
+            max_len=min(generator.length - len(read[0]) + 1, self.config.max_len - made),
+            min_len=max(0, self.config.min_len - made),
+            pick=picked,
+            constraints=[] if self.penalty == 1.0 else [repetition(self.penalty, pasts, device)],
+        )
+
+    def _pick(self) -> Pick:
+        config = self.config
+        if config.temperature is None:
+            return likeliest
+        device = next(self.generator.model.parameters()).device
+        uniforms = draws(config.seed, [0], samples=config.samples, steps=config.max_len)
+        return Sampler(uniforms.to(device), temperature=config.temperature, top_k=config.top_k, top_p=config.top_p)

@@ -1,0 +1,65 @@
+"""How well a language model predicts a text: perplexity, and bits for each character and byte of it."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from regard.data import Documents, TextStore, strided_windows
+from regard.errors import ConfigError
+from regard.nn.batch import Windows
+from regard.runs.corpora import documents_of
+from regard.runs.run import Run
+from regard.training.loop import validate
+from regard.training.tasks import LanguageModelling
+
+BUDGET = 8192
+"""Tokens of one batch."""
+
+
+def text_perplexity(
+    run: Run,
+    documents: Documents | None = None,
+    *,
+    stride: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Scores of the run on `documents`, by default its test or validation text, as one JSON-ready object.
+
+    Windows of the length it was trained on begin `stride` tokens apart, by default half a window, and only the last
+    `stride` tokens of each count, so that each is predicted from at least the rest of a window. The `eos` after each
+    document is predicted too. Bits a character and a byte spread the same sum over the text itself, so they can be
+    compared between tokenizers.
+    """
+    data = run.config.data
+    documents = documents or documents_of(data, "test") or documents_of(data, "valid")
+    if documents is None:
+        raise ConfigError("nothing to evaluate on: the run names no test or validation text; give one")
+    length = data.max_len
+    stride = max(1, length // 2) if stride is None else stride
+    store = TextStore.of(iter(documents), run.vocabularies.target)
+    windows = strided_windows(store, length, stride=stride, budget=max(BUDGET, length), isolate=data.isolate)
+    device = next(run.model.parameters()).device
+    total = len(store.ids) - 1
+    values = validate(run.model, LanguageModelling(), _told(windows, total, progress), device=device)
+    bits = values["nll"] * total / math.log(2)
+    return {
+        "documents": store.counts.documents,
+        "tokens": total,
+        "characters": store.counts.characters,
+        "bytes": store.counts.bytes,
+        "nll": values["nll"],
+        "perplexity": math.exp(values["nll"]),
+        "bits_per_character": bits / store.counts.characters,
+        "bits_per_byte": bits / store.counts.bytes,
+        "window": min(length, total),
+        "stride": stride,
+    }
+
+
+def _told(windows: Iterator[Windows], total: int, progress: Callable[[int, int], None] | None) -> Iterator[Windows]:
+    done = 0
+    for batch in windows:
+        yield batch
+        done += batch.count
+        if progress is not None:
+            progress(done, total)

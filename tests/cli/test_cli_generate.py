@@ -1,0 +1,59 @@
+"""`regard train`, `generate` and `evaluate` on plain text, as a person runs them."""
+
+import json
+
+import pytest
+
+from regard.cli import main
+
+SMALL = ["model.width=16", "model.heads=2", "model.layers=1", "model.feed_forward=24", "model.max_len=16"]
+SMALL += ["data.max_len=16", "train.batch_tokens=64", "train.steps=4", "train.threads=1", "decode.max_len=20"]
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("words")
+    (folder / "text.txt").write_text("sun moon star sky\n" * 30, encoding="utf-8")
+    arguments = ["train", "--preset", "gpt-tiny", "--data", str(folder / "text.txt"), "--out", str(folder / "run")]
+    assert main([*arguments, *(f"--set={setting}" for setting in SMALL)]) == 0
+    return folder
+
+
+def test_a_text_follows_its_prompt(cli, words):
+    result = cli("generate", words / "run", "sun ", "--max-tokens", 12, "--seed", 3)
+    assert result.code == 0
+    assert result.out.startswith("sun ")
+    as_json = json.loads(cli("generate", words / "run", "sun ", "--max-tokens", 12, "--seed", 3, "--json").out)
+    assert result.out == "sun " + as_json["text"] + "\n"
+    assert as_json["prompt"] == "sun "
+
+
+def test_samples_come_one_after_another(cli, words):
+    several = ["generate", words / "run", "sun ", "--samples", 3, "--stop", "s", "--temperature", 1.0]
+    texts = [json.loads(line)["text"] for line in cli(*several, "--json").out.splitlines()]
+    assert len(texts) == 3
+    assert cli(*several).out == "\n---\n".join("sun " + text for text in texts) + "\n"
+
+
+def test_greedy_needs_only_a_temperature_of_nothing(cli, words):
+    once = cli("generate", words / "run", "moon", "--temperature", 0, "--repetition-penalty", 1.5)
+    assert once.code == 0
+    assert once.out == cli("generate", words / "run", "moon", "--temperature", 0, "--repetition-penalty", 1.5).out
+
+
+def test_perplexity_says_its_window_and_stride(cli, words):
+    result = cli("evaluate", words / "run", "--data", words / "text.txt", "--stride", 4)
+    assert "window 16, stride 4" in result.out
+    assert "bits a byte" in result.out
+    found = json.loads(cli("evaluate", words / "run", "--data", words / "text.txt", "--stride", 4, "--json").out)
+    assert found["characters"] == 18 * 30
+
+
+def test_mistakes_are_one_line(refused, words, trained):
+    assert "is a run for translation" in refused("generate", trained, "sun")
+    assert "is a run for language" in refused("translate", words / "run", "sun")
+    assert "names no test" in refused("evaluate", words / "run")
+    assert "stride=17" in refused("evaluate", words / "run", "--data", words / "text.txt", "--stride", 17)
+    assert "only --data, --stride" in refused("evaluate", words / "run", "--beam", 3)
+    assert "--stride is for language models" in refused("evaluate", trained, "--stride", 3)
+    assert "temperature=-1" in refused("generate", words / "run", "sun", "--temperature", -1)

@@ -1,0 +1,186 @@
+"""A language model's life: train on plain text, stop and go on, write from a prompt, measure."""
+
+import math
+import random
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import regard
+from regard.decode.config import DecodeConfig
+from regard.decode.constraints import Prefix, repetition
+from regard.errors import ConfigError, DataError, RunError
+from regard.nn.batch import Tokens, Windows
+from regard.runs import make_config
+from regard.runs.files import read_tensors
+from regard.runs.generator import Generator
+from regard.runs.report import Silence
+from regard.runs.training import Stopped
+
+SMALL = [
+    "model.width=16",
+    "model.heads=2",
+    "model.layers=2",
+    "model.feed_forward=24",
+    "model.max_len=16",
+    "data.max_len=16",
+    "train.batch_tokens=64",
+    "train.steps=30",
+    "train.warmup=3",
+    "train.validate_every=15",
+    "train.save_every=10",
+    "train.log_every=10",
+    "train.threads=1",
+    "decode.max_len=40",
+]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    dice = random.Random(0)
+    words = ["sun", "moon", "star", "été", "sky"]
+    for name, count in (("train", 400), ("valid", 60)):
+        (folder / f"{name}.txt").write_text(
+            "".join(dice.choice(words) + dice.choice(" \n") for _ in range(count)), encoding="utf-8"
+        )
+    return folder
+
+
+def config(text, *settings):
+    data = {"train": [str(text / "train.txt")], "valid": [str(text / "valid.txt")]}
+    return make_config(None, "gpt-tiny", [*SMALL, *settings], {"data": data})
+
+
+@pytest.fixture(scope="module")
+def run(text, tmp_path_factory):
+    return regard.train(config(text), tmp_path_factory.mktemp("runs") / "words")
+
+
+class StopAt(Silence):
+    """Asks training to stop, as Ctrl-C does, when a step is reported."""
+
+    def __init__(self, step):
+        self.step_to_stop = step
+
+    def step(self, values, total):
+        if values["step"] == self.step_to_stop:
+            import signal
+
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_a_stopped_run_ends_with_the_same_bytes(text, run, tmp_path):
+    with pytest.raises(Stopped):
+        regard.train(config(text), tmp_path / "run", StopAt(20))
+    regard.resume(tmp_path / "run")
+    one, other = (read_tensors(path / "model.safetensors") for path in (run.directory, tmp_path / "run"))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_perplexity_is_that_of_each_token_given_all_before_it(run, text):
+    found = regard.evaluate(run, stride=1)
+    tokenizer = run.vocabularies.target
+    ids = [tokenizer.eos, *tokenizer.encode((text / "valid.txt").read_text(encoding="utf-8")), tokenizer.eos]
+    total = 0.0
+    for place in range(1, len(ids)):
+        before = Tokens.of([ids[max(0, place - 16) : place]])
+        with torch.no_grad():
+            logits = run.model.logits(Windows(before, before.ids, 0))
+        total -= float(logits[0, -1].log_softmax(-1)[ids[place]])
+    assert found["tokens"] == len(ids) - 1
+    assert found["nll"] * found["tokens"] == pytest.approx(total, rel=1e-4)
+    assert found["perplexity"] == pytest.approx(math.exp(total / (len(ids) - 1)), rel=1e-4)
+    assert found["bits_per_byte"] == pytest.approx(total / math.log(2) / (text / "valid.txt").stat().st_size, rel=1e-4)
+    assert found["bits_per_character"] > found["bits_per_byte"]
+    coarse = regard.evaluate(run)
+    assert (coarse["stride"], coarse["window"]) == (8, 16)
+    assert coarse["tokens"] == found["tokens"]
+
+
+def test_greedy_text_past_the_models_length_follows_the_stated_rule(run):
+    tokenizer, length = run.vocabularies.target, 16
+    prompt = "sun moon star"
+    found = run.generation(prompt, temperature=0, max_len=40, min_len=39)
+    parts = list(found)
+    ids, start, texts = tokenizer.encode(prompt), 0, len(tokenizer.encode(prompt))
+    for _ in range(40):
+        if len(ids) - start > length:
+            start = len(ids) - length // 2
+        read = Tokens.of([ids[start:]])
+        with torch.no_grad():
+            logits = run.model.logits(Windows(read, read.ids, 0))[0, -1]
+        if len(ids) - texts < 39:
+            logits[tokenizer.eos] = -torch.inf
+        ids.append(int(logits.argmax()))
+    tokens = ids[texts:]
+    assert list(found.outputs[0].tokens) == (tokens[:-1] if tokens[-1] == tokenizer.eos else tokens)
+    assert "".join(text for _, text in parts) == found.outputs[0].text == tokenizer.decode(tokens)
+    assert run.generate(prompt * 9, temperature=0, max_len=3)  # a prompt longer than the model reads
+
+
+def test_draws_are_a_function_of_seed_and_sample(run):
+    both = run.generate("sun", temperature=1.0, samples=3, seed=4, max_len=30)
+    assert both == run.generate("sun", temperature=1.0, samples=3, seed=4, max_len=30)
+    assert both[:1] == run.generate("sun", temperature=1.0, seed=4, max_len=30)
+    assert both != run.generate("sun", temperature=1.0, samples=3, seed=5, max_len=30)
+    assert len(set(both)) == 3
+    assert isinstance(run.generate(max_len=2)[0], str)  # no prompt: as a document begins
+
+
+def test_a_stop_string_ends_one_sample_and_not_the_others(run):
+    whole = run.generate("sun", temperature=1.0, samples=4, seed=1)
+    cut = run.generation("sun", temperature=1.0, samples=4, seed=1, stop=["s"])
+    heard = ["", "", "", ""]
+    for sample, part in cut:
+        heard[sample] += part
+    assert heard == [text.partition("s")[0] for text in whole] == [output.text for output in cut.outputs]
+    assert {output.ended for output in cut.outputs} >= {"stop"}
+
+
+def test_repetition_multiplies_what_a_row_has_had():
+    log_probs = torch.tensor([[-1.0, -2.0, -3.0], [-1.0, -2.0, -torch.inf]])
+    prefix = Prefix(1, torch.tensor([[1], [2]]), torch.tensor([1, 0]))
+    found = repetition(2.0, [[0], [2, 2]])(log_probs, prefix)
+    assert_close(found, torch.tensor([[-1.0, -4.0, -6.0], [-2.0, -2.0, -torch.inf]]))
+
+
+def test_a_repetition_penalty_keeps_a_text_from_going_round(run):
+    plain = run.generation("sun ", temperature=0, max_len=12)
+    varied = run.generation("sun ", temperature=0, max_len=12, repetition_penalty=1e6)
+    list(plain), list(varied)
+    tokens = varied.outputs[0].tokens
+    assert len(set(tokens)) == len(tokens)  # every token is new while there are others
+    assert not set(tokens[:8]) & set(run.vocabularies.target.encode("sun "))
+
+
+def test_the_tasks_do_not_mix(run, text):
+    with pytest.raises(RunError, match="is a run for language, not for translation"):
+        run.translate(["sun"])
+    with pytest.raises(ConfigError, match="task='translation' is not for model 'gpt'"):
+        config(text, 'task="translation"')
+    with pytest.raises(ConfigError, match="task='language' is not for model 'transformer'"):
+        make_config(None, "tiny", ['task="language"'])
+    with pytest.raises(ConfigError, match="data\\.world=5"):
+        make_config(None, "gpt-tiny", ["data.world=5"])
+    with pytest.raises(ConfigError, match="must be at least"):
+        make_config(None, "gpt-tiny", ["train.batch_tokens=8"])
+    with pytest.raises(DataError, match="no such file or folder"):
+        regard.train(make_config(None, "gpt-tiny", SMALL, {"data": {"train": ["nowhere.txt"]}}), text / "none")
+    with pytest.raises(ConfigError, match="no training data"):
+        regard.train(make_config(None, "gpt-tiny", SMALL), text / "none")
+    assert not (text / "none").exists()
+    generator = Generator(run.model, run.vocabularies.target, DecodeConfig(), 16)
+    with pytest.raises(ConfigError, match="stop="):
+        generator.generation("a", stop=[""])
+    with pytest.raises(ConfigError, match="repetition_penalty=0"):
+        generator.generation("a", repetition_penalty=0.0)
+
+
+def test_isolated_documents_train_and_score(text, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"body": "sun moon"}\n' * 30, encoding="utf-8")
+    data = {"train": [str(tmp_path / "rows.jsonl")], "text": "body", "isolate": True}
+    found = regard.train(make_config(None, "gpt-tiny", [*SMALL, "train.steps=3"], {"data": data}), tmp_path / "run")
+    assert regard.evaluate(found, regard.runs.evaluation.Documents.of([text / "valid.txt"]))["perplexity"] > 1
