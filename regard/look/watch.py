@@ -71,6 +71,8 @@ def watch(
     nothing of what the inner one sees.
     """
     known = attentions(model)
+    if not known:
+        raise ConfigError("this model has no attention to watch")
     patterns = [names] if isinstance(names, str) else list(names)
     for pattern in patterns:
         if not fnmatch.filter(known, pattern):

@@ -1,13 +1,13 @@
-"""What every model that writes a target from a source must obey. A new one joins by a line in MODELS."""
+"""What every model that writes a target from a source must obey. A new one joins by a line in model_zoo.py."""
 
 import os
 import signal
-from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_zoo import MODELS, batch, make, rows
 from torch.testing import assert_close
 
 import regard
@@ -15,77 +15,14 @@ from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.greedy import greedy
 from regard.look.watch import attentions, watch
-from regard.models.convolutional import Convolutional, ConvolutionalConfig
-from regard.models.recurrent import RecurrentConfig, RecurrentModel
-from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs, Tokens
 from regard.runs import make_config
 from regard.runs.training import Stopped
 from regard.training.tasks import Translation
 
-SIZES = {"source_vocab_size": 23, "target_vocab_size": 19, "share": "output", "dropout": 0.0, "max_len": 40}
-TRANSFORMER = TransformerConfig(
-    **SIZES, width=12, heads=2, encoder_layers=2, decoder_layers=2, feed_forward=14, norm_first=True
-)
-RECURRENT = RecurrentConfig(**SIZES, width=6, cell="gru-after")
-CONVOLUTIONAL = ConvolutionalConfig(**SIZES, width=6, encoder_layers=2, decoder_layers=2)
-
-MODELS = {
-    "transformer": lambda: Transformer(TRANSFORMER),
-    "transformer, norm after": lambda: Transformer(replace(TRANSFORMER, norm_first=False)),
-    "transformer, rotary, shared keys": lambda: Transformer(replace(TRANSFORMER, positions="rotary", kv_heads=1)),
-    "transformer, window": lambda: Transformer(replace(TRANSFORMER, window=3)),
-    "context first": lambda: RecurrentModel(replace(RECURRENT, attention="none")),
-    "context first, backward, copied": lambda: RecurrentModel(
-        replace(
-            RECURRENT,
-            attention="none",
-            cell="lstm",
-            direction="backward",
-            bridge="copy",
-            encoder_layers=2,
-            decoder_layers=2,
-        )
-    ),
-    "context at every step": lambda: RecurrentModel(
-        replace(RECURRENT, attention="none", context="every", cell="gru-before", direction="forward")
-    ),
-    "additive before": lambda: RecurrentModel(RECURRENT),
-    "additive before, fed": lambda: RecurrentModel(replace(RECURRENT, input_feeding=True, cell="lstm")),
-    "general after": lambda: RecurrentModel(replace(RECURRENT, attention="general", attend="after", decoder_layers=2)),
-    "dot after, fed": lambda: RecurrentModel(
-        replace(RECURRENT, attention="dot", attend="after", input_feeding=True, cell="lstm", bridge="copy")
-    ),
-    "cosine after": lambda: RecurrentModel(replace(RECURRENT, attention="cosine", attend="after", cell="mut1")),
-    "location before": lambda: RecurrentModel(replace(RECURRENT, attention="location", cell="mut2")),
-    "scaled dot before": lambda: RecurrentModel(replace(RECURRENT, attention="scaled-dot", cell="mut3")),
-    "vanilla, additive after": lambda: RecurrentModel(
-        replace(RECURRENT, attend="after", cell="rnn", share="none", output_bias=True)
-    ),
-    "convolutional": lambda: Convolutional(CONVOLUTIONAL),
-    "convolutional, wide kernels": lambda: Convolutional(
-        replace(CONVOLUTIONAL, encoder_kernel=5, decoder_kernel=4, attention="additive")
-    ),
-}
-
 every_model = pytest.mark.parametrize("name", MODELS)
 lengths = st.lists(st.tuples(st.integers(1, 7), st.integers(2, 7)), min_size=1, max_size=4)
-few = settings(max_examples=5)
-
-
-def make(name):
-    torch.manual_seed(0)
-    return MODELS[name]().eval()
-
-
-def rows(sizes, generator=None):
-    sources = [torch.randint(4, 19, (source,), generator=generator).tolist() for source, _ in sizes]
-    targets = [torch.randint(4, 19, (target,), generator=generator).tolist() for _, target in sizes]
-    return sources, targets
-
-
-def batch(sources, targets):
-    return Pairs(Tokens.of(sources), Tokens.of(targets), sum(len(target) - 1 for target in targets))
+few = settings(max_examples=4)
 
 
 @every_model
@@ -111,7 +48,10 @@ def test_a_later_target_token_never_changes_an_earlier_logit(name, sizes, place)
         target[place] = 4 + (target[place] - 3) % 15
     after = model.logits(batch(sources, targets))
     assert_close(after[:, :place], before[:, :place], atol=1e-6, rtol=1e-6)
-    assert not torch.allclose(after[:, place:], before[:, place:])
+    if getattr(
+        model.config, "residual", True
+    ):  # without it all news comes through the source, and one token says nothing
+        assert not torch.allclose(after[:, place:], before[:, place:])
 
 
 @every_model

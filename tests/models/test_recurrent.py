@@ -74,6 +74,11 @@ def test_memory_of_a_source_is_kept_once_however_many_rows_read_it():
     assert wide.select(torch.tensor([3, 3, 4]), torch.tensor([1])).source.memory.shape[0] == 1
 
 
+def test_a_model_without_attention_says_that_there_is_none_to_watch():
+    with pytest.raises(ConfigError, match="this model has no attention to watch"), watch(make(attention="none")):
+        pass
+
+
 def test_the_location_score_says_when_a_source_is_too_long():
     with pytest.raises(DataError, match="10 tokens is longer than the location score's max_len=9"):
         make(attention="location")(batch([4] * 10, [1, 5, 2]))

@@ -1,0 +1,102 @@
+"""Models of every kind in sizes that suit tests, for the laws to be held against. A new one is a line in MODELS."""
+
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from regard.models.convolutional import Convolutional, ConvolutionalConfig
+from regard.models.recurrent import RecurrentConfig, RecurrentModel
+from regard.models.transformer import Transformer, TransformerConfig
+from regard.nn.batch import Pairs, Tokens
+
+# Every size another prime times the heads, so that a swapped axis cannot pass.
+TRANSFORMER = TransformerConfig(
+    source_vocab_size=23,
+    target_vocab_size=19,
+    width=12,
+    heads=2,
+    encoder_layers=2,
+    decoder_layers=2,
+    feed_forward=14,
+    norm_first=True,
+    share="output",
+    dropout=0.0,
+    max_len=40,
+)
+TRANSFORMERS = {
+    "norm first": {},
+    "norm after": {"norm_first": False},
+    "rms, gated silu, no bias": {"norm": "rms", "gated": True, "activation": "silu", "bias": False},
+    "gelu, learned positions": {"activation": "gelu", "positions": "learned"},
+    "rotary, shared keys": {"positions": "rotary", "kv_heads": 1},
+    "alibi": {"positions": "alibi"},
+    "linear positions": {"positions": "linear"},
+    "positions beside": {"position_how": "concatenate", "position_width": 4},
+    "window": {"window": 3},
+    "halves": {"position_layout": "halves"},
+    "nothing shared": {"share": "none", "output_bias": True},
+    "all shared": {"share": "all", "source_vocab_size": 19},
+    "queries and keys normed, rotary": {"qk_norm": True, "positions": "rotary"},
+    "no residual, no norm, no scale": {"residual": False, "norm": "none", "scaled": False},
+}
+
+SIZES = {"source_vocab_size": 23, "target_vocab_size": 19, "share": "output", "dropout": 0.0, "max_len": 40}
+RECURRENT = RecurrentConfig(**SIZES, width=6, cell="gru-after")
+CONVOLUTIONAL = ConvolutionalConfig(**SIZES, width=6, encoder_layers=2, decoder_layers=2)
+
+
+def transformer(variant):
+    return Transformer(replace(TRANSFORMER, **TRANSFORMERS[variant]))
+
+
+MODELS = {
+    **{f"transformer, {variant}": partial(transformer, variant) for variant in TRANSFORMERS},
+    "context first": lambda: RecurrentModel(replace(RECURRENT, attention="none")),
+    "context first, backward, copied": lambda: RecurrentModel(
+        replace(
+            RECURRENT,
+            attention="none",
+            cell="lstm",
+            direction="backward",
+            bridge="copy",
+            encoder_layers=2,
+            decoder_layers=2,
+        )
+    ),
+    "context at every step": lambda: RecurrentModel(
+        replace(RECURRENT, attention="none", context="every", cell="gru-before", direction="forward")
+    ),
+    "additive before": lambda: RecurrentModel(RECURRENT),
+    "additive before, fed": lambda: RecurrentModel(replace(RECURRENT, input_feeding=True, cell="lstm")),
+    "general after": lambda: RecurrentModel(replace(RECURRENT, attention="general", attend="after", decoder_layers=2)),
+    "dot after, fed": lambda: RecurrentModel(
+        replace(RECURRENT, attention="dot", attend="after", input_feeding=True, cell="lstm", bridge="copy")
+    ),
+    "cosine after": lambda: RecurrentModel(replace(RECURRENT, attention="cosine", attend="after", cell="mut1")),
+    "location before": lambda: RecurrentModel(replace(RECURRENT, attention="location", cell="mut2")),
+    "scaled dot before": lambda: RecurrentModel(replace(RECURRENT, attention="scaled-dot", cell="mut3")),
+    "vanilla, additive after": lambda: RecurrentModel(
+        replace(RECURRENT, attend="after", cell="rnn", share="none", output_bias=True)
+    ),
+    "convolutional": lambda: Convolutional(CONVOLUTIONAL),
+    "convolutional, wide kernels": lambda: Convolutional(
+        replace(CONVOLUTIONAL, encoder_kernel=5, decoder_kernel=4, attention="additive")
+    ),
+}
+
+
+def make(name):
+    """The named model, the same every time."""
+    torch.manual_seed(0)
+    return MODELS[name]().eval()
+
+
+def rows(sizes, generator=None):
+    sources = [torch.randint(4, 19, (source,), generator=generator).tolist() for source, _ in sizes]
+    targets = [torch.randint(4, 19, (target,), generator=generator).tolist() for _, target in sizes]
+    return sources, targets
+
+
+def batch(sources, targets):
+    return Pairs(Tokens.of(sources), Tokens.of(targets), sum(len(target) - 1 for target in targets))
