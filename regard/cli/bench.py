@@ -63,7 +63,8 @@ def train(
         print(
             f"{one['name']:32} {one['tokens_per_second']:>12,.0f} tokens/s  {one['tflops']:8.3f} TFLOP/s  "
             f"{100 * one['peak_share']:5.1f} % of peak  {100 * one['padding']:4.1f} % padding  "
-            f"{one['memory_bytes'] / 2**30:6.2f} GiB  first step {one['first_step_seconds']:.1f} s"
+            f"{one['memory_bytes'] / 2**30:6.2f} GiB  first step {one['first_step_seconds']:.1f} s  "
+            f"{1000 * one['step_seconds']:.2f} ms a step, {1000 * one['launch_seconds']:.2f} ms of it on the host"
         )
     for name, ratio in found["ratios"].items():
         print(f"regard is {ratio:.2f}x {name}")

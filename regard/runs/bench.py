@@ -20,7 +20,7 @@ from regard.runs.describe import forward_flops
 from regard.runs.run import build_model, choose_device, choose_precision
 from regard.training.loop import precision_context, train_step
 from regard.training.optim import make_optimizer
-from regard.training.tasks import Translation
+from regard.training.tasks import Translation, compiled
 
 BOS, EOS, FIRST = 1, 2, 4
 
@@ -36,6 +36,9 @@ class Speed:
     memory_bytes: int
     first_step_seconds: float
     padding: float
+    step_seconds: float
+    launch_seconds: float
+    """How long the host is busy with a step; near `step_seconds` it is what limits the speed."""
 
 
 def bench_train(
@@ -165,13 +168,12 @@ class _Timing:
             placed = [packing.fit(rows) for rows in self.groups]
             packing.rows = max(int(group[:, 1].max()) + 1 for group in placed)
             name, batches = "regard, packed", [packing.batch(group) for group in placed]
-        trained: Any = model
-        if options.compile:
-            model.head.fuse()  # type: ignore[union-attr, operator]
-            trained = torch.compile(model, dynamic=name == "regard")
-            name += ", compiled"
+        packed = name != "regard"
+        task, trained = compiled(Translation(options.smoothing, options.r_drop), model, options, dynamic=not packed)
+        name += ", compiled" if options.compile else ""
+        name += " with its loss" if options.compile_loss else ""
+        name += ", replayed" if options.cuda_graphs else ""
         moved = [batch.to(self.device) for batch in batches]
-        task = Translation(options.smoothing)
 
         def step(index: int) -> None:
             train_step(
@@ -258,9 +260,17 @@ class _Timing:
             step(index)
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
-        rounds, spent = 0, 0.0
+        rounds, spent, launched = 0, 0.0, 0.0
+
+        def once() -> None:
+            nonlocal launched
+            began = time.perf_counter()
+            for index in range(len(self.groups)):
+                step(index)
+            launched += time.perf_counter() - began
+
         while spent < self.seconds:
-            spent += _timed(lambda: [step(index) for index in range(len(self.groups))], self.device)
+            spent += _timed(once, self.device)
             rounds += 1
         memory = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else 0
         flops = rounds * sum(self.flops) / spent
@@ -272,6 +282,8 @@ class _Timing:
             memory_bytes=memory,
             first_step_seconds=first,
             padding=padding,
+            step_seconds=spent / (rounds * len(self.groups)),
+            launch_seconds=launched / (rounds * len(self.groups)),
         )
 
 

@@ -13,14 +13,14 @@ class ExponentialAverage:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
         self.weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+        self._followed: list[Tensor] = list(model.parameters())
 
     @torch.no_grad()
-    def update(self, model: nn.Module, step: int) -> None:
+    def update(self, step: int) -> None:
         # Early weights are far from any good ones; the ramp forgets them.
         keep = min(self.decay, (1 + step) / (10 + step))
         averages: list[Tensor] = list(self.weights.values())
-        parameters: list[Tensor] = list(model.parameters())
-        torch._foreach_lerp_(averages, parameters, 1 - keep)  # pyright: ignore[reportPrivateImportUsage]
+        torch._foreach_lerp_(averages, self._followed, 1 - keep)  # pyright: ignore[reportPrivateImportUsage]
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:

@@ -60,6 +60,8 @@ class TrainConfig:
     """Compile the model: slow to start, then faster. Needs a C++ compiler on a CPU."""
     compile_loss: bool = False
     """With `compile`, the loss as part of the same graph: fewer kernels to launch."""
+    cuda_graphs: bool = False
+    """With `compile`, record what a GPU is told to do once and replay it; for packed batches, one to an update."""
     pack: Literal["auto", "always", "never"] = "auto"
     """Put several sequences in a row instead of padding each to the longest; `auto` does on a GPU."""
     threads: int = 0
@@ -80,8 +82,14 @@ class TrainConfig:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 0 and below 1")
         if not 0.0 < self.decay <= 1.0:
             raise ConfigError(f"train.decay={self.decay} must be above 0 and at most 1")
-        if self.compile_loss and not self.compile:
-            raise ConfigError("train.compile_loss=true needs train.compile=true")
+        for name in ("compile_loss", "cuda_graphs"):
+            if getattr(self, name) and not self.compile:
+                raise ConfigError(f"train.{name}=true needs train.compile=true")
+        if self.cuda_graphs and (self.accumulate > 1 or self.pack == "never"):
+            # What is replayed writes to the same memory every time, so gradients of two batches cannot add up in it.
+            raise ConfigError(
+                "train.cuda_graphs=true needs train.accumulate=1, and packed batches, which have one shape"
+            )
         if self.learning_rate <= 0:
             raise ConfigError(f"train.learning_rate={self.learning_rate} must be above 0")
         if len(self.betas) != 2 or not all(0.0 <= beta < 1.0 for beta in self.betas):

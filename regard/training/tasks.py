@@ -75,11 +75,12 @@ def compiled(task: Task, model: nn.Module, config: TrainConfig, *, dynamic: bool
     """Task and model, compiled as `train.compile` and `train.compile_loss` say: apart, or as one graph."""
     if not config.compile:
         return task, model
+    mode = "reduce-overhead" if config.cuda_graphs else None
     if config.compile_loss:
         assert isinstance(task, Translation), "only its loss is made to be compiled"
-        return CompiledTask(task, dynamic=dynamic), model
+        return CompiledTask(task, dynamic=dynamic, mode=mode), model
     model.head.fuse()  # type: ignore[union-attr, operator]
-    return task, torch.compile(model, dynamic=dynamic)  # type: ignore[return-value]
+    return task, torch.compile(model, dynamic=dynamic, mode=mode)  # type: ignore[return-value]
 
 
 class CompiledTask:

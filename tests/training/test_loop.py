@@ -10,7 +10,7 @@ from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs, Tokens
 from regard.training.average import ExponentialAverage, mean_weights
 from regard.training.config import TrainConfig
-from regard.training.loop import fit, train_step, validate
+from regard.training.loop import clip_gradients, fit, train_step, validate
 from regard.training.optim import make_optimizer
 from regard.training.schedule import learning_rate
 from regard.training.tasks import Translation
@@ -141,7 +141,7 @@ def test_the_exponential_average_is_its_formula_and_gives_the_weights_back():
     start = average.weights[name].clone()
     with torch.no_grad():
         model.get_parameter(name).add_(1.0)
-    average.update(model, 1000)
+    average.update(1000)
     assert_close(average.weights[name], start + 0.5)
     with average.applied(model):
         assert_close(model.get_parameter(name).detach(), start + 0.5)
@@ -151,3 +151,19 @@ def test_the_exponential_average_is_its_formula_and_gives_the_weights_back():
 def test_the_mean_of_checkpoints():
     weights = [{"a": torch.full((2,), float(value))} for value in (1, 2, 6)]
     assert_close(mean_weights(iter(weights))["a"], torch.full((2,), 3.0))
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.1, 1e6])
+def test_clipping_is_torchs_own(clip):
+    torch.manual_seed(0)
+    sizes = [(3, 4), (5,), (2, 2)]
+    ours, theirs = ([torch.nn.Parameter(torch.zeros(size)) for size in sizes] for _ in range(2))
+    for mine, other in zip(ours, theirs, strict=True):
+        mine.grad = torch.randn(mine.shape)
+        other.grad = mine.grad.clone()
+    untouched = torch.nn.Parameter(torch.zeros(2))
+    norm = clip_gradients([*ours, untouched], clip)
+    assert_close(norm, torch.nn.utils.clip_grad_norm_(theirs, clip or torch.inf))
+    for mine, other in zip(ours, theirs, strict=True):
+        assert_close(mine.grad, other.grad)
+    assert untouched.grad is None

@@ -158,7 +158,16 @@ def test_r_drop_brings_the_two_passes_together():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"decay": 0.0}, {"momentum": 1.0}, {"r_drop": -1.0}, {"dropout_until": -1}, {"compile_loss": True}]
+    "settings",
+    [
+        {"decay": 0.0},
+        {"momentum": 1.0},
+        {"r_drop": -1.0},
+        {"dropout_until": -1},
+        {"compile_loss": True},
+        {"cuda_graphs": True},
+        {"cuda_graphs": True, "compile": True, "accumulate": 2},
+    ],
 )
 def test_impossible_settings_are_refused_by_name(settings):
     with pytest.raises(ConfigError, match=f"train.{next(iter(settings))}"):

@@ -1,0 +1,38 @@
+"""What an update costs the host and the GPU, for every way of compiling it: run by hand, on a GPU.
+
+    python benchmarks/launches.py transformer-base train.batch_tokens=32768
+
+Prints one line a way: tokens a second, milliseconds a step, milliseconds of it that the host is busy.
+"""
+
+import sys
+
+from regard.runs import make_config
+from regard.runs.bench import bench_train
+
+WAYS = {
+    "eager": [],
+    "compiled": ["train.compile=true"],
+    "with its loss": ["train.compile=true", "train.compile_loss=true"],
+    "replayed": ["train.compile=true", "train.cuda_graphs=true"],
+    "with its loss, replayed": ["train.compile=true", "train.compile_loss=true", "train.cuda_graphs=true"],
+}
+
+
+def main(preset: str, *settings: str) -> None:
+    for name, extra in WAYS.items():
+        config = make_config(None, preset, [*settings, "train.accumulate=1", *extra])
+        try:
+            (one,) = bench_train(config, peer=False)["results"]
+        except Exception as error:  # one way that a machine cannot do should not hide the others
+            print(f"{name:24} {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
+            continue
+        print(
+            f"{name:24} {one['tokens_per_second']:>12,.0f} tokens/s  {1000 * one['step_seconds']:8.2f} ms a step  "
+            f"{1000 * one['launch_seconds']:8.2f} ms on the host  {one['memory_bytes'] / 2**30:6.2f} GiB",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main(*(sys.argv[1:] or ["transformer-base"]))
