@@ -109,7 +109,7 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
     """total += a b, without rounding the sum to the factors' precision."""
     if a.dtype == total.dtype:
         total.addmm_(a, b)
-    elif a.device.type == "cuda":
+    elif a.device.type == "cuda" and torch.torch_version.TorchVersion(torch.__version__) >= (2, 8):
         total += torch.mm(a, b, out_dtype=total.dtype)
     else:
         total += (a @ b).to(total.dtype)
