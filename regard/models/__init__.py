@@ -3,6 +3,7 @@
 from regard.models.convolutional import Convolutional, ConvolutionalConfig
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.recurrent import RecurrentConfig, RecurrentModel
+from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentLanguageModel
 from regard.models.transformer import Transformer, TransformerConfig
 
 MODELS = {
@@ -10,4 +11,5 @@ MODELS = {
     "gpt": (GPTConfig, GPT),
     "recurrent": (RecurrentConfig, RecurrentModel),
     "convolutional": (ConvolutionalConfig, Convolutional),
+    "recurrent-language": (RecurrentLanguageConfig, RecurrentLanguageModel),
 }

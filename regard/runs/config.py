@@ -90,6 +90,10 @@ class RunConfig:
             raise ConfigError(f"data.max_len={self.data.max_len} must be at most model.max_len={longest}")
         if self.train.pack == "always" and not getattr(self.architecture()[1], "packs", True):
             raise ConfigError(f"train.pack='always' cannot be: a {self.model['name']} model reads one sequence a row")
+        if self.data.isolate and not getattr(self.architecture()[1], "packs", True):
+            raise ConfigError(
+                f"data.isolate=true cannot be: a {self.model['name']} model reads on from one document to the next"
+            )
 
     def _check_task(self) -> None:
         one_sided = "vocab_size" in self._sizes()

@@ -1,13 +1,10 @@
 """What every model that writes a target from a source must obey. A new one joins by a line in model_zoo.py."""
 
-import os
-import signal
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_zoo import MODELS, batch, make, rows
+from model_zoo import MODELS, StopAt, batch, make, rows
 from torch.testing import assert_close
 
 import regard
@@ -188,23 +185,6 @@ SMALL = [
     "train.threads=1",
 ]
 PRESETS = ["sutskever-2014", "cho-2014", "bahdanau-2015", "luong-2015-general", "gehring-2017"]
-
-
-class StopAt:
-    """Asks training to stop, as a signal would, after hearing of a step."""
-
-    def __init__(self, step):
-        self.wanted = step
-
-    def say(self, text): ...
-
-    def progress(self, what, pairs): ...
-
-    def validation(self, values): ...
-
-    def step(self, values, total):
-        if values["step"] == self.wanted:
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,86 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from model_zoo import StopAt
+from torch.testing import assert_close
+
+import regard
+from regard.errors import ConfigError, DataError
+from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentLanguageModel
+from regard.nn.batch import Tokens, Windows
+from regard.nn.cells import CELLS
+from regard.runs.config import make_config
+from regard.runs.training import Stopped
+
+TINY = RecurrentLanguageConfig(vocab_size=19, width=6, dropout=0.0, max_len=40)
+every_cell = pytest.mark.parametrize("cell", CELLS)
+
+
+def make(**changes):
+    torch.manual_seed(0)
+    return RecurrentLanguageModel(replace(TINY, **changes)).eval()
+
+
+def windows(rows):
+    tokens = Tokens.of(rows)
+    return Windows(tokens, tokens.ids.roll(-1, 1), tokens.ids.numel())
+
+
+@every_cell
+def test_a_later_token_never_changes_an_earlier_prediction(cell):
+    model = make(cell=cell)
+    rows = torch.randint(4, 19, (3, 7), generator=torch.Generator().manual_seed(0)).tolist()
+    before = model.logits(windows(rows))
+    for row in rows:
+        row[4] = 4 + (row[4] - 3) % 15
+    after = model.logits(windows(rows))
+    assert_close(after[:, :4], before[:, :4])
+    assert not torch.allclose(after[:, 4:], before[:, 4:])
+
+
+@every_cell
+def test_prompts_of_any_length_go_on_as_if_each_had_been_read_alone(cell):
+    model = make(cell=cell)
+    prompts, more = [[1], [1, 5, 6, 7], [1, 8]], [9, 10, 11]
+    log_probs, state = model.step(torch.tensor([prompt[-1] for prompt in prompts]), model.start(Tokens.of(prompts)))
+    picks = torch.tensor([2, 0, 0, 1])
+    found, _ = model.step(torch.tensor([more[pick] for pick in picks.tolist()]), state.select(picks))
+    for row, pick in enumerate(picks.tolist()):
+        alone = model.logits(windows([[*prompts[pick], more[pick]]])).log_softmax(-1)[0]
+        assert_close(log_probs[pick], alone[-2], atol=1e-5, rtol=1e-5)
+        assert_close(found[row], alone[-1], atol=1e-5, rtol=1e-5)
+    one, _ = model.step(torch.tensor([1]), model.start(Tokens.of([[1]])))
+    assert_close(one, log_probs[:1], atol=1e-5, rtol=1e-5)
+    with pytest.raises(DataError, match="a prompt without a token"):
+        model.start(Tokens.of([[]]))
+
+
+def test_a_tie_is_a_tie_and_impossible_settings_are_refused():
+    model, loose = make(), make(tied=False)
+    assert model.head.weight is model.embedding.tokens.weight
+    assert loose.head.weight is not loose.embedding.tokens.weight
+    with pytest.raises(ConfigError, match="layers=0 must be at least 1"):
+        replace(TINY, layers=0)
+    with pytest.raises(ConfigError, match=r"dropout=1.0 must be at least 0 and below 1"):
+        replace(TINY, dropout=1.0)
+
+
+def test_a_resumed_run_equals_an_unbroken_one_byte_for_byte_and_writes(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sees the dog and the dog hears the cat\n" * 20, encoding="utf-8")
+    settings = ["model.width=8", "model.layers=1", "model.dropout=0.1", "data.max_len=16", "train.batch_tokens=64"]
+    settings += ["train.steps=6", "train.log_every=1", "train.save_every=6", "train.threads=1", "train.warmup=2"]
+    extra = {"data": {"train": [str(text)], "valid": [str(text)]}}
+    config = make_config(None, "lstm-tiny", settings, extra)
+    whole = regard.train(config, tmp_path / "whole")
+    with pytest.raises(Stopped, match="stopped at step 3"):
+        regard.train(config, tmp_path / "broken", StopAt(3))
+    broken = regard.resume(tmp_path / "broken")
+    one, other = ((run.directory / "model.safetensors").read_bytes() for run in (whole, broken))
+    assert one == other
+
+
+def test_documents_that_must_not_see_each_other_are_refused_before_anything_is_read():
+    with pytest.raises(ConfigError, match=r"data.isolate=true cannot be: a recurrent-language model"):
+        make_config(None, "lstm-tiny", ["data.isolate=true"])
