@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import regard
-from regard.cli import bench, data, describe, evaluate, generate, heads, look, presets, train, translate
+from regard.cli import bench, data, describe, evaluate, generate, heads, look, presets, prune, train, translate
 from regard.errors import RegardError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.command("generate")(generate.generate)
 app.command("evaluate")(evaluate.evaluate)
 app.command("look")(look.look)
 app.command("heads")(heads.heads)
+app.command("prune")(prune.prune)
 app.command("describe")(describe.describe)
 app.command("presets")(presets.presets)
 app.add_typer(data.app, name="data")

@@ -48,7 +48,7 @@ def heads(
         corpus = files_corpus(tuple(data), loaded.config.data)
     elif world:
         corpus = world_held_out("test", loaded.config.data.source)
-    with counting("untrained models, to compare with") as progress:
+    with counting("comparing", "untrained models") as progress:
         result = head_roles(loaded, corpus, limit=limit, progress=progress)
     if isinstance(corpus or corpus_of(loaded.config.data, "test"), WorldCorpus):
         result["pronoun"] = pronoun_report(loaded, limit=min(limit, 200))

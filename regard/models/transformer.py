@@ -17,13 +17,18 @@ from regard.nn.positions import Alibi, Layout, PositionKind, Positions, Rotary
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransformerConfig:
-    """`share` ties tables: `all` is one for source, target and output, `output` one for target and output."""
+    """`encoder_heads`, `decoder_heads` and `cross_heads` give layers fewer heads, of the same width; 0 is none at all.
+
+    `share` ties tables: `all` is one for source, target and output, `output` one for target and output."""
 
     source_vocab_size: int
     target_vocab_size: int
     width: int = 512
     heads: int = 8
     kv_heads: int | None = None
+    encoder_heads: tuple[int, ...] | None = None
+    decoder_heads: tuple[int, ...] | None = None
+    cross_heads: tuple[int, ...] | None = None
     encoder_layers: int = 6
     decoder_layers: int = 6
     feed_forward: int = 2048
@@ -63,7 +68,26 @@ class TransformerConfig:
             raise ConfigError(f"position_width={self.position_width} must be between 0 and width={self.width}")
         if not 0.0 <= self.layer_drop < 1.0:
             raise ConfigError(f"layer_drop={self.layer_drop} must be at least 0 and below 1")
+        self._check_heads()
         self.block()
+
+    def _check_heads(self) -> None:
+        for name, layers in (("encoder", self.encoder_layers), ("decoder", self.decoder_layers), ("cross", None)):
+            counts = getattr(self, f"{name}_heads")
+            if counts is None:
+                continue
+            layers = layers or self.decoder_layers
+            if len(counts) != layers or not all(0 <= count <= self.heads for count in counts):
+                raise ConfigError(
+                    f"{name}_heads={list(counts)} must be {layers} numbers, one a layer, from 0 to heads={self.heads}"
+                )
+            if self.kv_heads not in (None, self.heads) or self.positions == "alibi":
+                raise ConfigError(f"{name}_heads cannot differ between layers with grouped heads or alibi positions")
+
+    def heads_of(self, name: Literal["encoder", "decoder", "cross"]) -> tuple[int | None, ...]:
+        """How many heads each layer of a stack has; None where it is the usual number."""
+        layers = self.encoder_layers if name == "encoder" else self.decoder_layers
+        return getattr(self, f"{name}_heads") or (None,) * layers
 
     def block(self) -> BlockConfig:
         """The settings that concern a block, checked."""
@@ -83,8 +107,9 @@ class Transformer(nn.Module):
         tied = None if config.share == "none" or _concatenates(config) else self.target.tokens.weight
         self.head = Head(config.width, config.target_vocab_size, bias=config.output_bias, tied=tied)
         relative = _relative_positions(config)
-        self.encoder = nn.ModuleList(EncoderBlock(block, *relative) for _ in range(config.encoder_layers))
-        self.decoder = nn.ModuleList(DecoderBlock(block, *relative) for _ in range(config.decoder_layers))
+        self.encoder = nn.ModuleList(EncoderBlock(block, *relative, heads) for heads in config.heads_of("encoder"))
+        decoder_heads = zip(config.heads_of("decoder"), config.heads_of("cross"), strict=True)
+        self.decoder = nn.ModuleList(DecoderBlock(block, *relative, *heads) for heads in decoder_heads)
         # Where norms come first, what leaves a stack has not been through one yet.
         final = config.norm if config.norm_first else "none"
         self.encoder_norm = make_norm(final, config.width, config.norm_epsilon)

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError
-from regard.nn.attention import Attention
+from regard.nn.attention import Attention, NoHeads
 from regard.nn.cache import KeyValues, SourceMemory
 from regard.nn.dropout import Dropout
 from regard.nn.masks import CAUSAL, EVERYTHING, Visible
@@ -108,11 +108,18 @@ class Sublayer(nn.Module):
         return x if self.first else self.norm(x)
 
 
-def self_attention(config: BlockConfig, rotary: Rotary | None = None, alibi: Alibi | None = None) -> Attention:
+def self_attention(
+    config: BlockConfig, rotary: Rotary | None = None, alibi: Alibi | None = None, heads: int | None = None
+) -> Attention | NoHeads:
+    """An attention as the config says; with `heads`, of so many as wide as the config's, which may be none."""
+    head_width = None if heads is None else config.width // config.heads
+    if heads == 0:
+        return NoHeads(config.width, config.width // config.heads, bias=config.bias)
     return Attention(
         config.width,
-        config.heads,
-        kv_heads=config.kv_heads,
+        config.heads if heads is None else heads,
+        kv_heads=config.kv_heads if heads is None else None,
+        head_width=head_width,
         bias=config.bias,
         dropout=config.attention_dropout,
         rotary=rotary,
@@ -134,9 +141,15 @@ def through(block: nn.Module, drop: float, x: Vectors, *others: Any) -> Vectors:
 class EncoderBlock(nn.Module):
     """Self-attention, then feed-forward. Given `visible=CAUSAL` it is the block of a decoder-only model."""
 
-    def __init__(self, config: BlockConfig, rotary: Rotary | None = None, alibi: Alibi | None = None) -> None:
+    def __init__(
+        self,
+        config: BlockConfig,
+        rotary: Rotary | None = None,
+        alibi: Alibi | None = None,
+        heads: int | None = None,
+    ) -> None:
         super().__init__()
-        self.attention = self_attention(config, rotary, alibi)
+        self.attention = self_attention(config, rotary, alibi, heads)
         self.feed_forward = FeedForward(config)
         self.around_attention = Sublayer(config)
         self.around_feed_forward = Sublayer(config)
@@ -165,10 +178,17 @@ class EncoderBlock(nn.Module):
 class DecoderBlock(nn.Module):
     """Causal self-attention, attention to the source, then feed-forward."""
 
-    def __init__(self, config: BlockConfig, rotary: Rotary | None = None, alibi: Alibi | None = None) -> None:
+    def __init__(
+        self,
+        config: BlockConfig,
+        rotary: Rotary | None = None,
+        alibi: Alibi | None = None,
+        heads: int | None = None,
+        cross_heads: int | None = None,
+    ) -> None:
         super().__init__()
-        self.attention = self_attention(config, rotary, alibi)
-        self.cross_attention = self_attention(config)
+        self.attention = self_attention(config, rotary, alibi, heads)
+        self.cross_attention = self_attention(config, heads=cross_heads)
         self.feed_forward = FeedForward(config)
         self.around_attention = Sublayer(config)
         self.around_cross_attention = Sublayer(config)
@@ -195,7 +215,7 @@ class DecoderBlock(nn.Module):
 
 
 def _extend(
-    attention: Attention,
+    attention: Attention | NoHeads,
     x: Float[Tensor, "R N D"],
     cache: KeyValues,
     places: Int[Tensor, "R N"] | None = None,
@@ -208,7 +228,7 @@ def _extend(
     return attention.gather(q, k, v, visible or Visible(causal=True, window=cache.window, past=past))
 
 
-def _consult(attention: Attention, x: Float[Tensor, "R 1 D"], memory: SourceMemory) -> Float[Tensor, "R 1 D"]:
+def _consult(attention: Attention | NoHeads, x: Float[Tensor, "R 1 D"], memory: SourceMemory) -> Float[Tensor, "R 1 D"]:
     """Look at the source. The rows of one source are its queries side by side, so its memory is read once."""
     sources = memory.keys.shape[0]
     q = attention.queries(x.view(sources, -1, x.shape[-1]))

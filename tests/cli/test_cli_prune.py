@@ -1,0 +1,34 @@
+import json
+
+
+def test_a_run_is_pruned_used_and_trained_on(cli, trained, tmp_path):
+    out, curve = tmp_path / "smaller", tmp_path / "curve.json"
+    result = cli("prune", trained, "--heads", "50%", "--out", out, "--limit", 4, "--curve", curve, "--device", "cpu")
+    assert (result.code, result.out.strip()) == (0, str(out))
+    record = json.loads(curve.read_text(encoding="utf-8"))
+    assert [point["kept"] for point in record["curve"]] == [6, 5, 4, 3, 2, 1, 0]
+    assert len(record["heads"]) == 6
+    config = json.loads((out / "config.json").read_text(encoding="utf-8"))["model"]
+    assert sum(sum(config[name]) for name in ("encoder_heads", "decoder_heads", "cross_heads")) == 3
+    assert cli("translate", out, "the cat sees").code == 0
+    assert cli("describe", out).code == 0
+    assert cli("train", "--resume", out, "--set", "train.steps=2").code == 0
+    assert cli("look", out, "the cat sees", "--out", tmp_path / "page.html").code == 0
+
+
+def test_as_many_go_as_the_score_allows(cli, trained, tmp_path):
+    # Any loss of BLEU is allowed, so every encoder head goes.
+    settings = ["--keep-score", 100, "--among", "encoder.*", "--by", "gradient", "--limit", 4]
+    assert cli("prune", trained, *settings, "--out", tmp_path / "none").code == 0
+    config = json.loads((tmp_path / "none" / "config.json").read_text(encoding="utf-8"))["model"]
+    assert (config["encoder_heads"], config["decoder_heads"]) == ([0], [2])
+    assert cli("translate", tmp_path / "none", "the cat sees").code == 0
+
+
+def test_what_cannot_be_is_refused(refused, trained, tmp_path):
+    out = ["--out", tmp_path / "new"]
+    assert "give --heads or --keep-score" in refused("prune", trained, *out)
+    assert "--by=masks must be one of masking" in refused("prune", trained, *out, "--heads", 1, "--by", "masks")
+    assert "must be a number up to 6" in refused("prune", trained, *out, "--heads", 7, "--limit", 2)
+    assert "already holds a run" in refused("prune", trained, "--out", trained, "--heads", 1)
+    assert not (tmp_path / "new").exists()
