@@ -6,11 +6,14 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.torch_version import TorchVersion
 
 IGNORE = -100
 
 Kernel = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
 """Logits, labels and smoothing to the summed loss, what else is summed up, and d loss / d logits."""
+
+_MIXED = TorchVersion(torch.__version__) >= "2.8"  # products of one precision summed up in another
 
 # Of logits at a time: on a CPU what stays in its cache, on a GPU enough rows for its matrix units.
 _CHUNK_BYTES = {"cpu": 8 << 20, "cuda": 512 << 20}
@@ -39,9 +42,9 @@ def linear_cross_entropy(
         if real.shape[0] < labels.shape[0]:
             x, labels = x[real], labels[real]
     if torch.is_autocast_enabled(device):
-        # Inside the function below nothing is cast by itself.
-        dtype = torch.get_autocast_dtype(device)
-        x, weight = x.to(dtype), weight.to(dtype)
+        # Inside the function below nothing is cast by itself. It casts the weights, whose gradient then stays as exact
+        # as it was summed up, and is not copied to the lower precision and back.
+        x = x.to(torch.get_autocast_dtype(device))
     with torch.autocast(device, enabled=False):
         return _LinearCrossEntropy.apply(x, weight, bias, labels, smoothing, kernel or loss_and_gradient, together)
 
@@ -50,10 +53,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, labels, smoothing: float, kernel: Kernel, together: int):  # type: ignore[override]
         train = any(ctx.needs_input_grad)
+        ctx.dtype = weight.dtype
+        weight = weight.to(x.dtype)
         grad_x = torch.empty_like(x) if train else None
-        grad_weight = (
-            torch.zeros_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32)) if train else None
-        )
+        grad_weight = None
         grad_bias = torch.zeros_like(bias) if train and bias is not None else None
         rows = together * max(1, _chunk_rows(weight.shape[0], x.device.type) // together)
         losses, plains = [], []
@@ -65,14 +68,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
             chunk_loss, chunk_plain, grad = kernel(logits, labels[part], smoothing)
             losses.append(chunk_loss)
             plains.append(chunk_plain)
-            if grad_x is not None and grad_weight is not None:
+            if grad_x is not None:
                 torch.mm(grad, weight, out=grad_x[part])
-                _add_product(grad_weight, grad.mT, x[part])
+                grad_weight = _add_product(grad_weight, grad.mT, x[part])
                 if grad_bias is not None:
                     grad_bias += grad.sum(0)
         loss, plain = _total(losses), _total(plains)
         ctx.save_for_backward(grad_x, grad_weight, grad_bias)
-        ctx.dtypes = weight.dtype
         ctx.mark_non_differentiable(plain)
         return loss, plain
 
@@ -81,7 +83,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_x, grad_weight, grad_bias = (
             None if grad is None else grad.mul_(grad_loss.to(grad.dtype)) for grad in ctx.saved_tensors
         )
-        return grad_x, None if grad_weight is None else grad_weight.to(ctx.dtypes), grad_bias, None, None, None, None
+        return grad_x, None if grad_weight is None else grad_weight.to(ctx.dtype), grad_bias, None, None, None, None
 
 
 def loss_and_gradient(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -105,14 +107,13 @@ def loss_and_gradient(logits: Tensor, labels: Tensor, smoothing: float) -> tuple
     return loss, plain, (grad * visible).to(logits.dtype)
 
 
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += a b, without rounding the sum to the factors' precision."""
-    if a.dtype == total.dtype:
-        total.addmm_(a, b)
-    elif a.device.type == "cuda" and torch.torch_version.TorchVersion(torch.__version__) >= (2, 8):
-        total += torch.mm(a, b, out_dtype=total.dtype)
-    else:
-        total += (a @ b).to(total.dtype)
+def _add_product(total: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
+    """total + a b, without rounding the sum to the factors' precision; a b where there is no total yet."""
+    wide = torch.promote_types(a.dtype, torch.float32)
+    if a.dtype == wide:
+        return a @ b if total is None else total.addmm_(a, b)
+    product = torch.mm(a, b, out_dtype=wide) if _MIXED and a.device.type == "cuda" else (a @ b).to(wide)
+    return product if total is None else total.add_(product)
 
 
 def _total(parts: list[Tensor]) -> Tensor:

@@ -17,8 +17,8 @@ def doubled(batch: Any) -> Any:
 
 
 def halves(batch: Any) -> list[Any]:
-    """The first half of the rows and the second, each with its own counts; the batch alone where it is one row."""
-    rows = batch.labels.shape[0]
+    """The first half of the rows and the second, each with its own counts; alone what is one row, or has no labels."""
+    rows = batch.labels.shape[0] if hasattr(batch, "labels") else 1
     if rows < 2:
         return [batch]
     middle = (rows + 1) // 2

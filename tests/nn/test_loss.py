@@ -48,3 +48,18 @@ def test_chunks_of_any_size_give_the_same(rows, monkeypatch):
 def test_all_padding_costs_nothing():
     total, plain = linear_cross_entropy(torch.randn(4, 3), torch.randn(5, 3), None, torch.full((4,), IGNORE))
     assert total == plain == 0
+
+
+def test_in_lower_precision_the_gradient_of_the_weights_is_still_summed_in_full(monkeypatch):
+    torch.manual_seed(0)
+    x, labels = torch.randn(400, 16), torch.randint(30, (400,))
+    weight = torch.randn(30, 16, requires_grad=True)
+    exact = torch.autograd.grad(F.cross_entropy(F.linear(x, weight), labels, reduction="sum"), weight)[0]
+    monkeypatch.setattr(loss_module, "_chunk_rows", lambda vocab_size, device: 100)
+    with torch.autocast("cpu", torch.bfloat16):
+        total, _ = linear_cross_entropy(x, weight, None, labels)
+    (found,) = torch.autograd.grad(total, weight)
+    assert found.dtype == torch.float32
+    assert (found - exact).norm() < 0.01 * exact.norm()
+    # Not merely numbers of the lower precision in a wider type.
+    assert not torch.equal(found, found.bfloat16().float())
