@@ -6,11 +6,11 @@ from typing import Any
 
 _STYLE = """
 :root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 64rem; padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 80rem; padding: 0 1rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid #8884; vertical-align: top; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-meter { width: 7rem; }
+meter { width: 5rem; }
 .none { opacity: .6; }
 """
 
@@ -39,7 +39,7 @@ all with a chance of at most {_percent(report["false_positive_rate"])}, by compa
 def _rows(head: Mapping[str, Any]) -> str:
     role, evidence = head["role"], head["evidence"]
     name = f"<td>{escape(head['attention'])}</td><td>{head['head']}</td>"
-    what = f"<td>{escape(role)}</td>" if role else f'<td class="none">none; nearest: {escape(evidence["role"])}</td>'
+    what = f"<td>{escape(role)}</td>" if role else f'<td class="none">none ({escape(evidence["role"])}?)</td>'
     measures = "".join(f'<td class="number">{head["measures"][one]:.2f}</td>' for one in ("entropy", "distance"))
     rows = f"<tr>{name}{what}{_evidence(evidence)}{measures}</tr>"
     for one in head["also"]:

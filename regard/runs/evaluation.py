@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 
 from regard.data import Corpus, Documents, PairStore, evaluation_batches
 from regard.data.world import Sentence, pronoun_accuracy, spans
@@ -121,7 +122,10 @@ def _world_scores(run: Run, corpus: WorldCorpus, hypotheses: Sequence[str]) -> d
         result |= {
             "alignment_error_rate": float(scores.error_rate[chosen]),
             "alignment_head": {"attention": names[chosen[0]], "head": chosen[1]},
-            "alignment_by_head": dict(zip(names, scores.error_rate.tolist(), strict=True)),
+            "alignment_by_head": {
+                name: rates[: getattr(attentions(run.model)[name], "heads", len(rates))]
+                for name, rates in zip(names, scores.error_rate.tolist(), strict=True)
+            },
         }
     return result
 
@@ -130,7 +134,8 @@ def _world_scores(run: Run, corpus: WorldCorpus, hypotheses: Sequence[str]) -> d
 def head_alignment(run: Run, sentences: Sequence[Sentence], source: str = "en") -> HeadScores:
     """How well each cross-attention head, at the step that predicts a word, points at that word's translation.
 
-    Sentences longer than the model reads are left out.
+    Where a layer has fewer heads than another, the error rate of those it lacks is 1. Sentences longer than the model
+    reads are left out.
     """
     sentences = [sentence for sentence in sentences if _readable(run, sentence, source)]
     counts = AlignmentCounts()
@@ -144,7 +149,7 @@ def head_alignment(run: Run, sentences: Sequence[Sentence], source: str = "en") 
         batch = Pairs(Tokens.of([row[0] for row in rows], pad), Tokens.of([row[1] for row in rows], pad))
         with watch(run.model, names) as trace:
             run.model(batch.to(device))
-        weights = torch.stack([trace.weights(name) for name in names], dim=1).cpu()
+        weights = _stacked([trace.weights(name).cpu() for name in names])
         for index, (texts, words, alignment) in enumerate(part):
             S, T = len(rows[index][0]), len(rows[index][1])
             # Row t of the weights is the step that reads target token t and predicts token t + 1; eos is left out.
@@ -157,6 +162,12 @@ def head_alignment(run: Run, sentences: Sequence[Sentence], source: str = "en") 
             ]
             counts.add(merge(own, *piece_words, sources=len(words[0]), targets=len(words[1])), alignment)
     return counts.scores()
+
+
+def _stacked(layers: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The weights of all layers, (B, L, H, T, S); heads that a layer lacks look nowhere."""
+    most = max(weights.shape[1] for weights in layers)
+    return torch.stack([F.pad(weights, (0, 0, 0, 0, 0, most - weights.shape[1])) for weights in layers], dim=1)
 
 
 def _readable(run: Run, sentence: Sentence, source: str) -> bool:

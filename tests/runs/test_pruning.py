@@ -10,7 +10,9 @@ from regard.errors import ConfigError, RunError
 from regard.look import attentions, masked
 from regard.models.transformer import TransformerConfig
 from regard.runs.config import make_config
+from regard.runs.corpora import world_held_out
 from regard.runs.describe import forward_flops
+from regard.runs.evaluation import head_alignment
 from regard.runs.pruning import Pairing, curve, every_head, importance, prune, save
 from regard.runs.training import resume, train
 
@@ -92,6 +94,14 @@ def test_a_pruned_model_is_the_masked_one_but_smaller(trained, pairing, tmp_path
     ]
     with pytest.raises(RunError, match="already holds a run"):
         save(again, trained.directory, tmp_path / "smaller")
+
+
+def test_layers_with_different_heads_are_scored_on_the_bundled_corpus(trained):
+    smaller = prune(trained, [("decoder.0.cross_attention", 1), ("decoder.0.cross_attention", 2)])
+    scores = head_alignment(smaller, world_held_out("test", "en", 4).sentences)
+    assert scores.error_rate.shape == (2, 4)
+    assert scores.error_rate[0, 2:].tolist() == [1.0, 1.0]
+    assert (scores.error_rate[:, :2] < 1).any()
 
 
 def test_training_goes_on_from_the_pruned_weights(trained, tmp_path):
