@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import regard
-from regard.cli import bench, data, describe, evaluate, generate, heads, look, presets, prune, train, translate
+from regard.cli import bench, data, describe, evaluate, generate, heads, interop, look, presets, prune, train, translate
 from regard.errors import RegardError
 
 app = typer.Typer(
@@ -30,6 +30,8 @@ app.command("prune")(prune.prune)
 app.command("describe")(describe.describe)
 app.command("presets")(presets.presets)
 app.add_typer(data.app, name="data")
+app.add_typer(interop.import_app, name="import")
+app.add_typer(interop.export_app, name="export")
 app.add_typer(bench.app, name="bench")
 
 # typer's own class, or click's: which of the two depends on typer's version.

@@ -91,7 +91,7 @@ def load(directory: str | Path, device: str = "auto") -> Run:
     """The run in `directory`, ready to use."""
     directory = Path(directory)
     config = load_config(directory)
-    vocabularies = load_vocabularies(directory)
+    vocabularies = load_vocabularies(directory, config.tokenizer.eos)
     model = build_model(config)
     load_weights_strictly(model, read_tensors(directory / MODEL), directory / MODEL)
     return Run(directory, config, vocabularies, model.to(choose_device(device)).eval())
@@ -106,10 +106,10 @@ def load_config(directory: Path) -> RunConfig:
         raise RunError(f"{directory / CONFIG}: {error}") from None
 
 
-def load_vocabularies(directory: Path) -> Vocabularies:
+def load_vocabularies(directory: Path, eos: str | None = None) -> Vocabularies:
     if not (directory / TOKENIZER).exists():
         raise RunError(f"{directory} is missing its {TOKENIZER}")
-    return Vocabularies.load(directory / TOKENIZER)
+    return Vocabularies.load(directory / TOKENIZER, eos)
 
 
 def build_model(config: RunConfig) -> nn.Module:

@@ -22,6 +22,7 @@ class TokenizerConfig:
     vocabulary between source and target. `min_count` is how often a word, or a pair of pieces, must occur to get
     a token of its own; `unigram` weighs pieces by likelihood and ignores it. `source_kind` and `target_kind` give a
     side another kind than `kind`. `dropout` leaves out that share of a BPE's merges in training, in `variants` ways.
+    `eos` is of imported tokenizers: the name of the token that ends a text.
     """
 
     kind: Kind = "bpe"
@@ -29,6 +30,7 @@ class TokenizerConfig:
     joint: bool = True
     lowercase: bool = False
     min_count: int = 1
+    eos: str | None = None
     source_kind: Kind | None = None
     target_kind: Kind | None = None
     dropout: float = 0.0

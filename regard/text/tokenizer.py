@@ -24,10 +24,13 @@ class Tokenizer:
 
     Neither direction deals in special tokens: `encode` adds none and takes text that spells one as plain text,
     `decode` leaves out padding, beginning and end. An unknown word decodes as `<unk>`.
+    `eos` names the token that ends a text in a vocabulary from elsewhere; it then also stands for special tokens that
+    are not there.
     """
 
-    def __init__(self, inner: tokenizers.Tokenizer) -> None:
+    def __init__(self, inner: tokenizers.Tokenizer, eos: str | None = None) -> None:
         self._inner = inner
+        self._end = eos
         # Not part of the JSON, so set here: "<eos>" typed by a user must not end a sentence.
         self._inner.encode_special_tokens = True
         self.pad = self._special("pad")
@@ -40,7 +43,7 @@ class Tokenizer:
     def _opening(self) -> tuple[int, ...]:
         """What a tokenizer from elsewhere puts before every text: `bos`, for some."""
         ids = self._inner.encode("", add_special_tokens=True).ids
-        return tuple(ids[:1]) if ids[:1] == [self.bos] else ()
+        return tuple(ids[:-1] if ids[-1:] == [self.eos] else ids)
 
     @property
     def vocab_size(self) -> int:
@@ -79,12 +82,12 @@ class Tokenizer:
         return self._inner.to_str()
 
     @classmethod
-    def from_json(cls, text: str) -> "Tokenizer":
+    def from_json(cls, text: str, eos: str | None = None) -> "Tokenizer":
         try:
             inner = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # the library raises plain Exception
             raise DataError(f"not a tokenizer: {error}") from None
-        return cls(inner)
+        return cls(inner, eos)
 
     def digest(self) -> str:
         """A name for exactly this tokenizer: the same for any two that give the same ids."""
@@ -116,7 +119,8 @@ class Tokenizer:
         return SPACE if token == " " else token
 
     def _special(self, role: str) -> int:
-        for name in _NAMES[role]:
+        names = _NAMES[role] if self._end is None else (self._end,) if role == "eos" else (*_NAMES[role], self._end)
+        for name in names:
             index = self._inner.token_to_id(name)
             if index is not None:
                 return index

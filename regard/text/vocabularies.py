@@ -38,8 +38,11 @@ class Vocabularies:
             raise RunError(f"cannot write {path}: {error.strerror}") from None
 
     @classmethod
-    def load(cls, path: Path) -> "Vocabularies":
-        """The vocabularies that `save` wrote, or a single tokenizer that any other tool saved, for both sides."""
+    def load(cls, path: Path, eos: str | None = None) -> "Vocabularies":
+        """The vocabularies that `save` wrote, or a single tokenizer that any other tool saved, for both sides.
+
+        `eos` names the token that ends a text in such a one.
+        """
         try:
             text = path.read_text(encoding="utf-8")
             state = json.loads(text)
@@ -52,7 +55,7 @@ class Vocabularies:
         try:
             if isinstance(state, dict) and state.keys() == {"source", "target"}:
                 return cls(*(Tokenizer.from_json(json.dumps(state[side])) for side in ("source", "target")))
-            shared = Tokenizer.from_json(text)
+            shared = Tokenizer.from_json(text, eos)
             return cls(shared, shared)
         except RegardError as error:
             raise RunError(f"{path}: {error}") from None

@@ -1,0 +1,113 @@
+"""The Llama type: rotary positions, RMS norms, grouped heads and a gated feed-forward layer. SmolLM2 is one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from regard.errors import ConfigError
+from regard.models.gpt import GPTConfig
+from regard.runs.interop.huggingface.names import (
+    ACTIVATIONS,
+    THEIR_ACTIVATIONS,
+    Name,
+    number,
+    one_of,
+    only,
+    ours_only,
+    whole,
+)
+
+PREFIX = ""
+IGNORED = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"  # a table that old checkpoints carry along
+HEAD = "lm_head.weight"
+
+_MATRICES = {
+    "self_attn.q_proj": "attention.query",
+    "self_attn.k_proj": "attention.key",
+    "self_attn.v_proj": "attention.value",
+    "self_attn.o_proj": "attention.output",
+    "mlp.gate_proj": "feed_forward.inner",  # theirs goes through the activation, as does our inner one
+    "mlp.up_proj": "feed_forward.gate",
+    "mlp.down_proj": "feed_forward.outer",
+}
+OUTSIDE = (
+    Name("model.embed_tokens.weight", ("embedding.tokens.weight",)),
+    Name("model.norm.weight", ("norm.weight",)),
+)
+LAYER = (
+    Name("model.layers.{}.input_layernorm.weight", ("blocks.{}.around_attention.norm.weight",)),
+    Name("model.layers.{}.post_attention_layernorm.weight", ("blocks.{}.around_feed_forward.norm.weight",)),
+    *(
+        Name(f"model.layers.{{}}.{theirs}.weight", (f"blocks.{{}}.{ours}.weight",))
+        for theirs, ours in _MATRICES.items()
+    ),
+    *(Name(f"model.layers.{{}}.{theirs}.bias", (f"blocks.{{}}.{ours}.bias",)) for theirs, ours in _MATRICES.items()),
+)
+
+
+def settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Our settings of the model."""
+    only(config, "pretraining_tp", 1)
+    only(config, "attention_bias", False, True)
+    only(config, "mlp_bias", config.get("attention_bias", False))
+    only(config, "tie_word_embeddings", False, True)
+    width, heads = whole(config, "hidden_size", 4096), whole(config, "num_attention_heads", 32)
+    only(config, "head_dim", width // heads, None)
+    return {
+        "vocab_size": whole(config, "vocab_size", 32000),
+        "width": width,
+        "heads": heads,
+        "kv_heads": whole(config, "num_key_value_heads", heads),
+        "layers": whole(config, "num_hidden_layers", 32),
+        "feed_forward": whole(config, "intermediate_size", 11008),
+        "activation": one_of(config, "hidden_act", ACTIVATIONS, "silu"),
+        "gated": True,
+        "norm": "rms",
+        "norm_epsilon": number(config, "rms_norm_eps", 1e-6),
+        "bias": config.get("attention_bias", False),
+        "positions": "rotary",
+        "rotary_base": _rotary_base(config),
+        "tied": config.get("tie_word_embeddings", False),
+        "max_len": whole(config, "max_position_embeddings", 2048),
+        "dropout": 0.0,
+    }
+
+
+def _rotary_base(config: Mapping[str, Any]) -> float:
+    """Newer configurations keep it among `rope_parameters`, older ones beside `rope_scaling`."""
+    for field in ("rope_parameters", "rope_scaling"):
+        parameters = config.get(field) or {}
+        if not isinstance(parameters, Mapping):
+            raise ConfigError(f"config.json: {field}={parameters!r} must be an object")
+        kind = parameters.get("rope_type", parameters.get("type", "default"))
+        if kind != "default" or parameters.get("partial_rotary_factor", 1.0) != 1.0:
+            raise ConfigError(f"config.json: {field}={dict(parameters)!r} is not supported, only rope_type 'default'")
+        if "rope_theta" in parameters:
+            return number(parameters, "rope_theta", 10000.0)
+    return number(config, "rope_theta", 10000.0)
+
+
+def fits(config: GPTConfig) -> bool:
+    return config.positions == "rotary"
+
+
+def configuration(config: GPTConfig) -> dict[str, Any]:
+    """Their configuration of our model."""
+    ours_only(config, "Llama's form", norm="rms", gated=True, window=None)
+    return {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.width,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads or config.heads,
+        "num_hidden_layers": config.layers,
+        "intermediate_size": config.feed_forward,
+        "max_position_embeddings": config.max_len,
+        "hidden_act": THEIR_ACTIVATIONS[config.activation],
+        "rms_norm_eps": config.norm_epsilon,
+        "attention_bias": config.bias,
+        "mlp_bias": config.bias,
+        "rope_parameters": {"rope_theta": config.rotary_base, "rope_type": "default"},
+        "rope_theta": config.rotary_base,
+        "tie_word_embeddings": config.tied,
+    }
