@@ -121,12 +121,14 @@ def shown(result: dict[str, Any]) -> str:
 
 def shown_text(result: dict[str, Any]) -> str:
     """A language model's scores for a person."""
+    carried = "the state carried over the whole text"
+    how = carried if result["carried"] else f"window {result['window']}, stride {result['stride']}"
     return "\n".join(
         [
             f"documents          {result['documents']:,}  ({result['characters']:,} characters, "
             f"{result['bytes']:,} bytes)",
             f"perplexity         {result['perplexity']:.3f}  (per token of the run's own vocabulary, "
-            f"{result['tokens']:,} tokens; window {result['window']}, stride {result['stride']})",
+            f"{result['tokens']:,} tokens; {how})",
             f"loss               {result['nll']:.4f}  nats a token",
             f"bits a character   {result['bits_per_character']:.4f}",
             f"bits a byte        {result['bits_per_byte']:.4f}",

@@ -6,6 +6,7 @@ from regard.data.documents import Documents
 from regard.data.loader import Loader, collate, evaluation_batches
 from regard.data.readers import Corpus, PairFiles, PairList, TextFiles
 from regard.data.store import Counts, PairStore, Rows
+from regard.data.streams import StreamLayout, streamed_windows
 from regard.data.windows import TextStore, WindowLayout, prepare_text, strided_windows
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "PairStore",
     "Position",
     "Rows",
+    "StreamLayout",
     "TextFiles",
     "TextStore",
     "WindowLayout",
@@ -28,5 +30,6 @@ __all__ = [
     "evaluation_order",
     "prepare",
     "prepare_text",
+    "streamed_windows",
     "strided_windows",
 ]

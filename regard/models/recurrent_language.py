@@ -7,16 +7,23 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, DataError
-from regard.nn.batch import Pairs, Tokens, Windows
+from regard.nn.batch import Pairs, Stretch, Tokens, Windows
 from regard.nn.cells import CellKind, Recurrent, RecurrentLayer, States, initialise_cell
-from regard.nn.dropout import Dropout
+from regard.nn.dropout import Dropout, SharedDropout
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecurrentLanguageConfig:
-    """`tied` makes the head's matrix the table of token vectors. Every window of text starts from a state of zeros."""
+    """`tied` makes the head's matrix the table of token vectors.
+
+    A window of text starts from a state of zeros, unless `data.carry` lets it start from where the one before ended.
+
+    Against overfitting: `dropout` after the embedding and before the head, `layer_dropout` between layers, by default
+    as much, both taking the same features from every position of a row where they are `variational`; `token_dropout`
+    the vectors of that share of the vocabulary, and `weight_drop` that share of the weights over the state.
+    """
 
     vocab_size: int
     width: int = 256
@@ -25,14 +32,19 @@ class RecurrentLanguageConfig:
     tied: bool = True
     output_bias: bool = True
     dropout: float = 0.1
+    layer_dropout: float | None = None
+    variational: bool = False
+    token_dropout: float = 0.0
+    weight_drop: float = 0.0
     max_len: int = 1024
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "width", "layers", "max_len"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
+        for name in ("dropout", "layer_dropout", "token_dropout", "weight_drop"):
+            if not 0 <= (getattr(self, name) or 0.0) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +65,39 @@ class RecurrentLanguageModel(nn.Module):
     def __init__(self, config: RecurrentLanguageConfig) -> None:
         super().__init__()
         self.config = config
-        self.embedding = Embedding(config.vocab_size, config.width, dropout=config.dropout)
-        self.layers = Recurrent(config.cell, config.width, config.width, config.layers, dropout=config.dropout)
+        dropout, shared = config.dropout, config.variational
+        self.embedding = Embedding(
+            config.vocab_size, config.width, dropout=dropout, token_dropout=config.token_dropout, shared=shared
+        )
+        self.layers = Recurrent(
+            config.cell,
+            config.width,
+            config.width,
+            config.layers,
+            dropout=dropout if config.layer_dropout is None else config.layer_dropout,
+            shared=shared,
+            weight_drop=config.weight_drop,
+        )
         tied = self.embedding.tokens.weight if config.tied else None
         self.head = Head(config.width, config.vocab_size, bias=config.output_bias, tied=tied)
-        self.dropout = Dropout(config.dropout)
+        self.dropout = SharedDropout(dropout) if shared else Dropout(dropout)
         initialise(self)
         for layer in self.layers.layers:
             assert isinstance(layer, RecurrentLayer)
             for cell in layer.cells:
                 initialise_cell(cell)
 
-    def forward(self, batch: Windows | Pairs) -> Float[Tensor, "B T D"]:
+    def forward(self, batch: Windows | Stretch | Pairs) -> Float[Tensor, "B T D"]:
         """For each token read, the vector from which `head` predicts the next one."""
         assert isinstance(batch.inputs, Tokens), "a recurrent model reads one sequence a row"
-        outputs, _ = self.layers(self.embedding(batch.inputs.ids))
-        return self.dropout(outputs)
+        return self.carry(batch.inputs)[0]
 
-    def logits(self, batch: Windows | Pairs) -> Float[Tensor, "B T V"]:
+    def carry(self, inputs: Tokens, states: States | None = None) -> tuple[Float[Tensor, "B T D"], States]:
+        """The same from `states` on, and the states after it."""
+        outputs, ends = self.layers(self.embedding(inputs.ids), None, states)
+        return self.dropout(outputs), ends
+
+    def logits(self, batch: Windows | Stretch | Pairs) -> Float[Tensor, "B T V"]:
         """The scores of every next token, given the true ones before it."""
         return self.head(self(batch))
 

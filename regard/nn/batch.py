@@ -167,6 +167,30 @@ class Windows:
         return moved(self, device)
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The next tokens of several streams of running text, as `Windows` that go on where those before them ended.
+
+    Row `b` belongs to stream `rows[b]` of as many as `streams`; where the batch is whole those are 0, 1, 2 and so on.
+    Batch `number` 0 begins the streams.
+    """
+
+    inputs: Tokens
+    labels: Int[Tensor, "B T"]
+    count: int
+    rows: Int[Tensor, " B"]
+    streams: int
+    number: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens read."""
+        return self.labels.numel()
+
+    def to(self, device: torch.device | str) -> "Stretch":
+        return moved(self, device)
+
+
 def moved(batch: Any, device: torch.device | str) -> Any:
     """The batch with its tensors on `device`, without waiting for them; "pinned" is the host's page-locked memory."""
 

@@ -6,7 +6,8 @@ LSTM has its cell c beside it. Where torch has a fused kernel for the same equat
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -15,12 +16,25 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from regard.errors import ConfigError
-from regard.nn.dropout import Dropout
+from regard.nn.dropout import Dropout, SharedDropout
 
 CellKind = Literal["rnn", "lstm", "gru-before", "gru-after", "mut1", "mut2", "mut3"]
 Direction = Literal["forward", "backward", "both"]
 State = tuple[Float[Tensor, "B D"], ...]
 States = tuple[State, ...]  # one a layer
+
+
+class StateLinear(nn.Linear):
+    """A matrix over the state. While `dropped` is set it is used in place of the weight: see `weight_drop` below."""
+
+    dropped: Tensor | None = None
+
+    @property
+    def used(self) -> Tensor:
+        return self.weight if self.dropped is None else self.dropped
+
+    def forward(self, input: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch G"]:
+        return nn.functional.linear(input, self.used, self.bias)
 
 
 class VanillaCell(nn.Module):
@@ -32,7 +46,7 @@ class VanillaCell(nn.Module):
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__()
         self.inputs = nn.Linear(input_width, width)
-        self.hidden = nn.Linear(width, width, bias=False)
+        self.hidden = StateLinear(width, width, bias=False)
 
     def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch D"]:
         return self.inputs(x)
@@ -51,7 +65,7 @@ class LSTMCell(nn.Module):
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__()
         self.inputs = nn.Linear(input_width, 4 * width)
-        self.hidden = nn.Linear(width, 4 * width, bias=False)
+        self.hidden = StateLinear(width, 4 * width, bias=False)
 
     def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
         return self.inputs(x)
@@ -72,8 +86,8 @@ class GRUBeforeCell(nn.Module):
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__()
         self.inputs = nn.Linear(input_width, 3 * width)
-        self.gates = nn.Linear(width, 2 * width, bias=False)
-        self.hidden = nn.Linear(width, width, bias=False)
+        self.gates = StateLinear(width, 2 * width, bias=False)
+        self.hidden = StateLinear(width, width, bias=False)
 
     def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
         return self.inputs(x)
@@ -95,7 +109,7 @@ class GRUAfterCell(nn.Module):
         super().__init__()
         self.inputs = nn.Linear(input_width, 3 * width)
         # With a bias of its own, since r multiplies it.
-        self.hidden = nn.Linear(width, 3 * width)
+        self.hidden = StateLinear(width, 3 * width)
 
     def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
         return self.inputs(x)
@@ -122,8 +136,8 @@ class MUT1Cell(nn.Module):
         super().__init__()
         self.inputs = nn.Linear(input_width, 2 * width)
         self.widen = _widen(input_width, width)
-        self.reset = nn.Linear(width, width, bias=False)
-        self.hidden = nn.Linear(width, width)
+        self.reset = StateLinear(width, width, bias=False)
+        self.hidden = StateLinear(width, width)
 
     def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
         return torch.cat((self.inputs(x), self.widen(x).tanh()), dim=-1)
@@ -145,9 +159,9 @@ class MUT2Cell(nn.Module):
         super().__init__()
         self.inputs = nn.Linear(input_width, 2 * width)
         self.widen = _widen(input_width, width)
-        self.gates = nn.Linear(width, width, bias=False)
-        self.reset = nn.Linear(width, width)
-        self.hidden = nn.Linear(width, width, bias=False)
+        self.gates = StateLinear(width, width, bias=False)
+        self.reset = StateLinear(width, width)
+        self.hidden = StateLinear(width, width, bias=False)
 
     def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
         return torch.cat((self.inputs(x), self.widen(x)), dim=-1)
@@ -168,9 +182,9 @@ class MUT3Cell(nn.Module):
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__()
         self.inputs = nn.Linear(input_width, 3 * width)
-        self.gates = nn.Linear(width, width, bias=False)
-        self.reset = nn.Linear(width, width, bias=False)
-        self.hidden = nn.Linear(width, width, bias=False)
+        self.gates = StateLinear(width, width, bias=False)
+        self.reset = StateLinear(width, width, bias=False)
+        self.hidden = StateLinear(width, width, bias=False)
 
     def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
         return self.inputs(x)
@@ -206,11 +220,19 @@ def initialise_cell(cell: nn.Module) -> None:
 class RecurrentLayer(nn.Module):
     """A cell run over sequences, forward, backward or both ways, the two outputs then side by side in `width`.
 
-    `fused=False` keeps to the plain loop where torch has a kernel.
+    `fused=False` keeps to the plain loop where torch has a kernel. `weight_drop` is the share of the weights over the
+    state, not of the state, that is left out of a training pass: the same ones at every position (Merity 2018).
     """
 
     def __init__(
-        self, kind: CellKind, input_width: int, width: int, *, direction: Direction = "forward", fused: bool = True
+        self,
+        kind: CellKind,
+        input_width: int,
+        width: int,
+        *,
+        direction: Direction = "forward",
+        weight_drop: float = 0.0,
+        fused: bool = True,
     ) -> None:
         super().__init__()
         ways = 2 if direction == "both" else 1
@@ -218,6 +240,7 @@ class RecurrentLayer(nn.Module):
             raise ConfigError(f"width={width} must be even for a layer that reads both ways")
         self.direction, self.width, self.fused = direction, width, fused
         self.cells = nn.ModuleList(CELLS[kind](input_width, width // ways) for _ in range(ways))
+        self.weight_drop = Dropout(weight_drop)
         for cell in self.cells:
             initialise_cell(cell)
 
@@ -225,6 +248,10 @@ class RecurrentLayer(nn.Module):
     def parts(self) -> int:
         """Tensors of a state."""
         return self.cells[0].parts  # type: ignore[return-value]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.parameters()).dtype
 
     def zeros(self, like: Float[Tensor, "B *rest"]) -> State:
         """The state before anything was read."""
@@ -237,18 +264,38 @@ class RecurrentLayer(nn.Module):
 
         `lengths` are the rows' own, where they differ; past its length a row's outputs are zeros.
         """
+        if torch.is_autocast_enabled(x.device.type):
+            # Rounding errors of a state would add up over the positions; its products are float32, or TF32 by cuDNN.
+            with torch.autocast(x.device.type, enabled=False):
+                return self.forward(x.to(self.dtype), lengths, state)
         state = self.zeros(x) if state is None else state
         run = self._fused if self.fused and self.cells[0].kernel is not None else self._plain
-        if self.direction != "backward":
-            return run(x, lengths, state)
-        outputs, state = run(_flipped(x, lengths), lengths, state)
-        return _flipped(outputs, lengths), state
+        with self._dropped_weights():
+            if self.direction != "backward":
+                return run(x, lengths, state)
+            outputs, state = run(_flipped(x, lengths), lengths, state)
+            return _flipped(outputs, lengths), state
 
     def step(self, x: Float[Tensor, "B X"], state: State) -> State:
         """The state after one more position."""
         assert self.direction == "forward", "only a layer that reads forward can go on step by step"
         (cell,) = self.cells
         return cell.advance(cell.project(x), state)  # type: ignore[operator]
+
+    @contextmanager
+    def _dropped_weights(self) -> Iterator[None]:
+        """A training pass with some weights over the state left out."""
+        if not self.training or not self.weight_drop.p:
+            yield
+            return
+        parts = [part for part in self.modules() if isinstance(part, StateLinear)]
+        try:
+            for part in parts:
+                part.dropped = self.weight_drop(part.weight)
+            yield
+        finally:
+            for part in parts:
+                part.dropped = None
 
     def _plain(self, x: Tensor, lengths: Tensor | None, state: State) -> tuple[Tensor, State]:
         outputs, ends = [], []
@@ -294,7 +341,7 @@ class RecurrentLayer(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Layers of one kind of cell on top of one another, with dropout between them."""
+    """Layers of one kind of cell on top of one another. Dropout between them may be `shared` by a row's positions."""
 
     def __init__(
         self,
@@ -305,14 +352,16 @@ class Recurrent(nn.Module):
         *,
         direction: Direction = "forward",
         dropout: float = 0.0,
+        shared: bool = False,
+        weight_drop: float = 0.0,
         fused: bool = True,
     ) -> None:
         super().__init__()
+        ways: dict[str, Any] = {"direction": direction, "weight_drop": weight_drop, "fused": fused}
         self.layers = nn.ModuleList(
-            RecurrentLayer(kind, width if number else input_width, width, direction=direction, fused=fused)
-            for number in range(layers)
+            RecurrentLayer(kind, width if number else input_width, width, **ways) for number in range(layers)
         )
-        self.dropout = Dropout(dropout)
+        self.dropout = SharedDropout(dropout) if shared else Dropout(dropout)
 
     def forward(
         self, x: Float[Tensor, "B T X"], lengths: Int[Tensor, " B"] | None = None, states: States | None = None
@@ -362,7 +411,7 @@ def _in_torchs_order(cell: nn.Module) -> tuple[Tensor, ...]:
     """Weights and biases as torch's kernels take them: two biases, of which ours may have only the first."""
     inputs, hidden = cell.inputs, cell.hidden
     second = torch.zeros_like(inputs.bias) if hidden.bias is None else hidden.bias  # type: ignore[union-attr, arg-type]
-    return inputs.weight, hidden.weight, inputs.bias, second  # type: ignore[union-attr, return-value]
+    return inputs.weight, hidden.used, inputs.bias, second  # type: ignore[union-attr, return-value]
 
 
 def _widen(input_width: int, width: int) -> nn.Module:

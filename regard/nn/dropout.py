@@ -2,6 +2,7 @@
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 
 _LOWEST = torch.iinfo(torch.int64).min
@@ -23,6 +24,16 @@ class Dropout(nn.Dropout):
         if not 0 < dropped < 256:
             return F.dropout(input, self.p, training=True)
         return _Drop.apply(input, dropped)
+
+
+class SharedDropout(Dropout):
+    """Dropout that takes the same features from every position of a row: variational dropout (Gal and Ghahramani)."""
+
+    def forward(self, input: Float[Tensor, "B *T D"]) -> Float[Tensor, "B *T D"]:
+        if not self.training or self.p == 0.0:
+            return input
+        shape = (input.shape[0], *(1 for _ in input.shape[1:-1]), input.shape[-1])
+        return input * super().forward(input.new_ones(shape))
 
 
 class _Drop(torch.autograd.Function):

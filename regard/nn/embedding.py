@@ -4,14 +4,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.nn.dropout import Dropout
+from regard.nn.dropout import Dropout, SharedDropout
 from regard.nn.loss import linear_cross_entropy, loss_and_gradient
 from regard.nn.positions import Positions
 from regard.nn.r_drop import interleaved, r_drop_kernel, r_drop_loss_and_gradient
 
 
 class Embedding(nn.Module):
-    """Token vectors, times sqrt(width) as in the 2017 paper when `scale`, plus their positions."""
+    """Token vectors, times sqrt(width) as in the 2017 paper when `scale`, plus their positions.
+
+    `token_dropout` is the share of the vocabulary whose vectors are zeros for one pass, wherever they occur. `shared`
+    takes the same features from every position of a row.
+    """
 
     def __init__(
         self,
@@ -21,18 +25,24 @@ class Embedding(nn.Module):
         positions: Positions | None = None,
         scale: bool = True,
         dropout: float = 0.0,
+        token_dropout: float = 0.0,
+        shared: bool = False,
     ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocab_size, width)
         self.positions = positions
         self.scale = width**0.5 if scale else 1.0
-        self.dropout = Dropout(dropout)
+        self.dropout = SharedDropout(dropout) if shared else Dropout(dropout)
+        self.token_dropout = Dropout(token_dropout)
 
     def forward(
         self, ids: Int[Tensor, "B T"], past: int = 0, places: Int[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T D"]:
         """The vectors of these tokens, at the places given, or at those after `past`."""
         x = self.tokens(ids)
+        if self.training and self.token_dropout.p:
+            kept = self.token_dropout(x.new_ones(self.tokens.num_embeddings))
+            x = x * kept[ids][..., None]
         if self.scale != 1.0:
             x = x * self.scale
         if self.positions is not None:

@@ -14,6 +14,7 @@ from regard.training.average import ExponentialAverage
 from regard.training.optim import optimizer_tensors, restore_optimizer
 
 FORMAT = 1
+CARRIED = "carried.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,14 +35,17 @@ def save_checkpoint(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     average: ExponentialAverage | None = None,
+    carried: Mapping[str, Tensor] | None = None,
 ) -> Path:
-    """Write `directory/step-N`, complete or not at all."""
+    """Write `directory/step-N`, complete or not at all. `carried` is what a task keeps from one batch to the next."""
     path = directory / f"step-{progress.step}"
     with whole_directory(path) as aside:
         write_tensors(aside / "model.safetensors", weights_of(model))
         write_tensors(aside / "optimizer.safetensors", optimizer_tensors(model, optimizer))
         if average is not None:
             write_tensors(aside / "average.safetensors", average.weights)
+        if carried is not None:
+            write_tensors(aside / CARRIED, carried)
         sizes = {file.name: file.stat().st_size for file in sorted(aside.iterdir())}
         write_json(aside / "progress.json", {"format": FORMAT, **asdict(progress), "files": sizes})
     return path

@@ -26,7 +26,8 @@ class DataConfig:
     then serve for validation and test. `overlong` says what becomes of pairs longer than `max_len` tokens.
 
     Running text is in any number of files and folders. Of it, `max_len` is the length of a window, `text` the key of
-    JSONL or the column of Parquet, and `isolate` hides the documents of one window from each other.
+    JSONL or the column of Parquet, and `isolate` hides the documents of one window from each other. `carry` reads it in
+    streams, in which a model's state at the end of a window is its state at the start of the next.
     """
 
     train: tuple[str, ...] = ()
@@ -40,6 +41,7 @@ class DataConfig:
     overlong: Literal["skip", "truncate", "refuse"] = "skip"
     text: str = "text"
     isolate: bool = False
+    carry: bool = False
     cache: str | None = None
 
     def __post_init__(self) -> None:
@@ -90,6 +92,10 @@ class RunConfig:
             raise ConfigError(f"data.max_len={self.data.max_len} must be at most model.max_len={longest}")
         if self.train.pack == "always" and not getattr(self.architecture()[1], "packs", True):
             raise ConfigError(f"train.pack='always' cannot be: a {self.model['name']} model reads one sequence a row")
+        if self.data.carry and not hasattr(self.architecture()[1], "carry"):
+            raise ConfigError(
+                f"data.carry=true cannot be: a {self.model['name']} model has no state to carry from window to window"
+            )
         if self.data.isolate and not getattr(self.architecture()[1], "packs", True):
             raise ConfigError(
                 f"data.isolate=true cannot be: a {self.model['name']} model reads on from one document to the next"

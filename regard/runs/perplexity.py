@@ -4,16 +4,20 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from regard.data import Documents, TextStore, strided_windows
+from regard.data import Documents, TextStore, streamed_windows, strided_windows
 from regard.errors import ConfigError
-from regard.nn.batch import Windows
+from regard.nn.batch import Stretch, Windows
 from regard.runs.corpora import documents_of
 from regard.runs.run import Run
 from regard.training.loop import validate
-from regard.training.tasks import LanguageModelling
+from regard.training.streams import StreamedLanguageModelling
+from regard.training.tasks import LanguageModelling, Task
 
 BUDGET = 8192
 """Tokens of one batch."""
+
+STRETCH = 1024
+"""Tokens of a stream that are read at once, where the state is carried; of no effect on the result."""
 
 
 def text_perplexity(
@@ -28,19 +32,27 @@ def text_perplexity(
     Windows of the length it was trained on begin `stride` tokens apart, by default half a window, and only the last
     `stride` tokens of each count, so that each is predicted from at least the rest of a window. The `eos` after each
     document is predicted too. Bits a character and a byte spread the same sum over the text itself, so they can be
-    compared between tokenizers.
+    compared between tokenizers. A model that was trained with `data.carry` reads the whole text as one stream, so that
+    each token is predicted from all before it; `window` and `stride` are then None.
     """
     data = run.config.data
     documents = documents or documents_of(data, "test") or documents_of(data, "valid")
     if documents is None:
         raise ConfigError("nothing to evaluate on: the run names no test or validation text; give one")
+    if data.carry and stride is not None:
+        raise ConfigError("a stride is for windows; this run carries its state over the whole text")
     length = data.max_len
     stride = max(1, length // 2) if stride is None else stride
     store = TextStore.of(iter(documents), run.vocabularies.target)
-    windows = strided_windows(store, length, stride=stride, budget=max(BUDGET, length), isolate=data.isolate)
-    device = next(run.model.parameters()).device
     total = len(store.ids) - 1
-    values = validate(run.model, LanguageModelling(), _told(windows, total, progress), device=device)
+    task: Task = LanguageModelling()
+    windows: Iterator[Windows] | Iterator[Stretch]
+    if data.carry:
+        task, windows = StreamedLanguageModelling(), streamed_windows(store, STRETCH)
+    else:
+        windows = strided_windows(store, length, stride=stride, budget=max(BUDGET, length), isolate=data.isolate)
+    device = next(run.model.parameters()).device
+    values = validate(run.model, task, _told(windows, total, progress), device=device)
     bits = values["nll"] * total / math.log(2)
     return {
         "documents": store.counts.documents,
@@ -51,12 +63,15 @@ def text_perplexity(
         "perplexity": math.exp(values["nll"]),
         "bits_per_character": bits / store.counts.characters,
         "bits_per_byte": bits / store.counts.bytes,
-        "window": min(length, total),
-        "stride": stride,
+        "carried": data.carry,
+        "window": None if data.carry else min(length, total),
+        "stride": None if data.carry else stride,
     }
 
 
-def _told(windows: Iterator[Windows], total: int, progress: Callable[[int, int], None] | None) -> Iterator[Windows]:
+def _told(
+    windows: Iterator[Windows] | Iterator[Stretch], total: int, progress: Callable[[int, int], None] | None
+) -> Iterator[Windows | Stretch]:
     done = 0
     for batch in windows:
         yield batch

@@ -1,5 +1,6 @@
 """A run directory, loaded: the same one trains on, translates, is evaluated and is looked into."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,9 @@ class Run:
     def __init__(self, directory: Path, config: RunConfig, vocabularies: Vocabularies, model: nn.Module) -> None:
         self.directory, self.config, self.vocabularies, self.model = directory, config, vocabularies, model
         self._translator = Translator(model, vocabularies, config.decode, config.model_config().max_len)
-        self._generator = Generator(model, vocabularies.target, config.decode, config.data.max_len)
+        # Where the state is carried, no length of text is too long to go on from.
+        length = sys.maxsize if config.data.carry else config.data.max_len
+        self._generator = Generator(model, vocabularies.target, config.decode, length)
 
     @property
     def translator(self) -> Translator:

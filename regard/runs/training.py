@@ -15,6 +15,7 @@ from regard import config as settings
 from regard.data import Position
 from regard.errors import ConfigError, Diverged, RegardError, RunError
 from regard.runs.checkpoint import (
+    CARRIED,
     Progress,
     checkpoints,
     forget_checkpoints,
@@ -46,6 +47,7 @@ from regard.training.dropout import DropoutUntil
 from regard.training.loop import Step, fit, validate
 from regard.training.optim import make_optimizer
 from regard.training.schedule import learning_rate
+from regard.training.streams import StreamedLanguageModelling
 from regard.training.tasks import Task, compiled
 
 
@@ -147,6 +149,8 @@ class _Training:
         options = self.config.train
         if resume is not None:
             self.progress = load_checkpoint(resume, self.model, self.optimizer, self.average)
+            if isinstance(self.job.task, StreamedLanguageModelling):
+                self.job.task.restore(read_tensors(resume / CARRIED))
             if self._done():
                 self.report.say(f"the run is finished: {self.progress.step} steps")
                 return
@@ -304,7 +308,8 @@ class _Training:
         folder = self.directory / CHECKPOINTS
         with plain_words(folder):
             folder.mkdir(exist_ok=True)
-        save_checkpoint(folder, self.progress, self.model, self.optimizer, self.average)
+        carried = self.job.task.tensors() if isinstance(self.job.task, StreamedLanguageModelling) else None
+        save_checkpoint(folder, self.progress, self.model, self.optimizer, self.average, carried)
         best = {self.progress.best_step} if self.config.train.choose == "best" else set()
         forget_checkpoints(folder, self.config.train.keep, best)
         self._write_model()

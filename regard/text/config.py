@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from regard.errors import ConfigError, nearest
 
-Kind = Literal["word", "character", "bpe", "wordpiece", "unigram"]
+Kind = Literal["word", "spaced", "character", "bpe", "wordpiece", "unigram"]
 
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 BYTES = 256
@@ -17,7 +17,8 @@ class TokenizerConfig:
 
     `bpe` works on bytes, so it knows every text and gives it back exactly. `word`, `character` and `unigram` give
     back every text whose words or characters they know, but `word` takes the marks ￭ and ␣ for its own, and `unigram`
-    the mark ▁. `wordpiece` forgets how words were spaced.
+    the mark ▁. `wordpiece` forgets how words were spaced. `spaced` is for text that is prepared already: its tokens are
+    what spaces separate, and line breaks; a word `<unk>` is the unknown word itself.
     `vocab_size` counts the four special tokens too; a small corpus may fill less of it. `joint` shares one
     vocabulary between source and target. `min_count` is how often a word, or a pair of pieces, must occur to get
     a token of its own; `unigram` weighs pieces by likelihood and ignores it. `source_kind` and `target_kind` give a

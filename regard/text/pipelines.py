@@ -7,6 +7,7 @@ from regard.text.config import SPECIALS, Kind
 
 JOINER = "￭"  # on a piece: no space between it and its neighbour on that side
 SPACE = "␣"  # a space that does not stand between two words: doubled, leading or trailing
+LINE = "↵"  # how a line break is shown
 WORD_START = "▁"  # unigram: the space before a word
 
 _UNKNOWN = SPECIALS[3]
@@ -66,6 +67,24 @@ def _word() -> tuple[tokenizers.Tokenizer, list]:
     ]
 
 
+def _spaced() -> tuple[tokenizers.Tokenizer, list]:
+    tokenizer = tokenizers.Tokenizer(models.WordLevel(unk_token=_UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split("\n", "isolated"), pre_tokenizers.Split(Regex(r"[^\S\n]+"), "removed")]
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.WordPiece(prefix=JOINER, cleanup=False),  # a space before every word but the first
+            decoders.Fuse(),
+            decoders.Replace(" \n", "\n"),
+            decoders.Replace("\n ", "\n"),
+        ]
+    )
+    # The other special tokens mean nothing in a text, so that none can be typed.
+    others = "|".join(SPECIALS[:3])
+    return tokenizer, [normalizers.Replace(Regex(rf"(?<!\S)(?:{others})(?!\S)"), _UNKNOWN)]
+
+
 def _character() -> tuple[tokenizers.Tokenizer, list]:
     tokenizer = tokenizers.Tokenizer(models.WordLevel(unk_token=_UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
@@ -99,4 +118,11 @@ def _unigram() -> tuple[tokenizers.Tokenizer, list]:
     return tokenizer, [normalizers.Prepend(WORD_START), normalizers.Replace(" ", WORD_START)]
 
 
-_PARTS = {"word": _word, "character": _character, "bpe": _bpe, "wordpiece": _wordpiece, "unigram": _unigram}
+_PARTS = {
+    "word": _word,
+    "spaced": _spaced,
+    "character": _character,
+    "bpe": _bpe,
+    "wordpiece": _wordpiece,
+    "unigram": _unigram,
+}

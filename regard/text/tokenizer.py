@@ -8,7 +8,7 @@ import tokenizers
 from tokenizers import decoders, models
 
 from regard.errors import DataError
-from regard.text.pipelines import SPACE, WORD_START
+from regard.text.pipelines import LINE, SPACE, WORD_START
 
 # What each special token is called, ours first, then in vocabularies trained elsewhere.
 _NAMES = {
@@ -116,7 +116,7 @@ class Tokenizer:
             return bytes(_BYTE_OF[character] for character in token).decode("utf-8", errors="backslashreplace")
         if isinstance(self._inner.model, models.Unigram):
             return token.replace(WORD_START, " ")
-        return SPACE if token == " " else token
+        return {" ": SPACE, "\n": LINE}.get(token, token)
 
     def _special(self, role: str) -> int:
         names = _NAMES[role] if self._end is None else (self._end,) if role == "eos" else (*_NAMES[role], self._end)

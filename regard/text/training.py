@@ -1,6 +1,7 @@
 """Tokenizers from a corpus. The same corpus always gives the same tokenizer, to the byte."""
 
 import json
+import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,7 +19,7 @@ from regard.text.vocabularies import Vocabularies
 def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     """A tokenizer for texts like these. Holds the distinct words in memory, not the corpus."""
     inner = pipeline(config.kind, lowercase=config.lowercase)
-    corpus = _Corpus(texts)
+    corpus = _Corpus(texts if config.kind != "spaced" else map(_without_specials, texts))
     if config.kind == "wordpiece":
         inner = _train_wordpiece(inner, corpus, config)
     else:
@@ -49,6 +50,11 @@ def train_vocabularies(pairs: Iterable[tuple[str, str]], config: TokenizerConfig
         train_tokenizer((source for source, _ in pairs), config.side(source_kind)),
         train_tokenizer((target for _, target in pairs), config.side(target_kind)),
     )
+
+
+def _without_specials(text: str) -> str:
+    """The text without words that spell special tokens: those have entries already, and must not get others."""
+    return re.sub(rf"(?<!\S)(?:{'|'.join(SPECIALS)})(?!\S)", "", text, flags=re.IGNORECASE)
 
 
 class _Corpus:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.nn.batch import PackedPairs, Pairs, Windows
+from regard.nn.batch import PackedPairs, Pairs, Stretch, Windows
 from regard.nn.rows import doubled
 from regard.training.config import TrainConfig
 
@@ -102,6 +102,6 @@ class LanguageModelling:
 
     smoothing: float = 0.0
 
-    def loss(self, model: nn.Module, batch: Windows) -> Loss:
+    def loss(self, model: nn.Module, batch: Windows | Stretch) -> Loss:
         total, plain = model.head.loss(model(batch), batch.labels, self.smoothing)  # type: ignore[union-attr, operator]
         return Loss(total, batch.count, {"nll": plain})

@@ -21,8 +21,8 @@ CORPUS = [
     "Aujourd'hui l’eau est froide, jusqu'à demain ; c'est-à-dire « très » froide !",
     "<eos> <eos> <pad> <pad> <bos> <unk> <eos>",
 ] * 3
-KINDS = ("word", "character", "bpe", "wordpiece", "unigram")
-SIZES = {"word": 500, "character": 500, "bpe": 400, "wordpiece": 300, "unigram": 150}
+KINDS = ("word", "spaced", "character", "bpe", "wordpiece", "unigram")
+SIZES = {"word": 500, "spaced": 500, "character": 500, "bpe": 400, "wordpiece": 300, "unigram": 150}
 
 
 def train(kind, texts=CORPUS, **settings):
@@ -112,13 +112,22 @@ def test_byte_pieces_read_as_text_and_split_characters_as_escapes():
     assert tokenizer.pieces([0, 1, 2, 3]) == ["<pad>", "<bos>", "<eos>", "<unk>"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "spaced"])
 def test_text_that_spells_a_special_token_is_plain_text(kind):
     tokenizer = Tokenizer.from_json(TOKENIZERS[kind].to_json())
     for text in ("<eos>", "a <pad> b", "<bos><eos>", "<unk>"):
         ids = tokenizer.encode(text)
         assert len(ids) > 1
         assert not {tokenizer.pad, tokenizer.bos, tokenizer.eos} & set(ids)
+
+
+def test_spaced_text_is_cut_at_spaces_and_lines_and_only_the_unknown_word_may_be_spelled():
+    tokenizer = train("spaced", [" no it was n't <unk> \n n.v. N <unk>\n", "<eos> <UNK> no"], lowercase=True)
+    ids = tokenizer.encode("no <unk>  n't\nN <eos> <pad> odd \n\n")
+    assert tokenizer.pieces(ids) == ["no", "<unk>", "n't", "↵", "n", "<unk>", "<unk>", "<unk>", "↵", "↵"]
+    assert ids.count(tokenizer.unk) == 4
+    assert tokenizer.decode(ids) == "no <unk> n't\nn <unk> <unk> <unk>\n\n"
+    assert tokenizer.vocab_size == 4 + len({"no", "it", "was", "n't", "\n", "n.v.", "n"})
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,14 +5,28 @@ from pathlib import Path
 
 from torch import nn
 
-from regard.data import Documents, Loader, Position, TextStore, WindowLayout, prepare_text, strided_windows
-from regard.nn.batch import Windows
+from regard.data import (
+    Documents,
+    Loader,
+    Position,
+    StreamLayout,
+    TextStore,
+    WindowLayout,
+    prepare_text,
+    streamed_windows,
+    strided_windows,
+)
+from regard.nn.batch import Stretch, Windows
 from regard.runs.config import RunConfig
 from regard.runs.corpora import documents_of, training_documents
 from regard.runs.report import Report
 from regard.runs.run import TOKENIZER, absolute, load_vocabularies
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
+from regard.training.streams import StreamedLanguageModelling
 from regard.training.tasks import LanguageModelling, Task
+
+VALIDATION_STREAMS = 8
+"""Where states are carried, into how many streams validation text is cut while training, to take less time."""
 
 
 def prepare_job(config: RunConfig, directory: Path, report: Report, new: bool) -> tuple[RunConfig, "LanguageJob"]:
@@ -37,12 +51,17 @@ class LanguageJob:
     ) -> None:
         self.config, self.tokenizer = config, tokenizer
         self.cache = Path(config.data.cache) if config.data.cache else directory / "cache"
-        self.task: Task = LanguageModelling(config.train.smoothing)
+        carry = config.data.carry
+        self.task: Task = (StreamedLanguageModelling if carry else LanguageModelling)(config.train.smoothing)
         report.say("reading and tokenising the text")
         self.train = self._store(documents)
         report.say(self.train.counts.describe())
-        data = config.data
-        self.layout = WindowLayout(self.train, data.max_len, budget=config.train.batch_tokens, isolate=data.isolate)
+        data, budget = config.data, config.train.batch_tokens
+        self.layout = (
+            StreamLayout(self.train, data.max_len, budget=budget)
+            if carry
+            else WindowLayout(self.train, data.max_len, budget=budget, isolate=data.isolate)
+        )
         valid = documents_of(data, "valid")
         self.valid = None if valid is None else self._store(valid)
 
@@ -50,11 +69,16 @@ class LanguageJob:
         """Windows are full, so there is nothing to pack."""
         return Loader(self.layout, seed=self.config.train.seed, position=position, pin=pin)
 
-    def validation(self) -> Iterator[Windows] | None:
-        """Windows side by side: every token predicted once, those at the start of one from little."""
+    def validation(self) -> Iterator[Windows] | Iterator[Stretch] | None:
+        """Windows side by side: every token predicted once, those at the start of one from little.
+
+        Where states are carried, only the few at the start of a stream are.
+        """
         if self.valid is None:
             return None
         data, budget = self.config.data, self.config.train.batch_tokens
+        if data.carry:
+            return streamed_windows(self.valid, data.max_len, streams=VALIDATION_STREAMS)
         return strided_windows(self.valid, data.max_len, stride=data.max_len, budget=budget, isolate=data.isolate)
 
     def scores(self, model: nn.Module) -> dict[str, float]:
