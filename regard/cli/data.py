@@ -4,7 +4,7 @@ import json
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import typer
 
@@ -23,6 +23,9 @@ def world(
     valid: Annotated[int, typer.Option(help="Validation pairs.", min=1)] = 2000,
     test: Annotated[int, typer.Option(help="Test pairs.", min=1)] = 2000,
     seed: Annotated[int, typer.Option(help="Other seeds give other sentences.")] = 1,
+    grammar: Annotated[
+        str, typer.Option(help="whole, or plain: fewer words, no pronouns, long sentences as common as short.")
+    ] = "whole",
 ) -> None:
     """Write the bundled English-French corpus, with its gold.
 
@@ -37,9 +40,12 @@ def world(
       regard train --preset tiny --data corpus/train.tsv --valid corpus/valid.tsv --out runs/mine
     """
     from regard.cli.progress import counting
-    from regard.data.world import Split, sentences
+    from regard.data.world import Grammar, Split, sentences
+    from regard.errors import ConfigError, nearest
     from regard.runs.files import whole_file, whole_or_nothing
 
+    if grammar not in get_args(Grammar):
+        raise ConfigError(f"unknown grammar '{grammar}'{nearest(grammar, get_args(Grammar))}")
     parts: dict[Split, int] = {"train": train, "valid": valid, "test": test}
     with whole_or_nothing(out), ExitStack() as stack:
         for split, count in parts.items():
@@ -48,7 +54,8 @@ def world(
                 stack.enter_context(whole_file(out / f"{split}.tsv")).open("w", encoding="utf-8") as pairs,
                 stack.enter_context(whole_file(out / f"{split}.jsonl")).open("w", encoding="utf-8") as gold,
             ):
-                for number, sentence in enumerate(sentences(count, seed=seed, split=split), 1):
+                drawn = sentences(count, seed=seed, split=split, grammar=cast("Grammar", grammar))
+                for number, sentence in enumerate(drawn, 1):
                     pairs.write(f"{sentence.english}\t{sentence.french}\n")
                     record = {"en": sentence.english, "fr": sentence.french, **asdict(sentence)}
                     gold.write(json.dumps(record, ensure_ascii=False) + "\n")

@@ -72,7 +72,7 @@ def evaluate(
     if data:
         corpus = files_corpus(tuple(data), loaded.config.data)
     elif world:
-        corpus = world_held_out("test", loaded.config.data.source)
+        corpus = world_held_out("test", loaded.config.data.source, grammar=loaded.config.data.world_grammar)
     given = {"beam": beam, "length_penalty": length_penalty}
     with counting("translating") as progress:
         result = score(

@@ -50,7 +50,8 @@ def heads(
         corpus = world_held_out("test", loaded.config.data.source)
     with counting("comparing", "untrained models") as progress:
         result = head_roles(loaded, corpus, limit=limit, progress=progress)
-    if isinstance(corpus or corpus_of(loaded.config.data, "test"), WorldCorpus):
+    used = corpus or corpus_of(loaded.config.data, "test")
+    if isinstance(used, WorldCorpus) and used.grammar == "whole":  # the plain part has no pronouns
         result["pronoun"] = pronoun_report(loaded, limit=min(limit, 200))
     if out is not None:
         with whole_file(out) as aside:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regard import config as settings
+from regard.data.world import Grammar
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, nearest
 from regard.models import MODELS
@@ -23,7 +24,8 @@ class DataConfig:
 
     `source` and `target` name the two sides: the keys of JSONL, the columns of Parquet, the languages `en` and `fr` of
     the bundled corpus, in either direction. `world` is how many bundled pairs to train on; its own held-out sentences
-    then serve for validation and test. `overlong` says what becomes of pairs longer than `max_len` tokens.
+    then serve for validation and test. `world_grammar` is the whole grammar or the plain part of it. `overlong` says
+    what becomes of pairs longer than `max_len` tokens.
 
     Running text is in any number of files and folders. Of it, `max_len` is the length of a window, `text` the key of
     JSONL or the column of Parquet, and `isolate` hides the documents of one window from each other. `carry` reads it in
@@ -35,6 +37,7 @@ class DataConfig:
     test: tuple[str, ...] = ()
     world: int = 0
     world_seed: int = 1
+    world_grammar: Grammar = "whole"
     source: str = "en"
     target: str = "fr"
     max_len: int = 256
@@ -86,7 +89,7 @@ class RunConfig:
 
     def check(self) -> None:
         """Refuse impossible model settings now, before any data is read, with stand-ins for the vocabulary sizes."""
-        longest = self._with_stand_ins().model_config().max_len
+        longest = self.with_stand_ins().model_config().max_len
         self._check_task()
         if self.data.max_len > longest:
             raise ConfigError(f"data.max_len={self.data.max_len} must be at most model.max_len={longest}")
@@ -121,10 +124,11 @@ class RunConfig:
 
     def every_setting(self) -> dict[str, Any]:
         """All settings by section, defaults included; the model's vocabulary sizes, which follow from data, are not."""
-        model = {"name": self.model["name"], **asdict(self._with_stand_ins().model_config())}
+        model = {"name": self.model["name"], **asdict(self.with_stand_ins().model_config())}
         return {**asdict(self), "model": {name: value for name, value in model.items() if name not in self._sizes()}}
 
-    def _with_stand_ins(self) -> "RunConfig":
+    def with_stand_ins(self) -> "RunConfig":
+        """The configuration with vocabularies as large as the tokenizer may make them."""
         return replace(self, model={**self.model, **dict.fromkeys(self._sizes(), self.tokenizer.vocab_size)})
 
     def _sizes(self) -> list[str]:

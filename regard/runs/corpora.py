@@ -10,7 +10,7 @@ from typing import Literal
 
 from regard.data.documents import Documents
 from regard.data.readers import Corpus, PairFiles
-from regard.data.world import Sentence, sentences
+from regard.data.world import Grammar, Sentence, sentences
 from regard.errors import ConfigError, DataError
 from regard.runs.config import DataConfig, RunConfig
 
@@ -28,6 +28,7 @@ class WorldCorpus:
     seed: int
     part: Part
     source: str = "en"
+    grammar: Grammar = "whole"
 
     @property
     def sentences(self) -> list[Sentence]:
@@ -48,11 +49,11 @@ class WorldCorpus:
 
     @cached_property
     def _kept_and_rest(self) -> tuple[list[Sentence], Iterator[Sentence]]:
-        return [], sentences(self.count, seed=self.seed, split=self.part)
+        return [], sentences(self.count, seed=self.seed, split=self.part, grammar=self.grammar)
 
     def digest(self) -> str:
         """From the grammar's own text, so that a grammar that changed is a corpus that changed."""
-        digest = hashlib.sha256(repr((self.count, self.seed, self.part, self.source)).encode())
+        digest = hashlib.sha256(repr((self.count, self.seed, self.part, self.source, self.grammar)).encode())
         for entry in sorted(resources.files("regard.data.world").iterdir(), key=lambda entry: entry.name):
             if entry.name.endswith(".py"):
                 digest.update(entry.read_bytes())
@@ -67,8 +68,8 @@ def corpus_of(config: DataConfig, part: Part) -> Corpus | None:
     if not config.world:
         return None
     if part == "train":
-        return WorldCorpus(config.world, config.world_seed, "train", config.source)
-    return world_held_out(part, config.source)
+        return WorldCorpus(config.world, config.world_seed, "train", config.source, config.world_grammar)
+    return world_held_out(part, config.source, grammar=config.world_grammar)
 
 
 def documents_of(config: DataConfig, part: Part) -> Documents | None:
@@ -96,11 +97,13 @@ def files_corpus(files: tuple[str, ...], config: DataConfig) -> PairFiles:
     return PairFiles(first, others[0] if others else None, keys=(config.source, config.target))
 
 
-def world_held_out(part: Part, source: str = "en", count: int = WORLD_HELD_OUT) -> WorldCorpus:
-    """The held-out sentences that every run on the bundled corpus is measured on."""
+def world_held_out(
+    part: Part, source: str = "en", count: int = WORLD_HELD_OUT, grammar: Grammar = "whole"
+) -> WorldCorpus:
+    """The held-out sentences that every run on the bundled corpus, or on that part of it, is measured on."""
     if source not in ("en", "fr"):
         raise ConfigError(f"the bundled corpus has en and fr, not {source}")
-    return WorldCorpus(count, 0, part, source)
+    return WorldCorpus(count, 0, part, source, grammar)
 
 
 def training_corpus(config: DataConfig) -> Corpus:

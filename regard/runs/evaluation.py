@@ -116,7 +116,7 @@ def _world_scores(run: Run, corpus: WorldCorpus, hypotheses: Sequence[str]) -> d
     names = [name for name in attentions(run.model) if "cross" in name]
     readable = [sentence for sentence in gold[:ALIGNED] if _readable(run, sentence, corpus.source)]
     if names and readable:
-        valid = world_held_out("valid", corpus.source, ALIGNED).sentences
+        valid = world_held_out("valid", corpus.source, ALIGNED, corpus.grammar).sentences
         chosen = best_head(head_alignment(run, valid, corpus.source))
         scores = head_alignment(run, readable, corpus.source)
         result |= {

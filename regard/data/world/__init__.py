@@ -5,27 +5,39 @@ come the gold word alignment, what each pronoun means, and the English parse.
 """
 
 from collections.abc import Iterator
-from typing import get_args
+from typing import Literal, get_args
 
 from regard.data.world import english
 from regard.data.world.dice import Dice
-from regard.data.world.draw import statement as draw
+from regard.data.world.draw import statement
+from regard.data.world.draw_plain import plain_statement
 from regard.data.world.lecture import LECTURE
 from regard.data.world.score import pronoun_accuracy
 from regard.data.world.sentence import Pronoun, Sentence, complete, spans, text_of
 from regard.data.world.split import Split, split_of
 from regard.errors import DataError, nearest
 
-__all__ = ["LECTURE", "Pronoun", "Sentence", "Split", "pronoun_accuracy", "sentences", "spans", "split_of"]
+__all__ = ["LECTURE", "Grammar", "Pronoun", "Sentence", "Split", "pronoun_accuracy", "sentences", "spans", "split_of"]
+
+Grammar = Literal["whole", "plain"]
+_DRAW = {"whole": statement, "plain": plain_statement}
 
 # A draw that fails this often in a row asks for what the grammar does not say, or has said already.
 _PATIENCE = 200_000
 
 
 def sentences(
-    count: int, *, seed: int = 0, split: Split = "train", lengths: tuple[int, int] = (4, 60)
+    count: int,
+    *,
+    seed: int = 0,
+    split: Split = "train",
+    lengths: tuple[int, int] = (4, 60),
+    grammar: Grammar = "whole",
 ) -> Iterator[Sentence]:
     """`count` sentences of the split, no English text twice, always the same for the same seed and split.
+
+    `grammar` is the whole one, or the `plain` part of it: a few hundred words, no pronouns, and long sentences as
+    common as short ones.
 
     `lengths` bounds the number of English words, both ends included; punctuation does not count.
     """
@@ -35,8 +47,8 @@ def sentences(
     seen: set[str] = set()
     failures = 0
     while len(seen) < count:
-        statement = draw(dice)
-        draft = english.write(statement)
+        drawn = _DRAW[grammar](dice)
+        draft = english.write(drawn)
         text = text_of(draft.words)
         length = len(draft.words) - draft.words.count(",") - draft.words.count(".")
         if not lengths[0] <= length <= lengths[1] or text in seen or split_of(text) != split:
@@ -46,4 +58,4 @@ def sentences(
             continue
         failures = 0
         seen.add(text)
-        yield complete(statement, draft, text)
+        yield complete(drawn, draft, text)

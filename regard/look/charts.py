@@ -1,0 +1,215 @@
+"""Lines of figures as SVG: told apart by colour, by dashes and by the shape of their points, in light and in dark."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+Number = float | int
+Point = tuple[Number, Number]
+
+# Colours that the colour-blind tell apart; where they do not, dashes and shapes do.
+LIGHT = ("#0072b2", "#d55e00", "#009e73", "#b8438a", "#9a6a00", "#2f3f9e", "#5b6673", "#b03030")
+DARK = ("#4da3e0", "#ff8552", "#2fd0a2", "#ee8cc4", "#f0c244", "#9db0ff", "#b3bfcc", "#ff9d9d")
+DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4", "4 2", "1 2", "9 2 2 2 2 2")
+SHAPES = ("circle", "square", "triangle", "diamond", "cross", "down", "plus", "bar")
+
+LEFT, TOP, BOTTOM, LEGEND = 62, 30, 46, 190
+WIDTH, HEIGHT = 720, 300
+
+
+def _rules(colours: Sequence[str], ink: str, muted: str, line: str, ground: str) -> str:
+    series = " ".join(f"--s{index}:{colour};" for index, colour in enumerate(colours))
+    return f"{series} --ink:{ink}; --muted:{muted}; --line:{line}; --ground:{ground};"
+
+
+STYLE = f""":root {{ {_rules(LIGHT, "#16202e", "#5a6878", "#d5dde8", "#ffffff")} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {_rules(DARK, "#e8edf4", "#9aa8ba", "#323c4b", "#12161d")} }} }}
+.chart text {{ fill: var(--ink); font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; }}
+.chart .title {{ font-weight: 600; font-size: 13.5px; }}
+.chart .muted {{ fill: var(--muted); }}
+.chart .grid {{ stroke: var(--line); stroke-width: 1; }}
+.chart .line {{ fill: none; stroke-width: 2; stroke-linejoin: round; }}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A line with a name. `style` is which of the eight looks it has; by default its place in the chart."""
+
+    name: str
+    points: Sequence[Point]
+    style: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """Lines over one pair of axes. `log_x` and `log_y` leave out what is not above zero. `ticks` name places of x."""
+
+    title: str
+    x: str
+    y: str
+    series: Sequence[Series]
+    log_x: bool = False
+    log_y: bool = False
+    low: Number | None = None
+    high: Number | None = None
+    ticks: Sequence[tuple[Number, str]] | None = None
+    marks: bool = True
+
+
+def draw(chart: Chart, *, alone: bool = False) -> str:
+    """The chart as an SVG element; `alone`, as a file that brings its own style."""
+    kept = [(index, one, _shown(one.points, chart)) for index, one in enumerate(chart.series)]
+    xs = [x for _, _, points in kept for x, _ in points]
+    ys = [y for _, _, points in kept for _, y in points]
+    across = _Axis(xs, chart.log_x, LEFT, WIDTH - LEGEND)
+    up = _Axis(
+        [*ys, *(edge for edge in (chart.low, chart.high) if edge is not None)], chart.log_y, HEIGHT - BOTTOM, TOP
+    )
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
+        f'height="{HEIGHT}" role="img">',
+        f"<title>{escape(chart.title)}</title>",
+    ]
+    if alone:
+        parts.append(f'<style>{STYLE}</style><rect width="{WIDTH}" height="{HEIGHT}" fill="var(--ground)"/>')
+    parts.append(f'<text class="title" x="{LEFT}" y="16">{escape(chart.title)}</text>')
+    parts += _grid(chart, across, up)
+    for index, series, points in kept:
+        look = index if series.style is None else series.style
+        placed = [(across.place(x), up.place(y)) for x, y in points]
+        parts += _line(placed, points, series.name, look, chart.marks)
+        parts += _legend(index, series.name, look)
+    if not xs:
+        parts.append(f'<text class="muted" x="{LEFT + 20}" y="{HEIGHT // 2}">nothing to show</text>')
+    return "\n".join([*parts, "</svg>"]) + ("\n" if alone else "")
+
+
+class _Axis:
+    """From values to places on the page, and the values worth naming."""
+
+    def __init__(self, values: Sequence[Number], log: bool, start: Number, end: Number) -> None:
+        low, high = (min(values), max(values)) if values else (1.0, 10.0) if log else (0.0, 1.0)
+        if log:
+            low, high = 10 ** math.floor(math.log10(low) + 1e-9), 10 ** math.ceil(math.log10(high) - 1e-9)
+            high = high if high > low else 10 * low
+        elif high <= low:
+            low, high = low - 0.5, high + 0.5
+        self.log, self.start, self.end = log, start, end
+        self.ticks = _decades(low, high) if log else _round_ticks(low, high)
+        if not log:
+            low, high = min(low, self.ticks[0]), max(high, self.ticks[-1])
+        self.low, self.high = low, high
+
+    def place(self, value: Number) -> float:
+        low, high = (math.log10(self.low), math.log10(self.high)) if self.log else (self.low, self.high)
+        share = ((math.log10(value) if self.log else value) - low) / (high - low)
+        return self.start + share * (self.end - self.start)
+
+
+def _shown(points: Sequence[Point], chart: Chart) -> list[Point]:
+    return [
+        (float(x), float(y))
+        for x, y in points
+        if math.isfinite(x) and math.isfinite(y) and (x > 0 or not chart.log_x) and (y > 0 or not chart.log_y)
+    ]
+
+
+def _decades(low: Number, high: Number) -> list[float]:
+    first, last = round(math.log10(low)), round(math.log10(high))
+    step = max(1, math.ceil((last - first) / 8))
+    return [10.0**power for power in range(first, last + 1, step)]
+
+
+def _round_ticks(low: Number, high: Number) -> list[float]:
+    """Five or so round numbers around the range."""
+    rough = (high - low) / 5
+    unit = 10 ** math.floor(math.log10(rough))
+    step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(float(step * number), 12) for number in range(first, last + 1)]
+
+
+def label(value: Number) -> str:
+    """A number in few characters: 0.25, 1,200, 3M, 2e-07."""
+    size = abs(value)
+    if size >= 1e15 or 0 < size < 1e-3:
+        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+    for bound, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if size >= bound:
+            return f"{value / bound:g}{letter}"
+    return f"{value:,.0f}" if size >= 1000 else f"{value:g}"
+
+
+def _grid(chart: Chart, across: _Axis, up: _Axis) -> list[str]:
+    parts, right, foot = [], WIDTH - LEGEND, HEIGHT - BOTTOM
+    for tick in up.ticks:
+        y = up.place(tick)
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="muted" x="{LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{label(tick)}</text>')
+    named = chart.ticks or [(tick, label(tick)) for tick in across.ticks]
+    for tick, text in named:
+        x = across.place(tick)
+        if LEFT - 1 <= x <= right + 1:
+            parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{foot}" y2="{foot + 4}"/>')
+            parts.append(f'<text class="muted" x="{x:.1f}" y="{foot + 17}" text-anchor="middle">{escape(text)}</text>')
+    middle = (LEFT + right) / 2
+    parts.append(
+        f'<text class="muted" x="{middle:.0f}" y="{HEIGHT - 10}" text-anchor="middle">{escape(chart.x)}</text>'
+    )
+    half = (TOP + foot) / 2
+    parts.append(
+        f'<text class="muted" transform="translate(14 {half:.0f}) rotate(-90)" text-anchor="middle">'
+        f"{escape(chart.y)}</text>"
+    )
+    return parts
+
+
+def _line(placed: Sequence[Point], values: Sequence[Point], name: str, look: int, marks: bool) -> list[str]:
+    colour, dash = f"var(--s{look % 8})", DASHES[look % 8]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
+    parts = [
+        f'<polyline class="line" points="{path}" style="stroke:{colour}"'
+        + (f' stroke-dasharray="{dash}"' if dash else "")
+        + "/>"
+    ]
+    # Few points are all marked; of many only some, so that the shapes do not run together.
+    every = 1 if marks and len(placed) <= 24 else max(1, len(placed) // 8)
+    for index in range(0, len(placed), every):
+        x, y = values[index]
+        parts.append(_shape(*placed[index], look, f"{name}: {label(_short(x))}, {label(_short(y))}"))
+    return parts
+
+
+def _legend(index: int, name: str, look: int) -> list[str]:
+    x, y = WIDTH - LEGEND + 14, TOP + 8 + 20 * index
+    dash = f' stroke-dasharray="{DASHES[look % 8]}"' if DASHES[look % 8] else ""
+    return [
+        f'<line class="line" x1="{x}" x2="{x + 26}" y1="{y}" y2="{y}" style="stroke:var(--s{look % 8})"{dash}/>',
+        _shape(x + 13, y, look, name),
+        f'<text x="{x + 33}" y="{y + 4}">{escape(name if len(name) < 24 else name[:22] + "…")}</text>',
+    ]
+
+
+def _shape(x: Number, y: Number, look: int, title: str) -> str:
+    kind, r = SHAPES[look % 8], 3.6
+    d = 1.35 * r
+    paths = {
+        "circle": f"M{x - r:.1f} {y:.1f}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0z",
+        "square": f"M{x - r:.1f} {y - r:.1f}h{2 * r}v{2 * r}h{-2 * r}z",
+        "triangle": f"M{x:.1f} {y - 1.2 * r:.1f}l{1.2 * r:.1f} {2.1 * r:.1f}h{-2.4 * r:.1f}z",
+        "diamond": f"M{x:.1f} {y - d:.1f}l{d:.1f} {d:.1f}l{-d:.1f} {d:.1f}l{-d:.1f} {-d:.1f}z",
+        "cross": f"M{x - r:.1f} {y - r:.1f}l{2 * r} {2 * r}m0 {-2 * r}l{-2 * r} {2 * r}",
+        "down": f"M{x:.1f} {y + 1.2 * r:.1f}l{1.2 * r:.1f} {-2.1 * r:.1f}h{-2.4 * r:.1f}z",
+        "plus": f"M{x - r:.1f} {y:.1f}h{2 * r}m{-r} {-r}v{2 * r}",
+        "bar": f"M{x:.1f} {y - 1.3 * r:.1f}v{2.6 * r:.1f}",
+    }
+    open_shape = kind in ("cross", "plus", "bar")
+    colour, thickness = f"var(--s{look % 8})", 2 if open_shape else 1
+    style = f"stroke:{colour};fill:{'none' if open_shape else colour};stroke-width:{thickness}"
+    return f'<path d="{paths[kind]}" style="{style}"><title>{escape(title)}</title></path>'
+
+
+def _short(value: Number) -> float:
+    return float(f"{value:.3g}")
