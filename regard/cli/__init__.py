@@ -10,7 +10,21 @@ from typing import Annotated, Any
 import typer
 
 import regard
-from regard.cli import bench, data, describe, evaluate, generate, heads, interop, look, presets, prune, train, translate
+from regard.cli import (
+    bench,
+    classify,
+    data,
+    describe,
+    evaluate,
+    generate,
+    heads,
+    interop,
+    look,
+    presets,
+    prune,
+    train,
+    translate,
+)
 from regard.errors import RegardError
 
 app = typer.Typer(
@@ -23,6 +37,7 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("translate")(translate.translate)
 app.command("generate")(generate.generate)
+app.command("classify")(classify.classify)
 app.command("evaluate")(evaluate.evaluate)
 app.command("look")(look.look)
 app.command("heads")(heads.heads)

@@ -24,7 +24,7 @@ def import_hf(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The directory to make the run in.", metavar="RUN")],
 ) -> None:
-    """Make a run of a Hugging Face directory: GPT-2, or a decoder of the Llama type.
+    """Make a run of a Hugging Face directory: GPT-2, the Llama type, BERT, DistilBERT or RoBERTa.
 
     Only JSON and safetensors are read, never pickle, and no code from the directory runs.
 
@@ -39,7 +39,7 @@ def import_hf(
 
 @export_app.command("hf")
 def export_hf(
-    run: Annotated[Path, typer.Argument(help="A run directory of a language model.", metavar="RUN")],
+    run: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The directory to write.", metavar="DIR")],
 ) -> None:
     """Save a run's model and tokenizer as a Hugging Face directory.

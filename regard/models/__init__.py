@@ -1,5 +1,6 @@
 """MODELS: a plain dict from an architecture's name to its configuration and class."""
 
+from regard.models.bert import Bert, BertConfig
 from regard.models.convolutional import Convolutional, ConvolutionalConfig
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.recurrent import RecurrentConfig, RecurrentModel
@@ -9,6 +10,7 @@ from regard.models.transformer import Transformer, TransformerConfig
 MODELS = {
     "transformer": (TransformerConfig, Transformer),
     "gpt": (GPTConfig, GPT),
+    "bert": (BertConfig, Bert),
     "recurrent": (RecurrentConfig, RecurrentModel),
     "convolutional": (ConvolutionalConfig, Convolutional),
     "recurrent-language": (RecurrentLanguageConfig, RecurrentLanguageModel),

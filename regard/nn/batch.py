@@ -191,6 +191,67 @@ class Stretch:
         return moved(self, device)
 
 
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Rows as an encoder reads them: one text or a pair, framed by special tokens; `segments` say which of the two.
+
+    Without `segments` every token is of the first.
+    """
+
+    tokens: Tokens
+    segments: Int[Tensor, "B S"] | None = None
+
+    @property
+    def ids(self) -> Int[Tensor, "B S"]:
+        return self.tokens.ids
+
+    def to(self, device: torch.device | str) -> "Texts":
+        return moved(self, device)
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedTexts:
+    """Texts with words hidden: `labels` are the words, `places` where in their row they stand; both are filled up with
+    IGNORE and 0. `elsewhere` is 0 where the second text of a pair goes on from the first, 1 where it does not.
+
+    `count` is how many words are asked for. `share` is how many of them there are to a row: it makes one question
+    about a pair weigh as much as all the words of a row, and stays as it was when rows are split.
+    """
+
+    inputs: Texts
+    places: Int[Tensor, "B M"]
+    labels: Int[Tensor, "B M"]
+    elsewhere: Int[Tensor, " B"] | None
+    count: int
+    share: float
+
+    @property
+    def tokens(self) -> int:
+        """Real tokens read. Waits for the device unless the batch is still on the host."""
+        return int(self.inputs.tokens.lengths.sum())
+
+    def to(self, device: torch.device | str) -> "MaskedTexts":
+        return moved(self, device)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledTexts:
+    """Texts and what they are labelled with: a class a row, a tag a token (IGNORE where none is asked for), or where
+    in a row an answer begins and ends."""
+
+    inputs: Texts
+    labels: Int[Tensor, "B *more"]
+    count: int
+
+    @property
+    def tokens(self) -> int:
+        """Real tokens read. Waits for the device unless the batch is still on the host."""
+        return int(self.inputs.tokens.lengths.sum())
+
+    def to(self, device: torch.device | str) -> "LabelledTexts":
+        return moved(self, device)
+
+
 def moved(batch: Any, device: torch.device | str) -> Any:
     """The batch with its tensors on `device`, without waiting for them; "pinned" is the host's page-locked memory."""
 

@@ -28,16 +28,16 @@ def initialise(module: nn.Module) -> None:
             nn.init.xavier_uniform_(part.weight)
 
 
-def initialise_small(module: nn.Module, layers: int) -> None:
-    """Matrices and token vectors normal with std 0.02 and zero biases, as in GPT-2.
+def initialise_small(module: nn.Module, layers: int | None = None) -> None:
+    """Matrices and token vectors normal with std 0.02 and zero biases, as in BERT.
 
-    What each sublayer adds to the residual starts smaller by sqrt(2 layers), so that their sum keeps its size however
-    deep the stack.
+    Given `layers`, what each sublayer adds to the residual starts smaller by sqrt(2 layers), as in GPT-2, so that their
+    sum keeps its size however deep the stack; where norms come after, they see to that.
     """
     for name, part in module.named_modules():
         if isinstance(part, nn.Linear):
             into_residual = re.search(r"attention\.output$|feed_forward\.outer$", name)
-            nn.init.normal_(part.weight, std=0.02 / (2 * layers) ** 0.5 if into_residual else 0.02)
+            nn.init.normal_(part.weight, std=0.02 / (2 * layers) ** 0.5 if layers and into_residual else 0.02)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
         elif isinstance(part, (nn.Embedding, Head)):

@@ -30,6 +30,9 @@ class DataConfig:
     Running text is in any number of files and folders. Of it, `max_len` is the length of a window, `text` the key of
     JSONL or the column of Parquet, and `isolate` hides the documents of one window from each other. `carry` reads it in
     streams, in which a model's state at the end of a window is its state at the start of the next.
+
+    Of labelled texts, `text`, `pair` and `label` are the keys or columns of the text, of a second one where there are
+    two, and of the label.
     """
 
     train: tuple[str, ...] = ()
@@ -43,6 +46,8 @@ class DataConfig:
     max_len: int = 256
     overlong: Literal["skip", "truncate", "refuse"] = "skip"
     text: str = "text"
+    pair: str | None = None
+    label: str = "label"
     isolate: bool = False
     carry: bool = False
     cache: str | None = None
@@ -106,9 +111,10 @@ class RunConfig:
 
     def _check_task(self) -> None:
         one_sided = "vocab_size" in self._sizes()
-        if one_sided != (self.task == "language"):
-            fitting = "language" if one_sided else "translation"
-            raise ConfigError(f"task='{self.task}' is not for model '{self.model['name']}', which needs '{fitting}'")
+        fitting = getattr(self.architecture()[1], "tasks", ("language",) if one_sided else ("translation",))
+        if self.task not in fitting:
+            needed = "' or '".join(fitting)
+            raise ConfigError(f"task='{self.task}' is not for model '{self.model['name']}', which needs '{needed}'")
         if self.task == "language":
             if self.data.world:
                 raise ConfigError(f"data.world={self.data.world} asks for pairs; a language model is given data.train")

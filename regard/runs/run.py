@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -13,10 +13,14 @@ from regard import config as settings
 from regard.errors import ConfigError, DataError, RunError
 from regard.runs.checkpoint import load_weights_strictly
 from regard.runs.config import RunConfig
+from regard.runs.encoder import Encoder
 from regard.runs.files import read_json, read_tensors
 from regard.runs.generator import Generation, Generator
 from regard.runs.translator import Overlong, Translation, Translator
 from regard.text import Vocabularies
+
+if TYPE_CHECKING:
+    from regard.runs.classifying import Choice, Classifier
 
 CONFIG, TOKENIZER, MODEL, CHECKPOINTS = "config.json", "tokenizer.json", "model.safetensors", "checkpoints"
 
@@ -30,6 +34,7 @@ class Run:
         # Where the state is carried, no length of text is too long to go on from.
         length = sys.maxsize if config.data.carry else config.data.max_len
         self._generator = Generator(model, vocabularies.target, config.decode, length)
+        self._encoder: Encoder | None = None
 
     @property
     def translator(self) -> Translator:
@@ -42,6 +47,29 @@ class Run:
         """A prompt in, text out."""
         self.check_task("language")
         return self._generator
+
+    @property
+    def encoder(self) -> Encoder:
+        """Texts in, vectors out: what fills, tags, classifies and embeds."""
+        if not hasattr(self.model, "text_vectors"):
+            raise RunError(f"{self.directory} is a run for {self.config.task}, not one with an encoder of texts")
+        if self._encoder is None:
+            self._encoder = Encoder(self.model, self.vocabularies.target, self.config.data.max_len)
+        return self._encoder
+
+    def classifier(self) -> "Classifier":
+        """What tells classes apart, with what it takes as input: see `regard.runs.classifying`."""
+        from regard.runs.classifying import CLASSIFIERS
+
+        if self.config.task not in CLASSIFIERS:
+            raise RunError(f"{self.directory} is a run for {self.config.task}, not one that tells classes apart")
+        return CLASSIFIERS[self.config.task](self)
+
+    def classify(self, inputs: Sequence[Any]) -> "list[list[Choice]]":
+        """For each input every class with its probability, the likeliest first: texts, pairs of texts, or images."""
+        if isinstance(inputs, str):
+            raise DataError("give a list of inputs, not one: [input]")
+        return self.classifier().classify(list(inputs))
 
     def translate(self, sentences: Sequence[str], *, overlong: Overlong = "split", **decode: Any) -> list[str]:
         """The best translation of each sentence; `decode` are settings of `DecodeConfig`, such as `beam=5`."""

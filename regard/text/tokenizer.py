@@ -1,6 +1,7 @@
 """One vocabulary: text to ids, ids to text, and what each piece is."""
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,9 @@ _NAMES = {
     "bos": ("<bos>", "<s>", "[CLS]", "<|endoftext|>"),
     "eos": ("<eos>", "</s>", "[SEP]", "<|endoftext|>"),
     "unk": ("<unk>", "[UNK]", "<|endoftext|>"),
+    "mask": ("<mask>", "[MASK]"),
 }
+MASKS = _NAMES["mask"]
 
 
 class Tokenizer:
@@ -37,6 +40,8 @@ class Tokenizer:
         self.bos = self._special("bos")
         self.eos = self._special("eos")
         self.unk = self._special("unk")
+        self.mask = self._maybe("mask")
+        """What stands for a hidden word; None in a vocabulary without it."""
         self._silent = frozenset((self.pad, self.bos, self.eos))
         self.opening = self._opening()
 
@@ -77,6 +82,41 @@ class Tokenizer:
             end = stop
         return spans
 
+    def words(self, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
+        """The ids of each text's pieces, and the number of the word that each piece is part of."""
+        return [
+            (encoding.ids, [-1 if word is None else word for word in encoding.word_ids])
+            for encoding in self._checked(self._inner.encode_batch, list(texts))
+        ]
+
+    def framed(self, text: str, second: str | None = None) -> tuple[list[int], list[int], list[int]] | None:
+        """Ids, the text that each is of (-1: neither) and segments, as the tokenizer itself puts special tokens
+        around texts; None where it adds none."""
+        encoding = self._inner.encode(text, second, add_special_tokens=True)
+        sources = [-1 if source is None else source for source in encoding.sequence_ids]
+        return (encoding.ids, sources, encoding.type_ids) if -1 in sources else None
+
+    def encode_masked(self, text: str) -> list[int]:
+        """The ids of a text in which `[MASK]`, `<mask>` or the vocabulary's own name stands for a hidden word."""
+        if self.mask is None:
+            raise DataError("the vocabulary has no token for a hidden word")
+        token = self._inner.get_added_tokens_decoder().get(self.mask)
+        names = {self._token(self.mask), *MASKS}
+        parts = re.split("|".join(re.escape(name) for name in sorted(names)), text)
+        ids: list[int] = []
+        for index, part in enumerate(parts):
+            # A mask may take the spaces beside it along: before a word they are part of its first piece.
+            part = part.rstrip() if token is not None and token.lstrip and index + 1 < len(parts) else part
+            part = part.lstrip() if token is not None and token.rstrip and index else part
+            ids += [self.mask] * (index > 0) + self.encode(part)
+        return ids
+
+    def specials(self) -> frozenset[int]:
+        """The ids of all special tokens."""
+        added = {index for index, token in self._inner.get_added_tokens_decoder().items() if token.special}
+        found = {self.pad, self.bos, self.eos, self.unk} | ({self.mask} if self.mask is not None else set())
+        return frozenset(added | found)
+
     def to_json(self) -> str:
         """The whole tokenizer as JSON that `tokenizers.Tokenizer.from_str` reads as well."""
         return self._inner.to_str()
@@ -110,13 +150,17 @@ class Tokenizer:
         return token
 
     def _readable(self, token: str) -> str:
-        if self._inner.token_to_id(token) in (self.pad, self.bos, self.eos, self.unk):
+        if self._inner.token_to_id(token) in (self.pad, self.bos, self.eos, self.unk, self.mask):
             return token
         if isinstance(self._inner.decoder, decoders.ByteLevel):
             return bytes(_BYTE_OF[character] for character in token).decode("utf-8", errors="backslashreplace")
         if isinstance(self._inner.model, models.Unigram):
             return token.replace(WORD_START, " ")
         return {" ": SPACE, "\n": LINE}.get(token, token)
+
+    def _maybe(self, role: str) -> int | None:
+        found = (self._inner.token_to_id(name) for name in _NAMES[role])
+        return next((index for index in found if index is not None), None)
 
     def _special(self, role: str) -> int:
         names = _NAMES[role] if self._end is None else (self._end,) if role == "eos" else (*_NAMES[role], self._end)

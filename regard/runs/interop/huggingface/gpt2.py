@@ -7,6 +7,7 @@ from regard.models.gpt import GPTConfig
 from regard.runs.interop.huggingface.names import ACTIVATIONS, THEIR_ACTIVATIONS, Name, number, one_of, only, whole
 from regard.runs.interop.huggingface.names import ours_only as _ours_only
 
+MODEL, TASK = "gpt", "language"
 PREFIX = "transformer."
 IGNORED = r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias"  # masks that old checkpoints carry along
 HEAD = "lm_head.weight"
@@ -18,7 +19,7 @@ OUTSIDE = (
     Name("transformer.ln_f.weight", ("norm.weight",)),
     Name("transformer.ln_f.bias", ("norm.bias",)),
 )
-LAYER = (
+_LAYER = (
     Name("transformer.h.{}.ln_1.weight", ("blocks.{}.around_attention.norm.weight",)),
     Name("transformer.h.{}.ln_1.bias", ("blocks.{}.around_attention.norm.bias",)),
     Name("transformer.h.{}.attn.c_attn.weight", tuple(f"blocks.{{}}.attention.{part}.weight" for part in _PARTS), True),
@@ -32,6 +33,7 @@ LAYER = (
     Name("transformer.h.{}.mlp.c_proj.weight", ("blocks.{}.feed_forward.outer.weight",), True),
     Name("transformer.h.{}.mlp.c_proj.bias", ("blocks.{}.feed_forward.outer.bias",)),
 )
+STACKS = {"layers": _LAYER}
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,8 +57,8 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def fits(config: GPTConfig) -> bool:
-    return config.positions == "learned"
+def fits(config: Any) -> bool:
+    return isinstance(config, GPTConfig) and config.positions == "learned"
 
 
 def configuration(config: GPTConfig) -> dict[str, Any]:

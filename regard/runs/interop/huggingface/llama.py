@@ -16,6 +16,7 @@ from regard.runs.interop.huggingface.names import (
     whole,
 )
 
+MODEL, TASK = "gpt", "language"
 PREFIX = ""
 IGNORED = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"  # a table that old checkpoints carry along
 HEAD = "lm_head.weight"
@@ -33,7 +34,7 @@ OUTSIDE = (
     Name("model.embed_tokens.weight", ("embedding.tokens.weight",)),
     Name("model.norm.weight", ("norm.weight",)),
 )
-LAYER = (
+_LAYER = (
     Name("model.layers.{}.input_layernorm.weight", ("blocks.{}.around_attention.norm.weight",)),
     Name("model.layers.{}.post_attention_layernorm.weight", ("blocks.{}.around_feed_forward.norm.weight",)),
     *(
@@ -42,6 +43,7 @@ LAYER = (
     ),
     *(Name(f"model.layers.{{}}.{theirs}.bias", (f"blocks.{{}}.{ours}.bias",)) for theirs, ours in _MATRICES.items()),
 )
+STACKS = {"layers": _LAYER}
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,8 +88,8 @@ def _rotary_base(config: Mapping[str, Any]) -> float:
     return number(config, "rope_theta", 10000.0)
 
 
-def fits(config: GPTConfig) -> bool:
-    return config.positions == "rotary"
+def fits(config: Any) -> bool:
+    return isinstance(config, GPTConfig) and config.positions == "rotary"
 
 
 def configuration(config: GPTConfig) -> dict[str, Any]:

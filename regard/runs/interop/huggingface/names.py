@@ -1,8 +1,11 @@
 """One table of names a family, read both ways, and what a configuration may say."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from regard.errors import ConfigError
 
@@ -14,18 +17,38 @@ LARGEST = 1 << 20
 class Name:
     """Their weight and ours: ours one below the other are theirs, turned on its side where `transposed`.
 
-    `{}` stands for the number of a layer.
+    `{}` stands for the number of a layer. Where `nested`, theirs has an axis of one before ours. A weight that is
+    `optional` may be missing and then stays as it starts.
     """
 
     theirs: str
     ours: tuple[str, ...]
     transposed: bool = False
+    nested: bool = False
+    optional: bool = False
 
     def of_layer(self, layer: int) -> "Name":
         number = str(layer)
-        return Name(
-            self.theirs.replace("{}", number), tuple(name.replace("{}", number) for name in self.ours), self.transposed
-        )
+        ours = tuple(name.replace("{}", number) for name in self.ours)
+        return replace(self, theirs=self.theirs.replace("{}", number), ours=ours)
+
+    def shape(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+        """The shape of theirs, given the shapes of ours."""
+        joined = (sum(shapes[part][0] for part in self.ours), *shapes[self.ours[0]][1:])
+        turned = joined[::-1] if self.transposed else joined
+        return (1, *turned) if self.nested else turned
+
+    def join(self, ours: Mapping[str, Tensor]) -> Tensor:
+        """Theirs, made of ours."""
+        joined = torch.cat([ours[part].detach() for part in self.ours])
+        turned = joined.T if self.transposed else joined
+        return turned[None] if self.nested else turned
+
+    def split(self, theirs: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+        """Ours, each by its name, made of theirs."""
+        turned = theirs[0] if self.nested else theirs
+        turned = turned.T if self.transposed else turned
+        return dict(zip(self.ours, turned.split([shapes[part][0] for part in self.ours]), strict=True))
 
 
 def whole(config: Mapping[str, Any], field: str, default: int | None = None) -> int:
@@ -41,6 +64,15 @@ def number(config: Mapping[str, Any], field: str, default: float) -> float:
     value = config.get(field, default)
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
         raise ConfigError(f"config.json: {field}={value!r} must be a number above 0")
+    return float(value)
+
+
+def rate(config: Mapping[str, Any], field: str, default: float) -> float:
+    """A share of at least 0 and below 1, such as dropout's."""
+    value = config.get(field)
+    value = default if value is None else value
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < 1:
+        raise ConfigError(f"config.json: {field}={value!r} must be a number of at least 0 and below 1")
     return float(value)
 
 

@@ -1,0 +1,60 @@
+"""`regard classify`: what class each input is of. What an input is, the run knows."""
+
+import json
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from regard.runs.classifying import Choice
+
+WINDOW = 1024
+"""Inputs classified at a time."""
+
+
+def classify(
+    run: Annotated[Path, typer.Argument(help="A run directory of a classifier.", metavar="RUN")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(help="Texts, two at a time for a run on pairs; or image files.", metavar="INPUT"),
+    ] = None,
+    input: Annotated[
+        Path | None,
+        typer.Option("--input", "-i", help="A file of inputs instead: one a line, or TSV, JSONL.", metavar="FILE"),
+    ] = None,
+    top: Annotated[int, typer.Option(help="How many classes to show of each input.", min=1)] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object an input.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Tell the class of texts, of pairs of texts, or of images, as the run was trained to.
+
+    Prints the likeliest class and its probability, a line an input; with --top, so many classes on the line.
+
+    \b
+    Examples:
+      regard classify runs/films "a moving , beautiful film ."
+      regard classify runs/films --input reviews.txt --json
+      regard classify runs/digits seven.png --top 3
+    """
+    from regard.errors import ConfigError
+    from regard.runs import load
+
+    if bool(inputs) == bool(input):
+        raise ConfigError("give inputs, or --input with a file of them")
+    classifier = load(run, device).classifier()
+    items = classifier.file(input) if input else iter(classifier.arguments(inputs or []))
+    while chunk := list(islice(items, WINDOW)):
+        for item, choices in zip(chunk, classifier.classify(chunk), strict=True):
+            print(shown(classifier.shown(item), choices[:top], as_json))
+        sys.stdout.flush()
+
+
+def shown(text: str, choices: "list[Choice]", as_json: bool) -> str:
+    """One line about one input."""
+    if as_json:
+        classes = [{"label": choice.label, "probability": choice.probability} for choice in choices]
+        return json.dumps({"input": text, "classes": classes}, ensure_ascii=False)
+    return "\t".join(f"{choice.label}\t{choice.probability:.4f}" for choice in choices)

@@ -1,0 +1,182 @@
+"""The encoder-only Transformer: BERT, and by its settings MiniLM, DistilBERT and RoBERTa."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.errors import ConfigError
+from regard.nn.batch import LabelledTexts, MaskedTexts, Texts
+from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, activate
+from regard.nn.dropout import Dropout
+from regard.nn.embedding import Head
+from regard.nn.initial import initialise_small
+from regard.nn.positions import Positions
+
+HeadKind = Literal["none", "pretraining", "words", "classes", "tags", "spans"]
+PoolerKind = Literal["none", "tanh", "relu"]
+Pooling = Literal["mean", "first"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BertConfig:
+    """The defaults are BERT-base's. DistilBERT has no `segments`, RoBERTa one and a `position_offset` of 2.
+
+    `head` is what stands on the encoder: `pretraining` predicts hidden words and whether one text follows another,
+    `words` the words alone, `classes` a label of the whole, `tags` a label of each token, `spans` where an answer
+    begins and ends. `labels` are the names of classes or tags. `pooling` is how a text becomes one vector.
+    """
+
+    vocab_size: int
+    width: int = 768
+    heads: int = 12
+    layers: int = 12
+    feed_forward: int = 3072
+    activation: Activation = "gelu"
+    norm_epsilon: float = 1e-12
+    segments: int = 2
+    position_offset: int = 0
+    pooler: PoolerKind = "tanh"
+    head: HeadKind = "pretraining"
+    labels: tuple[str, ...] = ()
+    pooling: Pooling = "mean"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    activation_dropout: float = 0.0
+    head_dropout: float = 0.1
+    max_len: int = 512
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "max_len", "vocab_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        for name in ("segments", "position_offset"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}={getattr(self, name)} must not be negative")
+        if not 0.0 <= self.head_dropout < 1.0:
+            raise ConfigError(f"head_dropout={self.head_dropout} must be at least 0 and below 1")
+        if self.head in ("pretraining", "classes") and self.pooler == "none":
+            raise ConfigError(f"head='{self.head}' judges the whole text by a pooler: set pooler='tanh'")
+        if len(set(self.labels)) < len(self.labels):
+            raise ConfigError(f"labels={list(self.labels)} must differ from each other")
+        if self.labels and self.head not in ("classes", "tags"):
+            raise ConfigError(f"labels are for head='classes' or 'tags', not for '{self.head}'")
+        self.block()
+
+    def block(self) -> BlockConfig:
+        """The settings that concern a block, checked; norms always come after."""
+        names = BlockConfig.__dataclass_fields__.keys() & self.__dataclass_fields__.keys()
+        return BlockConfig(norm_first=False, **{name: getattr(self, name) for name in names})
+
+
+class TextEmbedding(nn.Module):
+    """The sum of a token's vector, its position's and its segment's, normed."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(config.vocab_size, config.width)
+        self.positions = Positions("learned", config.width, config.max_len + config.position_offset)
+        self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.dropout = Dropout(config.dropout)
+        self.offset = config.position_offset
+
+    def forward(self, texts: Texts) -> Float[Tensor, "B S D"]:
+        x = self.tokens(texts.ids)
+        if self.segments is not None:
+            x = x + (self.segments.weight[0] if texts.segments is None else self.segments(texts.segments))
+        return self.dropout(self.norm(self.positions(x, past=self.offset)))
+
+
+class Pooler(nn.Module):
+    """The first token's vector once more through a matrix: what the whole text is judged by."""
+
+    def __init__(self, width: int, kind: PoolerKind) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.kind: PoolerKind = kind
+
+    def forward(self, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B D"]:
+        first = self.dense(x[:, 0])
+        return first.tanh() if self.kind == "tanh" else first.relu()
+
+
+class WordHead(nn.Module):
+    """Which word stands here: a vector through one more layer, compared with the vectors of all tokens."""
+
+    def __init__(self, config: BertConfig, table: Tensor) -> None:
+        super().__init__()
+        self.activation: Activation = config.activation
+        self.dense = nn.Linear(config.width, config.width)
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.output = Head(config.width, config.vocab_size, bias=True, tied=table)
+
+    def vectors(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+        return self.norm(activate(self.dense(x), self.activation))
+
+    def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
+        return self.output(self.vectors(x))
+
+
+class Bert(nn.Module):
+    """A stack of blocks in which every token sees every other, and on it the head that the settings name."""
+
+    packs = False  # a row is one text or pair, and its first token speaks for it
+    tasks = ("masking", "classification", "tagging", "answering", "embedding")
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = TextEmbedding(config)
+        self.encoder = nn.ModuleList(EncoderBlock(config.block()) for _ in range(config.layers))
+        self.pooler = None if config.pooler == "none" else Pooler(config.width, config.pooler)
+        self.words = self.next_text = self.classifier = None
+        if config.head in ("pretraining", "words"):
+            self.words = WordHead(config, self.embedding.tokens.weight)
+        if config.head == "pretraining":
+            self.next_text = nn.Linear(config.width, 2)
+        if config.head in ("classes", "tags", "spans"):
+            outputs = 2 if config.head == "spans" else len(config.labels)
+            if not outputs:
+                raise ConfigError(f"head='{config.head}' needs labels: the names of what it tells apart")
+            self.classifier = nn.Linear(config.width, outputs)
+        self.dropout = Dropout(config.head_dropout)
+        initialise_small(self)
+
+    def forward(self, batch: Texts | MaskedTexts | LabelledTexts) -> Float[Tensor, "B S D"]:
+        """A vector for each token, which has seen all the others."""
+        texts = batch if isinstance(batch, Texts) else batch.inputs
+        x, visible = self.embedding(texts), texts.tokens.visible()
+        for block in self.encoder:
+            x = block(x, visible)
+        return x
+
+    def logits(self, batch: Texts | MaskedTexts | LabelledTexts) -> Float[Tensor, "B *more"]:
+        """What the head says: of every token words, tags or begin and end; of the whole, its classes."""
+        x = self(batch)
+        if self.words is not None:
+            return self.words(x)
+        if self.classifier is None:
+            return x
+        return self.classes(x) if self.config.head == "classes" else self.classifier(self.dropout(x))
+
+    def classes(self, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B C"]:
+        """The scores of the classes of each text, from its tokens' vectors."""
+        assert self.pooler is not None
+        assert self.classifier is not None
+        return self.classifier(self.dropout(self.pooler(x)))
+
+    def next_logits(self, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B 2"]:
+        """The scores that the second text goes on from the first, and that it is from elsewhere."""
+        assert self.pooler is not None
+        assert self.next_text is not None
+        return self.next_text(self.pooler(x))
+
+    def text_vectors(self, texts: Texts, pooling: Pooling | None = None) -> Float[Tensor, "B D"]:
+        """One vector a text: the mean of its tokens' vectors, or the first one."""
+        x = self(texts)
+        if (pooling or self.config.pooling) == "first":
+            return x[:, 0]
+        real = texts.tokens.mask()[..., None].to(x.dtype)
+        return (x * real).sum(1) / real.sum(1)
