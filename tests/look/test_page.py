@@ -13,6 +13,7 @@ import torch
 
 from regard.errors import ConfigError, DataError
 from regard.look.align import AlignmentCounts, merge
+from regard.look.packing import SQUEEZED_FROM
 from regard.look.page import SCRIPTS, AttentionMap, Candidate, Document, Sentence, Side, embed, render
 
 VIEWER = resources.files("regard.look").joinpath("viewer")
@@ -42,6 +43,12 @@ def document(text: str = "I am a student", heads: int = 3) -> Document:
         scores={"BLEU": "100.0"},
     )
     return Document(title=f"Where {text} looks", sentences=(sentence,))
+
+
+def vectors(heads: int = 3, rows: int = 5, columns: int = 6, width: int = 4) -> dict:
+    generator = torch.Generator().manual_seed(1)
+    shapes = {"q": rows, "k": columns, "v": columns}
+    return {name: torch.randn(heads, size, width, generator=generator).tolist() for name, size in shapes.items()}
 
 
 class Page(HTMLParser):
@@ -95,11 +102,13 @@ def test_plain_lists_of_weights_do_as_well_as_tensors():
 
 
 @pytest.mark.parametrize("scale", [1, 1e-4])
-def test_packing_keeps_three_decimals_and_the_ends(scale):
-    weights = np.random.default_rng(0).random((2, 300, 50)) * scale
+@pytest.mark.parametrize("size", [(300, 50), (300, 150)])
+def test_packing_keeps_three_decimals_and_the_ends(scale, size):
+    weights = np.random.default_rng(0).random((2, *size)) * scale
     weights[0, 0, :4] = [0, 1, 0.5, 0.0625]
     attention = AttentionMap(name="a", kind="self", rows="source", columns="source", weights=weights)
     packed = dataclasses.replace(attention, weights=attention.to_mapping()["weights"])
+    assert packed.weights["squeezed"] == (size[0] * size[1] >= SQUEEZED_FROM)
     found = packed.array()
     assert np.abs(found - weights).max() <= 1 / 50_000
     assert found[0, 0, 0] == 0
@@ -169,6 +178,12 @@ def test_scripts_make_text_and_never_markup():
         ({"sentences.0.attentions.1.weights": [[[float("nan")]]]}, "must be 0 to 1"),
         ({"sentences.0.attentions.1.weights": [[1.0]]}, "must be heads, rows, columns"),
         ({"sentences.0.attentions.1.weights": "!"}, "cannot be read"),
+        ({"sentences.0.attentions.1.weights.data": ["!"] * 3}, "cannot be read"),
+        ({"sentences.0.attentions.1.heads": [4]}, "3 heads and numbers for 1"),
+        ({"sentences.0.attentions.1.neurons": {"q": [], "k": [], "v": []}}, "must be heads, places, features"),
+        ({"sentences.0.attentions.1.neurons": vectors(rows=4)}, "not those of 3 heads, 5 rows and 6 columns"),
+        ({"sentences.0.attentions.1.neurons": {**vectors(), "combine": "additive"}}, "has a vector"),
+        ({"sentences.0.attentions.1.neurons": {**vectors(), "slopes": [1.0]}}, "1 slopes for 3 heads"),
         ({"sentences.0.alignment": [[0, 3]]}, r"gold pair \(0, 3\)"),
         ({"sentences.0.candidates": [[]]}, "candidates for 1 steps"),
         ({"sentences.0.source.word_of": [0]}, "1 entries for 6 pieces"),
@@ -195,16 +210,19 @@ def test_an_unknown_field_is_refused_by_name():
 
 @needs_node
 def test_every_script_parses():
-    for name in SCRIPTS:
-        checked = subprocess.run([NODE, "--check", str(VIEWER.joinpath(name))], capture_output=True, text=True)
-        assert checked.returncode == 0, checked.stderr
+    program = "for (const text of JSON.parse(require('fs').readFileSync(0, 'utf8'))) new (require('vm').Script)(text);"
+    scripts = [VIEWER.joinpath(name).read_text(encoding="utf-8") for name in SCRIPTS]
+    checked = subprocess.run([NODE, "-e", program], input=json.dumps(scripts), capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
 
 
 @needs_node
 def test_the_page_computes_what_the_library_computes():
     """Numbers of the page's own scripts, run outside a browser, against `merge` and `AlignmentCounts`."""
     given = document()
-    scripts = "".join(VIEWER.joinpath(name).read_text(encoding="utf-8") for name in ("core.js", "matrix.js"))
+    scripts = "".join(
+        VIEWER.joinpath(name).read_text(encoding="utf-8") for name in ("core.js", "packing.js", "matrix.js")
+    )
     program = f"""
         globalThis.document = {{ getElementById: () => ({{ namespaceURI: "" }}) }};
         {scripts}

@@ -26,9 +26,18 @@ function furnish(node, attributes, children) {
   return node;
 }
 
-// A view is { name, title, help, draw(root, state) }; views are listed in the order they were added.
+// A view is { name, title, help, draw(root, state) }; views are listed in the order they were added. `shown(sentence)`
+// says whether there is anything for it to show, `needs(state)` what it must have read: pairs of attention and heads.
 function addView(view) {
   regard.views.push(view);
+}
+
+function viewsOf(sentence) {
+  return regard.views.filter((view) => view.shown?.(sentence) ?? true);
+}
+
+function viewOf(state) {
+  return regard.views.find((view) => view.name === state.view);
 }
 
 function sentenceOf(state) {
@@ -41,6 +50,11 @@ function attentionOf(state) {
 
 function headsOf(attention) {
   return Array.from({ length: attention.weights.shape[0] }, (_, head) => head);
+}
+
+// The number a head has in the model; a page may hold some of them only.
+function headName(attention, head) {
+  return String(attention.heads?.[head] ?? head);
 }
 
 // A sentence without a target is no one's source.
@@ -60,8 +74,28 @@ function fitted(state) {
   const attention = within(state.attention, regard.document.sentences[sentence].attentions.length);
   const known = headsOf(regard.document.sentences[sentence].attentions[attention]);
   const heads = known.filter((head) => state.heads.includes(head));
-  const view = regard.views.some((one) => one.name === state.view) ? state.view : regard.views[0].name;
-  return { ...state, sentence, attention, view, heads: heads.length ? heads : known };
+  const offered = viewsOf(regard.document.sentences[sentence]);
+  const view = offered.some((one) => one.name === state.view) ? state.view : offered[0].name;
+  const pieces = regard.document.sentences[sentence][state.pin?.side]?.pieces ?? [];
+  const pin = pieces[state.pin?.piece] === undefined ? null : state.pin;
+  return { ...state, sentence, attention, view, pin, heads: heads.length ? heads : known };
+}
+
+// The pinned piece as a row of an attention, or -1. What the decoder reads lies one piece behind what it predicts, so
+// a pinned piece of the one is found in the other.
+function pinnedPiece(state, side) {
+  const { pin } = state;
+  if (!pin) return -1;
+  if (pin.side === side) return pin.piece;
+  const pair = `${pin.side}-${side}`;
+  const piece = pair === "target-prefix" ? pin.piece + 1 : pair === "prefix-target" ? pin.piece - 1 : -1;
+  return sentenceOf(state)[side]?.pieces[piece] === undefined ? -1 : piece;
+}
+
+// Pins a piece for every view, or lets go of it when it is pinned already.
+function pin(side, piece, part = {}) {
+  const here = regard.state.pin;
+  change({ ...part, pin: here?.side === side && here.piece === piece ? null : { side, piece } });
 }
 
 function change(part) {
@@ -79,6 +113,7 @@ function remember(state) {
     attention: state.attention,
     heads: all ? "all" : state.heads.join("."),
     words: state.words ? 1 : 0,
+    ...(state.pin ? { pin: `${state.pin.side}.${state.pin.piece}` } : {}),
   });
   try {
     history.replaceState(null, "", `#${hash}`);
@@ -95,7 +130,13 @@ function recalled() {
     attention: hash.has("attention") ? Number(hash.get("attention")) : lastCross(),
     heads: (hash.get("heads") ?? "all").split(".").map(Number),
     words: hash.get("words") === "1",
+    pin: recalledPin(hash.get("pin")),
   };
+}
+
+function recalledPin(text) {
+  const [side, piece] = (text ?? "").split(".");
+  return ["source", "target", "prefix"].includes(side) && /^\d+$/.test(piece ?? "") ? { side, piece: Number(piece) } : null;
 }
 
 // Where the target looks at the source is what most people come to see.

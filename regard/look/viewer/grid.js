@@ -6,6 +6,7 @@ addView({
   title: "All heads",
   help: "Each row is a layer, each picture a head: who looks, top to bottom, at what, left to right. Choose one to open it.",
   draw: drawGrid,
+  needs: () => [],
 });
 
 function drawGrid(root, state) {
@@ -32,25 +33,47 @@ function gridNote(sentence) {
 
 function thumbnail(sentence, index, head, state) {
   const attention = sentence.attentions[index];
-  const matrix = matrixOf(sentence, attention, [head], state.words);
-  const scale = THUMBNAIL / Math.max(matrix.rows.length, matrix.columns.length);
-  const canvas = element("canvas", {
-    "aria-hidden": "true",
-    style: { width: `${matrix.columns.length * scale}px`, height: `${matrix.rows.length * scale}px` },
-  });
-  paint(canvas, matrix, matrix.mean);
-  const rate = errorRate(sentence, attention, [head]);
+  const [, rows, columns] = attention.weights.shape;
+  const picture = element("canvas", { "aria-hidden": "true" });
+  const rate = element("small", {});
   const chosen = state.attention === index && state.heads.includes(head);
-  return element(
+  const name = headName(attention, head);
+  const button = element(
     "button",
     {
       class: chosen ? "thumbnail chosen" : "thumbnail",
       type: "button",
-      "aria-label": `${attention.name}, head ${head}`,
+      "aria-label": `${attention.name}, head ${name}`,
       "data-key": `thumbnail-${index}-${head}`,
       onclick: () => change({ attention: index, heads: [head], view: "map" }),
     },
-    canvas,
-    element("span", {}, String(head), rate === null ? "" : element("small", {}, rate.toFixed(2))),
+    picture,
+    element("span", {}, name, rate),
   );
+  size(picture, rows, columns);
+  const show = () => {
+    const matrix = matrixOf(sentence, attention, [head], state.words);
+    const [height, width] = [matrix.rows.length, matrix.columns.length];
+    const small = pooled(matrix.mean, width, height, Math.max(1, Math.floor(Math.max(width, height) / (2 * THUMBNAIL))));
+    paint(picture, small.columns, small.rows, small.values);
+    size(picture, height, width);
+    const found = errorRate(sentence, attention, [head]);
+    if (found !== null) rate.textContent = found.toFixed(2);
+  };
+  if (isRead(attention, [head])) show();
+  // Long inputs are read head by head; whoever leaves meanwhile is not waited for.
+  else laterHeads(() => readWeights(attention, [head]).then(() => button.isConnected && show()), button);
+  return button;
+}
+
+function size(picture, rows, columns) {
+  const scale = THUMBNAIL / Math.max(rows, columns);
+  picture.style.setProperty("width", `${Math.max(columns * scale, 4)}px`);
+  picture.style.setProperty("height", `${Math.max(rows * scale, 4)}px`);
+}
+
+let queue = Promise.resolve();
+
+function laterHeads(work, button) {
+  queue = queue.then(() => new Promise((done) => setTimeout(done))).then(() => (button.isConnected ? work() : null));
 }

@@ -2,17 +2,22 @@
 addView({
   name: "map",
   title: "Map",
-  help: "Each row shows where a token looks. Point at a cell to read it, or move with Shift and the arrow keys.",
+  help: "Each row shows where a token looks. Point at a cell to read it, or move with Shift and the arrow keys; click to keep its row.",
   draw: drawMap,
 });
 
 const LABEL = 13; // the labels' size in pixels
+const TILED = 64; // longer sides are drawn in tiles
 let cursor = { row: 0, column: 0 };
 
 function drawMap(root, state) {
   const sentence = sentenceOf(state);
   const attention = attentionOf(state);
   const matrix = matrixOf(sentence, attention, state.heads, state.words);
+  if (Math.max(matrix.rows.length, matrix.columns.length) > TILED) {
+    drawTiledMap(root, state, sentence, attention, matrix);
+    return;
+  }
   const place = layout(matrix, root.clientWidth);
   const readout = element("p", { class: "readout", role: "status" });
   const mark = drawn("g", { class: "mark" });
@@ -29,7 +34,7 @@ function drawMap(root, state) {
       height: place.height,
       viewBox: `0 0 ${place.width} ${place.height}`,
       role: "img",
-      "aria-label": `Weights of ${attention.name}, ${headPhrase(matrix)}`,
+      "aria-label": `Weights of ${attention.name}, ${headPhrase(attention, matrix)}`,
       tabindex: 0,
       "data-key": "map",
       "data-moves": true,
@@ -39,18 +44,12 @@ function drawMap(root, state) {
         const row = Math.floor((event.clientY - box.top - place.top) / place.cell);
         if (matrix.rows[row] !== undefined && matrix.columns[column] !== undefined) show(row, column);
       },
-      onkeydown: (event) => {
-        const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-        if (!step || !event.shiftKey) return;
-        event.preventDefault();
-        event.stopPropagation();
-        const clamp = (value, count) => Math.min(Math.max(value, 0), count - 1);
-        show(clamp(cursor.row + step[0], matrix.rows.length), clamp(cursor.column + step[1], matrix.columns.length));
-      },
+      onkeydown: (event) => moveCursor(event, matrix, show),
+      onclick: () => pinPlace(sentence, attention, matrix, { side: "rows", index: cursor.row }),
     },
     ...cells(matrix, place),
     ...goldOutlines(matrix, place),
-    ...labels(matrix, place),
+    ...labels(matrix, place, pinnedPlace(state, sentence, attention, matrix)),
     mark,
   );
   root.append(
@@ -58,6 +57,15 @@ function drawMap(root, state) {
     element("div", { class: "scroll" }, picture),
   );
   readout.append(...summary(sentence, attention, state, matrix));
+}
+
+function moveCursor(event, matrix, show) {
+  const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+  if (!step || !event.shiftKey) return;
+  event.preventDefault();
+  event.stopPropagation();
+  const clamp = (value, count) => Math.min(Math.max(value, 0), count - 1);
+  show(clamp(cursor.row + step[0], matrix.rows.length), clamp(cursor.column + step[1], matrix.columns.length));
 }
 
 // Cells as large as the width allows; the column labels lean, so they need height by their length.
@@ -122,12 +130,13 @@ function goldOutlines(matrix, place) {
   );
 }
 
-function labels(matrix, place) {
+function labels(matrix, place, kept) {
+  const name = (side, index) => (kept?.side === side && kept.index === index ? "label pinned" : "label");
   const rows = matrix.rows.map((label, row) =>
     drawn(
       "text",
       {
-        class: "label",
+        class: name("rows", row),
         x: place.left - 8,
         y: place.top + (row + 0.5) * place.cell,
         "text-anchor": "end",
@@ -139,7 +148,7 @@ function labels(matrix, place) {
   const columns = matrix.columns.map((label, column) => {
     const x = place.left + (column + 0.5) * place.cell;
     const y = place.top - 8;
-    return drawn("text", { class: "label", x, y, transform: `rotate(-45 ${x} ${y})` }, label);
+    return drawn("text", { class: name("columns", column), x, y, transform: `rotate(-45 ${x} ${y})` }, label);
   });
   return [...rows, ...columns];
 }
@@ -172,7 +181,7 @@ function sayCell(matrix, row, column) {
 
 function summary(sentence, attention, state, matrix) {
   const rate = errorRate(sentence, attention, state.heads);
-  const start = `${attention.name}, ${headPhrase(matrix)}`;
+  const start = `${attention.name}, ${headPhrase(attention, matrix)}`;
   return [rate === null ? start : `${start}: alignment error rate ${rate.toFixed(3)} on this sentence`];
 }
 

@@ -1,26 +1,10 @@
-// From a document's attention to the numbers a view shows: unpacked, averaged over heads, merged to words.
-const unpacked = new WeakMap();
-
-// One array a head, row after row.
-function weightsOf(attention) {
-  if (!unpacked.has(attention)) {
-    const { shape, grid, data } = attention.weights;
-    const bytes = Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
-    const view = new DataView(bytes.buffer);
-    const size = shape[1] * shape[2];
-    // A stored number is the floor of its cell: the middle is nearest on average. 0 and 1 are exact.
-    const weight = (index) => {
-      const whole = view.getUint16(index * 2, true);
-      return (whole === 0 || whole === grid ? whole : whole + 0.5) / grid;
-    };
-    const heads = headsOf(attention).map((head) => Float64Array.from({ length: size }, (_, i) => weight(head * size + i)));
-    unpacked.set(attention, heads);
-  }
-  return unpacked.get(attention);
-}
-
+// From a document's attention to the numbers a view shows: averaged over heads, merged to words.
 function mean(arrays) {
-  return arrays[0].map((_, index) => arrays.reduce((sum, one) => sum + one[index], 0) / arrays.length);
+  if (arrays.length === 1) return arrays[0];
+  const sums = new Float64Array(arrays[0].length);
+  for (const array of arrays) for (let index = 0; index < sums.length; index += 1) sums[index] += array[index];
+  for (let index = 0; index < sums.length; index += 1) sums[index] /= arrays.length;
+  return sums;
 }
 
 // Sums the columns of a word's pieces and averages its rows; pieces of no word are left out.
@@ -44,11 +28,36 @@ function matrixOf(sentence, attention, heads, words) {
   const rowSide = sentence[attention.rows];
   const columnSide = sentence[attention.columns];
   const byWord = words && hasWords(sentence, attention);
-  const all = weightsOf(attention);
-  const values = heads.map((head) => (byWord ? merged(all[head], rowSide, columnSide) : all[head]));
+  const read = heads.map((head) => weightsOf(attention, head));
+  const values = byWord ? read.map((one) => merged(one, rowSide, columnSide)) : read;
   const rows = byWord ? rowSide.words : rowSide.pieces.map(visible);
   const columns = byWord ? columnSide.words : columnSide.pieces.map(visible);
   return { rows, columns, heads, values, mean: mean(values), byWord, gold: goldCells(sentence, attention, byWord) };
+}
+
+// Where a piece of a side stands among the rows or columns of a matrix, and the other way: its first piece.
+function placeOf(side, piece, byWord) {
+  return byWord && piece >= 0 ? (side.word_of[piece] ?? -1) : piece;
+}
+
+function pieceAt(side, place, byWord) {
+  return byWord ? side.word_of.indexOf(place) : place;
+}
+
+// The largest of each square of so many cells: what is bright stays bright, however small it is drawn.
+function pooled(values, width, height, square) {
+  const columns = Math.ceil(width / square);
+  const rows = Math.ceil(height / square);
+  const largest = new Float32Array(columns * rows);
+  for (let row = 0; row < height; row += 1) {
+    const start = Math.floor(row / square) * columns;
+    for (let column = 0; column < width; column += 1) {
+      const place = start + Math.floor(column / square);
+      const value = values[row * width + column];
+      if (value > largest[place]) largest[place] = value;
+    }
+  }
+  return { columns, rows, values: largest };
 }
 
 function goldCells(sentence, attention, byWord) {
@@ -69,8 +78,9 @@ function heaviest(matrix) {
   const width = matrix.columns.length;
   return matrix.rows.map((_, row) => {
     const cells = matrix.mean.subarray(row * width, (row + 1) * width);
-    const best = Math.max(...cells);
-    return best > 0 ? cells.indexOf(best) : -1;
+    let best = 0;
+    for (let column = 1; column < width; column += 1) if (cells[column] > cells[best]) best = column;
+    return cells[best] > 0 ? best : -1;
   });
 }
 

@@ -1,15 +1,28 @@
 // The page around the views: title, text, controls and keys. Comes last and starts everything.
-function redraw() {
+let turn = 0;
+
+// Draws the page anew. What a view needs may have to be read first; whoever has moved on meanwhile is not waited for.
+async function redraw() {
+  turn += 1;
+  const mine = turn;
   const key = document.activeElement?.dataset?.key;
   const state = regard.state;
-  const view = regard.views.find((one) => one.name === state.view);
+  const view = viewOf(state);
   const picture = element("section", { class: "view", id: "view", role: "tabpanel", "aria-label": view.title });
   document
     .getElementById("page")
     .replaceChildren(header(), text(state), controls(state), element("p", { class: "help" }, element("span", {}, view.help), keysHelp()), picture);
+  const wanted = view.needs?.(state) ?? [[attentionOf(state), state.heads]];
+  if (!wanted.every(([attention, heads]) => isRead(attention, heads))) {
+    picture.append(element("p", { class: "muted" }, "Reading…"));
+    for (const [attention, heads] of wanted) await readWeights(attention, heads);
+    if (mine !== turn) return;
+    picture.replaceChildren();
+  }
   view.draw(picture, state);
   // Everything was made anew: give the keyboard its place back.
   if (key) document.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
+  document.documentElement.dataset.drawn = mine;
 }
 
 function header() {
@@ -33,37 +46,36 @@ function text(state) {
 }
 
 function controls(state) {
+  const tab = (view) =>
+    element(
+      "button",
+      {
+        type: "button",
+        role: "tab",
+        "aria-selected": String(view.name === state.view),
+        "aria-controls": "view",
+        "data-key": `tab-${view.name}`,
+        onclick: () => change({ view: view.name }),
+      },
+      view.title,
+    );
+  const title = "Save this picture as SVG";
   return element(
     "nav",
     { "aria-label": "What to show" },
     element(
       "div",
-      { class: "tabs", role: "tablist" },
-      ...regard.views.map((view) =>
-        element(
-          "button",
-          {
-            type: "button",
-            role: "tab",
-            "aria-selected": String(view.name === state.view),
-            "aria-controls": "view",
-            "data-key": `tab-${view.name}`,
-            onclick: () => change({ view: view.name }),
-          },
-          view.title,
-        ),
-      ),
+      { class: "bar-of-tabs" },
+      element("div", { class: "tabs", role: "tablist" }, ...viewsOf(sentenceOf(state)).map(tab)),
+      element("button", { type: "button", class: "save", title, "data-key": "save", onclick: () => saveSvg(regard.state) }, "Save SVG"),
     ),
-    ...sentencePicker(state),
-    picker(
-      "Layer",
-      "attention",
-      sentenceOf(state).attentions.map((one) => one.name),
-      state.attention,
-    ),
-    headPicker(state),
-    wordSwitch(state),
+    ...(viewOf(state).bare ? [] : choices(state)),
   );
+}
+
+function choices(state) {
+  const names = sentenceOf(state).attentions.map((one) => one.name);
+  return [...sentencePicker(state), picker("Layer", "attention", names, state.attention), headPicker(state), wordSwitch(state)];
 }
 
 function sentencePicker(state) {
@@ -104,7 +116,10 @@ function headPicker(state) {
     { class: "chips", role: "group", "aria-label": "Heads" },
     element("span", {}, "Heads"),
     chip("all", all, known, "", "Every head, together"),
-    ...known.map((head) => chip(String(head), state.heads.includes(head), toggled(head), `head-${head % 8}`, `Head ${head}`)),
+    ...known.map((head) => {
+      const name = headName(attentionOf(state), head);
+      return chip(name, state.heads.includes(head), toggled(head), `head-${head % 8}`, `Head ${name}`);
+    }),
   );
 }
 
@@ -125,7 +140,7 @@ function keysHelp() {
   return element(
     "span",
     { class: "keys-help" },
-    key("←"), key("→"), " head ", key("↑"), key("↓"), " layer ", key("1"), key("2"), key("3"), " view ", key("w"), " words",
+    key("←"), key("→"), " head ", key("↑"), key("↓"), " layer ", key("1"), "…", key(String(Math.min(9, viewsOf(sentenceOf(regard.state)).length))), " view ", key("w"), " words",
   );
 }
 
@@ -157,7 +172,7 @@ function onKey(event) {
     ArrowDown: () => stepLayer(state, 1),
     w: () => ({ words: !state.words }),
   }[event.key];
-  const view = regard.views[Number(event.key) - 1];
+  const view = viewsOf(sentenceOf(state))[Number(event.key) - 1];
   if (!part && !view) return;
   event.preventDefault();
   change(part ? part() : { view: view.name });

@@ -1,0 +1,241 @@
+"""What a page shows, as plain data that is checked when it is made: texts, weights, and what else is known of them."""
+
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from regard import config
+from regard.errors import DataError
+from regard.look.align import Span, words_of_pieces
+from regard.look.packing import as_array, pack_floats, pack_weights, unpack_floats, unpack_weights
+
+SideName = Literal["source", "target", "prefix"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """A text and the pieces a model saw it as; with words, the word that each piece is part of (None: of none)."""
+
+    text: str
+    pieces: tuple[str, ...]
+    words: tuple[str, ...] | None = None
+    word_of: tuple[int | None, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.words is None) != (self.word_of is None):
+            raise DataError("words and word_of go together: give both or neither")
+        if self.words is not None and self.word_of is not None:
+            if len(self.word_of) != len(self.pieces):
+                raise DataError(f"word_of has {len(self.word_of)} entries for {len(self.pieces)} pieces")
+            if any(word is not None and not 0 <= word < len(self.words) for word in self.word_of):
+                raise DataError(f"word_of={list(self.word_of)} must point into {len(self.words)} words, from 0")
+
+    @classmethod
+    def of(
+        cls,
+        text: str,
+        pieces: Sequence[str],
+        piece_spans: Sequence[Span],
+        word_spans: Sequence[Span] | None = None,
+    ) -> "Side":
+        """A side whose words are found by character overlap; without spans, words are what white space separates."""
+        spans = [match.span() for match in re.finditer(r"\S+", text)] if word_spans is None else word_spans
+        return cls(
+            text=text,
+            pieces=tuple(pieces),
+            words=tuple(text[start:end] for start, end in spans),
+            word_of=tuple(words_of_pieces(piece_spans, spans)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neurons:
+    """The vectors behind an attention's weights, head by head: queries, keys and values.
+
+    The score of a query and a key is the sum over features of q k, or with `combine="additive"` of tanh(q + k) times
+    `vector`; then times `scale`; then, with `slopes`, less the head's slope times the distance. Numbers may be tensors,
+    arrays, lists or packed.
+    """
+
+    q: Any
+    k: Any
+    v: Any
+    scale: float = 1.0
+    combine: Literal["product", "additive"] = "product"
+    vector: Any = None
+    slopes: tuple[float, ...] | None = None
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The vectors as arrays, checked against one another."""
+        given = {name: getattr(self, name) for name in ("q", "k", "v", "vector")}
+        found = {name: unpack_floats(value) for name, value in given.items() if value is not None}
+        shapes = {name: array.shape for name, array in found.items()}
+        q, k, v = (shapes[name] for name in "qkv")
+        if not (len(q) == len(k) == len(v) == 3 and q[0] == k[0] == v[0] and q[2] == k[2] and k[1] == v[1]):
+            raise DataError(f"q, k and v of shapes {q}, {k} and {v}; must be heads, places, features, alike")
+        if (self.combine == "additive") != ("vector" in found) or ("vector" in found and shapes["vector"] != (q[2],)):
+            raise DataError("an additive score, and no other, has a vector with a number for each feature")
+        if self.slopes is not None and len(self.slopes) != q[0]:
+            raise DataError(f"{len(self.slopes)} slopes for {q[0]} heads; must be one a head")
+        return found
+
+    def to_mapping(self, *, packed: bool = True) -> dict[str, Any]:
+        """Plain values; the vectors packed as 32-bit numbers in base64, or as lists."""
+        vectors = {name: pack_floats(array) if packed else array.tolist() for name, array in self.arrays().items()}
+        slopes = {} if self.slopes is None else {"slopes": list(self.slopes)}
+        return {**vectors, "scale": self.scale, "combine": self.combine, **slopes}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionMap:
+    """The weights of one attention: head, then row (which piece looks), then column (where it looks).
+
+    A row of the target side is the step that predicts that piece. `prefix` is the target as the decoder reads it,
+    one piece behind. `weights` may be a tensor, an array, nested lists, or the packed form of `to_mapping`. `heads`
+    are the numbers that the heads have in the model, where not all of them are here.
+    """
+
+    name: str
+    kind: Literal["self", "cross"]
+    rows: SideName
+    columns: SideName
+    weights: Any
+    neurons: Neurons | None = None
+    heads: tuple[int, ...] | None = None
+
+    def array(self) -> Float[np.ndarray, "H T S"]:
+        """The weights as an array, checked to lie between 0 and 1."""
+        try:
+            weights = unpack_weights(self.weights) if isinstance(self.weights, Mapping) else as_array(self.weights)
+        except (TypeError, ValueError, KeyError, zlib.error) as error:
+            raise DataError(f"the weights of '{self.name}' cannot be read: {error}") from None
+        if weights.ndim != 3 or not weights.size:
+            raise DataError(f"the weights of '{self.name}' have shape {weights.shape}; must be heads, rows, columns")
+        # Sums in low precision overshoot by a little; a NaN fails this comparison too.
+        if not (weights.min() >= -1e-2 and weights.max() <= 1 + 1e-2):
+            raise DataError(f"the weights of '{self.name}' run from {weights.min()} to {weights.max()}; must be 0 to 1")
+        return weights.clip(0, 1)
+
+    def check(self, rows: int, columns: int) -> None:
+        """Refuse weights, heads or vectors that do not fit so many pieces."""
+        H, *shape = self.array().shape
+        if tuple(shape) != (rows, columns):
+            raise DataError(f"'{self.name}' weighs {tuple(shape)} pieces; the sentence has {(rows, columns)}")
+        if self.heads is not None and len(self.heads) != H:
+            raise DataError(f"'{self.name}' has {H} heads and numbers for {len(self.heads)}")
+        if self.neurons is not None:
+            vectors = self.neurons.arrays()
+            if (vectors["q"].shape[:2], vectors["k"].shape[:2]) != ((H, rows), (H, columns)):
+                raise DataError(
+                    f"the vectors of '{self.name}' are not those of {H} heads, {rows} rows and {columns} columns"
+                )
+
+    def to_mapping(self, *, packed: bool = True) -> dict[str, Any]:
+        """Plain values; the weights packed as little-endian 16-bit numbers in base64, or as lists."""
+        weights = self.array()
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "rows": self.rows,
+            "columns": self.columns,
+            "weights": pack_weights(weights) if packed else weights.tolist(),
+            **({} if self.neurons is None else {"neurons": self.neurons.to_mapping(packed=packed)}),
+            **({} if self.heads is None else {"heads": list(self.heads)}),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A piece that a step might have chosen, and how likely the model thought it."""
+
+    piece: str
+    probability: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentence:
+    """One input and what the model made of it.
+
+    `alignment` holds gold pairs (source word, target word). `candidates` gives, for each target piece, what the step
+    could have chosen, likeliest first; where there is no target, what each piece of the source was followed by.
+    `scores` are lines to show beside the text, each a name and a value.
+    """
+
+    source: Side
+    target: Side | None = None
+    prefix: Side | None = None
+    attentions: tuple[AttentionMap, ...] = ()
+    alignment: tuple[tuple[int, int], ...] | None = None
+    candidates: tuple[tuple[Candidate, ...], ...] | None = None
+    scores: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.attentions:
+            raise DataError(f"'{self.source.text}' has no attentions: a page needs at least one")
+        for attention in self.attentions:
+            attention.check(len(self.side(attention.rows).pieces), len(self.side(attention.columns).pieces))
+        if self.candidates is not None:
+            steps = len((self.target or self.source).pieces)
+            if len(self.candidates) != steps:
+                raise DataError(f"candidates for {len(self.candidates)} steps; must be {steps}, one a piece")
+        if self.alignment is not None:
+            sources, targets = self.side("source").words, self.side("target").words
+            if sources is None or targets is None:
+                raise DataError("a gold alignment pairs words: both sides must have them")
+            for source, target in self.alignment:
+                if not (0 <= source < len(sources) and 0 <= target < len(targets)):
+                    raise DataError(f"gold pair {(source, target)} is outside {len(sources)} x {len(targets)} words")
+
+    def side(self, name: SideName) -> Side:
+        """The side of that name, which must be there."""
+        side = getattr(self, name)
+        if side is None:
+            raise DataError(f"the sentence '{self.source.text}' has no {name}, which something in it refers to")
+        return side
+
+    def to_mapping(self, *, packed: bool = True) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        sides = {name: getattr(self, name) for name in ("source", "target", "prefix")}
+        result: dict[str, Any] = {name: config.to_mapping(side) for name, side in sides.items() if side is not None}
+        result["attentions"] = [one.to_mapping(packed=packed) for one in self.attentions]
+        if self.alignment is not None:
+            result["alignment"] = [list(pair) for pair in self.alignment]
+        if self.candidates is not None:
+            result["candidates"] = [[config.to_mapping(one) for one in step] for step in self.candidates]
+        return {**result, "scores": dict(self.scores)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """What a page shows: a title, perhaps a note under it, and one or more sentences."""
+
+    title: str
+    sentences: tuple[Sentence, ...]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.sentences:
+            raise DataError("the document has no sentences: a page needs at least one")
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> "Document":
+        """The document in a mapping such as `to_mapping` gives, everything in it checked."""
+        return config.from_mapping(cls, mapping)
+
+    def to_mapping(self, *, packed: bool = True) -> dict[str, Any]:
+        """Plain values, ready for JSON: what a page embeds and a server sends. Not `packed`, numbers are lists."""
+        return {
+            "title": self.title,
+            "note": self.note,
+            "sentences": [sentence.to_mapping(packed=packed) for sentence in self.sentences],
+        }
+
+    def _repr_html_(self) -> str:
+        from regard.look.page import framed
+
+        return framed(self)

@@ -1,0 +1,74 @@
+"""Arrays as text that a page can read fast: base64 of the numbers themselves, squeezed where there are many."""
+
+import base64
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+# Weights travel as whole numbers of this grid in 16 bits. Rounding to three decimals changes value at odd multiples
+# of 1/2000, which are points of the grid; cutting down to the grid therefore never changes a number on screen.
+GRID = 50_000
+
+# Above so many weights a head they are squeezed: reading is then a little slower and the page three times smaller.
+SQUEEZED_FROM = 40_000
+
+
+def pack_weights(weights: Float[np.ndarray, "H T S"]) -> dict[str, Any]:
+    """Weights between 0 and 1, a text for each head, so that a page reads only the heads that it shows."""
+    squeezed = weights.shape[1] * weights.shape[2] >= SQUEEZED_FROM
+    heads = (np.floor(head.astype(np.float64) * GRID).astype("<u2") for head in weights)
+    data = [_text(_squeeze(head) if squeezed else head.tobytes()) for head in heads]
+    return {"shape": list(weights.shape), "grid": GRID, "squeezed": squeezed, "data": data}
+
+
+def unpack_weights(packed: Mapping[str, Any]) -> Float[np.ndarray, "H T S"]:
+    """What `pack_weights` packed, to within a cell of the grid."""
+    H, T, S = packed["shape"]
+    grid, squeezed = int(packed["grid"]), bool(packed.get("squeezed"))
+    raw = [base64.b64decode(head) for head in packed["data"]]
+    whole = np.stack([_unsqueeze(one, T * S) if squeezed else np.frombuffer(one, dtype="<u2") for one in raw])
+    # The middle of a grid cell stays in that cell when packed again; 0 and 1 are exact.
+    return (np.where((whole == 0) | (whole == grid), whole, whole + 0.5) / grid).reshape(H, T, S)
+
+
+def pack_floats(values: Any) -> dict[str, Any]:
+    """Any numbers, as they are in 32 bits."""
+    array = as_array(values).astype("<f4")
+    if not np.isfinite(array).all():
+        raise ValueError("numbers that are not finite")
+    return {"shape": list(array.shape), "data": _text(array.tobytes())}
+
+
+def unpack_floats(packed: Any) -> np.ndarray:
+    """What `pack_floats` packed, or plain numbers as they are."""
+    if not isinstance(packed, Mapping):
+        return as_array(packed)
+    return np.frombuffer(base64.b64decode(packed["data"]), dtype="<f4").reshape(packed["shape"])
+
+
+def as_array(values: Any) -> np.ndarray:
+    """A tensor, an array or nested lists as an array of 32 or 64 bits."""
+    if isinstance(values, torch.Tensor):
+        wide = torch.promote_types(values.dtype, torch.float32)
+        values = values.detach().to("cpu", wide).numpy()
+    array = np.asarray(values)
+    return array if array.dtype == np.float32 else array.astype(np.float64)
+
+
+def _squeeze(head: np.ndarray) -> bytes:
+    # All low bytes, then all high ones, which are nearly all zero: that is what deflate finds.
+    return zlib.compress(head.reshape(-1, 1).view(np.uint8).T.tobytes(), 1)
+
+
+def _unsqueeze(squeezed: bytes, count: int) -> np.ndarray:
+    inflater = zlib.decompressobj()
+    planes = np.frombuffer(inflater.decompress(squeezed, 2 * count), dtype=np.uint8).reshape(2, count)
+    return np.ascontiguousarray(planes.T).view("<u2")[:, 0]
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()

@@ -1,0 +1,199 @@
+// The neuron view: how one query becomes weights and then an output, in six steps, feature by feature.
+addView({
+  name: "neurons",
+  title: "Neurons",
+  help: "How the chosen token's weights come about, from queries and keys to the sum of values. Blue is above zero, orange below.",
+  draw: drawNeurons,
+  shown: (sentence) => sentence.attentions.some((attention) => attention.neurons),
+});
+
+const STEPS = [
+  ["Vectors", "Each token has a query, a key and a value. The chosen token asks with its query; every token answers with its key."],
+  ["Score", "Query times key, feature by feature, summed up: the dot product q·k. The more they point the same way, the larger."],
+  ["Scale", "The score is divided by √d, the root of the vectors' length, so that it does not grow with it."],
+  ["Softmax", "Exponentials of the scores, divided by their sum: weights that are positive and add up to 1."],
+  ["Weigh", "Each value is multiplied by its weight: what is not looked at nearly disappears."],
+  ["Sum", "The weighed values are added up. This is what the head hands on for the chosen token."],
+];
+const KEYS_SHOWN = 14; // keys of a page
+const neuron = { step: STEPS.length, playing: null, heaviest: false, from: 0 };
+
+function drawNeurons(root, state) {
+  stopPlaying();
+  const sentence = sentenceOf(state);
+  const attention = attentionOf(state);
+  if (!attention.neurons) {
+    root.append(element("p", { class: "muted" }, "The vectors of this attention are not in the page. Choose another layer."));
+    return;
+  }
+  const head = state.heads[0];
+  const pieces = { rows: sentence[attention.rows].pieces.map(visible), columns: sentence[attention.columns].pieces.map(visible) };
+  const pinned = pinnedPiece(state, attention.rows);
+  const row = pinned >= 0 ? pinned : Math.min(Math.floor(pieces.rows.length / 2), pieces.rows.length - 1);
+  const found = workings(attention, head, row);
+  const table = neuronTable(pieces, found, row);
+  const say = element("p", { class: "step-text", role: "status" });
+  const steps = STEPS.map(([name], index) =>
+    element(
+      "button",
+      { type: "button", class: "step", "data-key": `step-${index + 1}`, onclick: () => (stopPlaying(), reveal(index + 1)) },
+      element("b", {}, String(index + 1)),
+      name,
+    ),
+  );
+  const play = element("button", { type: "button", class: "chip play", "data-key": "play", onclick: () => startPlaying(reveal, play) }, "▶ play");
+  const reveal = (step) => {
+    neuron.step = step;
+    steps.forEach((button, index) => button.setAttribute("aria-pressed", String(index + 1 === step)));
+    for (const part of table.querySelectorAll("[data-step]")) part.classList.toggle("unseen", Number(part.dataset.step) > step);
+    say.replaceChildren(`${step}. `, stepText(attention, step));
+  };
+  root.append(
+    element("div", { class: "caption" }, element("span", { class: "steps", role: "group", "aria-label": "Steps" }, ...steps, play), legend("−", "+", "signed")),
+    say,
+    chooser(sentence, attention, pieces, row, head, state),
+    table,
+    element("p", { class: "readout", id: "neuron-readout", role: "status" }),
+  );
+  reveal(neuron.step);
+}
+
+// Additive scores have no product and no scale; the steps say what is done instead.
+function stepText(attention, step) {
+  const { combine, scale, slopes } = attention.neurons;
+  if (step === 2 && combine === "additive") return "tanh(q + k), feature by feature, times a learnt vector, summed up: the additive score.";
+  if (step === 3 && scale === 1) return "This score is not scaled: it goes on as it is.";
+  if (step === 3 && slopes) return `${STEPS[2][1]} Then the distance between the tokens is taken off it, times the head's slope.`;
+  if (step === 3) return `${STEPS[2][1]} Here it is multiplied by ${scale.toFixed(4)}.`;
+  return STEPS[step - 1][1];
+}
+
+// The chosen token's query, and for every key: terms, score, scaled score, weight, weighed value; and their sum.
+function workings(attention, head, row) {
+  const { q, k, v, scale, combine, vector, slopes } = attention.neurons;
+  const query = vectorOf(q, head, row);
+  const [, , keys] = attention.weights.shape;
+  const along = vector ? numbersOf(vector) : null;
+  const weights = weightsOf(attention, head).subarray(row * keys, (row + 1) * keys);
+  const sum = new Float64Array(v.shape[2]);
+  const all = Array.from({ length: keys }, (_, column) => {
+    const key = vectorOf(k, head, column);
+    const value = vectorOf(v, head, column);
+    const terms = Float64Array.from(query, (one, j) => (combine === "additive" ? Math.tanh(one + key[j]) * along[j] : one * key[j]));
+    const score = terms.reduce((total, term) => total + term, 0);
+    const scaled = score * scale - (slopes ? slopes[head] * Math.abs(row - column) : 0);
+    const weight = weights[column];
+    const weighed = Float64Array.from(value, (one) => one * weight);
+    weighed.forEach((one, j) => (sum[j] += one));
+    return { column, key, value, terms, score, scaled, weight, weighed };
+  });
+  const top = Math.max(...all.filter((one) => one.weight > 0).map((one) => one.scaled), -Infinity);
+  // A key that scores well and weighs nothing is one that the token may not see.
+  for (const one of all) one.hidden = one.weight === 0 && one.scaled > top - 9;
+  return { query, all, sum };
+}
+
+function neuronTable(pieces, { query, all, sum }, row) {
+  const order = neuron.heaviest ? [...all].sort((a, b) => b.weight - a.weight || a.column - b.column) : all;
+  const from = Math.min(neuron.from, Math.max(0, Math.floor((order.length - 1) / KEYS_SHOWN) * KEYS_SHOWN));
+  const shown = order.slice(from, from + KEYS_SHOWN);
+  const extent = (arrays) => arrays.reduce((most, array) => array.reduce((a, b) => Math.max(a, Math.abs(b)), most), 1e-9);
+  const sizes = {
+    key: extent([query, ...all.map((one) => one.key)]),
+    terms: extent(all.map((one) => one.terms)),
+    value: extent(all.map((one) => one.value)),
+    sum: extent([sum]),
+  };
+  const cell = (step, kind, ...children) => element("td", { "data-step": step, class: kind }, ...children);
+  const lines = shown.map((one) =>
+    element(
+      "tr",
+      { class: one.hidden ? "hidden-key" : "", "data-key-index": one.column },
+      element("th", { scope: "row" }, element("bdi", {}, pieces.columns[one.column])),
+      cell(1, "", strip(one.key, sizes.key, "k")),
+      cell(2, "", strip(one.terms, sizes.terms, "q × k")),
+      cell(2, "figure score", one.score.toFixed(2)),
+      cell(3, "figure scaled", one.scaled.toFixed(3)),
+      cell(4, "figure weight", one.hidden ? "hidden" : element("span", { class: "meter", style: { width: `${(one.weight * 100).toFixed(1)}%` } }), one.hidden ? "" : one.weight.toFixed(3)),
+      cell(5, "", strip(one.weighed, sizes.value, "weight × v")),
+    ),
+  );
+  const heading = (step, label, wide = 1) => element("th", { "data-step": step, scope: "col", colspan: wide }, label);
+  return element(
+    "table",
+    { class: "neurons" },
+    element(
+      "thead",
+      {},
+      element("tr", {}, element("th", { scope: "col" }, "token"), heading(1, "key k"), heading(2, "q × k", 2), heading(3, "scaled"), heading(4, "softmax"), heading(5, "weight × v")),
+      element("tr", { class: "query" }, element("th", { scope: "row" }, "query of ", element("bdi", {}, pieces.rows[row])), cell(1, "", strip(query, sizes.key, "q")), element("td", { colspan: 5 })),
+    ),
+    element("tbody", {}, ...lines),
+    element("tfoot", {}, element("tr", {}, element("th", { scope: "row" }, all.length > shown.length ? `sum over all ${all.length}` : "sum"), element("td", { colspan: 5 }), cell(6, "", strip(sum, sizes.sum, "output")))),
+  );
+}
+
+// A vector as a row of cells; pointing at one says which feature it is and its number.
+function strip(values, extent, name) {
+  const canvas = paint(element("canvas", { class: "strip", "aria-label": `${name}, ${values.length} features`, role: "img" }), values.length, 1, values, { ramp: "signed", extent });
+  canvas.addEventListener("mousemove", (event) => {
+    const box = canvas.getBoundingClientRect();
+    const feature = Math.min(values.length - 1, Math.max(0, Math.floor(((event.clientX - box.left) / box.width) * values.length)));
+    const place = document.getElementById("neuron-readout");
+    if (place) place.textContent = `${name}, feature ${feature}: ${values[feature].toFixed(4)}`;
+  });
+  return canvas;
+}
+
+function chooser(sentence, attention, pieces, row, head, state) {
+  const options = pieces.rows.map((label, index) => element("option", { value: index, selected: index === row }, `${index + 1}. ${label}`));
+  const keys = attention.weights.shape[2];
+  const turn = (label, to) =>
+    element(
+      "button",
+      { type: "button", class: "chip", "data-key": `keys-${label}`, disabled: to < 0 || to >= keys, onclick: () => ((neuron.from = to), change({})) },
+      label,
+    );
+  const from = Math.min(neuron.from, Math.max(0, Math.floor((keys - 1) / KEYS_SHOWN) * KEYS_SHOWN));
+  return element(
+    "p",
+    { class: "neuron-choice" },
+    element(
+      "label",
+      {},
+      element("span", { class: "muted" }, "Token "),
+      element("select", { "data-key": "neuron-token", onchange: (event) => change({ pin: { side: attention.rows, piece: Number(event.target.value) } }) }, ...options),
+    ),
+    element("span", { class: "muted" }, `${attention.name}, head ${headName(attention, head)}${state.heads.length > 1 ? " (the first of those chosen)" : ""}`),
+    element(
+      "label",
+      {},
+      element("input", { type: "checkbox", checked: neuron.heaviest, "data-key": "heaviest", onchange: (event) => ((neuron.heaviest = event.target.checked), (neuron.from = 0), change({})) }),
+      element("span", {}, " heaviest first"),
+    ),
+    keys > KEYS_SHOWN
+      ? element("span", { class: "turns" }, turn("earlier", from - KEYS_SHOWN), ` ${from + 1} to ${Math.min(from + KEYS_SHOWN, keys)} of ${keys} `, turn("later", from + KEYS_SHOWN))
+      : "",
+  );
+}
+
+function startPlaying(reveal, button) {
+  if (neuron.playing) {
+    stopPlaying(button);
+    return;
+  }
+  let step = 1;
+  reveal(step);
+  button.textContent = "❚❚ pause";
+  neuron.playing = setInterval(() => {
+    step += 1;
+    if (step > STEPS.length || !button.isConnected) stopPlaying(button);
+    else reveal(step);
+  }, 1400);
+}
+
+function stopPlaying(button) {
+  clearInterval(neuron.playing);
+  neuron.playing = null;
+  if (button) button.textContent = "▶ play";
+}

@@ -1,0 +1,30 @@
+"""A run's attention on given texts, as the viewer's document. Another kind of run is a file here and an entry below."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from regard.errors import RunError
+from regard.look.document import Document
+from regard.look.page import render
+from regard.runs.looking.language import language
+from regard.runs.looking.pieces import readable
+from regard.runs.looking.translation import translation
+from regard.runs.looking.wanted import Wanted
+from regard.runs.run import Run
+
+__all__ = ["LOOKERS", "Wanted", "document", "page", "readable"]
+
+LOOKERS: dict[str, Callable[..., Document]] = {"translation": translation, "language": language}
+"""By kind of run: (run, texts, wanted, **decode) to a document."""
+
+
+def page(run: Run, texts: Sequence[str], wanted: Wanted | None = None, **decode: Any) -> str:
+    """A self-contained page with what the run makes of each text and every attention on the way."""
+    return render(document(run, texts, wanted, **decode))
+
+
+def document(run: Run, texts: Sequence[str], wanted: Wanted | None = None, **decode: Any) -> Document:
+    """What the page shows; `wanted` says how much of it."""
+    if run.config.task not in LOOKERS:
+        raise RunError(f"{run.directory} is a run for {run.config.task}, which cannot be looked into")
+    return LOOKERS[run.config.task](run, texts, wanted or Wanted(), **decode)

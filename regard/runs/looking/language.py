@@ -1,0 +1,50 @@
+"""What a language model looked at while it read a text, and what it expected after each piece."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from regard.errors import DataError
+from regard.look.document import Document, Sentence, Side, SideName
+from regard.look.watch import watch
+from regard.nn.batch import Tokens
+from regard.runs.looking.pieces import candidates, named
+from regard.runs.looking.wanted import Wanted, maps, note, parts
+from regard.runs.run import Run
+
+
+def language(run: Run, texts: Sequence[str], wanted: Wanted, **decode: Any) -> Document:
+    """Each text as the model reads it. Nothing is decoded, so settings of decoding change nothing."""
+    found = [_sentence(run, text, number, wanted) for number, text in enumerate(texts, 1)]
+    return Document(
+        title=f"Where {run.directory.name} looked",
+        sentences=tuple(sentence for sentence, _ in found),
+        note=next((said for _, said in found if said), ""),
+    )
+
+
+def _within(name: str) -> tuple[SideName, SideName]:
+    return "source", "source"
+
+
+@torch.inference_mode()
+def _sentence(run: Run, text: str, number: int, wanted: Wanted) -> tuple[Sentence, str]:
+    tokenizer, ids = run.generator.tokenizer, run.generator.prompt_ids(text)
+    if len(ids) > run.generator.length:
+        raise DataError(f"text {number} has {len(ids)} tokens; the model reads at most {run.generator.length}")
+    names = wanted.fitting(run.model, lambda name: len(ids) ** 2)
+    device = next(run.model.parameters()).device
+    kept = parts(run.model, names, len(ids), wanted)
+    with watch(run.model, names, heads=wanted.heads, parts=kept) as trace:  # type: ignore[arg-type]
+        vectors = run.model.read(Tokens.of([ids]).to(device))  # type: ignore[operator]
+    log_probs = run.model.head(vectors).log_softmax(-1)[0].cpu()  # type: ignore[operator]
+    opening = len(ids) - len(tokenizer.offsets(text))
+    places = [(0, 0)] * opening + list(tokenizer.offsets(text))
+    loss = -log_probs[:-1].gather(1, torch.tensor(ids[1:])[:, None]).mean() if len(ids) > 1 else torch.tensor(0.0)
+    return Sentence(
+        source=Side.of(text, named(tokenizer, ids), places),
+        attentions=maps(run.model, trace, _within, wanted),
+        candidates=candidates(tokenizer, log_probs.exp()),
+        scores={"perplexity": f"{float(loss.exp()):.2f}"},
+    ), note(run.model, names, wanted)

@@ -1,0 +1,101 @@
+"""How much of a model to look at: a page of a long text has room for some of it only."""
+
+import fnmatch
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from regard.errors import ConfigError, nearest
+from regard.look.document import AttentionMap, SideName
+from regard.look.neurons import neurons_of
+from regard.look.watch import Trace, attentions
+
+MOST_WEIGHTS = 50_000_000
+"""Weights of one page: 50 heads on 1,000 tokens."""
+
+MOST_NUMBERS = 6_000_000
+"""Numbers of queries, keys and values of one page."""
+
+Sides = Callable[[str], tuple[SideName, SideName]]
+"""From an attention's name to the side that looks and the side looked at."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What to keep: attentions by name or pattern, heads by number, and perhaps targets to read instead of decoding.
+
+    `vectors` are queries, keys and values: kept where there is room unless said.
+    """
+
+    names: tuple[str, ...] = ("*",)
+    heads: tuple[int, ...] | None = None
+    vectors: bool | None = None
+    targets: tuple[str, ...] | None = None
+
+    def chosen(self, model: nn.Module) -> list[str]:
+        """The attentions asked for, in the model's order."""
+        known = attentions(model)
+        if not known:
+            raise ConfigError("this model has no attention to look at")
+        for pattern in self.names:
+            if not fnmatch.filter(known, pattern):
+                raise ConfigError(f"no attention is called '{pattern}'{nearest(pattern, known)}")
+        return [name for name in known if any(fnmatch.fnmatchcase(name, one) for one in self.names)]
+
+    def fitting(self, model: nn.Module, weights: Callable[[str], int]) -> list[str]:
+        """Of those asked for the last that fit a page, when `weights` says how many weights a head of one has."""
+        known, names = attentions(model), self.chosen(model)
+        room = MOST_WEIGHTS
+        for place in range(len(names) - 1, -1, -1):
+            heads = len(self.heads) if self.heads is not None else int(getattr(known[names[place]], "heads", 1))
+            room -= heads * weights(names[place])
+            if room < 0:
+                if place == len(names) - 1:
+                    raise ConfigError(
+                        f"the {heads} heads of '{names[place]}' alone have {heads * weights(names[place]):,} weights "
+                        f"here; a page holds {MOST_WEIGHTS:,}: name fewer heads, or give less text"
+                    )
+                return names[place + 1 :]
+        return names
+
+
+def maps(model: nn.Module, trace: Trace, sides: Sides, wanted: Wanted) -> tuple[AttentionMap, ...]:
+    """Every attention of a trace of one sequence, with its vectors where they were kept."""
+    known = attentions(model)
+    found = []
+    for name in trace.names:
+        rows, columns = sides(name)
+        settings: dict[str, Any] = {} if wanted.heads is None else {"heads": wanted.heads}
+        neurons = neurons_of(known[name], trace[name])
+        found.append(
+            AttentionMap(
+                name=name,
+                kind="self" if rows == columns or {rows, columns} == {"target", "prefix"} else "cross",
+                rows=rows,
+                columns=columns,
+                weights=trace.weights(name)[0].cpu(),
+                neurons=neurons,
+                **settings,
+            )
+        )
+    return tuple(found)
+
+
+def parts(model: nn.Module, names: Sequence[str], tokens: int, wanted: Wanted) -> tuple[str, ...]:
+    """What to watch of these attentions on so many tokens: queries, keys and values only where there is room."""
+    known = attentions(model)
+    width = sum(getattr(known[name], "heads", 1) * getattr(known[name], "head_width", 64) for name in names)
+    roomy = 3 * width * tokens <= MOST_NUMBERS
+    return ("weights", "q", "k", "v") if (roomy if wanted.vectors is None else wanted.vectors) else ("weights",)
+
+
+def note(model: nn.Module, names: Sequence[str], wanted: Wanted) -> str:
+    """What a page that has not all that was asked for says of it."""
+    left = len(wanted.chosen(model)) - len(names)
+    return (
+        f"The page holds the last {len(names)} attentions; {left} more did not fit. Name them to see them."
+        if left
+        else ""
+    )

@@ -1,0 +1,278 @@
+"""The page in a real browser, by pointing, clicking and typing; numbers on screen against the document's own."""
+
+import re
+from decimal import ROUND_HALF_UP, Decimal
+
+import documents
+import numpy as np
+import pytest
+from documents import MARKUP
+
+from regard.look.align import merge
+from regard.look.page import framed, render
+
+VIEWS = ["heads", "map", "grid", "text", "neurons"]
+
+
+def shown(number, places=3):
+    return str(Decimal(float(number)).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    path.write_text(render(documents.small()), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def given():
+    return documents.small().sentences[0]
+
+
+@pytest.fixture
+def page(browser, file):
+    page = browser.page(file)
+    yield page
+    assert page.complaints() == []
+    assert page.requests() == []
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def long_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("long") / "page.html"
+    path.write_text(render(documents.long()), encoding="utf-8")
+    return path
+
+
+def test_every_view_opens_by_its_tab_and_by_its_key(page):
+    tabs = page.js("[...document.querySelectorAll('[role=tab]')].map((tab) => tab.dataset.key.slice(4))")
+    assert tabs == VIEWS
+    for number, view in enumerate(VIEWS, 1):
+        page.click(f"[data-key=tab-{view}]")
+        assert page.js("document.querySelector('[aria-selected=true]').dataset.key") == f"tab-{view}"
+        assert page.js("document.querySelector('#view').childElementCount") > 0
+        page.key(str(number % len(VIEWS) + 1))
+        following = VIEWS[number % len(VIEWS)]
+        assert page.js("document.querySelector('[aria-selected=true]').dataset.key") == f"tab-{following}"
+
+
+def test_lines_show_the_weights_of_the_token_pointed_at(page, given):
+    weights = given.attentions[2].array()
+    page.point("[data-key=rows-3]")
+    assert page.texts(".tokens.to .number") == [shown(one) for one in weights.mean(0)[3]]
+    page.click("[data-key=head-1]")
+    page.point("[data-key=rows-3]")
+    assert page.texts(".tokens.to .number") == [shown(one) for one in weights[1, 3]]
+    page.click("[data-key=head-2]")
+    page.point("[data-key=columns-0]")
+    assert page.texts(".tokens.from .number") == [shown(one) for one in weights[1:, :, 0].mean(0)]
+    assert page.texts(".figures .number")[0] == shown(weights[1:, :, 0].mean(0).max())
+
+
+def test_layers_heads_and_words_are_chosen_by_key(page, given):
+    page.key("ArrowUp")
+    assert page.js("document.querySelector('select[data-key=attention]').value") == "1"
+    page.key("ArrowRight")
+    assert page.js("document.querySelector('[data-key=head-0]').ariaPressed") == "true"
+    assert page.js("document.querySelector('[data-key=head-1]').ariaPressed") == "false"
+    page.key("ArrowDown")
+    page.key("w")
+    assert page.texts(".tokens.from bdi") == ["L'", "animal", "dormait"]
+    sides = (given.source, given.target)
+    weights = merge(given.attentions[2].weights, *(side.word_of for side in sides), sources=3, targets=3)
+    page.point("[data-key=rows-2]")
+    assert [float(one) for one in page.texts(".tokens.to .number")] == pytest.approx(weights[0, 2].tolist(), abs=6e-4)
+
+
+def test_the_map_reads_out_cells_and_outlines_the_gold(page, given):
+    weights = given.attentions[2].array()
+    page.click("[data-key=tab-map]")
+    assert page.texts("svg.map text.figure") == [shown(one) for one in weights.mean(0).flat if one >= 0.0005]
+    gold = sum(
+        (given.source.word_of[column], given.target.word_of[row]) in given.alignment
+        for row in range(6)
+        for column in range(5)
+    )
+    assert page.js("document.querySelectorAll('svg.map .gold').length") == gold
+    page.js("document.querySelector('svg.map').focus()")
+    page.key("ArrowDown", shift=True)
+    page.key("ArrowRight", shift=True)
+    assert page.text(".readout") == f"“ani” looks at “ani”: {shown(weights.mean(0)[1, 1])}, aligned in the gold"
+
+
+def test_a_thumbnail_opens_its_head_in_the_map(page, given):
+    page.click("[data-key=tab-grid]")
+    assert page.js("document.querySelectorAll('.thumbnail').length") == 9
+    page.click("[data-key=thumbnail-0-2]")
+    assert page.js("document.querySelector('select[data-key=attention]').value") == "0"
+    assert page.text(".readout").startswith("encoder.0.attention, head 2")
+    assert page.texts("svg.map text.figure")[0] == shown(given.attentions[0].array()[2, 0, 0])
+
+
+def test_the_text_is_shaded_by_the_weights_of_the_chosen_word(page, given):
+    weights = given.attentions[2].array()
+    page.click("[data-key=tab-text]")
+    page.click("[data-key=word-1]")
+    page.away()
+    marks = "[...document.querySelectorAll('.shade')].map((one) => one.dataset.weight)"
+    assert page.js(marks) == [shown(one) for one in weights.mean(0)[1]]
+    page.click("[data-key=text-heads]")
+    page.away()
+    assert page.js(marks) == [shown(one) for one in weights[:, 1].flat]
+    page.click("[data-key=text-rows]")
+    page.away()
+    assert page.js(marks) == [shown(one) for one in weights.mean(0).flat]
+    deep = page.js("[...document.querySelectorAll('.shade')].map((one) => getComputedStyle(one).backgroundColor)")
+    darkness = [-sum(map(int, re.findall(r"\d+", one))) for one in deep]
+    assert np.argmax(darkness) == np.argmax(weights.mean(0))
+
+
+def test_neurons_give_the_softmax_in_six_steps(page, given):
+    attention = given.attentions[2]
+    vectors = attention.neurons.arrays()
+    page.click("[data-key=head-1]")
+    page.click("[data-key=tab-neurons]")
+    page.choose("[data-key=neuron-token]", 4)
+    dots = vectors["k"][1] @ vectors["q"][1, 4]
+    assert [float(one) for one in page.texts("td.score")] == pytest.approx(dots.tolist(), abs=6e-3)
+    scaled = dots * attention.neurons.scale
+    assert [float(one) for one in page.texts("td.scaled")] == pytest.approx(scaled.tolist(), abs=6e-4)
+    assert page.texts("td.weight") == [shown(one) for one in attention.array()[1, 4]]
+    assert page.texts("td.weight") == [shown(one) for one in np.exp(scaled) / np.exp(scaled).sum()]
+    hidden = "[...new Set([...document.querySelectorAll('.unseen')].map((one) => one.dataset.step))].sort().join('')"
+    for step in range(1, 7):
+        page.click(f"[data-key=step-{step}]")
+        assert page.js(hidden) == "23456"[step - 1 :]
+    page.click("[data-key=play]")
+    assert page.js(hidden) == "23456"
+    page.wait(f"({hidden}) === '3456'")
+
+
+def test_a_causal_mask_is_said_in_the_neurons(page):
+    page.choose("select[data-key=attention]", 1)
+    page.click("[data-key=tab-neurons]")
+    page.choose("[data-key=neuron-token]", 1)
+    assert page.texts("td.weight")[3:] == ["hidden"] * 3
+
+
+def test_a_token_kept_in_one_view_is_kept_in_all(page):
+    page.click("[data-key=rows-4]")
+    page.click("[data-key=tab-text]")
+    page.away()
+    assert page.text(".word[aria-pressed=true]") == "mait"
+    page.click("[data-key=tab-neurons]")
+    assert page.js("document.querySelector('[data-key=neuron-token]').value") == "4"
+    # What the decoder reads lies one piece behind.
+    page.choose("select[data-key=attention]", 1)
+    page.click("[data-key=tab-heads]")
+    page.away()
+    assert page.text(".token[aria-pressed=true] bdi") == "mait"
+    page.click("[data-key=tab-map]")
+    assert page.texts(".label.pinned") == ["mait"]
+
+
+def test_markup_in_a_token_is_shown_and_never_run(page):
+    assert MARKUP in page.text("h1")
+    page.choose("select[data-key=sentence]", 1)
+    assert page.text(".text dd") == MARKUP
+    for view in VIEWS:
+        page.click(f"[data-key=tab-{view}]")
+        assert page.js("document.querySelectorAll('#page img, #page script').length") == 0
+        if view in ("heads", "map", "text", "neurons"):
+            # Spaces have marks; the rest of a piece is as it came.
+            assert MARKUP.replace(" ", "·") in page.text("#view")
+    assert MARKUP in page.js("document.title")
+
+
+def test_the_address_brings_a_view_back(browser, file):
+    page = browser.page(f"{file.as_uri()}#view=text&sentence=0&attention=0&heads=2&words=1&pin=source.3")
+    assert page.text(".word[aria-pressed=true]") == "slept"
+    assert page.text(".line-name") == "head 2"
+    page.close()
+    page = browser.page(f"{file.as_uri()}#view=none&sentence=9&attention=x&heads=99&pin=source.99")
+    assert page.js("document.querySelector('[aria-selected=true]').dataset.key") == "tab-heads"
+    assert page.complaints() == []
+    page.close()
+
+
+def test_every_view_saves_itself_as_a_drawing_with_its_text(page):
+    page.js("URL.createObjectURL = (blob) => ((globalThis.saved = blob), 'blob:none')")
+    page.js("HTMLAnchorElement.prototype.click = function () { globalThis.savedAs = this.download; }")
+    for view in VIEWS:
+        page.click(f"[data-key=tab-{view}]")
+        page.js("globalThis.saved = null")
+        page.click("[data-key=save]")
+        text = page.js("globalThis.saved.text()")
+        assert page.js("globalThis.savedAs").startswith(view)
+        broken = f"new DOMParser().parseFromString({text!r}, 'image/svg+xml').querySelector('parsererror')"
+        assert page.js(f"{broken} === null")
+        assert ("slept" in text) == (view != "grid")
+        assert "class=" not in text
+
+
+def test_a_frame_in_a_notebook_shows_the_same_page(browser, tmp_path):
+    path = tmp_path / "notebook.html"
+    path.write_text(f"<!doctype html><title>n</title><body>{framed(documents.small())}</body>", encoding="utf-8")
+    page = browser.page(path)
+    assert page.js("document.querySelector('iframe').sandbox.value") == "allow-scripts allow-downloads"
+    assert page.complaints() == []
+    assert page.js("document.title") == "n"
+    page.close()
+
+
+def test_a_thousand_tokens_are_drawn_in_tiles_and_read_head_by_head(browser, long_file):
+    page = browser.page(f"{long_file.as_uri()}#view=map&attention=1&heads=2", width=1000, height=800)
+    weights = documents.long().sentences[0].attentions[1].array()
+    data = "document.querySelector('canvas.tiled').dataset"
+    page.wait(f"{data}.frames > 0")
+    made = int(page.js(f"{data}.made"))
+    assert made <= 16
+    page.js("document.querySelector('canvas.tiled').focus()")
+    for _ in range(9):
+        page.key("+")
+    frames = int(page.wait(f"{data}.frames"))
+    x, y = page.middle("canvas.tiled")
+    page.mouse("mousePressed", x, y, button="left", clickCount=1)
+    for step in range(1, 11):
+        page.mouse("mouseMoved", x - 12 * step, y - 9 * step, button="left", buttons=1)
+    page.wait(f"{data}.frames > {frames}")
+    # Work a frame: the few tiles in sight, and no new ones but for those that came into it.
+    assert int(page.js(f"{data}.tiles")) <= 4
+    assert int(page.js(f"{data}.made")) <= made + 16
+    page.mouse("mouseReleased", x - 120, y - 90, button="left", clickCount=1)
+    page.mouse("mouseMoved", x, y)
+    row, column, number = re.fullmatch(r"“w(\d+)” looks at “w(\d+)”: (.+)", page.text(".readout")).groups()
+    assert number == shown(weights[2, int(row), int(column)])
+    assert page.complaints() == []
+    page.close()
+
+
+def test_a_thousand_tokens_as_lines_are_only_drawn_where_they_are_seen(browser, long_file):
+    page = browser.page(f"{long_file.as_uri()}#view=heads&attention=1&heads=2", width=1000, height=800)
+    weights = documents.long().sentences[0].attentions[1].array()
+    assert page.js("document.querySelectorAll('.token').length") < 120
+    page.js("document.querySelector('.window').scrollTop = 13000")
+    page.wait("document.querySelector('.token[data-index=\"505\"]') !== null")
+    page.point(".from .token[data-index='505']")
+    shown_there = page.js(
+        "[...document.querySelectorAll('.to .token')].map((one) => [one.dataset.index, one.textContent])"
+    )
+    for index, text in shown_there:
+        assert text == f"w{index}{shown(weights[2, 505, int(index)])}"
+    page.click("[data-key=tab-text]")
+    page.click("[data-key=text-rows]")
+    assert page.js("document.querySelectorAll('.shaded-line').length") == 24
+    page.click("[data-key=tab-grid]")
+    page.wait("[...document.querySelectorAll('.thumbnail canvas')].every((one) => one.width > 0 && one.width < 300)")
+    assert page.complaints() == []
+    page.close()
+
+
+def test_dark_follows_the_system(browser, file):
+    pages = [browser.page(file, dark=dark) for dark in (False, True)]
+    colours = [page.js("getComputedStyle(document.body).backgroundColor") for page in pages]
+    assert colours == ["rgb(255, 255, 255)", "rgb(18, 22, 29)"]
+    for page in pages:
+        page.close()
