@@ -7,12 +7,12 @@ from regard.errors import RunError
 from regard.look.document import Document
 from regard.look.page import render
 from regard.runs.looking.language import language
-from regard.runs.looking.pieces import readable
+from regard.runs.looking.pieces import END, START, readable
 from regard.runs.looking.translation import translation
 from regard.runs.looking.wanted import Wanted
 from regard.runs.run import Run
 
-__all__ = ["LOOKERS", "Wanted", "document", "page", "readable"]
+__all__ = ["END", "LOOKERS", "START", "Wanted", "document", "page", "readable"]
 
 LOOKERS: dict[str, Callable[..., Document]] = {"translation": translation, "language": language}
 """By kind of run: (run, texts, wanted, **decode) to a document."""
