@@ -1,7 +1,7 @@
 """`regard look`: where the model looked, as one page."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -72,7 +72,8 @@ def _attention(run: Path, text: list[str] | None, input: Path | None, out: Path,
     texts = [one for one in given if one.strip()]
     if not texts:
         raise DataError("nothing to look at: every sentence is blank")
-    html = page(load(run, device), texts, **({} if beam is None else {"beam": beam}))
+    decode: dict[str, Any] = {} if beam is None else {"beam": beam}
+    html = page(load(run, device), texts, **decode)
     with whole_file(out) as aside:
         aside.write_text(html, encoding="utf-8")
     print(out)

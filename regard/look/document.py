@@ -158,12 +158,37 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """An image as a model saw it, a PNG in a data: address, cut in `rows` x `columns` patches.
+
+    The source's piece `first + row * columns + column` is a patch; pieces before `first` are none.
+    """
+
+    image: str
+    width: int
+    height: int
+    rows: int
+    columns: int
+    first: int = 1
+
+    def check(self, pieces: int) -> None:
+        """Refuse what is no picture of so many pieces."""
+        if not re.fullmatch(r"data:image/png;base64,[A-Za-z0-9+/]+=*", self.image):
+            raise DataError("a picture must be a PNG in base64, as data:image/png;base64,...")
+        if min(self.width, self.height, self.rows, self.columns) < 1 or self.first < 0:
+            raise DataError("a picture's sizes must be at least 1")
+        if self.first + self.rows * self.columns != pieces:
+            raise DataError(f"{self.first} pieces and {self.rows} x {self.columns} patches; the source has {pieces}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sentence:
     """One input and what the model made of it.
 
     `alignment` holds gold pairs (source word, target word). `candidates` gives, for each target piece, what the step
     could have chosen, likeliest first; where there is no target, what each piece of the source was followed by.
-    `scores` are lines to show beside the text, each a name and a value.
+    `scores` are lines to show beside the text, each a name and a value. A `picture` has its patches for pieces;
+    `rollout` is what each layer's output holds of each piece, layers in the place of heads.
     """
 
     source: Side
@@ -173,12 +198,16 @@ class Sentence:
     alignment: tuple[tuple[int, int], ...] | None = None
     candidates: tuple[tuple[Candidate, ...], ...] | None = None
     scores: Mapping[str, str] = field(default_factory=dict)
+    picture: Picture | None = None
+    rollout: AttentionMap | None = None
 
     def __post_init__(self) -> None:
         if not self.attentions:
             raise DataError(f"'{self.source.text}' has no attentions: a page needs at least one")
-        for attention in self.attentions:
+        for attention in (*self.attentions, *([] if self.rollout is None else [self.rollout])):
             attention.check(len(self.side(attention.rows).pieces), len(self.side(attention.columns).pieces))
+        if self.picture is not None:
+            self.picture.check(len(self.source.pieces))
         if self.candidates is not None:
             steps = len((self.target or self.source).pieces)
             if len(self.candidates) != steps:
@@ -207,6 +236,10 @@ class Sentence:
             result["alignment"] = [list(pair) for pair in self.alignment]
         if self.candidates is not None:
             result["candidates"] = [[config.to_mapping(one) for one in step] for step in self.candidates]
+        if self.picture is not None:
+            result["picture"] = config.to_mapping(self.picture)
+        if self.rollout is not None:
+            result["rollout"] = self.rollout.to_mapping(packed=packed)
         return {**result, "scores": dict(self.scores)}
 
 

@@ -10,7 +10,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from regard.look.document import AttentionMap, Candidate, Document, Neurons, Sentence, Side
+from regard.look.document import AttentionMap, Candidate, Document, Neurons, Picture, Sentence, Side
 
 __all__ = [
     "SCRIPTS",
@@ -18,6 +18,7 @@ __all__ = [
     "Candidate",
     "Document",
     "Neurons",
+    "Picture",
     "Sentence",
     "Side",
     "embed",

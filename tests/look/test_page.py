@@ -20,6 +20,7 @@ VIEWER = resources.files("regard.look").joinpath("viewer")
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="node runs the page's scripts; it is not installed")
 
+PICTURE = {"image": "data:image/png;base64,AAAA", "width": 4, "height": 4, "rows": 2, "columns": 2}
 HOSTILE = "</script><script>alert(1)</script><!-- \u2028\u2029 & \"'"
 
 
@@ -184,6 +185,10 @@ def test_scripts_make_text_and_never_markup():
         ({"sentences.0.attentions.1.neurons": vectors(rows=4)}, "not those of 3 heads, 5 rows and 6 columns"),
         ({"sentences.0.attentions.1.neurons": {**vectors(), "combine": "additive"}}, "has a vector"),
         ({"sentences.0.attentions.1.neurons": {**vectors(), "slopes": [1.0]}}, "1 slopes for 3 heads"),
+        ({"sentences.0.picture": {**PICTURE, "image": "http://x"}}, "must be a PNG"),
+        ({"sentences.0.picture": {**PICTURE, "image": 'data:image/png;base64,AA"onload'}}, "must be a PNG"),
+        ({"sentences.0.picture": {**PICTURE, "width": 0}}, "at least 1"),
+        ({"sentences.0.picture": PICTURE}, "1 pieces and 2 x 2 patches; the source has 6"),
         ({"sentences.0.alignment": [[0, 3]]}, r"gold pair \(0, 3\)"),
         ({"sentences.0.candidates": [[]]}, "candidates for 1 steps"),
         ({"sentences.0.source.word_of": [0]}, "1 entries for 6 pieces"),
