@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -13,6 +14,8 @@ from regard.errors import ConfigError, nearest
 
 Part = Literal["weights", "q", "k", "v"]
 Edit = Callable[[str, Tensor], Tensor]
+BLOCK = 2**20
+"""How many weights are worked out at a time where the model itself does not need them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,20 @@ class Trace:
             raise ConfigError("weights were not among the parts watched")
         return seen
 
+    def followed(self, name: str, rows: Sequence[int]) -> Float[Tensor, "H T S"]:
+        """What one output of a search looked at, a row a choice: `rows` is its hypothesis's, from this search alone.
+
+        Of a beam that is the way of the winner through the rows of the steps. Where keys are added step by step, those
+        still to come weigh nothing.
+        """
+        seen = [one.weights for one in self.calls.get(name, [])]
+        if len(seen) < len(rows) or any(weights is None for weights in seen):
+            raise ConfigError(f"'{name}' was seen in {len(seen)} steps with weights, not in all of {len(rows)}")
+        # Rows of one source may stand side by side as queries.
+        found = [weights.transpose(1, 2).flatten(0, 1)[row] for weights, row in zip(seen, rows, strict=False)]  # type: ignore[union-attr]
+        keys = max((weights.shape[-1] for weights in found), default=0)
+        return torch.stack([nn.functional.pad(weights, (0, keys - weights.shape[-1])) for weights in found], 1)
+
     @property
     def names(self) -> list[str]:
         return list(self.calls)
@@ -59,16 +76,18 @@ def watch(
     model: nn.Module,
     names: str | Sequence[str] = "*",
     *,
+    layers: int | Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
     parts: Part | Sequence[Part] = ("weights",),
     edit: Edit | None = None,
 ) -> Iterator[Trace]:
     """A trace that fills while the model runs: `with watch(model, "decoder.*.cross_attention") as trace: ...`.
 
-    `names` are names or patterns of attentions, `heads` which heads to keep, `parts` what of them: the weights, q, k
-    or v. `edit(name, weights)` may return other weights, of the same shape, which the model then uses. Attentions that
-    are not named stay on their fused path. Inside another `watch` the outer one's edits come first, and it sees
-    nothing of what the inner one sees.
+    `names` are names or patterns of attentions, `layers` which layers of those, `heads` which heads to keep, `parts`
+    what of them: the weights, q, k or v. The fused kernels go on making the output; what was asked for, and no more, is
+    worked out beside them, a block of queries at a time. `edit(name, weights)` may return other weights, of the same
+    shape, which the model then uses; it needs all heads at once. Inside another `watch` the outer one's edits come
+    first, and it sees nothing of what the inner one sees.
     """
     known = attentions(model)
     if not known:
@@ -78,6 +97,7 @@ def watch(
         if not fnmatch.filter(known, pattern):
             raise ConfigError(f"no attention is called '{pattern}'{nearest(pattern, known)}")
     chosen = [name for name in known if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+    chosen = _of_layers(chosen, layers)
     _check_parts(parts)
     _check_heads({name: known[name] for name in chosen}, heads)
     wanted: set[Part] = {parts} if isinstance(parts, str) else set(parts)
@@ -85,7 +105,7 @@ def watch(
     before = {name: known[name].watcher for name in chosen}
     for name in chosen:
         outer = getattr(before[name], "edit", None)
-        known[name].watcher = _watcher(trace.calls[name], name, heads, wanted, _both(outer, edit))  # type: ignore[assignment]
+        known[name].watcher = _Watcher(trace.calls[name], name, heads, wanted, _both(outer, edit))  # type: ignore[assignment]
     try:
         yield trace
     finally:
@@ -113,24 +133,69 @@ def _check_heads(chosen: dict[str, nn.Module], heads: Sequence[int] | None) -> N
                 raise ConfigError(f"no head {head} in '{name}': it has {count}, counted from 0")
 
 
-def _watcher(
-    calls: list[Seen], name: str, heads: Sequence[int] | None, parts: set[Part], edit: Edit | None
-) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    def keep(part: Part, tensor: Tensor) -> Tensor | None:
-        if part not in parts:
-            return None
-        tensor = tensor.detach()
-        return tensor if heads is None else tensor[:, list(heads)]
+def _of_layers(names: list[str], layers: int | Sequence[int] | None) -> list[str]:
+    if layers is None:
+        return names
+    wanted = [layers] if isinstance(layers, int) else list(layers)
+    layer_of = {name: [int(part) for part in name.split(".") if part.isdigit()] for name in names}
+    for layer in wanted:
+        if not any(layer in found for found in layer_of.values()):
+            known = sorted({number for found in layer_of.values() for number in found})
+            raise ConfigError(f"no layer {layer} among those named; there are {known}")
+    return [name for name in names if set(layer_of[name]) & set(wanted)]
 
-    def watcher(q: Tensor, k: Tensor, v: Tensor, weights: Tensor) -> Tensor:
-        if edit is not None:
-            edited = edit(name, weights)
+
+class _Watcher:
+    """What stands in an attention while it is watched."""
+
+    def __init__(
+        self, calls: list[Seen], name: str, heads: Sequence[int] | None, parts: set[Part], edit: Edit | None
+    ) -> None:
+        self.calls, self.name, self.parts, self.edit = calls, name, parts, edit
+        self.heads = None if heads is None else list(heads)
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, weights: Tensor) -> Tensor:
+        if self.edit is not None:
+            edited = self.edit(self.name, weights)
             if not isinstance(edited, Tensor) or edited.shape != weights.shape:
                 found = tuple(edited.shape) if isinstance(edited, Tensor) else type(edited).__name__
-                raise ConfigError(f"edit of '{name}' must return weights of shape {tuple(weights.shape)}, not {found}")
+                raise ConfigError(
+                    f"edit of '{self.name}' must return weights of shape {tuple(weights.shape)}, not {found}"
+                )
             weights = edited
-        calls.append(Seen(keep("weights", weights), keep("q", q), keep("k", k), keep("v", v)))
+        self.calls.append(Seen(*(self._kept(part, given) for part, given in _named(weights, q, k, v))))
         return weights
 
-    watcher.edit = edit  # type: ignore[attr-defined]
-    return watcher
+    @torch.no_grad()
+    def look(
+        self, q: Tensor, k: Tensor, v: Tensor, weigh: Callable[[Sequence[int], slice], Tensor], groups: int = 1
+    ) -> None:
+        """Keep what is wanted, where the model makes its output without the weights."""
+        weights = self._weigh(q, k, weigh) if "weights" in self.parts else None
+        k, v = (
+            self._kept(part, given.repeat_interleave(groups, 1)) if part in self.parts else None
+            for part, given in (("k", k), ("v", v))
+        )
+        self.calls.append(Seen(weights, self._kept("q", q), k, v))
+
+    def _weigh(self, q: Tensor, k: Tensor, weigh: Callable[[Sequence[int], slice], Tensor]) -> Tensor:
+        B, H, T, _ = q.shape
+        heads = list(range(H)) if self.heads is None else self.heads
+        rows = max(1, BLOCK // max(1, B * len(heads) * k.shape[2]))
+        if rows >= T:
+            return weigh(heads, slice(0, T))
+        # Written into place: joining blocks at the end would hold everything twice.
+        kept = q.new_empty((B, len(heads), T, k.shape[2]), dtype=torch.promote_types(q.dtype, torch.float32))
+        for start in range(0, T, rows):
+            kept[:, :, start : start + rows] = weigh(heads, slice(start, min(T, start + rows)))
+        return kept
+
+    def _kept(self, part: Part, tensor: Tensor) -> Tensor | None:
+        if part not in self.parts:
+            return None
+        tensor = tensor.detach()
+        return tensor if self.heads is None else tensor[:, self.heads]
+
+
+def _named(weights: Tensor, q: Tensor, k: Tensor, v: Tensor) -> list[tuple[Part, Tensor]]:
+    return [("weights", weights), ("q", q), ("k", k), ("v", v)]

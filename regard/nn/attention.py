@@ -1,6 +1,8 @@
 """Attention: fused unless someone watches, and then the same numbers written out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +17,11 @@ Queries = Float[Tensor, "B H T K"]
 Weights = Float[Tensor, "B H T S"]
 
 Watcher = Callable[[Queries, Float[Tensor, "B H S K"], Float[Tensor, "B H S K"], Weights], Weights]
-"""Given q, k, v and the weights of one attention, returns the weights to use: those, or others to intervene."""
+"""Given q, k, v and the weights of one attention, returns the weights to use: those, or others to intervene.
+
+One that has a method `look(q, k, v, weigh)`, and an attribute `edit` that is None, changes nothing: it asks
+`weigh(heads, rows)` for those weights that it wants, and the fused kernel still makes the output.
+"""
 
 
 def attend(
@@ -151,7 +157,7 @@ class Attention(nn.Module):
         visible: Visible = EVERYTHING,
     ) -> Float[Tensor, "B T D"]:
         """Every head's average of the values, joined and projected."""
-        mixed = self._fused(q, k, v, visible) if self.watcher is None else self._watched(q, k, v, visible)
+        mixed = self._fused(q, k, v, visible) if self.watcher is None else self._watched(q, k, v, visible, self.watcher)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
@@ -175,14 +181,32 @@ class Attention(nn.Module):
             enable_gqa=self.kv_heads != self.heads,
         )
 
-    def _watched(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
-        assert self.watcher is not None
-        T, S, repeats = q.shape[2], k.shape[2], self.heads // self.kv_heads
+    def _watched(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, watcher: Any) -> Tensor:
+        repeats = self.heads // self.kv_heads
+        if hasattr(watcher, "look") and watcher.edit is None:
+            watcher.look(q, k, v, partial(self._weights, q, k, visible), groups=repeats)
+            return self._fused(q, k, v, visible)
+        T, S = q.shape[2], k.shape[2]
         k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
         bias = None if self.alibi is None else self.alibi(T, S, visible.past).to(q.dtype)
         weights = attention_weights(q, k, visible.mask(T, S, q.device), bias, self.scale)
-        weights = self.watcher(q, k, v, weights)
+        weights = watcher(q, k, v, weights)
         return F.dropout(weights, self.dropout, self.training) @ v
+
+    def _weights(
+        self, q: Tensor, k: Tensor, visible: Visible, heads: Sequence[int], rows: slice
+    ) -> Float[Tensor, "B H T S"]:
+        """The weights of some heads and some queries, in float32 or better whatever the model runs in."""
+        T, S, start = q.shape[2], k.shape[2], rows.start
+        heads = list(heads)
+        mask = visible.mask(T, S, q.device)
+        if mask is not None and mask.shape[2] > 1:
+            mask = mask[:, :, rows]
+        q, k = q[:, heads, rows], k[:, [head * self.kv_heads // self.heads for head in heads]]
+        wide = torch.promote_types(q.dtype, torch.float32)
+        bias = None if self.alibi is None else self.alibi(q.shape[2], S, visible.past + start)[:, heads].to(wide)
+        with torch.autocast(q.device.type, enabled=False):
+            return attention_weights(q.to(wide), k.to(wide), mask, bias, self.scale)
 
 
 def _normed(x: Float[Tensor, "B H T K"], norm: nn.Module | None) -> Float[Tensor, "B H T K"]:
