@@ -172,11 +172,7 @@ class _Watcher:
     ) -> None:
         """Keep what is wanted, where the model makes its output without the weights."""
         weights = self._weigh(q, k, weigh) if "weights" in self.parts else None
-        k, v = (
-            self._kept(part, given.repeat_interleave(groups, 1)) if part in self.parts else None
-            for part, given in (("k", k), ("v", v))
-        )
-        self.calls.append(Seen(weights, self._kept("q", q), k, v))
+        self.calls.append(Seen(weights, self._kept("q", q), self._kept("k", k, groups), self._kept("v", v, groups)))
 
     def _weigh(self, q: Tensor, k: Tensor, weigh: Callable[[Sequence[int], slice], Tensor]) -> Tensor:
         B, H, T, _ = q.shape
@@ -190,10 +186,10 @@ class _Watcher:
             kept[:, :, start : start + rows] = weigh(heads, slice(start, min(T, start + rows)))
         return kept
 
-    def _kept(self, part: Part, tensor: Tensor) -> Tensor | None:
+    def _kept(self, part: Part, tensor: Tensor, groups: int = 1) -> Tensor | None:
         if part not in self.parts:
             return None
-        tensor = tensor.detach()
+        tensor = tensor.detach() if groups == 1 else tensor.detach().repeat_interleave(groups, 1)
         return tensor if self.heads is None else tensor[:, self.heads]
 
 
