@@ -12,7 +12,10 @@ from jaxtyping import Float
 from regard import config
 from regard.errors import DataError
 from regard.look.align import Span, words_of_pieces
+from regard.look.decoding import Decoding, Without
+from regard.look.history import History
 from regard.look.packing import as_array, pack_floats, pack_weights, unpack_floats, unpack_weights
+from regard.look.places import Places
 
 SideName = Literal["source", "target", "prefix"]
 
@@ -188,7 +191,9 @@ class Sentence:
     `alignment` holds gold pairs (source word, target word). `candidates` gives, for each target piece, what the step
     could have chosen, likeliest first; where there is no target, what each piece of the source was followed by.
     `scores` are lines to show beside the text, each a name and a value. A `picture` has its patches for pieces;
-    `rollout` is what each layer's output holds of each piece, layers in the place of heads.
+    `rollout` is what each layer's output holds of each piece, layers in the place of heads. `decoding` is how the
+    output came about, and `without` what becomes of it without each head. Steps are target pieces, or
+    where there is no target the source's.
     """
 
     source: Side
@@ -200,6 +205,8 @@ class Sentence:
     scores: Mapping[str, str] = field(default_factory=dict)
     picture: Picture | None = None
     rollout: AttentionMap | None = None
+    decoding: Decoding | None = None
+    without: tuple[Without, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.attentions:
@@ -208,10 +215,7 @@ class Sentence:
             attention.check(len(self.side(attention.rows).pieces), len(self.side(attention.columns).pieces))
         if self.picture is not None:
             self.picture.check(len(self.source.pieces))
-        if self.candidates is not None:
-            steps = len((self.target or self.source).pieces)
-            if len(self.candidates) != steps:
-                raise DataError(f"candidates for {len(self.candidates)} steps; must be {steps}, one a piece")
+        self._check_steps(len((self.target or self.source).pieces))
         if self.alignment is not None:
             sources, targets = self.side("source").words, self.side("target").words
             if sources is None or targets is None:
@@ -219,6 +223,17 @@ class Sentence:
             for source, target in self.alignment:
                 if not (0 <= source < len(sources) and 0 <= target < len(targets)):
                     raise DataError(f"gold pair {(source, target)} is outside {len(sources)} x {len(targets)} words")
+
+    def _check_steps(self, steps: int) -> None:
+        if self.candidates is not None and len(self.candidates) != steps:
+            raise DataError(f"candidates for {len(self.candidates)} steps; must be {steps}, one a piece")
+        if self.decoding is not None:
+            self.decoding.check(steps)
+        for one in self.without:
+            if len(one.probabilities) != steps:
+                raise DataError(
+                    f"{len(one.probabilities)} probabilities without {one.attention} {one.head}; must be {steps}"
+                )
 
     def side(self, name: SideName) -> Side:
         """The side of that name, which must be there."""
@@ -240,20 +255,31 @@ class Sentence:
             result["picture"] = config.to_mapping(self.picture)
         if self.rollout is not None:
             result["rollout"] = self.rollout.to_mapping(packed=packed)
+        if self.decoding is not None:
+            result["decoding"] = self.decoding.to_mapping(packed=packed)
+        if self.without:
+            result["without"] = [config.to_mapping(one) for one in self.without]
         return {**result, "scores": dict(self.scores)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """What a page shows: a title, perhaps a note under it, and one or more sentences."""
+    """What a page shows: a title, perhaps a note under it, and one or more sentences.
+
+    `positions` are the model's ways to know where a token stands, `history` its heads over training.
+    """
 
     title: str
     sentences: tuple[Sentence, ...]
     note: str = ""
+    positions: tuple[Places, ...] = ()
+    history: History | None = None
 
     def __post_init__(self) -> None:
         if not self.sentences:
             raise DataError("the document has no sentences: a page needs at least one")
+        for places in self.positions:
+            places.array()
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> "Document":
@@ -266,6 +292,8 @@ class Document:
             "title": self.title,
             "note": self.note,
             "sentences": [sentence.to_mapping(packed=packed) for sentence in self.sentences],
+            "positions": [places.to_mapping(packed=packed) for places in self.positions],
+            **({} if self.history is None else {"history": config.to_mapping(self.history)}),
         }
 
     def _repr_html_(self) -> str:

@@ -10,8 +10,10 @@ import torch
 from torch import nn
 
 from regard.decode.batching import in_batches
+from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
+from regard.decode.pool import Candidates
 from regard.decode.search import search
 from regard.decode.stepper import Stepper
 from regard.errors import DataError
@@ -71,6 +73,18 @@ class Translator:
         decoded = iter(self._decode(rows, config, budget))
         return [_join([next(decoded) for _ in parts], config) for parts in pieces]
 
+    @torch.inference_mode()
+    def searched(self, sentence: str, config: DecodeConfig, number: int = 1) -> tuple[Hypothesis, list[Candidates]]:
+        """The best translation of one sentence by beam search, with every candidate of every step of it."""
+        self.model.eval()
+        (row,) = self._fit(sentence, number, "refuse") or [[self.vocabularies.source.eos]]
+        state = self._stepper.start(Pairs(Tokens.of([row]).to(self.device)))
+        first, steps = torch.full((1,), self.vocabularies.target.bos, device=self.device), []
+        limit = min(*config.limits([len(row)]), self.max_len)
+        eos = self.vocabularies.target.eos
+        found = beam_search(self._stepper, state, first, eos=eos, config=config, max_len=limit, record=steps.append)
+        return found[0][0], steps
+
     def stream(
         self,
         sentences: Iterable[str],
@@ -118,9 +132,10 @@ class Translator:
         found = search(
             self._stepper, state, first, eos=target.eos, config=config, max_len=limits, ids=[name for name, _ in batch]
         )
-        return [[self._text(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
+        return [[self.text(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
 
-    def _text(self, hypothesis: Hypothesis) -> Translation:
+    def text(self, hypothesis: Hypothesis) -> Translation:
+        """What was decoded, as text."""
         target = self.vocabularies.target
         return Translation(
             text=target.decode(hypothesis.tokens),

@@ -1,10 +1,16 @@
 """Documents for the pages that the tests open: small ones with everything in them, and a long one."""
 
-import dataclasses
+import base64
+import struct
+import zlib
 
 import torch
 
-from regard.look.document import AttentionMap, Candidate, Document, Neurons, Sentence, Side
+from regard.look.decoding import Branch, Decoding, Without
+from regard.look.document import AttentionMap, Candidate, Document, Neurons, Picture, Sentence, Side
+from regard.look.history import HeadHistory, History
+from regard.look.places import Places
+from regard.nn.positions import Positions, sinusoidal
 
 MARKUP = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
 SOURCE, TARGET = ("The", "ani", "mal", "slept", "⟨end⟩"), ("L'", "ani", "mal", "dor", "mait", "⟨end⟩")
@@ -49,7 +55,89 @@ def sentence(**more):
             for piece in TARGET
         ),
         scores={"score": "-0.100"},
+        decoding=Decoding(hidden=torch.randn(T, 7), context=torch.randn(T, 12), beam=beam()),
+        without=tuple(
+            Without(attention=name, head=head, log_prob=-2.0 - head, probabilities=(0.5,) * T, text=text)
+            for name in ("encoder.0.attention", "decoder.0.cross_attention")
+            for head, text in enumerate((target.text, "Le chat dormait", target.text))
+        ),
         **more,
+    )
+
+
+def beam():
+    """Two kept, two pruned at each step; the second-best at first wins."""
+    steps = []
+    for step, piece in enumerate(TARGET):
+        ends = step == len(TARGET) - 1
+        parents = [-1] * 4 if step == 0 else [1 if step == 1 else 0, 0, 1, 1]
+        steps.append(
+            tuple(
+                Branch(
+                    piece=one,
+                    parent=parent,
+                    log_prob=-0.1 * (step + 1) - order,
+                    fate="pruned" if order > 1 else "finished" if ends and order == 0 else "kept",
+                    best=order == (1 if step == 0 else 0),
+                )
+                for order, (one, parent) in enumerate(zip((piece, "la", "le", MARKUP), parents, strict=True))
+            )
+        )
+    return tuple(steps)
+
+
+def png(width, height):
+    """A grey gradient as a PNG, written out."""
+    rows = b"".join(b"\0" + bytes((x + y) * 8 % 256 for x in range(width)) for y in range(height))
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    whole = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return "data:image/png;base64," + base64.b64encode(whole).decode()
+
+
+def picture():
+    """A picture of 4 x 3 patches, with a rollout of two layers."""
+    pieces = ("[CLS]", *(f"{row},{column}" for row in range(1, 4) for column in range(1, 5)))
+    sides = ("source", "source")
+    maps = tuple(attention(f"blocks.{layer}.attention", 13, 13, sides, heads=2, seed=layer) for layer in range(2))
+    seen = Sentence(
+        source=Side(text="a.png", pieces=pieces),
+        attentions=maps,
+        picture=Picture(image=png(16, 12), width=16, height=12, rows=3, columns=4),
+        rollout=AttentionMap(
+            name="rollout",
+            kind="self",
+            rows="source",
+            columns="source",
+            weights=torch.randn(2, 13, 13, generator=torch.Generator().manual_seed(9)).softmax(-1),
+        ),
+        scores={"cat": "90.0 %"},
+    )
+    return Document(title="A picture", sentences=(seen,))
+
+
+def places():
+    pairs = tuple((2 * j, 2 * j + 1) for j in range(4))
+    angles = tuple(10000 ** (-j / 4) for j in range(4))
+    turning = Places(name="source.positions", kind="sinusoidal", table=sinusoidal(20, 8), pairs=pairs, angles=angles)
+    learned = Places(name="target.positions", kind="learned", table=Positions("learned", 6, 10).table)
+    return turning, learned, Places(name="alibi", kind="alibi", table=[[0.5], [0.25]])
+
+
+def history():
+    return History(
+        steps=(10, 20, 30),
+        heads=tuple(
+            HeadHistory(
+                attention="decoder.0.cross_attention",
+                head=head,
+                measures={"entropy": (1.5, 1.0, 0.25 * head), "weight on the aligned": (0.1, 0.2, 0.3)},
+            )
+            for head in range(3)
+        ),
     )
 
 
@@ -59,7 +147,14 @@ def small(**more):
         source=Side(text=MARKUP, pieces=(MARKUP, "b", "\n")),
         attentions=(attention("blocks.0.attention", 3, 3, ("source", "source"), causal=True, seed=4),),
     )
-    return Document(title=f"Where {MARKUP} looked", note=MARKUP, sentences=(sentence(), plain), **more)
+    return Document(
+        title=f"Where {MARKUP} looked",
+        note=MARKUP,
+        sentences=(sentence(), plain),
+        positions=places(),
+        history=history(),
+        **more,
+    )
 
 
 def long(tokens=1000, heads=4, layers=2):
@@ -82,11 +177,3 @@ def long(tokens=1000, heads=4, layers=2):
         title="A long text",
         sentences=(Sentence(source=Side(text=" ".join(pieces), pieces=pieces), attentions=tuple(maps)),),
     )
-
-
-def with_weights(document, weights):
-    """The same document with other weights in its last attention."""
-    first, *rest = document.sentences
-    last = dataclasses.replace(first.attentions[-1], weights=weights, neurons=None)
-    changed = dataclasses.replace(first, attentions=(*first.attentions[:-1], last))
-    return dataclasses.replace(document, sentences=(changed, *rest))

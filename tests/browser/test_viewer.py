@@ -11,7 +11,8 @@ from documents import MARKUP
 from regard.look.align import merge
 from regard.look.page import framed, render
 
-VIEWS = ["heads", "map", "grid", "text", "neurons"]
+VIEWS = ["heads", "map", "grid", "text", "neurons", "decoding", "without", "positions", "history"]
+PLAIN = [view for view in VIEWS if view not in ("decoding", "without")]
 
 
 def shown(number, places=3):
@@ -173,11 +174,93 @@ def test_a_token_kept_in_one_view_is_kept_in_all(page):
     assert page.texts(".label.pinned") == ["mait"]
 
 
+def test_decoding_shows_each_step_as_the_document_has_it(page, given):
+    page.click("[data-key=tab-decoding]")
+    page.click("[data-key=grown-3]")
+    page.away()
+    assert page.js("document.querySelectorAll('.word.later').length") == 2
+    weights = given.attentions[2].array().mean(0)
+    marks = "[...document.querySelectorAll('.shade')].map((one) => one.dataset.weight)"
+    assert page.js(marks) == [shown(one) for one in weights[3]]
+    model, target = (page.texts(f".distribution .share.{kind} .number") for kind in ("model", "target"))
+    assert (model, target) == (["0.600", "0.300", "0.100"], ["1.000", "0.000", "0.000"])
+    assert "Loss of this step: 0.511 nats" in page.text(".distribution p")
+    assert page.js("document.querySelectorAll('.vectors tbody tr').length") == 4
+    assert page.js("document.querySelectorAll('.vectors tbody canvas').length") == 8
+    branches = page.js("[...document.querySelectorAll('.twig')].map((one) => one.getAttribute('class').slice(5))")
+    fates = [["best" if one.best else one.fate for one in step] for step in given.decoding.beam[:4]]
+    assert branches == [fate for step in fates for fate in step]
+    title = page.text(".twig[data-step='2'][data-branch='3'] title")
+    assert title == f"{MARKUP.replace(' ', '·')}: -3.300, pruned"
+    page.click(".twig.best[data-step='1']")
+    page.click("[data-key=tab-text]")
+    page.away()
+    assert page.text(".word[aria-pressed=true]") == "ani"
+
+
+def test_decoding_can_be_played(page):
+    page.click("[data-key=tab-decoding]")
+    page.click("[data-key=decoding-play]")
+    page.wait("document.querySelector('.word[aria-pressed=true]').dataset.key === 'grown-1'")
+    page.click("[data-key=tab-heads]")
+
+
+def test_without_a_head_the_output_changes_on_the_page(page, given):
+    page.click("[data-key=tab-without]")
+    whole = 6 * np.log(0.6)
+    costs = [shown(one.log_prob - whole, 2) for one in given.without]
+    assert page.texts(".square small") == costs
+    page.click("[data-key=without-1]")
+    assert page.texts(".said-without mark") == ["Le", "chat"]
+    assert page.texts(".without .share.target .number") == ["0.500"] * 6
+    page.click("[data-key=without-0]")
+    assert "still says the same" in page.text(".without")
+
+
+def test_positions_turn_and_are_alike(page):
+    page.click("[data-key=tab-positions]")
+    assert float(page.text(".turn-error").split()[-1]) < 1e-6
+    assert page.js("document.querySelectorAll('.circle').length") == 4
+    page.choose("[data-key=place-offset]", 7)
+    assert page.text(".circles figcaption") == f"pair 0: {shown(np.degrees(7), 1)}°"
+    page.choose("[data-key=place-table]", 1)
+    assert "promise no turn" in page.text("#view")
+    page.choose("[data-key=place-table]", 2)
+    assert page.texts(".chart .name") == ["head 1", "head 0"]
+
+
+def test_training_shows_measures_at_each_checkpoint(page):
+    page.click("[data-key=tab-history]")
+    assert page.texts(".history tbody td")[:6] == ["1.500", "1.000", "0.000", "1.500", "1.000", "0.250"]
+    page.choose("[data-key=measure]", "weight on the aligned")
+    assert page.texts(".history tbody td")[:3] == ["0.100", "0.200", "0.300"]
+
+
+def test_a_picture_is_lit_where_a_patch_looks(browser, tmp_path):
+    document = documents.picture()
+    path = tmp_path / "picture.html"
+    path.write_text(render(document), encoding="utf-8")
+    page = browser.page(f"{path.as_uri()}#view=patches&attention=1")
+    (seen,) = document.sentences
+    lit = "document.querySelector('.lit').dataset.weights.split(' ')"
+    assert page.js(lit) == [shown(one) for one in seen.attentions[1].array().mean(0)[0, 1:]]
+    x, y = page.middle(".lit")
+    page.mouse("mouseMoved", x + 40, y)  # row 2, column 3: piece 7
+    assert page.js(lit) == [shown(one) for one in seen.attentions[1].array().mean(0)[7, 1:]]
+    page.click("[data-key=rollout]")
+    page.away()
+    assert page.js(lit) == [shown(one) for one in seen.rollout.array()[1, 0, 1:]]
+    assert page.js("document.querySelector('.lit img').naturalWidth") == 16
+    assert page.complaints() == []
+    assert [one for one in page.requests() if not one.startswith("data:")] == []
+    page.close()
+
+
 def test_markup_in_a_token_is_shown_and_never_run(page):
     assert MARKUP in page.text("h1")
     page.choose("select[data-key=sentence]", 1)
     assert page.text(".text dd") == MARKUP
-    for view in VIEWS:
+    for view in PLAIN:
         page.click(f"[data-key=tab-{view}]")
         assert page.js("document.querySelectorAll('#page img, #page script').length") == 0
         if view in ("heads", "map", "text", "neurons"):
@@ -208,7 +291,7 @@ def test_every_view_saves_itself_as_a_drawing_with_its_text(page):
         assert page.js("globalThis.savedAs").startswith(view)
         broken = f"new DOMParser().parseFromString({text!r}, 'image/svg+xml').querySelector('parsererror')"
         assert page.js(f"{broken} === null")
-        assert ("slept" in text) == (view != "grid")
+        assert ("slept" in text) == (view in ("heads", "map", "text", "neurons", "decoding"))
         assert "class=" not in text
 
 

@@ -1,10 +1,15 @@
 """Every kind of run as a page's document."""
 
+from itertools import pairwise
+
+import numpy as np
 import pytest
 import torch
 
+import regard
 from regard.data import PairList
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, RunError
+from regard.look.edits import masked
 from regard.look.page import render
 from regard.nn.batch import Tokens
 from regard.runs import Run, make_config
@@ -102,3 +107,86 @@ def test_a_given_target_is_read_instead_of_decoding(runs):
     assert "score" not in sentence.scores
     with pytest.raises(DataError, match="2 targets for 1 sentences"):
         document(run, ["a dog runs"], Wanted(targets=("un", "chat")))
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_tree_of_a_beam_leads_to_the_translation(runs, beam):
+    run = runs["transformer"]
+    (sentence,) = document(run, ["the cat sees a dog"], beam=beam).sentences
+    (best,) = run.translations(["the cat sees a dog"], beam=beam)[0]
+    assert sentence.target.text == best.text
+    steps = sentence.decoding.beam
+    way = [[branch for branch in step if branch.best] for step in steps]
+    pieces = [step[0].piece for step in way if step]
+    assert pieces in (list(sentence.target.pieces), list(sentence.target.pieces[:-1]))
+    assert way[len(pieces) - 1][0].log_prob == pytest.approx(best.log_prob, abs=1e-4)
+    place = steps[len(pieces) - 1].index(way[len(pieces) - 1][0])
+    for step in range(len(pieces) - 1, -1, -1):
+        assert steps[step][place].best
+        place = steps[step][place].parent
+    for step in steps:
+        assert sum(branch.fate == "kept" for branch in step) <= beam
+        assert all(one.log_prob >= two.log_prob for one, two in pairwise(step))
+    if beam == 1:
+        assert best.text == run.translate(["the cat sees a dog"], beam=1)[0]
+
+
+def test_hidden_vectors_give_the_candidates_again(runs):
+    for kind, run in runs.items():
+        (sentence,) = document(run, ["the cat sees a dog"]).sentences
+        vectors = sentence.decoding.arrays()
+        with torch.no_grad():
+            chances = run.model.head(torch.as_tensor(vectors["hidden"])).softmax(-1)
+        best = [step[0].probability for step in sentence.candidates]
+        assert chances.amax(-1).tolist() == pytest.approx(best, abs=1e-5), kind
+        assert len(vectors["context"]) == len(vectors["hidden"])
+
+
+def test_the_piece_that_came_is_always_among_the_candidates(runs):
+    for run in runs.values():
+        (sentence,) = document(run, ["a dog runs"]).sentences
+        came = sentence.target.pieces if sentence.target else sentence.source.pieces[1:]
+        for piece, step in zip(came, sentence.candidates, strict=False):
+            assert piece in [one.piece for one in step]
+
+
+@pytest.mark.parametrize("kind", ["transformer", "gpt"])
+def test_without_a_head_is_what_masking_it_gives(runs, kind):
+    run, told = runs[kind], []
+    (sentence,) = document(
+        run, ["the cat sees a dog"], Wanted(edits=True, told=lambda *one: told.append(one)), beam=1
+    ).sentences
+    assert len(sentence.without) == sum(len(one.array()) for one in sentence.attentions) == len(told)
+    one = sentence.without[-1]
+    with masked(run.model, {one.attention: [one.head]}):
+        targets = None if sentence.target is None else (sentence.target.text,)
+        (again,) = document(run, ["the cat sees a dog"], Wanted(targets=targets), beam=1).sentences
+        if kind == "transformer":
+            assert one.text == run.translate(["the cat sees a dog"], beam=1)[0]
+    side = (again.target or again.source).pieces
+    for step, chance in enumerate(one.probabilities):
+        piece = side[step] if sentence.target else side[step + 1] if step + 1 < len(side) else None
+        found = [each.probability for each in again.candidates[step] if each.piece == piece]
+        assert chance == pytest.approx(found[0] if piece else 1.0, abs=1e-5)
+
+
+def test_a_history_measures_each_checkpoint_and_leaves_the_run_as_it_was(tmp_path):
+    settings = [*COMMON, *KINDS["transformer"][1], "train.steps=4", "train.save_every=2", "train.keep=9"]
+    settings += ["train.batch_tokens=60", "train.threads=1", "train.warmup=1", "tokenizer.kind=word", "train.ema=0"]
+    files = [tmp_path / "train.en", tmp_path / "train.fr"]
+    for file, side in zip(files, zip(*PAIRS, strict=True), strict=True):
+        file.write_text("\n".join(side) + "\n")
+    config = make_config(None, "tiny", settings, {"data": {"train": [str(file) for file in files]}})
+    run = regard.train(config, tmp_path / "run")
+    before = document(run, ["a dog runs"]).to_mapping()
+    found = document(run, ["a dog runs"], Wanted(history=True))
+    assert found.history.steps == (2, 4)
+    assert document(run, ["a dog runs"]).to_mapping() == before
+    last = {(one.attention, one.head): one.measures for one in found.history.heads}
+    for attention in found.sentences[0].attentions:
+        weights = attention.array().astype(float)
+        entropy = -(weights * np.log(np.where(weights > 0, weights, 1))).sum(-1).mean(-1)
+        for head, value in enumerate(entropy):
+            assert last[attention.name, head]["entropy"][-1] == pytest.approx(value, abs=1e-5)
+    with pytest.raises(RunError, match="keeps 0 checkpoints; a history needs two"):
+        document(Run(tmp_path, run.config, run.vocabularies, run.model), ["a dog"], Wanted(history=True))

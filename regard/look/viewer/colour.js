@@ -50,8 +50,12 @@ function colour(weight) {
 }
 
 // A number between -extent and extent.
+function signedShade(value, extent) {
+  return palette("signed").shades[level(0.5 + value / (2 * extent || 1))];
+}
+
 function signedColour(value, extent) {
-  return `rgb(${palette("signed").shades[level(0.5 + value / (2 * extent || 1))].join(" ")})`;
+  return `rgb(${signedShade(value, extent).join(" ")})`;
 }
 
 // Paints a matrix one pixel a number; the style sheet makes it larger without blurring.
@@ -68,9 +72,13 @@ function paint(canvas, width, height, values, { ramp = "weight", extent = 1 } = 
   return canvas;
 }
 
-// Black or white, whichever can be read on the colour of this weight.
+// Black or white, whichever can be read on a colour.
 function ink(weight) {
-  const [red, green, blue] = shade(weight).map((channel) => (channel / 255) ** 2.2);
+  return inkOn(shade(weight));
+}
+
+function inkOn(channels) {
+  const [red, green, blue] = channels.map((channel) => (channel / 255) ** 2.2);
   // Above this luminance black has more contrast than white.
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18 ? "#000" : "#fff";
 }

@@ -69,7 +69,7 @@ function controls(state) {
       element("div", { class: "tabs", role: "tablist" }, ...viewsOf(sentenceOf(state)).map(tab)),
       element("button", { type: "button", class: "save", title, "data-key": "save", onclick: () => saveSvg(regard.state) }, "Save SVG"),
     ),
-    ...(viewOf(state).bare ? [] : choices(state)),
+    ...(viewOf(state).bare ? sentencePicker(state) : choices(state)),
   );
 }
 

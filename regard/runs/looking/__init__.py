@@ -1,11 +1,14 @@
 """A run's attention on given texts, as the viewer's document. Another kind of run is a file here and an entry below."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from regard.errors import RunError
 from regard.look.document import Document
 from regard.look.page import render
+from regard.look.places import places_of_model
+from regard.runs.looking.history import with_history
 from regard.runs.looking.language import language
 from regard.runs.looking.pieces import END, START, readable
 from regard.runs.looking.translation import translation
@@ -27,4 +30,10 @@ def document(run: Run, texts: Sequence[str], wanted: Wanted | None = None, **dec
     """What the page shows; `wanted` says how much of it."""
     if run.config.task not in LOOKERS:
         raise RunError(f"{run.directory} is a run for {run.config.task}, which cannot be looked into")
-    return LOOKERS[run.config.task](run, texts, wanted or Wanted(), **decode)
+    wanted = wanted or Wanted()
+
+    def look(wanted: Wanted) -> Document:
+        return LOOKERS[run.config.task](run, texts, wanted, **decode)
+
+    found = replace(look(wanted), positions=places_of_model(run.model))
+    return with_history(run, found, look, wanted, wanted.told) if wanted.history else found

@@ -10,6 +10,7 @@ from regard.look.document import Document, Sentence, Side, SideName
 from regard.look.watch import watch
 from regard.nn.batch import Tokens
 from regard.runs.looking.pieces import candidates, named
+from regard.runs.looking.steps import Judged, decoding, without_each
 from regard.runs.looking.wanted import Wanted, maps, note, parts
 from regard.runs.run import Run
 
@@ -38,13 +39,23 @@ def _sentence(run: Run, text: str, number: int, wanted: Wanted) -> tuple[Sentenc
     kept = parts(run.model, names, len(ids), wanted)
     with watch(run.model, names, heads=wanted.heads, parts=kept) as trace:  # type: ignore[arg-type]
         vectors = run.model.read(Tokens.of([ids]).to(device))  # type: ignore[operator]
-    log_probs = run.model.head(vectors).log_softmax(-1)[0].cpu()  # type: ignore[operator]
+    log_probs = run.model.head(vectors).log_softmax(-1)[0].float().cpu()  # type: ignore[operator]
     opening = len(ids) - len(tokenizer.offsets(text))
     places = [(0, 0)] * opening + list(tokenizer.offsets(text))
-    loss = -log_probs[:-1].gather(1, torch.tensor(ids[1:])[:, None]).mean() if len(ids) > 1 else torch.tensor(0.0)
+    following = torch.tensor(ids[1:], dtype=torch.long)[:, None]
+
+    def judge() -> Judged:
+        vectors = run.model.read(Tokens.of([ids]).to(device))  # type: ignore[operator]
+        found = run.model.head(vectors).log_softmax(-1)[0].float().cpu()  # type: ignore[operator]
+        # Nothing follows the last piece: its own place is certain.
+        return torch.cat((found[:-1].gather(1, following)[:, 0], torch.zeros(1))), None
+
+    loss = -log_probs[:-1].gather(1, following).mean() if len(ids) > 1 else torch.tensor(0.0)
     return Sentence(
         source=Side.of(text, named(tokenizer, ids), places),
         attentions=maps(run.model, trace, _within, wanted),
-        candidates=candidates(tokenizer, log_probs.exp()),
+        candidates=candidates(tokenizer, log_probs.exp(), [*ids[1:], None]),
         scores={"perplexity": f"{float(loss.exp()):.2f}"},
+        decoding=decoding(vectors[0], trace, names),
+        without=without_each(run.model, wanted, judge, wanted.told) if wanted.edits else (),
     ), note(run.model, names, wanted)

@@ -1,5 +1,7 @@
 """Pieces as a reader wants them, and what a step could have chosen."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -23,11 +25,14 @@ def named(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
 
 
 def candidates(
-    tokenizer: Tokenizer, probabilities: Tensor, count: int = CANDIDATES
+    tokenizer: Tokenizer, probabilities: Tensor, given: Sequence[int | None], count: int = CANDIDATES
 ) -> tuple[tuple[Candidate, ...], ...]:
-    """For each row of probabilities the likeliest pieces, likeliest first."""
+    """For each row of probabilities the likeliest pieces, likeliest first, and the one given if it is not there."""
     values, ids = torch.topk(probabilities, min(count, probabilities.shape[-1]))
-    return tuple(
-        tuple(Candidate(piece=name, probability=p) for name, p in zip(named(tokenizer, row), chances, strict=True))
-        for row, chances in zip(ids.tolist(), values.tolist(), strict=True)
-    )
+    found = []
+    for row, chances, token, all_of_them in zip(ids.tolist(), values.tolist(), given, probabilities, strict=True):
+        if token is not None and token not in row:
+            row, chances = [*row, token], [*chances, float(all_of_them[token])]
+        pairs = zip(named(tokenizer, row), chances, strict=True)
+        found.append(tuple(Candidate(piece=name, probability=p) for name, p in pairs))
+    return tuple(found)

@@ -1,37 +1,52 @@
 """What a translation run looked at: its own translation of a text, or one that is given."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from regard.data.world import LECTURE, spans
+from regard.decode.config import DecodeConfig
 from regard.errors import DataError
+from regard.look.decoding import Branch
 from regard.look.document import Document, Sentence, Side, SideName
 from regard.look.watch import watch
 from regard.nn.batch import Pairs, Tokens
 from regard.runs.evaluation import encode_pair
+from regard.runs.looking.beams import tree
 from regard.runs.looking.pieces import END, START, candidates, readable
+from regard.runs.looking.steps import Judged, decoding, without_each
 from regard.runs.looking.wanted import Wanted, maps, note, parts
 from regard.runs.run import Run
 from regard.runs.translator import Translation
 
+Tree = tuple[tuple[Branch, ...], ...]
+
 
 def translation(run: Run, texts: Sequence[str], wanted: Wanted, **decode: Any) -> Document:
     """Attention is read with the translation given, which is what decoding it saw."""
-    found = [best[0] for best in run.translations(texts, overlong="refuse", **decode)]
-    if wanted.targets is not None:
-        found = [_given(run, target) for target in _one_each(texts, wanted.targets)]
-    sentences, notes = [], []
-    for text, best in zip(texts, found, strict=True):
-        sentence, said = _sentence(run, text, best, wanted)
-        sentences.append(sentence)
-        notes.append(said)
+    config = _searching(run.decode_config(**decode))
+    targets = [None] * len(texts) if wanted.targets is None else _one_each(texts, wanted.targets)
+    found: list[tuple[str, Translation, Tree]] = []
+    for number, (text, target) in enumerate(zip(texts, targets, strict=True), 1):
+        if target is not None:
+            found.append((text, _given(run, target), ()))
+            continue
+        best, steps = run.translator.searched(text, config, number)
+        found.append((text, run.translator.text(best), tree(steps, best, run.vocabularies.target)))
+    shown = [_sentence(run, text, best, beam, wanted, config) for text, best, beam in found]
     return Document(
         title=f"Where {run.directory.name} looked",
-        sentences=tuple(sentences),
-        note=next((one for one in notes if one), ""),
+        sentences=tuple(sentence for sentence, _ in shown),
+        note=next((said for _, said in shown if said), ""),
     )
+
+
+def _searching(config: DecodeConfig) -> DecodeConfig:
+    """The same, but by beam search where it would draw: what is drawn has no tree."""
+    return replace(config, temperature=None, top_k=None, top_p=None, samples=1)
 
 
 def _one_each(texts: Sequence[str], targets: Sequence[str]) -> Sequence[str]:
@@ -54,7 +69,9 @@ def sides(name: str) -> tuple[SideName, SideName]:
 
 
 @torch.inference_mode()
-def _sentence(run: Run, source: str, best: Translation, wanted: Wanted) -> tuple[Sentence, str]:
+def _sentence(
+    run: Run, source: str, best: Translation, beam: Tree, wanted: Wanted, config: DecodeConfig
+) -> tuple[Sentence, str]:
     tokenizers, target = run.vocabularies, best.text
     # The very tokens that were decoded: the tokenizer might cut their text in another way.
     rows = (encode_pair(run, source, "")[0], [tokenizers.target.bos, *best.tokens, tokenizers.target.eos])
@@ -67,28 +84,52 @@ def _sentence(run: Run, source: str, best: Translation, wanted: Wanted) -> tuple
         return sizes[looks] * sizes[seen]
 
     names = wanted.fitting(run.model, weights)
-    device = next(run.model.parameters()).device
-    batch = Pairs(Tokens.of([rows[0]]), Tokens.of([rows[1]])).to(device)
+    batch = Pairs(Tokens.of([rows[0]]), Tokens.of([rows[1]])).to(run.translator.device)
     kept = parts(run.model, names, max(sizes.values()), wanted)
     with watch(run.model, names, heads=wanted.heads, parts=kept) as trace:  # type: ignore[arg-type]
-        log_probs = run.model.logits(batch).log_softmax(-1)[0].cpu()  # type: ignore[operator]
-    gold = next((one for one in LECTURE if (one.english, one.french) == (source, target)), None)
+        hidden = run.model(batch)
+    log_probs = _log_probs(run, hidden)
+    old = torch.tensor(rows[1][1:])[:, None]
+
+    def judge() -> Judged:
+        again, _ = run.translator.searched(source, config)
+        return _log_probs(run, run.model(batch)).gather(1, old)[:, 0], run.translator.text(again).text
+
+    total = float(log_probs.gather(1, old).sum())
+    shown = {"log-probability": f"{total:.3f}"}
+    crossing = [name for name in names if sides(name) == ("target", "source")]
+    return Sentence(
+        **_sides(run, source, best, rows),
+        attentions=maps(run.model, trace, sides, wanted),
+        alignment=None if (gold := _gold(source, target)) is None else gold.alignment,
+        candidates=candidates(tokenizers.target, log_probs.exp(), rows[1][1:]),
+        scores=shown if wanted.targets is not None else {"score": f"{best.score:.3f}", **shown},
+        decoding=decoding(hidden[0], trace, crossing, beam),
+        without=without_each(run.model, wanted, judge, wanted.told) if wanted.edits else (),
+    ), note(run.model, names, wanted)
+
+
+def _log_probs(run: Run, hidden: Tensor) -> Tensor:
+    return run.model.head(hidden).log_softmax(-1)[0].float().cpu()  # type: ignore[operator]
+
+
+def _gold(source: str, target: str):
+    """What is known of a sentence of the lectures."""
+    return next((one for one in LECTURE if (one.english, one.french) == (source, target)), None)
+
+
+def _sides(run: Run, source: str, best: Translation, rows: tuple[list[int], list[int]]) -> dict[str, Any]:
+    tokenizers, gold = run.vocabularies, _gold(source, best.text)
     source_spans = None if gold is None else spans(source, gold.english_words)
-    target_spans = None if gold is None else spans(target, gold.french_words)
+    target_spans = None if gold is None else spans(best.text, gold.french_words)
     source_places, target_places = tokenizers.source.offsets(source), _places(run, best)
     read, pieces = readable(tokenizers.source.pieces(rows[0][:-1])), readable(tokenizers.target.pieces(rows[1][1:-1]))
     nowhere = (0, 0)
-    total = float(log_probs.gather(1, torch.tensor(rows[1][1:])[:, None]).sum())
-    shown = {"log-probability": f"{total:.3f}"}
-    return Sentence(
-        source=Side.of(source, [*read, END], [*source_places, nowhere], source_spans),
-        target=Side.of(target, [*pieces, END], [*target_places, nowhere], target_spans),
-        prefix=Side.of(target, [START, *pieces], [nowhere, *target_places], target_spans),
-        attentions=maps(run.model, trace, sides, wanted),
-        alignment=None if gold is None else gold.alignment,
-        candidates=candidates(tokenizers.target, log_probs.exp()),
-        scores=shown if wanted.targets is not None else {"score": f"{best.score:.3f}", **shown},
-    ), note(run.model, names, wanted)
+    return {
+        "source": Side.of(source, [*read, END], [*source_places, nowhere], source_spans),
+        "target": Side.of(best.text, [*pieces, END], [*target_places, nowhere], target_spans),
+        "prefix": Side.of(best.text, [START, *pieces], [nowhere, *target_places], target_spans),
+    }
 
 
 def _places(run: Run, best: Translation) -> list[tuple[int, int]]:

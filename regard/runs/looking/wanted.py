@@ -26,13 +26,18 @@ Sides = Callable[[str], tuple[SideName, SideName]]
 class Wanted:
     """What to keep: attentions by name or pattern, heads by number, and perhaps targets to read instead of decoding.
 
-    `vectors` are queries, keys and values: kept where there is room unless said.
+    `vectors` are queries, keys and values: kept where there is room unless said. With `edits`, every head is masked in
+    turn to see what becomes of the output; with `history`, every head is measured at every checkpoint. `told` hears how
+    far these are.
     """
 
     names: tuple[str, ...] = ("*",)
     heads: tuple[int, ...] | None = None
     vectors: bool | None = None
     targets: tuple[str, ...] | None = None
+    edits: bool = False
+    history: bool = False
+    told: Callable[[int, int], None] | None = None
 
     def chosen(self, model: nn.Module) -> list[str]:
         """The attentions asked for, in the model's order."""

@@ -1,0 +1,72 @@
+"""How an output came about, step by step: for the viewer's document, and from what a beam search recorded."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from regard import config
+from regard.errors import DataError
+from regard.look.packing import pack_floats, unpack_floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A way that a beam search considered going on: a piece after the branch `parent` of the step before, -1 the start.
+
+    `log_prob` is of the whole so far. `best` ones lead to the output that was chosen.
+    """
+
+    piece: str
+    parent: int
+    log_prob: float
+    fate: Literal["kept", "finished", "pruned"]
+    best: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """Vectors of every step, as tensors, arrays, lists or packed, and the branches of every step of the search.
+
+    `hidden` is what a step predicts from, `context` what it gathered from where it looked.
+    """
+
+    hidden: Any = None
+    context: Any = None
+    beam: tuple[tuple[Branch, ...], ...] = ()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The vectors that there are, as arrays."""
+        given = {"hidden": self.hidden, "context": self.context}
+        return {name: unpack_floats(value) for name, value in given.items() if value is not None}
+
+    def check(self, steps: int) -> None:
+        """Refuse vectors of another number of steps, and branches from nowhere."""
+        for name, array in self.arrays().items():
+            if array.ndim != 2 or len(array) != steps:
+                raise DataError(f"{name} vectors of shape {array.shape} for {steps} steps; must be one a step")
+        before = 0
+        for number, branches in enumerate(self.beam, 1):
+            for branch in branches:
+                if not (branch.parent == -1 if number == 1 else 0 <= branch.parent < before):
+                    raise DataError(f"a branch of step {number} comes from branch {branch.parent} of {before}")
+            before = len(branches)
+
+    def to_mapping(self, *, packed: bool = True) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        vectors = {name: pack_floats(array) if packed else array.tolist() for name, array in self.arrays().items()}
+        return {**vectors, "beam": [[config.to_mapping(one) for one in step] for step in self.beam]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Without:
+    """What became of a sentence without one head: what the model then says, and how likely it finds each old piece.
+
+    `head` is the head's number in the model. `log_prob` is of all the old pieces together.
+    """
+
+    attention: str
+    head: int
+    log_prob: float
+    probabilities: tuple[float, ...]
+    text: str | None = None

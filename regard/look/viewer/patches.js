@@ -1,0 +1,112 @@
+// The view of pictures: where a patch, or the token for the whole, looks in the image.
+addView({
+  name: "patches",
+  title: "Picture",
+  help: "The picture, lit where the chosen patch looks. Point at a patch to choose it; click to keep it.",
+  draw: drawPatches,
+  shown: (sentence) => Boolean(sentence.picture),
+  needs: (state) => {
+    const { rollout } = sentenceOf(state);
+    return [[attentionOf(state), headsOf(attentionOf(state))], ...(rollout ? [[rollout, headsOf(rollout)]] : [])];
+  },
+});
+
+const patchState = { rollout: false };
+const PICTURE = 320; // pixels of the longer side of the large picture
+
+function drawPatches(root, state) {
+  const sentence = sentenceOf(state);
+  const attention = attentionOf(state);
+  const { picture, rollout } = sentence;
+  const pieces = sentence.source.pieces;
+  const matrix = matrixOf(sentence, attention, state.heads, false);
+  const pinned = pinnedPiece(state, "source");
+  const row = pinned >= 0 ? pinned : 0;
+  const rolled = rollout && patchState.rollout;
+  // Attention's layers and the rollout's are the same ones, in order.
+  const layer = rolled ? Math.min(state.attention, rollout.weights.shape[0] - 1) : 0;
+  const weightsAtRow = (values, at) => values.subarray(at * pieces.length, (at + 1) * pieces.length);
+  const chosen = (at) => weightsAtRow(rolled ? weightsOf(rollout, layer) : matrix.mean, at);
+  const say = element("p", { class: "readout", role: "status" });
+  const large = litPicture(picture, PICTURE);
+  const small = rolled ? [] : matrix.heads.map((head, order) => ({ head, lit: litPicture(picture, 110), values: matrix.values[order] }));
+  const show = (at) => {
+    large.light(chosen(at), at);
+    for (const one of small) one.lit.light(weightsAtRow(one.values, at), at);
+    say.replaceChildren(...sayPatch(sentence, chosen(at), at));
+  };
+  large.node.addEventListener("mousemove", (event) => {
+    const at = large.pieceAt(event);
+    if (at !== null) show(at);
+  });
+  large.node.addEventListener("mouseleave", () => show(row));
+  large.node.addEventListener("click", (event) => {
+    const at = large.pieceAt(event);
+    if (at !== null) pin("source", at);
+  });
+  const toggle = rollout
+    ? [element("label", {}, element("input", { type: "checkbox", checked: patchState.rollout, "data-key": "rollout", onchange: (event) => ((patchState.rollout = event.target.checked), change({})) }), element("span", {}, " rollout: through all layers up to the chosen one"))]
+    : [];
+  const specials = pieces.slice(0, picture.first).map((label, index) =>
+    element("button", { type: "button", class: "word", "aria-pressed": String(index === row), "data-key": `special-${index}`, onmouseenter: () => show(index), onmouseleave: () => show(row), onclick: () => pin("source", index) }, element("bdi", {}, visible(label))),
+  );
+  root.append(
+    element("div", { class: "caption" }, element("span", { class: "modes" }, ...specials, ...toggle), legend("0", "most")),
+    say,
+    element(
+      "div",
+      { class: "pictures-of" },
+      large.node,
+      element("div", { class: "pictures" }, ...small.map(({ head, lit }) => element("figure", { class: `head-${head % 8}` }, lit.node, element("figcaption", {}, `head ${headName(attention, head)}`)))),
+    ),
+  );
+  show(row);
+}
+
+// The image with a sheet of patches over it, each as dark as it is not looked at.
+function litPicture(picture, longest) {
+  const scale = longest / Math.max(picture.width, picture.height);
+  const [width, height] = [picture.width * scale, picture.height * scale];
+  const sheet = element("canvas", { class: "sheet" });
+  const frame = element("span", { class: "patch-frame" });
+  const image = element("img", { src: picture.image, alt: "", draggable: "false", style: { width: `${width}px`, height: `${height}px` } });
+  const node = element("div", { class: "lit", style: { width: `${width}px`, height: `${height}px` } }, image, sheet, frame);
+  const light = (weights, at) => {
+    const patches = Array.from(weights.subarray(picture.first));
+    const most = Math.max(...patches, 1e-9);
+    sheet.width = picture.columns;
+    sheet.height = picture.rows;
+    const context = sheet.getContext("2d");
+    const pixels = context.createImageData(picture.columns, picture.rows);
+    patches.forEach((weight, index) => {
+      const [red, green, blue] = palette("weight").shades[level(weight / most)];
+      pixels.data.set([red, green, blue, 190], index * 4);
+    });
+    context.putImageData(pixels, 0, 0);
+    const place = at - picture.first;
+    frame.hidden = place < 0;
+    if (place >= 0) {
+      const [across, down] = [width / picture.columns, height / picture.rows];
+      const box = { left: (place % picture.columns) * across, top: Math.floor(place / picture.columns) * down, width: across, height: down };
+      for (const [name, value] of Object.entries(box)) frame.style.setProperty(name, `${value}px`);
+    }
+    node.dataset.weights = patches.map((weight) => weight.toFixed(3)).join(" ");
+  };
+  const pieceAt = (event) => {
+    const box = node.getBoundingClientRect();
+    const column = Math.floor(((event.clientX - box.left) / box.width) * picture.columns);
+    const row = Math.floor(((event.clientY - box.top) / box.height) * picture.rows);
+    const inside = column >= 0 && row >= 0 && column < picture.columns && row < picture.rows;
+    return inside ? picture.first + row * picture.columns + column : null;
+  };
+  return { node, light, pieceAt };
+}
+
+function sayPatch(sentence, weights, at) {
+  const { pieces } = sentence.source;
+  const { first } = sentence.picture;
+  const order = [...weights.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, 4);
+  const named = order.map((index) => `${visible(pieces[index])} ${weights[index].toFixed(3)}`).join(", ");
+  const beside = pieces.slice(0, first).map((label, index) => `${visible(label)} itself ${weights[index].toFixed(3)}`);
+  return ["“", element("bdi", {}, visible(pieces[at])), `” looks most at ${named}`, beside.length && !order.includes(0) ? `; ${beside.join(", ")}` : "", "."];
+}

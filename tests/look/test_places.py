@@ -1,0 +1,68 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+
+from regard import config
+from regard.errors import DataError
+from regard.look.history import HeadHistory, History, measures_of
+from regard.look.places import Places, places_of_model
+from regard.models.transformer import Transformer, TransformerConfig
+from regard.nn.positions import offset_rotation
+
+SIZES = {"source_vocab_size": 9, "target_vocab_size": 9, "width": 8, "heads": 2, "feed_forward": 8, "max_len": 30}
+
+
+def model(**settings):
+    return Transformer(TransformerConfig(**SIZES, encoder_layers=1, decoder_layers=1, **settings))
+
+
+@pytest.mark.parametrize("kind", ["sinusoidal", "learned", "linear", "rotary", "alibi"])
+def test_a_model_shows_its_kind_of_positions(kind):
+    (places,) = places_of_model(model(positions=kind))
+    assert places.kind == kind
+    assert places.array().shape == {"rotary": (30, 4), "alibi": (2, 1)}.get(kind, (30, 8))
+    assert bool(places.pairs) == (kind in ("sinusoidal", "rotary"))
+    again = config.from_mapping(Places, json.loads(json.dumps(places.to_mapping(packed=False))))
+    assert again.to_mapping() == places.to_mapping()
+
+
+def test_two_learned_tables_are_two_and_none_is_none():
+    assert len(places_of_model(model(positions="learned", share="output"))) == 2
+    assert places_of_model(model(positions="none")) == ()
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+def test_pairs_turn_as_the_rotation_says(layout):
+    (places,) = places_of_model(model(position_layout=layout))
+    table = places.array().astype(np.float64)
+    columns = [column for pair in places.pairs for column in pair]
+    turned = table[:-3, columns] @ offset_rotation(3, 8).double().numpy().T
+    assert_allclose(turned, table[3:, columns], atol=1e-6)
+    for (sine, cosine), angle in zip(places.pairs, places.angles, strict=True):
+        assert_allclose(np.sin(2 * angle), table[2, sine], atol=1e-6)
+        assert_allclose(np.cos(2 * angle), table[2, cosine], atol=1e-6)
+
+
+def test_measures_say_where_a_head_looks():
+    back = torch.eye(4).roll(1, 1)[None].numpy()  # each place at the next, the last at the first
+    found = measures_of(back, within=True, aligned=[(0, 1), (1, 1)])
+    assert found["entropy"] == [0]
+    assert found["largest weight"] == [1]
+    assert found["weight on the next"] == [1]
+    assert found["weight on itself"] == found["weight on the one before"] == [0]
+    assert found["distance"] == [(1 + 1 + 1 + 3) / 4]
+    assert found["weight on the first"] == [0.25]
+    assert found["weight on the aligned"] == [0.5]
+    assert set(measures_of(back, within=False)) == {"entropy", "largest weight", "weight on the first"}
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(DataError, match="3 values of entropy of a head 0, but 2 steps"):
+        History(steps=(1, 2), heads=(HeadHistory(attention="a", head=0, measures={"entropy": (1.0, 2.0, 3.0)}),))
+    with pytest.raises(DataError, match="must be positions, features"):
+        Places(name="x", kind="learned", table=[1.0]).array()
+    with pytest.raises(DataError, match="must each have an angle"):
+        Places(name="x", kind="rotary", table=[[1.0, 2.0]], pairs=((0, 2),), angles=(1.0,)).array()
