@@ -63,3 +63,38 @@ def world(
                         progress(number, count)
     for split in parts:
         print(out / f"{split}.tsv")
+
+
+@app.command("digits")
+def digits(
+    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
+) -> None:
+    """Write scikit-learn's handwritten digits as arrays: 1,797 pictures of 8 x 8 pixels.
+
+    Writes digits.npz with train_images, train_labels, test_images and test_labels. The last fifth is the test part:
+    scikit-learn has the digits in the order of their writers, so most of it is by hands that are not trained on.
+
+    \b
+    Examples:
+      regard data digits digits
+      regard train --preset vit-digits --data digits/digits.npz --out runs/digits
+    """
+    import numpy as np
+
+    from regard.errors import ConfigError
+    from regard.runs.files import whole_file, whole_or_nothing
+
+    try:
+        from sklearn.datasets import load_digits  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ConfigError(
+            "the digits come with scikit-learn, which is not installed: pip install scikit-learn"
+        ) from None
+    values, labels = load_digits(return_X_y=True)
+    pictures, labels = np.rint(values.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8), labels.astype(np.uint8)
+    cut = len(labels) - len(labels) // 5
+    arrays = {"train_images": pictures[:cut], "train_labels": labels[:cut]}
+    arrays |= {"test_images": pictures[cut:], "test_labels": labels[cut:]}
+    with whole_or_nothing(out), whole_file(out / "digits.npz") as aside, aside.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+    print(out / "digits.npz")

@@ -32,9 +32,9 @@ def describe(
     for part, count in facts["parameters_by_part"].items():
         share = f"{100 * count / facts['parameters']:5.1f} %" if count else "(shared)"
         print(f"  {part:16} {count:>14,}  {share}")
-    vocabulary = facts["vocabulary"]
-    joint = "joint" if vocabulary["joint"] else "separate"
-    print(f"vocabulary: {vocabulary['source']:,} source, {vocabulary['target']:,} target ({joint})")
+    if vocabulary := facts.get("vocabulary"):
+        joint = "joint" if vocabulary["joint"] else "separate"
+        print(f"vocabulary: {vocabulary['source']:,} source, {vocabulary['target']:,} target ({joint})")
     weights, training = (facts["bytes"][key] / 1e6 for key in ("weights", "training"))
     print(f"memory: {weights:,.1f} MB of weights; {training:,.1f} MB with gradients and Adam's state, in float32")
     flops = facts["flops"]

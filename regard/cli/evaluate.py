@@ -36,7 +36,8 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Translate held-out pairs and score the translations; of a language model, measure its perplexity.
+    """Translate held-out pairs and score the translations; measure a language model's perplexity, or the accuracy
+    of a model of pictures.
 
     Gives BLEU, chrF and TER with their signatures, exact match, perplexity, and scores by sentence length. On the
     bundled corpus also pronoun accuracy, and the alignment error rate of the best cross-attention head.
@@ -46,6 +47,7 @@ def evaluate(
       regard evaluate runs/demo
       regard evaluate runs/mine --data test.en --data test.fr --json
       regard evaluate runs/words --data held-out.txt --stride 64
+      regard evaluate runs/flowers --data flowers/test
     """
     from regard.cli.options import check_overlong
     from regard.cli.progress import counting
@@ -53,11 +55,19 @@ def evaluate(
     from regard.runs import evaluate as score
     from regard.runs import load
     from regard.runs.corpora import Documents, files_corpus, world_held_out
+    from regard.runs.pictures import open_evaluation
 
     if data and world:
         raise ConfigError("give --data or --world, not both")
     check_overlong(overlong)
     loaded = load(run, device)
+    if loaded.config.task == "images":
+        if world or limit or beam or length_penalty or lowercase or stride:
+            raise ConfigError("a model of pictures is measured on pictures: only --data, --json and --device apply")
+        with counting("looking", "pictures") as progress:
+            result = score(loaded, open_evaluation(data) if data else None, progress=progress)
+        print(json.dumps(result, indent=2, ensure_ascii=False) if as_json else shown_pictures(result))
+        return
     if loaded.config.task == "language":
         if world or limit or beam or length_penalty or lowercase:
             raise ConfigError("a language model is measured on text: only --data, --stride, --json and --device apply")
@@ -134,3 +144,24 @@ def shown_text(result: dict[str, Any]) -> str:
             f"bits a byte        {result['bits_per_byte']:.4f}",
         ]
     )
+
+
+def shown_pictures(result: dict[str, Any]) -> str:
+    """The scores of a model of pictures for a person."""
+    low, high = result["accuracy_interval"]
+    lines = [
+        f"pictures           {result['pictures']:,}  of {result['classes']:,} classes",
+        f"accuracy           {100 * result['accuracy']:.2f} %  [{100 * low:.2f}, {100 * high:.2f}]  (95 %, Wilson)",
+    ]
+    if result["top"] < result["classes"]:
+        low, high = result["top_accuracy_interval"]
+        best = f"{100 * result['top_accuracy']:.2f} %  [{100 * low:.2f}, {100 * high:.2f}]"
+        lines.append(f"among the best {result['top']}   {best}")
+    lines.append(f"loss               {result['nll']:.4f}  nats a picture")
+    if result["classes"] <= 20:
+        lines.append("by class           pictures   accuracy")
+        for one in result["by_class"]:
+            lines.append(f"  {one['label']:<16} {one['pictures']:>8,}   {100 * one['accuracy']:>6.2f} %")
+    for one in result["confused"]:
+        lines.append(f"{one['label']} taken for {one['taken_for']}: {one['times']} times")
+    return "\n".join(lines)

@@ -91,6 +91,8 @@ class TrainingProgress:
 
     def validation(self, values: Mapping[str, Any]) -> None:
         text = f"step {values['step']}  validation loss {values['nll']:.4f}"
+        if "accuracy" in values:
+            text += f"  accuracy {100 * values['accuracy']:.2f} %"
         if "bleu" in values:
             text += f"  BLEU {values['bleu']:.1f} (greedy)  exact match {100 * values['exact_match']:.1f} %"
         self.say(text)

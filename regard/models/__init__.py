@@ -6,11 +6,13 @@ from regard.models.gpt import GPT, GPTConfig
 from regard.models.recurrent import RecurrentConfig, RecurrentModel
 from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentLanguageModel
 from regard.models.transformer import Transformer, TransformerConfig
+from regard.models.vit import ViT, ViTConfig
 
 MODELS = {
     "transformer": (TransformerConfig, Transformer),
     "gpt": (GPTConfig, GPT),
     "bert": (BertConfig, Bert),
+    "vit": (ViTConfig, ViT),
     "recurrent": (RecurrentConfig, RecurrentModel),
     "convolutional": (ConvolutionalConfig, Convolutional),
     "recurrent-language": (RecurrentLanguageConfig, RecurrentLanguageModel),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.nn.loss import IGNORE
@@ -249,6 +249,30 @@ class LabelledTexts:
         return int(self.inputs.tokens.lengths.sum())
 
     def to(self, device: torch.device | str) -> "LabelledTexts":
+        return moved(self, device)
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Pictures as normalised numbers, and the class of each.
+
+    A picture that two were mixed into has the other's class too, and the share that is its own. `patches` is how many
+    tokens a model makes of each.
+    """
+
+    pixels: Float[Tensor, "B C Y X"]
+    labels: Int[Tensor, " B"]
+    count: int
+    patches: int = 1
+    others: Int[Tensor, " B"] | None = None
+    shares: Float[Tensor, " B"] | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens read."""
+        return self.labels.shape[0] * self.patches
+
+    def to(self, device: torch.device | str) -> "Images":
         return moved(self, device)
 
 

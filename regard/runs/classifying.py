@@ -90,5 +90,14 @@ def text_classifier(run: "Run") -> Classifier:
     return TextClassifier(run.encoder, run.config.model["labels"], data.pair is not None, keys)
 
 
-CLASSIFIERS: dict[str, Callable[["Run"], Classifier]] = {"classification": text_classifier}
+def image_classifier(run: "Run") -> Classifier:
+    from regard.runs.image_classifier import ImageClassifier
+
+    return ImageClassifier(run.model, run.config)
+
+
+CLASSIFIERS: dict[str, Callable[["Run"], Classifier]] = {
+    "classification": text_classifier,
+    "images": image_classifier,
+}
 """By a run's task, what makes its classifier. Another kind of input is an entry here."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regard import config as settings
+from regard.data.images.config import ImageConfig
 from regard.data.world import Grammar
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, nearest
@@ -18,7 +19,7 @@ from regard.training.config import TrainConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataConfig:
-    """Where data comes from: pairs for translation, running text for language models.
+    """Where data comes from: pairs for translation, running text for language models, pictures with classes.
 
     Pairs are in two line-aligned files, in one `.tsv`, `.jsonl` or `.parquet`, or in the bundled corpus.
 
@@ -33,6 +34,8 @@ class DataConfig:
 
     Of labelled texts, `text`, `pair` and `label` are the keys or columns of the text, of a second one where there are
     two, and of the label.
+
+    Pictures are in a folder with one for each class, in an `.npz`, or in two `.npy`.
     """
 
     train: tuple[str, ...] = ()
@@ -68,6 +71,7 @@ class RunConfig:
     model: dict[str, Any]
     task: str = "translation"
     data: DataConfig = field(default_factory=DataConfig)
+    images: ImageConfig = field(default_factory=ImageConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
@@ -96,6 +100,8 @@ class RunConfig:
         """Refuse impossible model settings now, before any data is read, with stand-ins for the vocabulary sizes."""
         longest = self.with_stand_ins().model_config().max_len
         self._check_task()
+        if self.task == "images":
+            return self._check_images(longest)
         if self.data.max_len > longest:
             raise ConfigError(f"data.max_len={self.data.max_len} must be at most model.max_len={longest}")
         if self.train.pack == "always" and not getattr(self.architecture()[1], "packs", True):
@@ -128,10 +134,27 @@ class RunConfig:
             if len(getattr(self.data, name)) > 2:
                 raise ConfigError(f"data.{name} takes one file of pairs or two line-aligned files")
 
+    def _check_images(self, patches: int) -> None:
+        if self.data.world:
+            raise ConfigError(f"data.world={self.data.world} asks for pairs; a model of pictures is given data.train")
+        if self.train.batch_tokens < patches:
+            raise ConfigError(
+                f"train.batch_tokens={self.train.batch_tokens} must be at least {patches}, the patches of one picture "
+                f"and [CLS]"
+            )
+        channels = self.model_config().channels
+        if self.images.mean and len(self.images.mean) != channels:
+            raise ConfigError(f"images.mean has {len(self.images.mean)} numbers for model.channels={channels}")
+
     def every_setting(self) -> dict[str, Any]:
         """All settings by section, defaults included; the model's vocabulary sizes, which follow from data, are not."""
         model = {"name": self.model["name"], **asdict(self.with_stand_ins().model_config())}
-        return {**asdict(self), "model": {name: value for name, value in model.items() if name not in self._sizes()}}
+        model = {name: value for name, value in model.items() if name not in self._sizes()}
+        return {name: value for name, value in {**asdict(self), "model": model}.items() if self._concerns(name)}
+
+    def _concerns(self, section: str) -> bool:
+        """Whether a section says anything to this kind of run."""
+        return section not in (("tokenizer", "decode") if self.task == "images" else ("images",))
 
     def with_stand_ins(self) -> "RunConfig":
         """The configuration with vocabularies as large as the tokenizer may make them."""
@@ -165,7 +188,8 @@ def make_config(
 def _in_a_section(setting: str) -> str:
     """The override itself, unless it leaves out its section, which is then said."""
     name = setting.partition("=")[0].strip()
-    kinds = {"data": DataConfig, "tokenizer": TokenizerConfig, "train": TrainConfig, "decode": DecodeConfig}
+    kinds = {"data": DataConfig, "images": ImageConfig, "tokenizer": TokenizerConfig}
+    kinds |= {"train": TrainConfig, "decode": DecodeConfig}
     sections = [section for section, kind in kinds.items() if name in {field.name for field in fields(kind)}]
     sections += ["model"] if any(name in {field.name for field in fields(kind)} for kind, _ in MODELS.values()) else []
     if sections and name not in {field.name for field in fields(RunConfig)}:

@@ -13,6 +13,7 @@ from regard.data.readers import Corpus, PairFiles
 from regard.data.world import Grammar, Sentence, sentences
 from regard.errors import ConfigError, DataError
 from regard.runs.config import DataConfig, RunConfig
+from regard.runs.pictures import check_pictures
 
 Part = Literal["train", "valid", "test"]
 
@@ -80,6 +81,8 @@ def documents_of(config: DataConfig, part: Part) -> Documents | None:
 
 def check_files(config: RunConfig) -> None:
     """Refuse files that are not there before any of them is read."""
+    if config.task == "images":
+        return check_pictures(config)
     for part in ("train", "valid", "test"):
         if config.task == "language":
             documents_of(config.data, part)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.nn.batch import Pairs, Tokens
+from regard.nn.batch import Images, Pairs, Tokens
 from regard.runs.run import Run
 
 
@@ -16,6 +16,8 @@ def describe(run: Run, length: int | None = None) -> dict[str, Any]:
     By default 32 tokens, or as many as the model reads.
     """
     model = run.model
+    if run.config.task == "images":
+        return _of_pictures(run)
     length = min(32, run.config.model_config().max_len) if length is None else length
     total = sum(parameter.numel() for parameter in model.parameters())
     forward = forward_flops(model, length)
@@ -36,6 +38,32 @@ def describe(run: Run, length: int | None = None) -> dict[str, Any]:
             "forward": forward,
             "training_step": 3 * forward,
             "forward_per_token": forward / (length if run.config.task == "language" else 2 * length),
+        },
+    }
+
+
+def _of_pictures(run: Run) -> dict[str, Any]:
+    """The same of a model of pictures, whose tokens are the patches of one and [CLS]."""
+    config: Any = run.config.model_config()
+    total = sum(parameter.numel() for parameter in run.model.parameters())
+    device = next(run.model.parameters()).device
+    pixels = torch.zeros(1, config.channels, config.image_size, config.image_size, device=device)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        found = run.model(Images(pixels, torch.zeros(1, dtype=torch.long, device=device), 1))
+        if config.labels:
+            run.model.head(found)  # type: ignore[operator]
+    forward = counter.get_total_flops()
+    return {
+        "model": run.config.model["name"],
+        "parameters": total,
+        "parameters_by_part": parameters_by_part(run.model),
+        "bytes": {"weights": 4 * total, "training": 16 * total},
+        "flops": {
+            "length": config.max_len,
+            "sides": 1,
+            "forward": forward,
+            "training_step": 3 * forward,
+            "forward_per_token": forward / config.max_len,
         },
     }
 

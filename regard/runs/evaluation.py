@@ -8,11 +8,13 @@ import torch
 import torch.nn.functional as F
 
 from regard.data import Corpus, Documents, PairStore, evaluation_batches
+from regard.data.images import Pictures
 from regard.data.world import Sentence, pronoun_accuracy, spans
 from regard.errors import ConfigError, DataError
 from regard.look.align import AlignmentCounts, HeadScores, best_head, merge, words_of_pieces
 from regard.look.watch import attentions, watch
 from regard.nn.batch import Pairs, Tokens
+from regard.runs.accuracy import picture_accuracy
 from regard.runs.corpora import WorldCorpus, corpus_of, world_held_out
 from regard.runs.perplexity import text_perplexity
 from regard.runs.run import Run
@@ -27,7 +29,7 @@ ALIGNED = 500
 
 def evaluate(
     run: Run,
-    corpus: Corpus | Documents | None = None,
+    corpus: Corpus | Documents | Pictures | None = None,
     *,
     limit: int | None = None,
     stride: int | None = None,
@@ -39,9 +41,11 @@ def evaluate(
 ) -> dict[str, Any]:
     """Scores of the run on `corpus`, by default the test set its configuration names, as one JSON-ready object.
 
-    Of a language model it is the perplexity on documents, as `text_perplexity` finds it; the settings of a search
-    then mean nothing.
+    Of a language model it is the perplexity on documents, as `text_perplexity` finds it, of a model of pictures its
+    accuracy, as `picture_accuracy` does; the settings of a search then mean nothing.
     """
+    if run.config.task == "images":
+        return picture_accuracy(run, cast("Pictures | None", corpus), progress=progress)
     if run.config.task == "language":
         return text_perplexity(run, cast("Documents | None", corpus), stride=stride, progress=progress)
     run.check_task("translation")

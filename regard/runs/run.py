@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,34 +29,37 @@ CONFIG, TOKENIZER, MODEL, CHECKPOINTS = "config.json", "tokenizer.json", "model.
 class Run:
     """A trained model with everything needed to use it."""
 
-    def __init__(self, directory: Path, config: RunConfig, vocabularies: Vocabularies, model: nn.Module) -> None:
-        self.directory, self.config, self.vocabularies, self.model = directory, config, vocabularies, model
-        self._translator = Translator(model, vocabularies, config.decode, config.model_config().max_len)
-        # Where the state is carried, no length of text is too long to go on from.
-        length = sys.maxsize if config.data.carry else config.data.max_len
-        self._generator = Generator(model, vocabularies.target, config.decode, length)
-        self._encoder: Encoder | None = None
+    def __init__(self, directory: Path, config: RunConfig, vocabularies: Vocabularies | None, model: nn.Module) -> None:
+        self.directory, self.config, self.model = directory, config, model
+        self._vocabularies = vocabularies
 
     @property
+    def vocabularies(self) -> Vocabularies:
+        """The tokenizers of both sides."""
+        if self._vocabularies is None:
+            raise RunError(f"{self.directory} is a run for {self.config.task}, which has no tokenizer")
+        return self._vocabularies
+
+    @cached_property
     def translator(self) -> Translator:
         """Sentences in, translations out."""
         self.check_task("translation")
-        return self._translator
+        return Translator(self.model, self.vocabularies, self.config.decode, self.config.model_config().max_len)
 
-    @property
+    @cached_property
     def generator(self) -> Generator:
         """A prompt in, text out."""
         self.check_task("language")
-        return self._generator
+        # Where the state is carried, no length of text is too long to go on from.
+        length = sys.maxsize if self.config.data.carry else self.config.data.max_len
+        return Generator(self.model, self.vocabularies.target, self.config.decode, length)
 
-    @property
+    @cached_property
     def encoder(self) -> Encoder:
         """Texts in, vectors out: what fills, tags, classifies and embeds."""
         if not hasattr(self.model, "text_vectors"):
             raise RunError(f"{self.directory} is a run for {self.config.task}, not one with an encoder of texts")
-        if self._encoder is None:
-            self._encoder = Encoder(self.model, self.vocabularies.target, self.config.data.max_len)
-        return self._encoder
+        return Encoder(self.model, self.vocabularies.target, self.config.data.max_len)
 
     def classifier(self) -> "Classifier":
         """What tells classes apart, with what it takes as input: see `regard.runs.classifying`."""
@@ -122,7 +126,7 @@ def load(directory: str | Path, device: str = "auto") -> Run:
     """The run in `directory`, ready to use."""
     directory = Path(directory)
     config = load_config(directory)
-    vocabularies = load_vocabularies(directory, config.tokenizer.eos)
+    vocabularies = None if config.task == "images" else load_vocabularies(directory, config.tokenizer.eos)
     model = build_model(config)
     load_weights_strictly(model, read_tensors(directory / MODEL), directory / MODEL)
     return Run(directory, config, vocabularies, model.to(choose_device(device)).eval())

@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from regard.cli import app
+from regard.data.images import ImageConfig
 from regard.decode.config import DecodeConfig
 from regard.models import MODELS
 from regard.runs.config import DataConfig, make_config
@@ -21,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 SECTIONS = {
     "data": [DataConfig],
+    "images": [ImageConfig],
     "tokenizer": [TokenizerConfig],
     "model": [config for config, _ in MODELS.values()],
     "train": [TrainConfig],

@@ -12,7 +12,7 @@ from torch import nn
 from regard.data import Position
 from regard.errors import ConfigError, nearest
 from regard.runs.config import RunConfig
-from regard.runs.jobs import language, translation
+from regard.runs.jobs import images, language, translation
 from regard.runs.report import Report
 from regard.training.tasks import Task
 
@@ -54,7 +54,11 @@ Prepare = Callable[[RunConfig, Path, Report, bool], tuple[RunConfig, Job]]
 """Makes a job of a configuration in a run's directory. For a new run it also writes what must lie there, such as the
 tokenizer, and returns the configuration with what only the data could tell, such as the vocabulary's size."""
 
-JOBS: dict[str, Prepare] = {"translation": translation.prepare_job, "language": language.prepare_job}
+JOBS: dict[str, Prepare] = {
+    "translation": translation.prepare_job,
+    "language": language.prepare_job,
+    "images": images.prepare_job,
+}
 
 
 def prepare_job(config: RunConfig, directory: Path, report: Report, *, new: bool) -> tuple[RunConfig, Job]:

@@ -1,0 +1,135 @@
+"""Pictures of one size as one array of bytes, made once and kept in a folder."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Int, UInt8
+
+from regard.data.cache import kept_in
+from regard.data.images.config import Filter, ImageConfig, Resize
+from regard.data.images.decoding import Pixels
+from regard.data.images.sources import Pictures
+from regard.errors import DataError
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class ImageStore:
+    """Pictures of one size, and the number of each one's class."""
+
+    pixels: UInt8[np.ndarray, "N C Y X"]
+    labels: Int[np.ndarray, " N"]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @classmethod
+    def open(cls, folder: Path) -> "ImageStore":
+        """The store that `prepare_pictures` left in `folder`."""
+        try:
+            meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+            labels = np.fromfile(folder / "labels", dtype=np.int64)
+            pixels = np.asarray(np.memmap(folder / "pixels", dtype=np.uint8, mode="r"))
+            if meta["version"] != VERSION or pixels.size != int(np.prod(meta["shape"])):
+                raise ValueError("it is cut short or of another version")
+            return cls(pixels.reshape(meta["shape"]), labels)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{folder} holds no prepared pictures: {error}") from None
+
+    def mean_and_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Of each channel, over all pictures, of values between 0 and 1."""
+        sums, squares = np.zeros(self.pixels.shape[1]), np.zeros(self.pixels.shape[1])
+        for start in range(0, len(self), 1024):
+            part = self.pixels[start : start + 1024].astype(np.float64) / 255
+            sums += part.sum((0, 2, 3))
+            squares += (part**2).sum((0, 2, 3))
+        count = self.pixels.size / self.pixels.shape[1]
+        mean = sums / count
+        std = np.sqrt(np.maximum(0.0, squares / count - mean**2))
+        # A channel that never changes says nothing, whatever it is divided by.
+        return _rounded(mean), _rounded(np.where(std < 1e-3, 1.0, std))
+
+
+def prepare_pictures(
+    pictures: Pictures,
+    classes: Sequence[str],
+    config: ImageConfig,
+    cache: Path,
+    *,
+    size: int,
+    channels: int,
+    progress: Callable[[int], None] | None = None,
+) -> ImageStore:
+    """The pictures at one size, from a folder under `cache`: reused when nothing changed, else written now."""
+    labels = class_numbers(pictures, classes)
+
+    def write(folder: Path) -> None:
+        fit = partial(fitted, size=size, resize=config.resize, filter=config.filter)
+        with (folder / "pixels").open("wb") as file:
+            for number, picture in enumerate(pictures.read(channels, fit), 1):
+                file.write(picture.transpose(2, 0, 1).tobytes())
+                if progress is not None and number % 100 == 0:
+                    progress(number)
+        labels.tofile(folder / "labels")
+        meta = {"version": VERSION, "shape": [len(labels), channels, size, size]}
+        (folder / "meta.json").write_text(json.dumps(meta) + "\n", encoding="utf-8")
+
+    key = ["pictures", VERSION, pictures.digest(), list(classes), size, channels, config.resize, config.filter]
+    return kept_in(cache, key, ImageStore.open, write)
+
+
+def class_numbers(pictures: Pictures, classes: Sequence[str]) -> Int[np.ndarray, " N"]:
+    """The number of each picture's class, which must be one of `classes`."""
+    numbers = {name: number for number, name in enumerate(classes)}
+    labels = pictures.labels
+    if labels is None:
+        raise DataError("these pictures have no classes")
+    if strange := sorted({label for label in labels if label not in numbers}):
+        raise DataError(f"class '{strange[0]}' is not one of those trained on: {', '.join(classes[:12])}")
+    return np.array([numbers[label] for label in labels], dtype=np.int64)
+
+
+def held_out(labels: Sequence[str], share: float, seed: int) -> list[bool]:
+    """Which pictures to set aside: this share of each class, at least one of each that has two, by chance."""
+    order = np.argsort(
+        np.random.Philox(key=np.array([seed, 0], dtype=np.uint64)).random_raw(len(labels)), kind="stable"
+    )
+    counts: dict[str, int] = {}
+    for label in labels:
+        counts[label] = counts.get(label, 0) + 1
+    left = {label: min(count - 1, max(1, round(share * count))) for label, count in counts.items()}
+    aside = [False] * len(labels)
+    for row in map(int, order):
+        if left[labels[row]] > 0:
+            left[labels[row]] -= 1
+            aside[row] = True
+    return aside
+
+
+def fitted(
+    picture: Pixels, size: int, resize: Resize = "crop", filter: Filter = "bilinear"
+) -> UInt8[np.ndarray, "N N C"]:
+    """The picture at `size` x `size` pixels."""
+    Y, X = picture.shape[:2]
+    if resize == "crop":
+        scale = size / min(Y, X)
+        wanted = (max(size, round(Y * scale)), max(size, round(X * scale)))
+    else:
+        wanted = (size, size)
+    if wanted != (Y, X):
+        pixels = torch.from_numpy(np.array(picture.transpose(2, 0, 1)))[None]
+        pixels = F.interpolate(pixels, size=wanted, mode=filter, align_corners=False, antialias=True)
+        picture = pixels[0].permute(1, 2, 0).numpy()
+    top, left = (wanted[0] - size) // 2, (wanted[1] - size) // 2
+    return picture[top : top + size, left : left + size]
+
+
+def _rounded(values: np.ndarray) -> tuple[float, ...]:
+    return tuple(round(float(value), 6) for value in values)

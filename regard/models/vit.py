@@ -1,0 +1,113 @@
+"""The Vision Transformer: a picture cut into patches, read by blocks that all see each other."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.errors import ConfigError, RunError
+from regard.nn.batch import Images
+from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, make_norm, through
+from regard.nn.embedding import Head
+from regard.nn.initial import initialise
+from regard.nn.patches import PatchEmbedding
+
+LARGEST_GRID = 1 << 16
+"""No more patches than this: attention over them would not fit any memory."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ViTConfig:
+    """A picture has `channels` and is `image_size` pixels high and wide; norms come before each sublayer.
+
+    `labels` are the names of the classes; without any there is no head. `pooler` puts a layer with tanh after [CLS],
+    before the head.
+    """
+
+    labels: tuple[str, ...] = ()
+    image_size: int = 224
+    patch_size: int = 16
+    channels: int = 3
+    width: int = 384
+    heads: int = 6
+    layers: int = 12
+    feed_forward: int = 1536
+    activation: Activation = "gelu"
+    gated: bool = False
+    norm: NormKind = "layer"
+    norm_epsilon: float = 1e-6
+    qk_norm: bool = False
+    bias: bool = True
+    pooler: bool = False
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    layer_drop: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "image_size", "patch_size", "channels"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        if len(set(self.labels)) < len(self.labels):
+            raise ConfigError("labels must differ from each other")
+        if self.image_size % self.patch_size:
+            raise ConfigError(f"image_size={self.image_size} must be a multiple of patch_size={self.patch_size}")
+        if self.patches > LARGEST_GRID:
+            raise ConfigError(f"image_size={self.image_size} makes {self.patches:,} patches; {LARGEST_GRID:,} is most")
+        if self.channels not in (1, 3):
+            raise ConfigError(f"channels={self.channels} must be 1 (grey) or 3 (red, green and blue)")
+        if not 0.0 <= self.layer_drop < 1.0:
+            raise ConfigError(f"layer_drop={self.layer_drop} must be at least 0 and below 1")
+        self.block()
+
+    @property
+    def patches(self) -> int:
+        return (self.image_size // self.patch_size) ** 2
+
+    @property
+    def max_len(self) -> int:
+        """Places of a sequence: [CLS] and the patches."""
+        return 1 + self.patches
+
+    def block(self) -> BlockConfig:
+        """The settings that concern a block, checked; norms always come first."""
+        names = BlockConfig.__dataclass_fields__.keys() & self.__dataclass_fields__.keys()
+        return BlockConfig(norm_first=True, **{name: getattr(self, name) for name in names})
+
+
+class ViT(nn.Module):
+    """A stack of blocks over [CLS] and the patches of a picture, and a head that reads [CLS]."""
+
+    tasks = ("images",)
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.blocks = nn.ModuleList(EncoderBlock(config.block()) for _ in range(config.layers))
+        self.norm = make_norm(config.norm, config.width, config.norm_epsilon)
+        self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
+        initialise(self)
+        self.embedding = PatchEmbedding(
+            config.image_size, config.patch_size, config.channels, config.width, dropout=config.dropout
+        )
+        self.head = Head(config.width, len(config.labels), bias=True) if config.labels else None
+        if self.head is not None:  # first predictions are near uniform
+            nn.init.normal_(self.head.weight, std=0.02)
+
+    def forward(self, batch: Images) -> Float[Tensor, "B D"]:
+        """For each picture, the vector from which `head` predicts its class."""
+        whole = self.read(batch.pixels)[:, 0]
+        return whole if self.pooler is None else self.pooler(whole).tanh()
+
+    def logits(self, batch: Images) -> Float[Tensor, "B N"]:
+        """The scores of every class."""
+        if self.head is None:
+            raise RunError("this model has no head to classify with: train one on top of it with --from")
+        return self.head(self(batch))
+
+    def read(self, pixels: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B T D"]:
+        """The vectors of [CLS] and of every patch after all blocks."""
+        x = self.embedding(pixels)
+        for block in self.blocks:
+            x = through(block, self.config.layer_drop, x)
+        return self.norm(x)
