@@ -2,7 +2,8 @@
 
 A cell has two halves. `project` is what it makes of its inputs alone, for all positions at once. `advance` is one step:
 from that and the state before, the state after. A state is a tuple of tensors, of which the first is the output h; an
-LSTM has its cell c beside it. Where torch has a fused kernel for the same equations, `kernel` names it.
+LSTM has its cell c beside it. Where torch has a fused kernel for the same equations, `kernel` names it; some
+others, and those on a CPU, run by the hand-written loops of `nn/sweeps.py`.
 """
 
 import warnings
@@ -17,6 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from regard.errors import ConfigError
 from regard.nn.dropout import Dropout, SharedDropout
+from regard.nn.sweeps import SWEPT, Plan, sweep
 
 CellKind = Literal["rnn", "lstm", "gru-before", "gru-after", "mut1", "mut2", "mut3"]
 Direction = Literal["forward", "backward", "both"]
@@ -220,8 +222,8 @@ def initialise_cell(cell: nn.Module) -> None:
 class RecurrentLayer(nn.Module):
     """A cell run over sequences, forward, backward or both ways, the two outputs then side by side in `width`.
 
-    `fused=False` keeps to the plain loop where torch has a kernel. `weight_drop` is the share of the weights over the
-    state, not of the state, that is left out of a training pass: the same ones at every position (Merity 2018).
+    `fused=False` keeps to the plain loop where there is a faster way. `weight_drop` is the share of the weights over
+    the state, not of the state, that is left out of a training pass: the same ones at every position (Merity 2018).
     """
 
     def __init__(
@@ -238,7 +240,7 @@ class RecurrentLayer(nn.Module):
         ways = 2 if direction == "both" else 1
         if width % ways:
             raise ConfigError(f"width={width} must be even for a layer that reads both ways")
-        self.direction, self.width, self.fused = direction, width, fused
+        self.kind, self.direction, self.width, self.fused = kind, direction, width, fused
         self.cells = nn.ModuleList(CELLS[kind](input_width, width // ways) for _ in range(ways))
         self.weight_drop = Dropout(weight_drop)
         for cell in self.cells:
@@ -271,6 +273,8 @@ class RecurrentLayer(nn.Module):
         state = self.zeros(x) if state is None else state
         run = self._fused if self.fused and self.cells[0].kernel is not None else self._plain
         with self._dropped_weights():
+            if self._sweeps(x, lengths):
+                return self._swept(x, lengths, state)
             if self.direction != "backward":
                 return run(x, lengths, state)
             outputs, state = run(_flipped(x, lengths), lengths, state)
@@ -305,6 +309,26 @@ class RecurrentLayer(nn.Module):
             found, end = _loop(cell, sequence, lengths, start)
             outputs.append(found if number == 0 else _flipped(found, lengths))
             ends.append(end)
+        return torch.cat(outputs, dim=-1), tuple(torch.cat(part, dim=-1) for part in zip(*ends, strict=True))
+
+    def _sweeps(self, x: Tensor, lengths: Tensor | None) -> bool:
+        """Whether a sweep is fastest: on a CPU always but for an LSTM over full rows, elsewhere without a kernel."""
+        if not self.fused or self.kind not in SWEPT or torch.compiler.is_compiling():
+            return False
+        full_lstm = self.kind == "lstm" and lengths is None and x.dtype == torch.float32
+        return self.cells[0].kernel is None or (x.device.type == "cpu" and not full_lstm)
+
+    def _swept(self, x: Tensor, lengths: Tensor | None, state: State) -> tuple[Tensor, State]:
+        B, T, _ = x.shape
+        starts = zip(*(part.chunk(len(self.cells), dim=-1) for part in state), strict=True)
+        outputs, ends = [], []
+        for number, (cell, start) in enumerate(zip(self.cells, starts, strict=True)):
+            plan = Plan.of(B, T, lengths, backward=number == 1 or self.direction == "backward").to(x.device)
+            found, *end = sweep(self.kind, x, plan, start, _for_sweeping(cell))
+            outputs.append(found)
+            ends.append(end)
+        if len(outputs) == 1:
+            return outputs[0], tuple(ends[0])
         return torch.cat(outputs, dim=-1), tuple(torch.cat(part, dim=-1) for part in zip(*ends, strict=True))
 
     def _fused(self, x: Tensor, lengths: Tensor | None, state: State) -> tuple[Tensor, State]:
@@ -412,6 +436,13 @@ def _in_torchs_order(cell: nn.Module) -> tuple[Tensor, ...]:
     inputs, hidden = cell.inputs, cell.hidden
     second = torch.zeros_like(inputs.bias) if hidden.bias is None else hidden.bias  # type: ignore[union-attr, arg-type]
     return inputs.weight, hidden.used, inputs.bias, second  # type: ignore[union-attr, return-value]
+
+
+def _for_sweeping(cell: nn.Module) -> list[Tensor]:
+    """Weights and biases as a sweep takes them: the input's, then those over the state."""
+    parts = [cell.gates, cell.hidden] if hasattr(cell, "gates") else [cell.hidden]
+    over_state = [tensor for part in parts for tensor in (part.used, part.bias) if tensor is not None]  # type: ignore[union-attr]
+    return [cell.inputs.weight, cell.inputs.bias, *over_state]  # type: ignore[union-attr, list-item]
 
 
 def _widen(input_width: int, width: int) -> nn.Module:

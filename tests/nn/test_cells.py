@@ -7,6 +7,7 @@ from torch.testing import assert_close
 
 from regard.errors import ConfigError
 from regard.nn.cells import CELLS, LSTMCell, Recurrent, RecurrentLayer
+from regard.nn.sweeps import SWEPT
 
 X, D = 5, 3
 
@@ -116,6 +117,45 @@ def test_gradients_are_those_of_finite_differences(kind):
     assert torch.autograd.gradcheck(run, (x, *weights.values()))
 
 
+@pytest.mark.parametrize("direction", ["forward", "both"])
+@pytest.mark.parametrize("kind", sorted(SWEPT))
+def test_gradients_of_sweeps_are_those_of_finite_differences_and_equal_to_the_plain_loops(kind, direction):
+    torch.manual_seed(0)
+    layer = RecurrentLayer(kind, X, 4, direction=direction).double()
+    plain = RecurrentLayer(kind, X, 4, direction=direction, fused=False).double()
+    plain.load_state_dict(layer.state_dict())
+    weights = dict(layer.named_parameters())
+    x = torch.randn(3, 4, X, dtype=torch.float64, requires_grad=True)
+    starts = [torch.randn(3, 4, dtype=torch.float64, requires_grad=True) for _ in range(layer.parts)]
+
+    def run(x, lengths, starts, *tensors, of=layer):
+        given = (x, lengths, tuple(starts))
+        outputs, state = torch.func.functional_call(of, dict(zip(weights, tensors, strict=True)), given)
+        return outputs, *state
+
+    for lengths in (None, torch.tensor([2, 4, 1])):
+        assert torch.autograd.gradcheck(
+            lambda x, *rest: run(x, lengths, rest[: layer.parts], *rest[layer.parts :]),  # noqa: B023
+            (x, *starts, *weights.values()),
+        )
+        found, wanted = (run(x, lengths, starts, *weights.values(), of=one) for one in (layer, plain))
+        assert_close(found, wanted, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", sorted(SWEPT))
+def test_weights_that_are_dropped_are_dropped_alike_in_sweep_and_loop(kind):
+    torch.manual_seed(0)
+    layers = [RecurrentLayer(kind, X, D, weight_drop=0.5, fused=fused) for fused in (True, False)]
+    layers[1].load_state_dict(layers[0].state_dict())
+    x, results = torch.randn(2, 4, X), []
+    for layer in layers:
+        torch.manual_seed(1)
+        outputs, _ = layer(x)
+        results.append((outputs, *torch.autograd.grad(outputs.square().sum(), list(layer.parameters()))))
+        assert not torch.allclose(outputs, layer.eval()(x)[0])
+    assert_close(*results, atol=1e-5, rtol=1e-5)
+
+
 def as_torchs(layer, kind, direction):
     """torch's own layer with the same weights."""
     ways = len(layer.cells)
@@ -161,7 +201,7 @@ sizes = st.lists(st.integers(1, 5), min_size=1, max_size=4)
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward", "both"])
-@pytest.mark.parametrize("kind", TORCHS)
+@pytest.mark.parametrize("kind", sorted(SWEPT | TORCHS.keys()))
 @settings(max_examples=4)
 @given(sizes=sizes)
 def test_fused_and_plain_agree_outputs_states_and_gradients(kind, direction, sizes):
