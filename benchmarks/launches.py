@@ -14,7 +14,8 @@ WAYS = {
     "eager": [],
     "compiled": ["train.compile=true"],
     "with its loss": ["train.compile=true", "train.compile_loss=true"],
-    "replayed": ["train.compile=true", "train.cuda_graphs=true"],
+    "replayed": ["train.cuda_graphs=true"],
+    "compiled, replayed": ["train.compile=true", "train.cuda_graphs=true"],
     "with its loss, replayed": ["train.compile=true", "train.compile_loss=true", "train.cuda_graphs=true"],
 }
 

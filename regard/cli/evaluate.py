@@ -33,6 +33,10 @@ def evaluate(
         bool, typer.Option("--lowercase", help="Compare in lower case; the signature says so.")
     ] = False,
     tokenize: Annotated[str, typer.Option(help="sacreBLEU's tokenizer.")] = "13a",
+    alternatives: Annotated[
+        bool, typer.Option("--alternatives", help="Pairs with the same source are answers that are equally right.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the translations here, one a line.", metavar="FILE")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
@@ -46,6 +50,7 @@ def evaluate(
     Examples:
       regard evaluate runs/demo
       regard evaluate runs/mine --data test.en --data test.fr --json
+      regard evaluate runs/sounds --data held-out.tsv --alternatives --out answers.txt
       regard evaluate runs/words --data held-out.txt --stride 64
       regard evaluate runs/flowers --data flowers/test
     """
@@ -55,6 +60,7 @@ def evaluate(
     from regard.runs import evaluate as score
     from regard.runs import load
     from regard.runs.corpora import Documents, files_corpus, world_held_out
+    from regard.runs.files import whole_file
     from regard.runs.pictures import open_evaluation
 
     if data and world:
@@ -62,14 +68,14 @@ def evaluate(
     check_overlong(overlong)
     loaded = load(run, device)
     if loaded.config.task == "images":
-        if world or limit or beam or length_penalty or lowercase or stride:
+        if world or limit or beam or length_penalty or lowercase or stride or alternatives or out:
             raise ConfigError("a model of pictures is measured on pictures: only --data, --json and --device apply")
         with counting("looking", "pictures") as progress:
             result = score(loaded, open_evaluation(data) if data else None, progress=progress)
         print(json.dumps(result, indent=2, ensure_ascii=False) if as_json else shown_pictures(result))
         return
     if loaded.config.task == "language":
-        if world or limit or beam or length_penalty or lowercase:
+        if world or limit or beam or length_penalty or lowercase or alternatives or out:
             raise ConfigError("a language model is measured on text: only --data, --stride, --json and --device apply")
         documents = Documents.of(data, loaded.config.data.text) if data else None
         with counting("reading", "tokens") as progress:
@@ -84,6 +90,7 @@ def evaluate(
     elif world:
         corpus = world_held_out("test", loaded.config.data.source, grammar=loaded.config.data.world_grammar)
     given = {"beam": beam, "length_penalty": length_penalty}
+    written: list[str] = []
     with counting("translating") as progress:
         result = score(
             loaded,
@@ -92,16 +99,22 @@ def evaluate(
             overlong=overlong,  # type: ignore[arg-type]
             lowercase=lowercase,
             tokenize=tokenize,
+            alternatives=alternatives,
+            out=written.append,
             progress=progress,
             **{name: value for name, value in given.items() if value is not None},
         )
+    if out is not None:
+        with whole_file(out) as path:
+            path.write_text("".join(f"{' '.join(line.splitlines())}\n" for line in written), encoding="utf-8")
     print(json.dumps(result, indent=2, ensure_ascii=False) if as_json else shown(result))
 
 
 def shown(result: dict[str, Any]) -> str:
     """The scores for a person, every one with its setting."""
     low, high = result["bleu_interval"]
-    too_long = result["sentences"] - result["perplexity_sentences"]
+    exact_low, exact_high = result["exact_match_interval"]
+    too_long = result["pairs"] - result["perplexity_sentences"]
     left_out = f"; {too_long:,} pairs too long for the model left out" if too_long else ""
     lines = [
         f"sentences          {result['sentences']:,}  (beam {result['decode']['beam']})",
@@ -109,7 +122,8 @@ def shown(result: dict[str, Any]) -> str:
         f"BLEU, tokenised    {result['tokenised_bleu']:.2f}  {result['tokenised_bleu_signature']}",
         f"chrF               {result['chrf']:.2f}  {result['chrf_signature']}",
         f"TER                {result['ter']:.2f}  {result['ter_signature']}",
-        f"exact match        {100 * result['exact_match']:.2f} %",
+        f"exact match        {100 * result['exact_match']:.2f} %  [{100 * exact_low:.2f}, {100 * exact_high:.2f}]",
+        f"token error rate   {100 * result['token_error_rate']:.2f} %  (edits a reference word)",
         f"perplexity         {result['perplexity']:.3f}  (per target token of the run's own vocabulary{left_out})",
     ]
     if result.get("pronoun_accuracy") is not None:

@@ -133,7 +133,8 @@ def through(block: nn.Module, drop: float, x: Vectors, *others: Any) -> Vectors:
     """What `block` makes of `x` or, in training with probability `drop`, `x` as it is: the layer is left out."""
     if drop == 0.0 or not block.training:
         return block(x, *others)
-    if torch.compiler.is_compiling():  # one graph for both cases; it saves no time, but trains the same
+    if torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
+        # One graph for both cases; it saves no time, but trains the same.
         return torch.where(torch.rand((), device=x.device) < drop, x, block(x, *others))
     return x if float(torch.rand(())) < drop else block(x, *others)
 

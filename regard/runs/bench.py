@@ -18,9 +18,10 @@ from regard.nn.batch import Pairs
 from regard.runs.config import RunConfig
 from regard.runs.describe import forward_flops
 from regard.runs.run import build_model, choose_device, choose_precision
-from regard.training.loop import precision_context, train_step
+from regard.training.loop import train_step
 from regard.training.optim import make_optimizer
-from regard.training.tasks import Translation, compiled
+from regard.training.replay import Replay
+from regard.training.tasks import Translation, compiled, precision_context
 
 BOS, EOS, FIRST = 1, 2, 4
 
@@ -172,8 +173,10 @@ class _Timing:
         task, trained = compiled(Translation(options.smoothing, options.r_drop), model, options, dynamic=not packed)
         name += ", compiled" if options.compile else ""
         name += " with its loss" if options.compile_loss else ""
-        name += ", replayed" if options.cuda_graphs else ""
+        name += ", replayed" if options.cuda_graphs and self.device.type == "cuda" else ""
         moved = [batch.to(self.device) for batch in batches]
+        replayed = options.cuda_graphs and self.device.type == "cuda"
+        replay = Replay(trained, task, self.device, self.precision) if replayed else None
 
         def step(index: int) -> None:
             train_step(
@@ -184,6 +187,7 @@ class _Timing:
                 clip=options.clip,
                 device=self.device,
                 precision=self.precision,
+                replay=replay,
             )
 
         room = sum(batch.source.ids.numel() + batch.inputs.ids.numel() for batch in batches)

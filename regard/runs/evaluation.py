@@ -36,13 +36,16 @@ def evaluate(
     overlong: Overlong = "split",
     lowercase: bool = False,
     tokenize: str = "13a",
+    alternatives: bool = False,
+    out: Callable[[str], object] | None = None,
     progress: Callable[[int, int], None] | None = None,
     **decode: Any,
 ) -> dict[str, Any]:
     """Scores of the run on `corpus`, by default the test set its configuration names, as one JSON-ready object.
 
-    Of a language model it is the perplexity on documents, as `text_perplexity` finds it, of a model of pictures its
-    accuracy, as `picture_accuracy` does; the settings of a search then mean nothing.
+    With `alternatives` the targets of equal sources are equally right answers to one question. `out` is given each
+    translation as it is found. Of a language model it is the perplexity on documents, as `text_perplexity` finds it, of
+    a model of pictures its accuracy, as `picture_accuracy` does; the settings of a search then mean nothing.
     """
     if run.config.task == "images":
         return picture_accuracy(run, cast("Pictures | None", corpus), progress=progress)
@@ -56,28 +59,41 @@ def evaluate(
     pairs = list(islice((pair for pair in corpus if pair[0].strip() and pair[1].strip()), limit))
     if not pairs:
         raise DataError("nothing to evaluate on: no pair has both sides")
-    sources, references = [source for source, _ in pairs], [target for _, target in pairs]
+    sources, references = _questions(pairs, alternatives)
     config = run.decode_config(**decode)
     _check_tokenizer(tokenize)
     hypotheses = []
     for found in run.translator.stream(sources, config, overlong=overlong, window=512):
         hypotheses.append(found[0].text)
+        if out is not None:
+            out(found[0].text)
         if progress is not None:
             progress(len(hypotheses), len(sources))
     likelihood, counted = corpus_perplexity(run, pairs)
     words = [len(source.split()) for source in sources]
     bands = by_length(hypotheses, references, words, lowercase=lowercase, tokenize=tokenize)
     result: dict[str, Any] = {
-        "sentences": len(pairs),
+        "sentences": len(sources),
+        "pairs": len(pairs),
         **corpus_scores(hypotheses, references, lowercase=lowercase, tokenize=tokenize).to_mapping(),
         "perplexity": likelihood,
         "perplexity_sentences": counted,
         "by_length": [band.to_mapping() for band in bands],
         "decode": {"beam": config.beam, "length_penalty": config.length_penalty, "length_form": config.length_form},
     }
-    if isinstance(corpus, WorldCorpus):
+    if isinstance(corpus, WorldCorpus) and not alternatives:
         result |= _world_scores(run, corpus, hypotheses)
     return result
+
+
+def _questions(pairs: Sequence[tuple[str, str]], alternatives: bool) -> tuple[list[str], list[list[str]]]:
+    """What to translate, and the right answers to each."""
+    if not alternatives:
+        return [source for source, _ in pairs], [[target] for _, target in pairs]
+    answers: dict[str, list[str]] = {}
+    for source, target in pairs:
+        answers.setdefault(source, []).append(target)
+    return list(answers), list(answers.values())
 
 
 def _check_tokenizer(tokenize: str) -> None:

@@ -46,6 +46,7 @@ from regard.training.average import ExponentialAverage, mean_weights
 from regard.training.dropout import DropoutUntil
 from regard.training.loop import Step, fit, validate
 from regard.training.optim import make_optimizer
+from regard.training.replay import Replay
 from regard.training.schedule import learning_rate
 from regard.training.streams import StreamedLanguageModelling
 from regard.training.tasks import Task, compiled
@@ -173,6 +174,9 @@ class _Training:
         position = Position(self.progress.epoch, self.progress.index)
         stream = self.job.stream(position, pin=self.device.type == "cuda", pack=self._packs())
         task, model = self._compiled()
+        replay = None
+        if options.cuda_graphs and self.device.type == "cuda":
+            replay = Replay(model, task, self.device, self.precision)
         with closing(stream):
             steps = fit(
                 model,
@@ -186,7 +190,8 @@ class _Training:
                 device=self.device,
                 precision=self.precision,
                 average=self.average,
-                before=DropoutUntil(self.model, options.dropout_until) if options.dropout_until else None,
+                before=self._before(replay),
+                replay=replay,
             )
             for step in steps:
                 self.progress = replace(
@@ -200,6 +205,18 @@ class _Training:
                     self._save()
                     again = f"regard train --resume {shlex.quote(str(self.directory))}"
                     raise Stopped(f"stopped at step {step.number} and saved; continue with: {again}")
+
+    def _before(self, replay: Replay | None) -> Callable[[int], None] | None:
+        """What to do before each update."""
+        if not self.config.train.dropout_until:
+            return None
+        dropout = DropoutUntil(self.model, self.config.train.dropout_until)
+
+        def before(number: int) -> None:
+            if dropout(number) and replay is not None:
+                replay.forget()
+
+        return before
 
     def _packs(self) -> bool:
         pack, able = self.config.train.pack, getattr(self.model, "packs", True)

@@ -61,7 +61,7 @@ class TrainConfig:
     compile_loss: bool = False
     """With `compile`, the loss as part of the same graph: fewer kernels to launch."""
     cuda_graphs: bool = False
-    """With `compile`, record what a GPU is told to do once and replay it; for packed batches, one to an update."""
+    """Record what a GPU is told to do once and replay it: for models so small that launching is what takes the time."""
     pack: Literal["auto", "always", "never"] = "auto"
     """Put several sequences in a row instead of padding each to the longest; `auto` does on a GPU."""
     threads: int = 0
@@ -82,9 +82,8 @@ class TrainConfig:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 0 and below 1")
         if not 0.0 < self.decay <= 1.0:
             raise ConfigError(f"train.decay={self.decay} must be above 0 and at most 1")
-        for name in ("compile_loss", "cuda_graphs"):
-            if getattr(self, name) and not self.compile:
-                raise ConfigError(f"train.{name}=true needs train.compile=true")
+        if self.compile_loss and not self.compile:
+            raise ConfigError("train.compile_loss=true needs train.compile=true")
         if self.cuda_graphs and (self.accumulate > 1 or self.pack == "never"):
             # What is replayed writes to the same memory every time, so gradients of two batches cannot add up in it.
             raise ConfigError(

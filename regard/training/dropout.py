@@ -14,12 +14,14 @@ class DropoutUntil:
         self._rates = [(part, rate) for part, rate in rates if isinstance(rate, float)]
         self._on = True
 
-    def __call__(self, step: int) -> None:
+    def __call__(self, step: int) -> bool:
+        """Set it as update `step` wants it; whether that changed anything."""
         on = step <= self.last
         if on == self._on:
-            return
+            return False
         self._on = on
         for part, rate in self._layers:
             part.p = rate if on else 0.0
         for part, rate in self._rates:
             part.dropout = rate if on else 0.0  # type: ignore[assignment]
+        return True

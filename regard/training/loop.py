@@ -1,7 +1,6 @@
 """The training loop: a generator of steps. What to log, validate and save is its caller's business."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -10,7 +9,8 @@ from torch.optim import Optimizer
 
 from regard.nn.rows import halves
 from regard.training.average import ExponentialAverage
-from regard.training.tasks import Batch, Task
+from regard.training.replay import Replay
+from regard.training.tasks import Batch, Task, precision_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,11 @@ def fit(
     precision: torch.dtype = torch.float32,
     average: ExponentialAverage | None = None,
     before: Callable[[int], None] | None = None,
+    replay: Replay | None = None,
 ) -> Iterator[Step]:
     """Train on each group of batches, one update a group, yielding after each; the first is numbered `start` + 1.
 
-    `before` is called with the number of each update before it is made.
+    `before` is called with the number of each update before it is made. `replay` finds gradients where it can.
     """
     model.train()
     for number, parts in enumerate(updates, start + 1):
@@ -54,7 +55,17 @@ def fit(
         rate = learning_rate(number)
         for group in optimizer.param_groups:
             group["lr"] = rate
-        step = train_step(model, task, parts, optimizer, clip=clip, number=number, device=device, precision=precision)
+        step = train_step(
+            model,
+            task,
+            parts,
+            optimizer,
+            clip=clip,
+            number=number,
+            device=device,
+            precision=precision,
+            replay=replay,
+        )
         if average is not None:
             average.update(number)
         yield step
@@ -70,6 +81,7 @@ def train_step(
     number: int = 1,
     device: torch.device | str = "cpu",
     precision: torch.dtype = torch.float32,
+    replay: Replay | None = None,
 ) -> Step:
     """Update once from `parts`. Weighs by prediction, so how a batch was split changes nothing.
 
@@ -77,6 +89,9 @@ def train_step(
     """
     count, splits = sum(part.count for part in parts), 0
     while True:
+        if replay is not None and replay.takes(parts):
+            found = replay.gradients(parts[0])
+            break
         found = _gradients(model, task, parts, count, device, precision)
         if not isinstance(found, int):
             break
@@ -165,9 +180,3 @@ def validate(
 def seed_step(seed: int, number: int) -> None:
     """Make all randomness of an update a function of (seed, number), so that resuming needs no random state."""
     torch.manual_seed((seed * 1_000_003 + number) % (1 << 62))
-
-
-def precision_context(device: torch.device | str, precision: torch.dtype) -> AbstractContextManager:
-    if precision == torch.float32:
-        return nullcontext()
-    return torch.autocast(torch.device(device).type, precision)

@@ -28,6 +28,7 @@ class Scores:
     BLEU and chrF run from 0 to 100, the higher the better; TER from 0 up, the lower the better; `exact_match` is
     the share, from 0 to 1, of hypotheses equal to a reference. `tokenised_bleu` takes the words as the spaces cut
     them: it equals a published tokenised score only where both texts are tokenised the way that table's were.
+    `token_error_rate` is edits a reference word, words as the spaces cut them, to the nearest reference.
     """
 
     bleu: float
@@ -41,12 +42,14 @@ class Scores:
     ter: float
     ter_signature: str
     exact_match: float
+    exact_match_interval: tuple[float, float]
+    token_error_rate: float
     count: int
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         mapping = {name: getattr(self, name) for name in self.__slots__}
-        return {**mapping, "bleu_interval": list(self.bleu_interval)}
+        return {**mapping, **{name: list(mapping[name]) for name in ("bleu_interval", "exact_match_interval")}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +96,17 @@ def corpus_scores(
     for name, metric in metrics.items():
         found[name] = metric.corpus_score(hypotheses, streams).score
         found[f"{name}_signature"] = str(metric.get_signature())
+    matches = exact_matches(hypotheses, references, lowercase=lowercase)
     resampled = _resampled_bleu(bleu_statistics(hypotheses, references, lowercase=lowercase, tokenize=tokenize))
     return Scores(
         **found,
         bleu_interval=_interval(resampled),
         bleu_interval_signature=_bootstrap_signature(),
-        exact_match=exact_match(hypotheses, references, lowercase=lowercase),
+        exact_match=float(matches.mean()),
+        exact_match_interval=_interval(_resampled(matches)),
+        token_error_rate=word_error_rate(
+            *(_folded(texts) if lowercase else texts for texts in (hypotheses, references))
+        ),
         count=len(hypotheses),
     )
 
@@ -114,13 +122,20 @@ def corpus_bleu(
 
 def exact_match(hypotheses: Sequence[str], references: References, *, lowercase: bool = False) -> float:
     """The share, 0 to 1, of hypotheses equal to one of their references, white space at the ends aside."""
+    return float(exact_matches(hypotheses, references, lowercase=lowercase).mean())
+
+
+def exact_matches(
+    hypotheses: Sequence[str], references: References, *, lowercase: bool = False
+) -> Float[np.ndarray, " B"]:
+    """For each hypothesis 1 where it equals one of its references, else 0."""
     choices = _choices(hypotheses, references)
 
     def normal(text: str) -> str:
         return text.strip().lower() if lowercase else text.strip()
 
-    hits = sum(normal(text) in map(normal, right) for text, right in zip(hypotheses, choices, strict=True))
-    return hits / len(hypotheses)
+    hits = [normal(text) in map(normal, right) for text, right in zip(hypotheses, choices, strict=True)]
+    return np.array(hits, dtype=np.float64)
 
 
 def by_length(
@@ -271,6 +286,16 @@ def _resampled_bleu(statistics: Int[np.ndarray, "B 10"]) -> Float[np.ndarray, " 
     count = len(statistics)
     draws = (statistics[generator.integers(count, size=count)].sum(0) for _ in range(SAMPLES))
     return np.array([_bleu_of(draw) for draw in draws])
+
+
+def _resampled(values: Float[np.ndarray, " B"]) -> Float[np.ndarray, " samples"]:
+    """The mean of `SAMPLES` corpora drawn with replacement."""
+    generator = np.random.default_rng(SEED)
+    return np.array([values[generator.integers(len(values), size=len(values))].mean() for _ in range(SAMPLES)])
+
+
+def _folded(texts: References) -> Any:
+    return [text.lower() if isinstance(text, str) else [one.lower() for one in text] for text in texts]
 
 
 def _bootstrap_signature() -> str:

@@ -1,6 +1,7 @@
 """Tasks turn a batch into a loss. A loss is a sum and its count, never an average, so splitting changes nothing."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -75,12 +76,11 @@ def compiled(task: Task, model: nn.Module, config: TrainConfig, *, dynamic: bool
     """Task and model, compiled as `train.compile` and `train.compile_loss` say: apart, or as one graph."""
     if not config.compile:
         return task, model
-    mode = "reduce-overhead" if config.cuda_graphs else None
     if config.compile_loss:
         assert isinstance(task, Translation), "only its loss is made to be compiled"
-        return CompiledTask(task, dynamic=dynamic, mode=mode), model
+        return CompiledTask(task, dynamic=dynamic), model
     model.head.fuse()  # type: ignore[union-attr, operator]
-    return task, torch.compile(model, dynamic=dynamic, mode=mode)  # type: ignore[return-value]
+    return task, torch.compile(model, dynamic=dynamic)  # type: ignore[return-value]
 
 
 class CompiledTask:
@@ -105,3 +105,9 @@ class LanguageModelling:
     def loss(self, model: nn.Module, batch: Windows | Stretch) -> Loss:
         total, plain = model.head.loss(model(batch), batch.labels, self.smoothing)  # type: ignore[union-attr, operator]
         return Loss(total, batch.count, {"nll": plain})
+
+
+def precision_context(device: torch.device | str, precision: torch.dtype) -> AbstractContextManager:
+    if precision == torch.float32:
+        return nullcontext()
+    return torch.autocast(torch.device(device).type, precision)

@@ -67,6 +67,24 @@ def test_scores_are_those_of_the_translations(run, world):
     assert evaluate(run, PairList(pairs), limit=2)["sentences"] == 2
 
 
+def test_any_of_several_answers_is_right(run, world):
+    sources = [pair[0] for pair in world if len(pair[0].split()) < 12][:3]
+    found = run.translate(sources)
+    pairs = [pair for source, text in zip(sources, found, strict=True) for pair in ((source, "wrong"), (source, text))]
+    written = []
+    result = evaluate(run, PairList(pairs), alternatives=True, out=written.append)
+    assert (result["sentences"], result["pairs"]) == (3, 6)
+    assert result["exact_match"] == 1
+    assert result["exact_match_interval"] == [1.0, 1.0]
+    assert result["token_error_rate"] == 0
+    assert written == found
+    apart = evaluate(run, PairList(pairs))
+    assert apart["sentences"] == 6
+    assert apart["exact_match"] == 0.5
+    low, high = apart["exact_match_interval"]
+    assert 0 <= low < 0.5 < high <= 1
+
+
 def test_progress_is_told(run, world):
     told = []
     evaluate(run, PairList(list(world)[:3]), progress=lambda done, total: told.append((done, total)))

@@ -1,49 +1,17 @@
 """Muon, the trapezoid, R-Drop as a task, and the loss compiled with its model."""
 
-import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
+from training_toys import tiny, work
 
-from regard.data import PairStore, collate
-from regard.data.packing import Packing
 from regard.errors import ConfigError
-from regard.models.transformer import Transformer, TransformerConfig
 from regard.training.config import TrainConfig
 from regard.training.loop import fit, train_step, validate
 from regard.training.muon import Muon, hidden_matrices, orthogonalised
 from regard.training.optim import make_optimizer, optimizer_tensors, restore_optimizer
 from regard.training.schedule import learning_rate
 from regard.training.tasks import Translation
-
-
-def tiny(dropout=0.0, seed=0):
-    torch.manual_seed(seed)
-    return Transformer(
-        TransformerConfig(
-            source_vocab_size=17,
-            target_vocab_size=17,
-            width=8,
-            heads=2,
-            encoder_layers=2,
-            decoder_layers=1,
-            feed_forward=12,
-            dropout=dropout,
-        )
-    )
-
-
-def work(packed=False):
-    generator = torch.Generator().manual_seed(1)
-
-    def ids(length):
-        return torch.randint(4, 17, (length,), generator=generator).tolist()
-
-    store = PairStore.of([([*ids(1 + i % 5), 2], [1, *ids(1 + i % 7), 2]) for i in range(40)])
-    if not packed:
-        return collate(store, np.arange(20))
-    packing = Packing(store, 1500)
-    return packing.batch(packing.order(0, 0)[0])
 
 
 @pytest.mark.parametrize("shape", [(4, 16, 16), (3, 8, 24), (2, 24, 8), (1, 5, 5)])
@@ -165,8 +133,8 @@ def test_r_drop_brings_the_two_passes_together():
         {"r_drop": -1.0},
         {"dropout_until": -1},
         {"compile_loss": True},
-        {"cuda_graphs": True},
-        {"cuda_graphs": True, "compile": True, "accumulate": 2},
+        {"cuda_graphs": True, "accumulate": 2},
+        {"cuda_graphs": True, "pack": "never"},
     ],
 )
 def test_impossible_settings_are_refused_by_name(settings):
