@@ -18,7 +18,7 @@ from regard.data.readers import Corpus
 from regard.data.store import VERSION, Counts, PairStore, write_meta
 from regard.errors import ConfigError, DataError
 from regard.text import Vocabularies
-from regard.text.dropout import MergeDropout
+from regard.text.dropout import LOST, MergeDropout
 
 Overlong = Literal["skip", "truncate", "refuse"]
 Store = TypeVar("Store")
@@ -46,7 +46,7 @@ def prepare(
     """
     if max_len < 2:
         raise ConfigError(f"max_len={max_len} must be at least 2: one piece and a special token")
-    varied = [] if drop is None else [drop.rate, drop.variant]
+    varied = [] if drop is None else [drop.rate, drop.variant, LOST]
     return kept_in(
         cache,
         [VERSION, corpus.digest(), vocabularies.digest(), max_len, overlong, *varied],

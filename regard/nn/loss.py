@@ -13,6 +13,8 @@ IGNORE = -100
 Kernel = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
 """Logits, labels and smoothing to the summed loss, what else is summed up, and d loss / d logits."""
 
+_ALIGN = {"cuda": 8}  # rows of logits of a multiple of so many numbers are what matrix units take
+
 _MIXED = TorchVersion(torch.__version__) >= "2.8"  # products of one precision summed up in another
 
 # Of logits at a time: on a CPU what stays in its cache, on a GPU enough rows for its matrix units.
@@ -53,8 +55,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, labels, smoothing: float, kernel: Kernel, together: int):  # type: ignore[override]
         train = any(ctx.needs_input_grad)
-        ctx.dtype = weight.dtype
-        weight = weight.to(x.dtype)
+        ctx.dtype, V = weight.dtype, weight.shape[0]
+        weight = _aligned(weight, x)
         grad_x = torch.empty_like(x) if train else None
         grad_weight = None
         grad_bias = torch.zeros_like(bias) if train and bias is not None else None
@@ -64,15 +66,17 @@ class _LinearCrossEntropy(torch.autograd.Function):
             part = slice(start, start + rows)
             logits = F.linear(x[part], weight)
             if bias is not None:
-                logits += bias
-            chunk_loss, chunk_plain, grad = kernel(logits, labels[part], smoothing)
+                logits[:, :V] += bias
+            chunk_loss, chunk_plain, grad = _chunk(kernel, logits, V, labels[part], smoothing, plain=together == 1)
             losses.append(chunk_loss)
             plains.append(chunk_plain)
             if grad_x is not None:
                 torch.mm(grad, weight, out=grad_x[part])
                 grad_weight = _add_product(grad_weight, grad.mT, x[part])
                 if grad_bias is not None:
-                    grad_bias += grad.sum(0)
+                    grad_bias += grad[:, :V].sum(0)
+        if grad_weight is not None:
+            grad_weight = grad_weight[:V]
         loss, plain = _total(losses), _total(plains)
         ctx.save_for_backward(grad_x, grad_weight, grad_bias)
         ctx.mark_non_differentiable(plain)
@@ -84,6 +88,32 @@ class _LinearCrossEntropy(torch.autograd.Function):
             None if grad is None else grad.mul_(grad_loss.to(grad.dtype)) for grad in ctx.saved_tensors
         )
         return grad_x, None if grad_weight is None else grad_weight.to(ctx.dtype), grad_bias, None, None, None, None
+
+
+def _aligned(weight: Tensor, x: Tensor) -> Tensor:
+    """The weights in the precision of `x`; on a GPU with rows of zeros after them to a number that suits its kernels.
+
+    A product with as many columns as GPT-2 has tokens, an odd number, takes several times as long.
+    """
+    V, more = weight.shape[0], -weight.shape[0] % _ALIGN.get(x.device.type, 1)
+    if not more:
+        return weight.to(x.dtype)
+    wider = x.new_zeros(V + more, weight.shape[1])
+    wider[:V] = weight
+    return wider
+
+
+def _chunk(
+    kernel: Kernel, logits: Tensor, V: int, labels: Tensor, smoothing: float, *, plain: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The kernel's results where only the first `V` columns are real; the gradient of the others is zero."""
+    if logits.shape[1] == V:
+        return kernel(logits, labels, smoothing)
+    if plain and smoothing == 0:  # what has no chance changes nothing
+        logits[:, V:] = -torch.inf
+        return kernel(logits, labels, smoothing)
+    loss, sums, grad = kernel(logits[:, :V], labels, smoothing)
+    return loss, sums, F.pad(grad, (0, logits.shape[1] - V))
 
 
 def loss_and_gradient(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:

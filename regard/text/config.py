@@ -22,7 +22,7 @@ class TokenizerConfig:
     `vocab_size` counts the four special tokens too; a small corpus may fill less of it. `joint` shares one
     vocabulary between source and target. `min_count` is how often a word, or a pair of pieces, must occur to get
     a token of its own; `unigram` weighs pieces by likelihood and ignores it. `source_kind` and `target_kind` give a
-    side another kind than `kind`. `dropout` leaves out that share of a BPE's merges in training, in `variants` ways.
+    side another kind than `kind`. `dropout` is BPE dropout in training, in `variants` ways.
     `eos` is of imported tokenizers: the name of the token that ends a text.
     """
 

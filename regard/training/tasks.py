@@ -75,6 +75,8 @@ class Translation:
 def compiled(task: Task, model: nn.Module, config: TrainConfig, *, dynamic: bool) -> tuple[Task, nn.Module]:
     """Task and model, compiled as `train.compile` and `train.compile_loss` say: apart, or as one graph."""
     if not config.compile:
+        if config.cuda_graphs and next(model.parameters()).is_cuda:
+            model.head.fuse()  # type: ignore[union-attr, operator]
         return task, model
     if config.compile_loss:
         assert isinstance(task, Translation), "only its loss is made to be compiled"

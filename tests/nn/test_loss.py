@@ -63,3 +63,27 @@ def test_in_lower_precision_the_gradient_of_the_weights_is_still_summed_in_full(
     assert (found - exact).norm() < 0.01 * exact.norm()
     # Not merely numbers of the lower precision in a wider type.
     assert not torch.equal(found, found.bfloat16().float())
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("biased", [False, True])
+def test_columns_added_for_the_kernels_sake_change_nothing(smoothing, biased, monkeypatch):
+    torch.manual_seed(0)
+    x, weight = torch.randn(30, 6, requires_grad=True), torch.randn(13, 6, requires_grad=True)
+    bias = torch.randn(13, requires_grad=True) if biased else None
+    labels = torch.randint(13, (30,))
+    inputs = [x, weight, bias] if biased else [x, weight]
+
+    def found():
+        total, plain = linear_cross_entropy(x, weight, bias, labels, smoothing)
+        return total, plain, *torch.autograd.grad(total, inputs)
+
+    expected = found()
+    monkeypatch.setitem(loss_module._ALIGN, "cpu", 8)
+    seen = []
+    kernel = loss_module.loss_and_gradient
+    monkeypatch.setattr(
+        loss_module, "loss_and_gradient", lambda logits, *rest: (seen.append(logits.shape), kernel(logits, *rest))[1]
+    )
+    assert_close(found(), expected)
+    assert seen == [(30, 13 if smoothing else 16)]

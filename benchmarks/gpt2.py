@@ -1,0 +1,113 @@
+"""GPT-2 124M trained by regard and by Hugging Face on the same random windows, in one run: by hand, on a GPU.
+
+    python benchmarks/gpt2.py [--windows 32] [--seconds 8] [--replay]
+
+Prints tokens a second, milliseconds a step and memory of each, both in bfloat16, compiled, with fused attention and a
+fused AdamW; rounds take turns.
+"""
+
+import argparse
+import json
+import time
+
+import torch
+
+from regard.nn.batch import Tokens, Windows
+from regard.runs import make_config
+from regard.runs.run import build_model
+from regard.training.loop import train_step
+from regard.training.optim import make_optimizer
+from regard.training.replay import Replay
+from regard.training.tasks import LanguageModelling, compiled
+
+VOCABULARY, LENGTH = 50257, 1024
+
+
+def ours(batches: list[torch.Tensor], replay: bool):
+    settings = ["train.compile=true", f"train.cuda_graphs={str(replay).lower()}", "model.dropout=0.0"]
+    config = make_config(None, "gpt2-small", settings)
+    config.model["vocab_size"] = VOCABULARY
+    device = torch.device("cuda")
+    model = build_model(config).to(device).train()
+    optimizer = make_optimizer(model, config.train)
+    task, trained = compiled(LanguageModelling(), model, config.train, dynamic=False)
+    windows = [
+        Windows(
+            Tokens(ids[:, :-1].contiguous(), torch.full((len(ids),), LENGTH, device=device), padded=False),
+            ids[:, 1:].contiguous(),
+            len(ids) * LENGTH,
+        )
+        for ids in batches
+    ]
+    recorded = Replay(trained, task, device, torch.bfloat16) if replay else None
+
+    def step(index: int) -> torch.Tensor:
+        part = windows[index % len(windows)]
+        return train_step(
+            trained, task, [part], optimizer, clip=1.0, device=device, precision=torch.bfloat16, replay=recorded
+        ).loss
+
+    return step, sum(parameter.numel() for parameter in model.parameters())
+
+
+def theirs(batches: list[torch.Tensor]):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False)
+    model = GPT2LMHeadModel._from_config(config, attn_implementation="sdpa").cuda().train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    trained = torch.compile(model)
+
+    def step(index: int) -> torch.Tensor:
+        ids = batches[index % len(batches)][:, :-1]
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = trained(input_ids=ids, labels=ids).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, sum(parameter.numel() for parameter in model.parameters())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--windows", type=int, default=32)
+    parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--replay", action="store_true")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+    batches = [torch.randint(VOCABULARY, (options.windows, LENGTH + 1), device="cuda") for _ in range(4)]
+    ways, found = {"regard": ours(batches, options.replay), "Hugging Face": theirs(batches)}, {}
+    for name, (step, parameters) in ways.items():
+        began = time.perf_counter()
+        loss = float(step(0))
+        torch.cuda.synchronize()
+        found[name] = {"parameters": parameters, "first": time.perf_counter() - began, "loss": loss, "speeds": []}
+        for index in range(6):
+            step(index)
+        torch.cuda.synchronize()
+    for _ in range(options.rounds):
+        for name, (step, _parameters) in ways.items():
+            torch.cuda.reset_peak_memory_stats()
+            began, steps = time.perf_counter(), 0
+            while time.perf_counter() - began < options.seconds / options.rounds:
+                for _ in range(5):
+                    step(steps)
+                    steps += 1
+                torch.cuda.synchronize()
+            speed = steps * options.windows * LENGTH / (time.perf_counter() - began)
+            found[name]["speeds"].append(round(speed))
+            found[name]["memory"] = torch.cuda.max_memory_allocated()
+    for name, one in found.items():
+        one["tokens_per_second"] = sorted(one["speeds"])[len(one["speeds"]) // 2]
+        print(f"{name:14}{one['tokens_per_second']:>10,} tokens/s  {one}", flush=True)
+    ratio = found["regard"]["tokens_per_second"] / found["Hugging Face"]["tokens_per_second"]
+    print(json.dumps({"device": torch.cuda.get_device_name(), "torch": torch.__version__, "ratio": ratio, **found}))
+
+
+if __name__ == "__main__":
+    main()
