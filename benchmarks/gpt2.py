@@ -20,47 +20,49 @@ from regard.training.optim import make_optimizer
 from regard.training.replay import Replay
 from regard.training.tasks import LanguageModelling, compiled
 
-VOCABULARY, LENGTH = 50257, 1024
+VOCABULARY = 50257
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def ours(batches: list[torch.Tensor], replay: bool):
-    settings = ["train.compile=true", f"train.cuda_graphs={str(replay).lower()}", "model.dropout=0.0"]
+def ours(batches: list[torch.Tensor], replay: bool, compile: bool):
+    settings = [f"train.compile={str(compile).lower()}", f"train.cuda_graphs={str(replay).lower()}"]
+    settings += ["model.dropout=0.0", "train.accumulate=1"]
     config = make_config(None, "gpt2-small", settings)
     config.model["vocab_size"] = VOCABULARY
-    device = torch.device("cuda")
-    model = build_model(config).to(device).train()
+    length = batches[0].shape[1] - 1
+    model = build_model(config).to(DEVICE).train()
     optimizer = make_optimizer(model, config.train)
     task, trained = compiled(LanguageModelling(), model, config.train, dynamic=False)
     windows = [
         Windows(
-            Tokens(ids[:, :-1].contiguous(), torch.full((len(ids),), LENGTH, device=device), padded=False),
+            Tokens(ids[:, :-1].contiguous(), torch.full((len(ids),), length, device=DEVICE), padded=False),
             ids[:, 1:].contiguous(),
-            len(ids) * LENGTH,
+            len(ids) * length,
         )
         for ids in batches
     ]
-    recorded = Replay(trained, task, device, torch.bfloat16) if replay else None
+    recorded = Replay(trained, task, DEVICE, torch.bfloat16) if replay else None
 
     def step(index: int) -> torch.Tensor:
         part = windows[index % len(windows)]
         return train_step(
-            trained, task, [part], optimizer, clip=1.0, device=device, precision=torch.bfloat16, replay=recorded
+            trained, task, [part], optimizer, clip=1.0, device=DEVICE, precision=torch.bfloat16, replay=recorded
         ).loss
 
     return step, sum(parameter.numel() for parameter in model.parameters())
 
 
-def theirs(batches: list[torch.Tensor]):
+def theirs(batches: list[torch.Tensor], compile: bool):
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False)
-    model = GPT2LMHeadModel._from_config(config, attn_implementation="sdpa").cuda().train()
+    model = GPT2LMHeadModel._from_config(config, attn_implementation="sdpa").to(DEVICE).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    trained = torch.compile(model)
+    trained = torch.compile(model) if compile else model
 
     def step(index: int) -> torch.Tensor:
         ids = batches[index % len(batches)][:, :-1]
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast(DEVICE.type, torch.bfloat16):
             loss = trained(input_ids=ids, labels=ids).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -71,42 +73,52 @@ def theirs(batches: list[torch.Tensor]):
     return step, sum(parameter.numel() for parameter in model.parameters())
 
 
+def _wait() -> None:
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--windows", type=int, default=32)
+    parser.add_argument("--length", type=int, default=1024)
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--replay", action="store_true")
+    parser.add_argument("--eager", action="store_true", help="compile neither")
     options = parser.parse_args()
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
-    batches = [torch.randint(VOCABULARY, (options.windows, LENGTH + 1), device="cuda") for _ in range(4)]
-    ways, found = {"regard": ours(batches, options.replay), "Hugging Face": theirs(batches)}, {}
+    batches = [torch.randint(VOCABULARY, (options.windows, options.length + 1), device=DEVICE) for _ in range(4)]
+    compile = not options.eager
+    ways, found = {"regard": ours(batches, options.replay, compile), "Hugging Face": theirs(batches, compile)}, {}
     for name, (step, parameters) in ways.items():
         began = time.perf_counter()
         loss = float(step(0))
-        torch.cuda.synchronize()
+        _wait()
         found[name] = {"parameters": parameters, "first": time.perf_counter() - began, "loss": loss, "speeds": []}
         for index in range(6):
             step(index)
-        torch.cuda.synchronize()
+        _wait()
     for _ in range(options.rounds):
         for name, (step, _parameters) in ways.items():
-            torch.cuda.reset_peak_memory_stats()
+            if DEVICE.type == "cuda":
+                torch.cuda.reset_peak_memory_stats()
             began, steps = time.perf_counter(), 0
             while time.perf_counter() - began < options.seconds / options.rounds:
                 for _ in range(5):
                     step(steps)
                     steps += 1
-                torch.cuda.synchronize()
-            speed = steps * options.windows * LENGTH / (time.perf_counter() - began)
+                _wait()
+            speed = steps * options.windows * options.length / (time.perf_counter() - began)
             found[name]["speeds"].append(round(speed))
-            found[name]["memory"] = torch.cuda.max_memory_allocated()
+            if DEVICE.type == "cuda":
+                found[name]["memory"] = torch.cuda.max_memory_allocated()
     for name, one in found.items():
         one["tokens_per_second"] = sorted(one["speeds"])[len(one["speeds"]) // 2]
         print(f"{name:14}{one['tokens_per_second']:>10,} tokens/s  {one}", flush=True)
     ratio = found["regard"]["tokens_per_second"] / found["Hugging Face"]["tokens_per_second"]
-    print(json.dumps({"device": torch.cuda.get_device_name(), "torch": torch.__version__, "ratio": ratio, **found}))
+    print(json.dumps({"device": str(DEVICE), "torch": torch.__version__, "ratio": ratio, **found}))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ WAYS = {
     "compiled": ["train.compile=true"],
     "with its loss": ["train.compile=true", "train.compile_loss=true"],
     "replayed": ["train.cuda_graphs=true"],
+    "blocks compiled, replayed": ["train.compile_blocks=true", "train.cuda_graphs=true"],
     "compiled, replayed": ["train.compile=true", "train.cuda_graphs=true"],
     "with its loss, replayed": ["train.compile=true", "train.compile_loss=true", "train.cuda_graphs=true"],
 }

@@ -171,7 +171,7 @@ class _Timing:
             name, batches = "regard, packed", [packing.batch(group) for group in placed]
         packed = name != "regard"
         task, trained = compiled(Translation(options.smoothing, options.r_drop), model, options, dynamic=not packed)
-        name += ", compiled" if options.compile else ""
+        name += ", compiled" if options.compile else ", blocks compiled" if options.compile_blocks else ""
         name += " with its loss" if options.compile_loss else ""
         name += ", replayed" if options.cuda_graphs and self.device.type == "cuda" else ""
         moved = [batch.to(self.device) for batch in batches]
@@ -198,7 +198,12 @@ class _Timing:
             import transformers  # noqa: F401
         except ImportError:
             return []
-        found = [self._peer(compiled) for compiled in ((False, True) if self.config.train.compile else (False,))]
+        found = [
+            self._peer(compiled)
+            for compiled in (
+                (False, True) if self.config.train.compile or self.config.train.compile_blocks else (False,)
+            )
+        ]
         for speed in found:
             if report:
                 report(speed)

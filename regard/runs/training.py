@@ -313,7 +313,9 @@ class _Training:
 
     def _validate(self, batches: Iterable[Any]) -> dict[str, float]:
         began = time.monotonic()
-        with self._averaged():
+        # What was compiled for training's batches would be compiled again for these.
+        eager = torch.compiler.set_stance("force_eager") if self.config.train.compile_blocks else nullcontext()
+        with self._averaged(), eager:
             values = validate(self.model, self.job.task, batches, device=self.device, precision=self.precision)
             values |= self.job.scores(self.model)
         self.model.train()

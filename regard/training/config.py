@@ -58,6 +58,8 @@ class TrainConfig:
     """`auto` is bfloat16 on a GPU that has it and float32 elsewhere."""
     compile: bool = False
     """Compile the model: slow to start, then faster. Needs a C++ compiler on a CPU."""
+    compile_blocks: bool = False
+    """Compile one block of each kind, which all of its kind share: starts in seconds. For models made of blocks."""
     compile_loss: bool = False
     """With `compile`, the loss as part of the same graph: fewer kernels to launch."""
     cuda_graphs: bool = False
@@ -82,6 +84,10 @@ class TrainConfig:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 0 and below 1")
         if not 0.0 < self.decay <= 1.0:
             raise ConfigError(f"train.decay={self.decay} must be above 0 and at most 1")
+        if self.compile and self.compile_blocks:
+            raise ConfigError(
+                "train.compile=true compiles the whole model, train.compile_blocks=true its blocks; give one"
+            )
         if self.compile_loss and not self.compile:
             raise ConfigError("train.compile_loss=true needs train.compile=true")
         if self.cuda_graphs and (self.accumulate > 1 or self.pack == "never"):

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.nn.batch import PackedPairs, Pairs, Stretch, Windows
+from regard.nn.blocks import DecoderBlock, EncoderBlock
 from regard.nn.rows import doubled
 from regard.training.config import TrainConfig
 
@@ -73,7 +74,14 @@ class Translation:
 
 
 def compiled(task: Task, model: nn.Module, config: TrainConfig, *, dynamic: bool) -> tuple[Task, nn.Module]:
-    """Task and model, compiled as `train.compile` and `train.compile_loss` say: apart, or as one graph."""
+    """Task and model, compiled as the settings say: block by block, model and loss apart, or as one graph."""
+    if config.compile_blocks:
+        # Blocks of one kind run the same code on other weights, so what was compiled for the first serves the rest.
+        for part in model.modules():
+            if isinstance(part, EncoderBlock | DecoderBlock):
+                part.compile(dynamic=dynamic)
+        model.head.fuse()  # type: ignore[union-attr, operator]
+        return task, model
     if not config.compile:
         if config.cuda_graphs and next(model.parameters()).is_cuda:
             model.head.fuse()  # type: ignore[union-attr, operator]

@@ -133,6 +133,7 @@ def test_r_drop_brings_the_two_passes_together():
         {"r_drop": -1.0},
         {"dropout_until": -1},
         {"compile_loss": True},
+        {"compile": True, "compile_blocks": True},
         {"cuda_graphs": True, "accumulate": 2},
         {"cuda_graphs": True, "pack": "never"},
     ],

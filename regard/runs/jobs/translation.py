@@ -6,11 +6,13 @@ from pathlib import Path
 
 from torch import nn
 
+from regard import config as settings
 from regard.data import Corpus, Loader, PairStore, Position, evaluation_batches, prepare
+from regard.data.cache import kept_in
 from regard.data.loader import Layout, Padding
 from regard.data.packing import Packing
 from regard.data.variants import Variants
-from regard.errors import ConfigError
+from regard.errors import ConfigError, DataError
 from regard.nn.batch import PackedPairs, Pairs
 from regard.runs.config import RunConfig
 from regard.runs.corpora import corpus_of, training_corpus
@@ -27,13 +29,36 @@ def prepare_job(config: RunConfig, directory: Path, report: Report, new: bool) -
     """The pairs tokenised; for a new run, with a tokenizer trained on them first."""
     corpus = training_corpus(config.data)
     if new:
-        report.say("training the tokenizer")
-        vocabularies = train_vocabularies(_Counted(corpus, "training the tokenizer", report), config.tokenizer)
+        vocabularies = _trained_vocabularies(config, corpus, report)
         config = absolute(config.with_vocabularies(vocabularies))
         vocabularies.save(directory / TOKENIZER)
     else:
         vocabularies = load_vocabularies(directory)
     return config, TranslationJob(config, corpus, vocabularies, directory, report)
+
+
+def _trained_vocabularies(config: RunConfig, corpus: Corpus, report: Report) -> Vocabularies:
+    """A tokenizer for the corpus; from `data.cache`, where runs share one, if it is there already."""
+
+    def trained() -> Vocabularies:
+        report.say("training the tokenizer")
+        return train_vocabularies(_Counted(corpus, "training the tokenizer", report), config.tokenizer)
+
+    if not config.data.cache:
+        return trained()
+    key = ["tokenizer", corpus.digest(), settings.to_mapping(config.tokenizer, nulls=True)]
+    return kept_in(
+        Path(config.data.cache),
+        key,
+        lambda folder: _found_vocabularies(folder / TOKENIZER),
+        lambda folder: trained().save(folder / TOKENIZER),
+    )
+
+
+def _found_vocabularies(path: Path) -> Vocabularies:
+    if not path.is_file():
+        raise DataError(f"{path} is not there")
+    return Vocabularies.load(path)
 
 
 class TranslationJob:

@@ -1,0 +1,47 @@
+"""Run by test_compiled.py in a process of its own, since what torch compiled stays with a process."""
+
+import torch
+from torch._dynamo.utils import counters
+from torch.testing import assert_close
+from training_toys import work
+
+from regard.models.transformer import Transformer, TransformerConfig
+from regard.nn.blocks import DecoderBlock, EncoderBlock
+from regard.training.tasks import Translation
+
+
+def make():
+    torch.manual_seed(0)
+    return Transformer(
+        TransformerConfig(
+            source_vocab_size=17,
+            target_vocab_size=17,
+            width=8,
+            heads=2,
+            encoder_layers=3,
+            decoder_layers=4,
+            feed_forward=12,
+            dropout=0.0,
+        )
+    )
+
+
+def gradients(model):
+    for _ in range(2):
+        model.zero_grad()
+        Translation(0.1).loss(model, work(packed=True)).total.backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+plain, blocks = make(), make()
+for part in blocks.modules():
+    if isinstance(part, EncoderBlock | DecoderBlock):
+        part.compile(backend="aot_eager", dynamic=False)
+found = gradients(blocks)
+assert counters["stats"]["unique_graphs"] == 2, counters["stats"]
+for name, expected in gradients(plain).items():
+    assert_close(found[name], expected)
+with torch.compiler.set_stance("force_eager"):
+    blocks.eval()(work())
+assert counters["stats"]["unique_graphs"] == 2
+print("two graphs for seven blocks, the same gradients")
