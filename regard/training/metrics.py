@@ -105,7 +105,7 @@ def corpus_scores(
         exact_match=float(matches.mean()),
         exact_match_interval=_interval(_resampled(matches)),
         token_error_rate=word_error_rate(
-            *(_folded(texts) if lowercase else texts for texts in (hypotheses, references))
+            _folded(hypotheses) if lowercase else hypotheses, _folded(references) if lowercase else references
         ),
         count=len(hypotheses),
     )
