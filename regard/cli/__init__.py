@@ -11,17 +11,21 @@ import typer
 
 import regard
 from regard.cli import (
+    answer,
     bench,
     classify,
     data,
     describe,
+    embed_text,
     evaluate,
+    fill,
     generate,
     heads,
     interop,
     look,
     presets,
     prune,
+    tag,
     train,
     translate,
 )
@@ -38,6 +42,10 @@ app.command("train")(train.train)
 app.command("translate")(translate.translate)
 app.command("generate")(generate.generate)
 app.command("classify")(classify.classify)
+app.command("fill")(fill.fill)
+app.command("tag")(tag.tag)
+app.command("answer")(answer.answer)
+app.command("embed-text")(embed_text.embed_text)
 app.command("evaluate")(evaluate.evaluate)
 app.command("look")(look.look)
 app.command("heads")(heads.heads)

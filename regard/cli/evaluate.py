@@ -74,6 +74,13 @@ def evaluate(
             result = score(loaded, open_evaluation(data) if data else None, progress=progress)
         print(json.dumps(result, indent=2, ensure_ascii=False) if as_json else shown_pictures(result))
         return
+    if loaded.config.task in ("masking", "classification", "tagging", "answering", "embedding"):
+        if world or limit or beam or length_penalty or lowercase or stride:
+            raise ConfigError("an encoder is measured on its own kind of files: only --data, --json and --device apply")
+        with counting("reading", "texts") as progress:
+            result = score(loaded, data, progress=progress)
+        print(json.dumps(result, indent=2, ensure_ascii=False) if as_json else shown_labels(result))
+        return
     if loaded.config.task == "language":
         if world or limit or beam or length_penalty or lowercase or alternatives or out:
             raise ConfigError("a language model is measured on text: only --data, --stride, --json and --device apply")
@@ -179,3 +186,26 @@ def shown_pictures(result: dict[str, Any]) -> str:
     for one in result["confused"]:
         lines.append(f"{one['label']} taken for {one['taken_for']}: {one['times']} times")
     return "\n".join(lines)
+
+
+def shown_labels(result: dict[str, Any]) -> str:
+    """An encoder's scores for a person: one a line, then those of each class."""
+    lines = []
+    for name, value in result.items():
+        if name == "accuracy":
+            low, high = result["accuracy_interval"]
+            lines.append(f"accuracy           {100 * value:.2f} %  [{100 * low:.2f}, {100 * high:.2f}]")
+        elif name == "entities":
+            lines.append(f"{name:18} " + "  ".join(f"{part} {100 * value[part]:.2f} %" for part in _PARTS))
+        elif isinstance(value, float):
+            share = name.endswith(("accuracy", "f1", "match"))
+            lines.append(f"{name.replace('_', ' '):18} " + (f"{100 * value:.2f} %" if share else f"{value:.4f}"))
+        elif isinstance(value, int):
+            lines.append(f"{name.replace('_', ' '):18} {value:,}")
+    for label, scores in result.get("classes", {}).items():
+        figures = "  ".join(f"{part} {100 * scores[part]:.2f} %" for part in _PARTS)
+        lines.append(f"{label:18} {figures}  of {scores['count']:,}")
+    return "\n".join(lines)
+
+
+_PARTS = ("precision", "recall", "f1")

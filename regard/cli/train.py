@@ -42,6 +42,12 @@ def train(
             "--set", help="Change a setting, e.g. --set model.width=512; may be repeated.", metavar="NAME=VALUE"
         ),
     ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="Start from this run's model and tokenizer instead of from random weights.", metavar="RUN"
+        ),
+    ] = None,
     fit: Annotated[
         bool, typer.Option("--fit", help="First find the largest train.batch_tokens that the GPU's memory holds.")
     ] = False,
@@ -61,6 +67,7 @@ def train(
       regard train --preset demo --out runs/demo
       regard train --preset tiny --data train.en --data train.fr --out runs/mine
       regard train my.toml --valid valid.tsv --out runs/mine --set train.steps=20000
+      regard train --preset bert-classify --from runs/bert --data train.tsv --valid dev.tsv --out runs/films
       regard train --resume runs/mine
     """
     from regard.cli.progress import TrainingProgress
@@ -71,7 +78,7 @@ def train(
 
     with TrainingProgress() as progress:
         if resume is not None:
-            if config or out or preset or data or valid or test or world or fit:
+            if config or out or preset or data or valid or test or world or fit or start:
                 raise ConfigError(
                     "--resume goes on in the run's own directory with its own configuration and data; "
                     "only --set train.* and --set decode.* may be given with it"
@@ -86,6 +93,7 @@ def train(
             if bool(data) != bool(world):  # what is asked for here takes the place of what the configuration names
                 chosen |= {"world": 0} if data else {"train": []}
             directory = out
-            made = make_config(config, preset, tuple(settings or ()), {"data": chosen})
+            extra = {"data": chosen} | ({"train": {"start_from": str(start)}} if start else {})
+            made = make_config(config, preset, tuple(settings or ()), extra)
             train_run(made, out, progress, fit_memory=fit)
     print(directory)

@@ -21,7 +21,7 @@ Step = tuple[np.ndarray, Position]
 def collate(store: PairStore, rows: np.ndarray) -> Pairs:
     """These pairs side by side, padded to the longest of each side."""
     count = int(store.target.lengths[rows].sum()) - len(rows)
-    return Pairs(_tokens(store.source, rows), _tokens(store.target, rows), count)
+    return Pairs(padded(store.source, rows), padded(store.target, rows), count)
 
 
 def evaluation_batches(store: PairStore, budget: int) -> Iterator[Pairs]:
@@ -146,15 +146,16 @@ def _batches(layout: Layout, steps: Iterator[Step], pin: bool) -> Iterator[tuple
         yield (moved(batch, "pinned") if pin else batch), after
 
 
-def _tokens(rows: Rows, chosen: np.ndarray) -> Tokens:
+def padded(rows: Rows, chosen: np.ndarray) -> Tokens:
+    """These rows side by side, padded to the longest."""
     lengths = rows.lengths[chosen]
     longest = int(lengths.max())
-    padded = int(lengths.min()) < longest
+    uneven = int(lengths.min()) < longest
     columns = np.arange(longest)
     places = rows.offsets[chosen][:, None] + columns
-    if padded:  # places beyond a row's end are another row's tokens, or beyond the last: read, then covered
+    if uneven:  # places beyond a row's end are another row's tokens, or beyond the last: read, then covered
         ids = rows.tokens[np.minimum(places, len(rows.tokens) - 1)].astype(np.int64)
         ids[columns >= lengths[:, None]] = rows.pad
     else:
         ids = rows.tokens[places].astype(np.int64)
-    return Tokens(torch.from_numpy(ids), torch.from_numpy(lengths.astype(np.int64)), padded)
+    return Tokens(torch.from_numpy(ids), torch.from_numpy(lengths.astype(np.int64)), uneven)

@@ -124,6 +124,7 @@ class Bert(nn.Module):
 
     packs = False  # a row is one text or pair, and its first token speaks for it
     tasks = ("masking", "classification", "tagging", "answering", "embedding")
+    tunes = ("head", "pooler", "labels", "pooling")  # settings that a run which starts from another may change
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

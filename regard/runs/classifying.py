@@ -69,11 +69,10 @@ class TextClassifier:
         return item if isinstance(item, str) else " ||| ".join(item)
 
     def classify(self, items: Sequence[Any], progress: Told | None = None) -> list[list[Choice]]:
-        encoder, encode = self.encoder, self.encoder.tokenizer.encode
-        framed = []
-        for item in items:
-            first, second = (item, None) if isinstance(item, str) else item
-            framed.append(encoder.frame(encode(first), None if second is None else encode(second)))
+        encoder = self.encoder
+        framed: list[Any] = [
+            encoder.framer.texts(item) if isinstance(item, str) else encoder.framer.texts(*item) for item in items
+        ]
         found = encoder.each(framed, lambda texts: encoder.model.logits(texts).softmax(-1), progress)  # type: ignore[operator]
         return [ranked(self.labels, row.tolist()) for row in found]
 
@@ -87,7 +86,7 @@ def ranked(labels: Sequence[str], probabilities: Sequence[float]) -> list[Choice
 def text_classifier(run: "Run") -> Classifier:
     data = run.config.data
     keys = (data.text, data.pair or "pair")
-    return TextClassifier(run.encoder, run.config.model["labels"], data.pair is not None, keys)
+    return TextClassifier(run.encoder, run.model.config.labels, data.pair is not None, keys)  # type: ignore[union-attr, arg-type]
 
 
 def image_classifier(run: "Run") -> Classifier:

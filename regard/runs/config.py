@@ -13,8 +13,17 @@ from regard.data.world import Grammar
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, nearest
 from regard.models import MODELS
+from regard.runs.starting import started_from
 from regard.text import TokenizerConfig, Vocabularies
 from regard.training.config import TrainConfig
+
+ENCODER_HEADS = {
+    "masking": ("pretraining", "words"),
+    "classification": ("classes",),
+    "tagging": ("tags",),
+    "answering": ("spans",),
+}
+"""What a model without a decoder needs for its task."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +42,8 @@ class DataConfig:
     streams, in which a model's state at the end of a window is its state at the start of the next.
 
     Of labelled texts, `text`, `pair` and `label` are the keys or columns of the text, of a second one where there are
-    two, and of the label.
+    two, and of the label. For masked words, `mask` is the share of tokens that are hidden, and `whole_words` hides all
+    pieces of a word or none.
 
     Pictures are in a folder with one for each class, in an `.npz`, or in two `.npy`.
     """
@@ -51,6 +61,8 @@ class DataConfig:
     text: str = "text"
     pair: str | None = None
     label: str = "label"
+    mask: float = 0.15
+    whole_words: bool = False
     isolate: bool = False
     carry: bool = False
     cache: str | None = None
@@ -60,6 +72,8 @@ class DataConfig:
             raise ConfigError("data.train and data.world are two sources of training pairs; give one")
         if self.world and {self.source, self.target} != {"en", "fr"}:
             raise ConfigError(f"the bundled corpus has en and fr, not {self.source} and {self.target}")
+        if not 0.0 < self.mask < 1.0:
+            raise ConfigError(f"data.mask={self.mask} must be above 0 and below 1")
         if self.max_len < 2:
             raise ConfigError(f"data.max_len={self.max_len} must be at least 2")
 
@@ -121,7 +135,9 @@ class RunConfig:
         if self.task not in fitting:
             needed = "' or '".join(fitting)
             raise ConfigError(f"task='{self.task}' is not for model '{self.model['name']}', which needs '{needed}'")
-        if self.task == "language":
+        if "tasks" in vars(self.architecture()[1]):
+            self._check_head()
+        if self.task in ("language", "masking"):
             if self.data.world:
                 raise ConfigError(f"data.world={self.data.world} asks for pairs; a language model is given data.train")
             if self.train.batch_tokens < self.data.max_len:
@@ -129,6 +145,8 @@ class RunConfig:
                     f"train.batch_tokens={self.train.batch_tokens} must be at least data.max_len={self.data.max_len}, "
                     f"the length of one window"
                 )
+            return
+        if self.task != "translation":
             return
         for name in ("train", "valid", "test"):
             if len(getattr(self.data, name)) > 2:
@@ -145,6 +163,13 @@ class RunConfig:
         channels = self.model_config().channels
         if self.images.mean and len(self.images.mean) != channels:
             raise ConfigError(f"images.mean has {len(self.images.mean)} numbers for model.channels={channels}")
+
+    def _check_head(self) -> None:
+        """Refuse an encoder's head that is not for the task."""
+        wanted = ENCODER_HEADS.get(self.task)
+        head = self.with_stand_ins().model_config().head if wanted else None
+        if wanted and head not in wanted:
+            raise ConfigError(f"model.head='{head}' is not for task='{self.task}', which needs {' or '.join(wanted)}")
 
     def every_setting(self) -> dict[str, Any]:
         """All settings by section, defaults included; the model's vocabulary sizes, which follow from data, are not."""
@@ -178,6 +203,8 @@ def make_config(
         mapping = settings.merge(mapping, settings.read(path))
     mapping = settings.override(settings.merge(mapping, extra or {}), [_in_a_section(name) for name in overrides])
     mapping.pop("about", None)
+    if mapping.get("train", {}).get("start_from"):
+        mapping = started_from(mapping, Path(mapping["train"]["start_from"]), overrides)
     if "model" not in mapping:
         raise ConfigError("no model is configured: name a preset or give a configuration file with a [model] section")
     config = settings.from_mapping(RunConfig, mapping)

@@ -84,10 +84,11 @@ def check_files(config: RunConfig) -> None:
     if config.task == "images":
         return check_pictures(config)
     for part in ("train", "valid", "test"):
-        if config.task == "language":
+        if config.task in ("language", "masking"):
             documents_of(config.data, part)
             continue
-        corpus_of(config.data, part)
+        if config.task == "translation":
+            corpus_of(config.data, part)
         for file in getattr(config.data, part):
             if not Path(file).exists():
                 raise DataError(f"no such file: {file}")

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.nn.batch import Images, Pairs, Tokens
+from regard.nn.batch import Images, Pairs, Texts, Tokens
 from regard.runs.run import Run
 
 
@@ -21,6 +21,7 @@ def describe(run: Run, length: int | None = None) -> dict[str, Any]:
     length = min(32, run.config.model_config().max_len) if length is None else length
     total = sum(parameter.numel() for parameter in model.parameters())
     forward = forward_flops(model, length)
+    sides = 2 if run.config.task == "translation" else 1
     return {
         "model": run.config.model["name"],
         "parameters": total,
@@ -34,10 +35,10 @@ def describe(run: Run, length: int | None = None) -> dict[str, Any]:
         "bytes": {"weights": 4 * total, "training": 16 * total},
         "flops": {
             "length": length,
-            "sides": 1 if run.config.task == "language" else 2,
+            "sides": sides,
             "forward": forward,
             "training_step": 3 * forward,
-            "forward_per_token": forward / (length if run.config.task == "language" else 2 * length),
+            "forward_per_token": forward / (sides * length),
         },
     }
 
@@ -89,6 +90,6 @@ def forward_flops(model: nn.Module, length: int) -> int:
     was_training = model.training
     model.eval()
     with FlopCounterMode(display=False) as counter:
-        model.logits(Pairs(row, target))  # type: ignore[operator]
+        model.logits(Texts(row) if hasattr(model, "text_vectors") else Pairs(row, target))  # type: ignore[operator]
     model.train(was_training)
     return counter.get_total_flops()

@@ -1,42 +1,28 @@
-"""Texts to rows that an encoder reads, and rows to batches of like lengths."""
+"""An encoder-only model with its tokenizer: rows in, what the model says of each out."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from regard.errors import DataError
+from regard.data.framer import Framer
 from regard.nn.batch import Texts, Tokens
 from regard.text import Tokenizer
-from regard.text.framing import Framed, Framing
+from regard.text.framing import Framed
 
 BUDGET = 8192
 """Tokens of one batch, padding included."""
 
-Overlong = Literal["truncate", "refuse"]
 Told = Callable[[int, int | None], None]
 
 
 class Encoder:
-    """An encoder-only model with its tokenizer. It reads at most `length` tokens of a text or a pair."""
+    """It reads at most `length` tokens of a text or a pair."""
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, length: int) -> None:
-        self.model, self.tokenizer, self.length = model, tokenizer, length
-        self.framing = Framing.of(tokenizer)
-        segments = model.config.segments  # type: ignore[union-attr]
-        self.segmented = isinstance(segments, int) and segments > 1
-
-    def frame(
-        self, first: Sequence[int], second: Sequence[int] | None = None, overlong: Overlong = "truncate"
-    ) -> Framed:
-        """The row of one text or two, given as ids. Of texts too long together, the longer loses its end first."""
-        room = self.framing.room(self.length, second is not None)
-        one, other = fit_pair(len(first), None if second is None else len(second), room)
-        if overlong == "refuse" and (one < len(first) or (second is not None and other < len(second))):
-            size = len(first) + len(second or ())
-            raise DataError(f"a text of {size} tokens is longer than the {room} that the model reads")
-        return self.framing.frame(first[:one], None if second is None else second[:other])
+        self.model, self.tokenizer = model, tokenizer
+        self.framer = Framer(tokenizer, length)
+        self.segmented: bool = model.config.segments > 1  # type: ignore[union-attr, operator, assignment]
 
     def texts(self, rows: Sequence[Framed]) -> Texts:
         """The rows side by side, on the model's device."""
@@ -68,17 +54,3 @@ class Encoder:
             if progress is not None:
                 progress(done, len(rows))
         return found
-
-
-def fit_pair(first: int, second: int | None, room: int) -> tuple[int, int]:
-    """How many tokens of each text fit into `room`: the longer one loses first, as in BERT."""
-    if second is None:
-        return max(0, min(first, room)), 0
-    spare = max(0, first + second - room)
-    if first > second:
-        taken = min(spare, first - second)
-        first, spare = first - taken, spare - taken
-    else:
-        taken = min(spare, second - first)
-        second, spare = second - taken, spare - taken
-    return max(0, first - spare // 2), max(0, second - (spare + 1) // 2)

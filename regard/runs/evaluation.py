@@ -16,6 +16,7 @@ from regard.look.watch import attentions, watch
 from regard.nn.batch import Pairs, Tokens
 from regard.runs.accuracy import picture_accuracy
 from regard.runs.corpora import WorldCorpus, corpus_of, world_held_out
+from regard.runs.judging import judge
 from regard.runs.perplexity import text_perplexity
 from regard.runs.run import Run
 from regard.runs.translator import Overlong
@@ -29,7 +30,7 @@ ALIGNED = 500
 
 def evaluate(
     run: Run,
-    corpus: Corpus | Documents | Pictures | None = None,
+    corpus: Corpus | Documents | Pictures | Sequence[str] | None = None,
     *,
     limit: int | None = None,
     stride: int | None = None,
@@ -46,9 +47,12 @@ def evaluate(
     With `alternatives` the targets of equal sources are equally right answers to one question. `out` is given each
     translation as it is found. Of a language model it is the perplexity on documents, as `text_perplexity` finds it, of
     a model of pictures its accuracy, as `picture_accuracy` does; the settings of a search then mean nothing.
+    An encoder's run takes names of files, and is scored as its task asks: see `judge`.
     """
     if run.config.task == "images":
         return picture_accuracy(run, cast("Pictures | None", corpus), progress=progress)
+    if hasattr(run.model, "text_vectors"):
+        return judge(run, cast("Sequence[str] | None", corpus), progress)
     if run.config.task == "language":
         return text_perplexity(run, cast("Documents | None", corpus), stride=stride, progress=progress)
     run.check_task("translation")

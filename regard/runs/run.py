@@ -7,16 +7,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from torch import nn
 
 from regard import config as settings
 from regard.errors import ConfigError, DataError, RunError
+from regard.models.bert import Pooling
+from regard.runs.answering import Answer, answer
 from regard.runs.checkpoint import load_weights_strictly
 from regard.runs.config import RunConfig
+from regard.runs.embedding import embed
 from regard.runs.encoder import Encoder
 from regard.runs.files import read_json, read_tensors
+from regard.runs.filling import Filling, fill
 from regard.runs.generator import Generation, Generator
+from regard.runs.tagging import Tag, tag
 from regard.runs.translator import Overlong, Translation, Translator
 from regard.text import Vocabularies
 
@@ -74,6 +81,26 @@ class Run:
         if isinstance(inputs, str):
             raise DataError("give a list of inputs, not one: [input]")
         return self.classifier().classify(list(inputs))
+
+    def fill(self, text: str, second: str | None = None, *, top: int = 5) -> list[list[Filling]]:
+        """For each `[MASK]` of a text, or of two, the likeliest tokens with their probabilities."""
+        return fill(self.encoder, text, second, top=top)
+
+    def tag(self, sentences: Sequence[str | Sequence[str]]) -> list[list[Tag]]:
+        """A tag for each word of each sentence, given as text or as a list of words."""
+        if isinstance(sentences, str):
+            raise DataError("give a list of sentences, not one text: [text]")
+        return tag(self.encoder, sentences)
+
+    def answer(self, question: str, context: str, *, top: int = 1) -> list[Answer]:
+        """The stretches of the text that answer the question best."""
+        return answer(self.encoder, question, context, top=top)
+
+    def embed(
+        self, texts: Sequence[str], *, pooling: Pooling | None = None, normalise: bool = True
+    ) -> "Float[np.ndarray, 'N D']":
+        """A vector for each text; their products are cosines, if `normalise`."""
+        return embed(self.encoder, texts, pooling=pooling, normalise=normalise)
 
     def translate(self, sentences: Sequence[str], *, overlong: Overlong = "split", **decode: Any) -> list[str]:
         """The best translation of each sentence; `decode` are settings of `DecodeConfig`, such as `beam=5`."""
@@ -183,4 +210,6 @@ def absolute(config: RunConfig) -> RunConfig:
     names = ("train", "valid", "test")
     files = {name: tuple(str(Path(file).resolve()) for file in getattr(config.data, name)) for name in names}
     cache = None if config.data.cache is None else str(Path(config.data.cache).resolve())
-    return replace(config, data=replace(config.data, **files, cache=cache))
+    start = config.train.start_from
+    train = replace(config.train, start_from=start if start is None else str(Path(start).resolve()))
+    return replace(config, data=replace(config.data, **files, cache=cache), train=train)

@@ -42,6 +42,7 @@ from regard.runs.run import (
     load_config,
 )
 from regard.runs.signals import stop_signals
+from regard.runs.starting import start_weights
 from regard.training.average import ExponentialAverage, mean_weights
 from regard.training.dropout import DropoutUntil
 from regard.training.loop import Step, fit, validate
@@ -122,6 +123,8 @@ class _Training:
         self.device = choose_device(options.device)
         self.precision = choose_precision(options.precision, self.device)
         self.model = build_model(config).to(self.device)
+        if options.start_from and not checkpoints(directory / CHECKPOINTS):
+            report.say(start_weights(self.model, config.model, Path(options.start_from)))
         self.optimizer = make_optimizer(self.model, options)
         self.average = ExponentialAverage(self.model, options.ema) if options.ema else None
         self.width = getattr(config.model_config(), "width", None)

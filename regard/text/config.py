@@ -8,6 +8,7 @@ from regard.errors import ConfigError, nearest
 Kind = Literal["word", "spaced", "character", "bpe", "wordpiece", "unigram"]
 
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
+MASK = "<mask>"
 BYTES = 256
 
 

@@ -9,6 +9,7 @@ import tokenizers
 from tokenizers import decoders, models
 
 from regard.errors import DataError
+from regard.text.config import MASK
 from regard.text.pipelines import LINE, SPACE, WORD_START
 
 # What each special token is called, ours first, then in vocabularies trained elsewhere.
@@ -17,7 +18,7 @@ _NAMES = {
     "bos": ("<bos>", "<s>", "[CLS]", "<|endoftext|>"),
     "eos": ("<eos>", "</s>", "[SEP]", "<|endoftext|>"),
     "unk": ("<unk>", "[UNK]", "<|endoftext|>"),
-    "mask": ("<mask>", "[MASK]"),
+    "mask": (MASK, "[MASK]"),
 }
 MASKS = _NAMES["mask"]
 

@@ -4,20 +4,26 @@ import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import tokenizers
-from tokenizers import pre_tokenizers, trainers
+from tokenizers import pre_tokenizers, processors, trainers
 
 from regard.errors import ConfigError, DataError
-from regard.text.config import SPECIALS, TokenizerConfig
+from regard.text.config import MASK, SPECIALS, Kind, TokenizerConfig
 from regard.text.pipelines import pipeline
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabularies import Vocabularies
 
 
-def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
-    """A tokenizer for texts like these. Holds the distinct words in memory, not the corpus."""
+def train_tokenizer(texts: Iterable[str], config: TokenizerConfig, *, masks: bool = False) -> Tokenizer:
+    """A tokenizer for texts like these. Holds the distinct words in memory, not the corpus.
+
+    With `masks` it is one for an encoder: it has a token for hidden words, and frames a text or two by `bos` and `eos`.
+    """
+    if masks:
+        return with_masks(train_tokenizer(texts, replace(config, vocab_size=config.vocab_size - 1)), config.kind)
     inner = pipeline(config.kind, lowercase=config.lowercase)
     corpus = _Corpus(texts if config.kind != "spaced" else map(_without_specials, texts))
     if config.kind == "wordpiece":
@@ -33,6 +39,21 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
             f"single characters and special tokens alone take {tokenizer.vocab_size}"
         )
     return tokenizer
+
+
+def with_masks(tokenizer: Tokenizer, kind: Kind) -> Tokenizer:
+    """The same with one more token, which stands for a hidden word, and with special tokens around texts."""
+    inner = tokenizers.Tokenizer.from_str(tokenizer.to_json())
+    # The space before a word is part of the word's first piece in a BPE of bytes; elsewhere spaces are between words.
+    beside = {"lstrip": kind != "character", "rstrip": kind not in ("character", "bpe")}
+    inner.add_special_tokens([tokenizers.AddedToken(MASK, special=True, normalized=False, **beside)])
+    _, first, last, _ = SPECIALS
+    inner.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
+        single=f"{first} $A {last}",
+        pair=f"{first} $A {last} $B:1 {last}:1",
+        special_tokens=[(first, tokenizer.bos), (last, tokenizer.eos)],
+    )
+    return Tokenizer(inner)
 
 
 def train_vocabularies(pairs: Iterable[tuple[str, str]], config: TokenizerConfig) -> Vocabularies:

@@ -17,6 +17,8 @@ class TrainConfig:
     accumulate: int = 1
     """Batches to one update."""
     seed: int = 1
+    start_from: str | None = None
+    """A run whose model and tokenizer this one starts from; by default it starts from random weights."""
 
     optimizer: Literal["adam", "adamw", "muon"] = "adam"
     learning_rate: float = 1.0

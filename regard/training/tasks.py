@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.nn.batch import PackedPairs, Pairs, Stretch, Windows
 from regard.nn.blocks import DecoderBlock, EncoderBlock
+from regard.nn.embedding import Head
 from regard.nn.rows import doubled
 from regard.training.config import TrainConfig
 
@@ -80,17 +81,23 @@ def compiled(task: Task, model: nn.Module, config: TrainConfig, *, dynamic: bool
         for part in model.modules():
             if isinstance(part, EncoderBlock | DecoderBlock):
                 part.compile(dynamic=dynamic)
-        model.head.fuse()  # type: ignore[union-attr, operator]
+        _fuse_heads(model)
         return task, model
     if not config.compile:
         if config.cuda_graphs and next(model.parameters()).is_cuda:
-            model.head.fuse()  # type: ignore[union-attr, operator]
+            _fuse_heads(model)
         return task, model
     if config.compile_loss:
         assert isinstance(task, Translation), "only its loss is made to be compiled"
         return CompiledTask(task, dynamic=dynamic), model
-    model.head.fuse()  # type: ignore[union-attr, operator]
+    _fuse_heads(model)
     return task, torch.compile(model, dynamic=dynamic)  # type: ignore[return-value]
+
+
+def _fuse_heads(model: nn.Module) -> None:
+    for part in model.modules():
+        if isinstance(part, Head):
+            part.fuse()
 
 
 class CompiledTask:

@@ -7,10 +7,11 @@ from functools import partial
 
 import torch
 
+from regard.models.bert import Bert, BertConfig
 from regard.models.convolutional import Convolutional, ConvolutionalConfig
 from regard.models.recurrent import RecurrentConfig, RecurrentModel
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.nn.batch import Pairs, Tokens
+from regard.nn.batch import Pairs, Texts, Tokens
 
 # Every size another prime times the heads, so that a swapped axis cannot pass.
 TRANSFORMER = TransformerConfig(
@@ -88,10 +89,31 @@ MODELS = {
 }
 
 
+BERT = BertConfig(vocab_size=19, width=12, heads=2, layers=2, feed_forward=14, max_len=20, dropout=0.0)
+BERT = replace(BERT, attention_dropout=0.0, head_dropout=0.0)
+ENCODERS = {
+    "words and next text": lambda: Bert(BERT),
+    "words, no segments": lambda: Bert(replace(BERT, head="words", segments=0, pooler="none")),
+    "classes": lambda: Bert(replace(BERT, head="classes", labels=("a", "b", "c"))),
+    "classes, shifted positions, relu": lambda: Bert(
+        replace(BERT, head="classes", labels=("a", "b"), pooler="relu", position_offset=2, activation="relu")
+    ),
+    "tags": lambda: Bert(replace(BERT, head="tags", labels=("a", "b", "c"), pooler="none")),
+    "spans": lambda: Bert(replace(BERT, head="spans", pooler="none")),
+}
+
+
 def make(name):
     """The named model, the same every time."""
     torch.manual_seed(0)
-    return MODELS[name]().eval()
+    return {**MODELS, **ENCODERS}[name]().eval()
+
+
+def texts(rows):
+    """Rows as an encoder reads them; the second half of each is of the second segment."""
+    tokens = Tokens.of(rows)
+    halves = (torch.arange(tokens.ids.shape[1]) >= tokens.lengths[:, None] // 2).long()
+    return Texts(tokens, halves)
 
 
 def rows(sizes, generator=None):

@@ -1,17 +1,295 @@
-"""The life of an encoder: pre-train on plain text, tune, and use: fill, classify, tag, answer, embed."""
+"""The life of an encoder: pre-train on plain text, tune, and use: fill, classify, tag, answer, embed, look."""
 
+import json
+import random
+import signal
+
+import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 
-from regard.errors import ConfigError
+import regard
+from regard.cli import main
+from regard.data.framer import Framer, fit_pair
+from regard.errors import ConfigError, DataError, RunError
 from regard.models.bert import Bert, BertConfig
-from regard.runs.encoder import fit_pair
+from regard.runs import make_config
+from regard.runs.embedding import nearest_texts
+from regard.runs.files import read_tensors
+from regard.runs.judging import interval, stretches, token_f1
+from regard.runs.log import read_log
+from regard.runs.looking import document
+from regard.runs.report import Silence
+from regard.runs.training import Stopped
+
+SMALL = [
+    "train.batch_tokens=256",
+    "train.steps=24",
+    "train.warmup=3",
+    "train.learning_rate=0.004",
+    "train.validate_every=12",
+    "train.save_every=8",
+    "train.log_every=4",
+    "train.threads=1",
+]
+SHAPE = ["model.width=16", "model.heads=2", "model.layers=2", "model.feed_forward=24", "tokenizer.vocab_size=200"]
+GOOD, BAD = ["good", "fine", "warm"], ["bad", "poor", "cold"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder, dice = tmp_path_factory.mktemp("texts"), random.Random(0)
+
+    def sentence():
+        return f"the {dice.choice(['sun', 'sea', 'day'])} was {dice.choice(GOOD + BAD)} today."
+
+    for name, count in (("train", 40), ("valid", 12)):
+        documents = ["\n".join(sentence().capitalize() for _ in range(4)) for _ in range(count)]
+        (folder / f"{name}.txt").write_text("\n\n".join(documents), encoding="utf-8")
+        rows = [
+            (text, "good" if any(word in text for word in GOOD) else "bad") for text in (sentence() for _ in range(80))
+        ]
+        (folder / f"{name}.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8")
+        (folder / f"{name}-head.tsv").write_text(
+            "label\tsentence\n" + "".join(f"{b}\t{a}\n" for a, b in rows), encoding="utf-8"
+        )
+        pairs = [{"one": a, "two": sentence(), "same": int(b == "good")} for a, b in rows]
+        (folder / f"{name}-pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs), encoding="utf-8")
+        tags = [[f"{word}\t{'B-X' if word in ('sun', 'sea', 'day') else 'O'}" for word in a.split()] for a, _ in rows]
+        (folder / f"{name}-tags.tsv").write_text("\n\n".join("\n".join(one) for one in tags), encoding="utf-8")
+        asked = [{"question": "what was it?", "context": a, "answer": a.split()[1], "start": 4} for a, _ in rows]
+        (folder / f"{name}-asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
+    return folder
+
+
+def config(files, preset, suffix, *settings, start=None, **data):
+    names = {part: [str(files / f"{part}{suffix}")] for part in ("train", "valid")}
+    extra = {"data": {**names, **data}} | ({"train": {"start_from": str(start)}} if start else {})
+    shape = [] if start else SHAPE
+    return make_config(None, preset, [*SMALL, *shape, "data.max_len=32", *settings], extra)
+
+
+@pytest.fixture(scope="module")
+def base(files, tmp_path_factory):
+    return regard.train(config(files, "bert-tiny", ".txt"), tmp_path_factory.mktemp("runs") / "base")
+
+
+@pytest.fixture(scope="module")
+def classifier(files, base, tmp_path_factory):
+    made = config(files, "bert-classify", ".tsv", "train.steps=60", start=base.directory)
+    return regard.train(made, tmp_path_factory.mktemp("runs") / "classes")
+
+
+class StopAt(Silence):
+    """Asks training to stop, as Ctrl-C does, when a step is reported."""
+
+    def __init__(self, step):
+        self.step_to_stop = step
+
+    def step(self, values, total):
+        if values["step"] == self.step_to_stop:
+            signal.raise_signal(signal.SIGINT)
+
+
+def same_bytes(one, other):
+    first, second = ((run / "model.safetensors").read_bytes() for run in (one, other))
+    return first == second
 
 
 def test_bert_base_has_its_published_number_of_parameters():
+    sizes = {**make_config(preset="bert-base").with_stand_ins().model, "head": "none"}
+    sizes.pop("name")
     with torch.device("meta"):
-        model = Bert(BertConfig(vocab_size=30522, head="none"))
+        model = Bert(BertConfig(**sizes))
     assert sum(parameter.numel() for parameter in model.parameters()) == 109_482_240
+
+
+def test_a_stopped_pretraining_ends_with_the_same_bytes(files, base, tmp_path):
+    with pytest.raises(Stopped):
+        regard.train(config(files, "bert-tiny", ".txt"), tmp_path / "run", StopAt(12))
+    regard.resume(tmp_path / "run")
+    assert same_bytes(base.directory, tmp_path / "run")
+
+
+def test_both_objectives_are_logged_apart(base):
+    records = read_log(base.directory / "log.jsonl")
+    for record in records:
+        assert record["words"] + record["next"] == pytest.approx(record["nll"], rel=1e-5)
+        assert 0 <= record["next_accuracy"] <= 1
+    words = [record["words"] for record in records if record["kind"] == "train"]
+    assert words[-1] < words[0]
+    assert {"word_accuracy", "next_accuracy"} <= regard.evaluate(base).keys()
+
+
+def test_a_batch_split_by_rows_gives_the_same_gradient(files, base):
+    from regard.nn.rows import halves
+    from regard.runs.jobs import prepare_job
+    from regard.training.text_tasks import MaskedWords
+
+    _, job = prepare_job(base.config, base.directory, Silence(), new=False)
+    batch = next(iter(job.validation()))
+    whole = MaskedWords().loss(base.model, batch)
+    parts = [MaskedWords().loss(base.model, part) for part in halves(batch)]
+    assert sum(part.count for part in parts) == whole.count
+    assert_close(sum(part.total for part in parts), whole.total)
+
+
+def test_words_alone_with_whole_words_and_bytes(files, tmp_path):
+    made = config(
+        files, "bert-tiny", ".txt", "model.head=words", "data.whole_words=true", "train.steps=3", "tokenizer.kind=bpe",
+        "tokenizer.vocab_size=300", "model.segments=0",
+    )  # fmt: skip
+    run = regard.train(made, tmp_path / "run")
+    assert "next" not in read_log(run.directory / "log.jsonl")[-1]
+    assert "next_loss" not in regard.evaluate(run)
+    ((first, *_),) = run.fill("the sun was <mask> today.", top=3)
+    assert first.text.startswith("the sun was")
+
+
+def test_filled_words_are_the_models_own(base, capsys):
+    tokenizer = base.vocabularies.target
+    found = base.fill("the [MASK] was [MASK] today.", top=4)
+    ids = [tokenizer.bos, *tokenizer.encode_masked("the [MASK] was [MASK] today."), tokenizer.eos]
+    row = base.encoder.framer.ids(ids[1:-1])
+    assert row.ids == ids
+    with torch.no_grad():
+        chances = base.model.logits(base.encoder.texts([row])).softmax(-1)[0]
+    for mask, place in zip(found, [i for i, token in enumerate(ids) if token == tokenizer.mask], strict=True):
+        assert [one.probability for one in mask] == sorted((one.probability for one in mask), reverse=True)
+        assert mask[0].probability == pytest.approx(float(chances[place].max()), abs=1e-6)
+    assert all(one.token.removeprefix("##") in one.text for mask in found for one in mask)
+    assert main(["fill", str(base.directory), "the [MASK] was cold today.", "--top", "2", "--device", "cpu"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    with pytest.raises(DataError, match="no \\[MASK\\]"):
+        base.fill("nothing hidden")
+    with pytest.raises(DataError, match="longer than"):
+        base.fill("the [MASK] " + "sun " * 60)
+
+
+def test_a_tuned_classifier_starts_from_its_base_and_learns(files, base, classifier, capsys):
+    assert classifier.config.model["labels"] == ["bad", "good"]
+    assert regard.evaluate(classifier)["accuracy"] > 0.9
+    assert classifier.classify(["the sea was good today."])[0][0].label == "good"
+    assert main(["evaluate", str(classifier.directory), "--data", str(files / "valid-head.tsv")]) == 0
+    assert "accuracy" in capsys.readouterr().out
+    assert main(["evaluate", str(classifier.directory), "--beam", "3"]) == 2
+    with pytest.raises(ConfigError, match="no head for words"):
+        classifier.fill("the [MASK]")
+
+
+def test_a_stopped_tuning_ends_with_the_same_bytes(files, base, classifier, tmp_path):
+    made = config(files, "bert-classify", ".tsv", "train.steps=60", start=base.directory)
+    with pytest.raises(Stopped):
+        regard.train(made, tmp_path / "run", StopAt(20))
+    regard.resume(tmp_path / "run")
+    assert same_bytes(classifier.directory, tmp_path / "run")
+
+
+def test_starting_takes_the_weights_and_only_heads_are_new(files, base, tmp_path):
+    made = config(
+        files, "bert-classify", "-head.tsv", "train.steps=1", "train.learning_rate=1e-12", start=base.directory
+    )
+    run = regard.train(made, tmp_path / "run")
+    before, after = (read_tensors(path / "model.safetensors") for path in (base.directory, run.directory))
+    shared = before.keys() & after.keys()
+    assert {name.split(".")[0] for name in shared} == {"embedding", "encoder", "pooler"}
+    assert {name.split(".")[0] for name in after.keys() - shared} == {"classifier"}
+    for name in shared:
+        assert_close(before[name], after[name], atol=1e-6, rtol=1e-6)
+    with pytest.raises(ConfigError, match=r"model\.width=8' cannot change"):
+        config(files, "bert-classify", ".tsv", "model.width=8", start=base.directory)
+    with pytest.raises(RunError, match="no such run"):
+        config(files, "bert-classify", ".tsv", start=tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="cannot start"):
+        config(files, "gpt-tiny", ".tsv", start=base.directory)
+    again = config(
+        files, "bert-tiny", ".txt", "train.steps=1", start=run.directory
+    )  # a head left behind comes back new
+    assert regard.train(again, tmp_path / "again").config.task == "masking"
+
+
+def test_pairs_are_classified_from_random_weights(files, tmp_path, capsys):
+    keys = {"text": "one", "pair": "two", "label": "same"}
+    run = regard.train(config(files, "bert-classify", "-pairs.jsonl", "train.steps=2", **keys), tmp_path / "run")
+    assert run.config.model["labels"] == ["0", "1"]
+    assert main(["classify", str(run.directory), "the sun", "the sea", "a", "b", "--device", "cpu"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert main(["classify", str(run.directory), "the sun", "the sea", "a"]) == 2
+    assert "two at a time" in capsys.readouterr().err
+    (tmp_path / "pairs.tsv").write_text("a\tb\n", encoding="utf-8")
+    assert main(["classify", str(run.directory), "-i", str(tmp_path / "pairs.tsv"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["input"] == "a ||| b"
+
+
+def test_words_are_tagged_whatever_their_length(files, base, tmp_path, capsys):
+    made = config(files, "bert-tag", "-tags.tsv", "train.steps=50", start=base.directory)
+    run = regard.train(made, tmp_path / "run")
+    scores = regard.evaluate(run)
+    assert scores["accuracy"] > 0.9
+    assert scores["entities"]["f1"] > 0.9
+    words = ["the", "sun", "was"] * 20  # more than the model reads at a time
+    (tags,) = run.tag([words])
+    assert [one.word for one in tags] == words
+    assert {one.tag for one in tags if one.word == "sun"} == {"B-X"}
+    assert main(["tag", str(run.directory), "the sea was cold."]) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("sea\tB-X\t")
+
+
+def test_answers_are_stretches_of_the_text(files, base, tmp_path, capsys):
+    made = config(files, "bert-answer", "-asked.jsonl", "train.steps=50", start=base.directory)
+    run = regard.train(made, tmp_path / "run")
+    assert regard.evaluate(run)["f1"] > 0.5
+    text = "the sea was fine today. " * 12
+    best = run.answer("what was it?", text, top=3)
+    assert [one.score for one in best] == sorted((one.score for one in best), reverse=True)
+    for one in best:
+        assert text[one.start : one.end] == one.text
+    assert main(["answer", str(run.directory), "what was it?", "the sea was fine today."]) == 0
+    assert main(["answer", str(run.directory), "what was it?"]) == 2
+    with pytest.raises(ConfigError, match="no head for answers"):
+        base.answer("what?", "that")
+
+
+def test_vectors_are_means_of_tokens_and_search_finds_the_same_text(base, tmp_path, capsys):
+    texts = ["the sun was good today.", "the sea", "a day was cold."]
+    vectors = base.embed(texts)
+    assert_close(np.linalg.norm(vectors, axis=1), np.ones(3, dtype=np.float32))
+    row = base.encoder.framer.texts(texts[1])
+    with torch.no_grad():
+        x = base.model(base.encoder.texts([row]))[0]
+    assert_close(base.embed(texts, normalise=False)[1], x.mean(0).numpy(), atol=1e-5, rtol=1e-5)
+    assert_close(base.embed(texts, pooling="first", normalise=False)[1], x[0].numpy(), atol=1e-5, rtol=1e-5)
+    found = nearest_texts(vectors, vectors, 2)
+    assert [near[0].index for near in found] == [0, 1, 2]
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    run, file = str(base.directory), str(tmp_path / "texts.txt")
+    assert main(["embed-text", run, "--input", file, "--out", str(tmp_path / "v.npy")]) == 0
+    assert_close(np.load(tmp_path / "v.npy"), vectors)
+    assert main(["embed-text", run, "--input", file, "--out", str(tmp_path / "v.jsonl")]) == 0
+    assert json.loads((tmp_path / "v.jsonl").read_text().splitlines()[1])["text"] == "the sea"
+    capsys.readouterr()
+    assert main(["embed-text", run, "the sea", "--search", file, "--top", "1"]) == 0
+    assert capsys.readouterr().out.split("\t")[1:] == ["2", "the sea\n"]
+    for wrong in (["--out", str(tmp_path / "v.txt")], [], ["--search", file, "--pooling", "max"]):
+        assert main(["embed-text", run, "the sea", *wrong]) == 2
+
+
+def test_every_kind_of_run_can_be_looked_into(base, classifier, tmp_path):
+    made = document(base, ["the [MASK] was cold. ||| It was good.", "the sea was fine."])
+    pair, single = made.sentences
+    assert len(pair.attentions) == 2
+    assert pair.attentions[0].array().shape == (2, len(pair.source.pieces), len(pair.source.pieces))
+    assert pair.source.pieces[0] == "<bos>"
+    assert pair.source.pieces.count("<eos>") == 2
+    assert "hidden word 1" in pair.scores
+    assert_close(
+        single.attentions[0].array().sum(-1), np.ones((2, len(single.source.pieces)), np.float32), atol=1e-3, rtol=1e-3
+    )
+    assert set(document(classifier, ["the sea was fine."]).sentences[0].scores) == {"good", "bad"}
+    assert main(["look", str(base.directory), "the sea was fine.", "--out", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+    assert main(["describe", str(base.directory)]) == 0
 
 
 @pytest.mark.parametrize(("first", "second", "room"), [(10, 2, 8), (10, 9, 9), (3, 3, 9), (0, 7, 4), (5, 5, 0)])
@@ -24,7 +302,25 @@ def test_of_two_texts_the_longer_loses_first(first, second, room):
     assert fit_pair(first, None, room) == (min(first, room), 0)
 
 
-def test_impossible_settings_are_refused():
+def test_words_keep_whole_in_rows(base):
+    framer = Framer(base.vocabularies.target, 8)
+    words = ["sun", "unheardof", "sea", "was"] * 4
+    rows = framer.words(words)
+    assert sorted(word for _, first in rows for word in first) == list(range(16))
+    assert all(len(row.ids) <= 8 for row, _ in rows)
+
+
+def test_scores_of_labels_are_the_usual_ones():
+    assert stretches(["B-A", "I-A", "O", "I-B", "B-B", "I-A"]) == [
+        (0, 0, 2, "A"), (0, 3, 4, "B"), (0, 4, 5, "B"), (0, 5, 6, "A"),
+    ]  # fmt: skip
+    assert token_f1(["red", "sea"], ["the", "sea"]) == 0.5
+    assert token_f1([], []) == 1.0
+    low, high = interval(90, 100)
+    assert (round(low, 4), round(high, 4)) == (0.8256, 0.9448)
+
+
+def test_impossible_settings_and_data_are_refused(files, base, tmp_path):
     with pytest.raises(ConfigError, match="pooler"):
         BertConfig(vocab_size=9, head="classes", pooler="none")
     with pytest.raises(ConfigError, match="must differ"):
@@ -33,3 +329,20 @@ def test_impossible_settings_are_refused():
         Bert(BertConfig(vocab_size=9, width=12, head="tags"))
     with pytest.raises(ConfigError, match="labels are for"):
         BertConfig(vocab_size=9, labels=("a", "b"))
+    with pytest.raises(ConfigError, match="which needs classes"):
+        config(files, "bert-classify", ".tsv", "model.head=tags")
+    with pytest.raises(ConfigError, match="no words to hide"):
+        regard.train(config(files, "bert-tiny", ".txt", "tokenizer.kind=character"), tmp_path / "none")
+    cases = {"one.tsv": ("a\tx\nb\tx\n", "nothing to tell apart"), "two.tsv": ("a\tx\tb\n", "3 columns"),
+             "three.tsv": ("a\tgood\nb\tbad\nc\tbda\n", "unknown label 'bda'; did you mean 'bad'")}  # fmt: skip
+    for name, (text, pattern) in cases.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        part = {"valid": [str(tmp_path / name)]} if "unknown" in pattern else {"train": [str(tmp_path / name)]}
+        with pytest.raises(DataError, match=pattern):
+            regard.train(config(files, "bert-classify", ".tsv", start=base.directory, **part), tmp_path / "none")
+    (tmp_path / "asked.jsonl").write_text('{"question": "q", "context": "abc", "answer": "x"}\n', encoding="utf-8")
+    with pytest.raises(DataError, match="does not stand in its context"):
+        regard.train(
+            config(files, "bert-answer", "-asked.jsonl", train=[str(tmp_path / "asked.jsonl")]), tmp_path / "none"
+        )
+    assert not (tmp_path / "none").exists()

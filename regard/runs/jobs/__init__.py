@@ -12,7 +12,7 @@ from torch import nn
 from regard.data import Position
 from regard.errors import ConfigError, nearest
 from regard.runs.config import RunConfig
-from regard.runs.jobs import images, language, translation
+from regard.runs.jobs import images, labelled, language, masking, translation
 from regard.runs.report import Report
 from regard.training.tasks import Task
 
@@ -58,6 +58,10 @@ JOBS: dict[str, Prepare] = {
     "translation": translation.prepare_job,
     "language": language.prepare_job,
     "images": images.prepare_job,
+    "masking": masking.prepare_job,
+    "classification": labelled.prepare_job,
+    "tagging": labelled.prepare_job,
+    "answering": labelled.prepare_job,
 }
 
 

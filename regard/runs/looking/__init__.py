@@ -8,6 +8,7 @@ from regard.errors import RunError
 from regard.look.document import Document
 from regard.look.page import render
 from regard.look.places import places_of_model
+from regard.runs.looking.encoder import encoder
 from regard.runs.looking.history import with_history
 from regard.runs.looking.language import language
 from regard.runs.looking.pieces import END, START, readable
@@ -17,7 +18,11 @@ from regard.runs.run import Run
 
 __all__ = ["END", "LOOKERS", "START", "Wanted", "document", "page", "readable"]
 
-LOOKERS: dict[str, Callable[..., Document]] = {"translation": translation, "language": language}
+LOOKERS: dict[str, Callable[..., Document]] = {
+    "translation": translation,
+    "language": language,
+    **dict.fromkeys(("masking", "classification", "tagging", "answering", "embedding"), encoder),
+}
 """By kind of run: (run, texts, wanted, **decode) to a document."""
 
 

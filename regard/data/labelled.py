@@ -1,0 +1,183 @@
+"""Labelled texts in TSV, JSONL or Parquet: a class a text or a pair, a tag a word, an answer in a context."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.data.formats import format_of, rows
+from regard.errors import DataError, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What the parts of a row are called: the text, a second one where there are two, and the label."""
+
+    text: str = "text"
+    pair: str | None = None
+    label: str = "label"
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.text,) if self.pair is None else (self.text, self.pair)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A text, or two, and its class."""
+
+    texts: tuple[str, ...]
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """The words of a sentence and the tag of each."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question, the text that answers it, and where in it the answer stands; `start` is -1 where it does not."""
+
+    question: str
+    context: str
+    answer: str
+    start: int
+
+
+def examples(path: Path, keys: Keys) -> Iterator[Example]:
+    """The rows of a file for classification.
+
+    The columns of a TSV are the texts and the label, in that order, unless its first line names them: a line with the
+    label's name in it is a header.
+    """
+    for number, row in _records(path, (*keys.texts, keys.label)):
+        *texts, label = (_text(row, key, path, number) for key in (*keys.texts, keys.label))
+        if not label.strip():
+            raise DataError(f"{path}, row {number} has no label")
+        yield Example(tuple(texts), label.strip())
+
+
+def tagged(path: Path, keys: Keys) -> Iterator[Tagged]:
+    """The sentences of a file for tagging: lines of a word and its tag with a tab between them and a blank line after
+    each sentence, or JSONL with lists of words and of tags."""
+    if format_of(path) == "jsonl":
+        for number, row in _records(path, (keys.text, keys.label)):
+            words, tags = (row.get(key) for key in (keys.text, keys.label))
+            good = all(isinstance(one, list) and all(isinstance(word, str) for word in one) for one in (words, tags))
+            if not good or len(words) != len(tags):  # type: ignore[arg-type]
+                raise DataError(
+                    f"{path}, row {number}: '{keys.text}' and '{keys.label}' must be lists of texts of one length"
+                )
+            if words and tags:
+                yield Tagged(tuple(words), tuple(tags))
+        return
+    lines: list[tuple[str, str]] = []
+    for number, (line,) in enumerate(rows(path, "lines", ["text"]), 1):
+        cells = line.split("\t") if "\t" in line else line.split()
+        if line.strip() and len(cells) < 2:
+            raise DataError(f"{path}, line {number} is no word and tag: {line[:40]}")
+        if line.strip():
+            lines.append((cells[0].strip(), cells[-1].strip()))
+        elif lines:
+            yield _sentence(lines)
+            lines = []
+    if lines:
+        yield _sentence(lines)
+
+
+def questions(path: Path, keys: Keys) -> Iterator[Question]:
+    """The questions of a file: contexts, questions and answers, which stand where `start` says or else first occur.
+
+    An answer may also be an object with lists `text` and `answer_start`, as SQuAD has them; an empty one says that the
+    context has none.
+    """
+    asked = keys.pair or "question"
+    for number, row in _records(path, (keys.text, asked, keys.label)):
+        context, question = _text(row, keys.text, path, number), _text(row, asked, path, number)
+        value, start = row.get(keys.label), row.get("start")
+        if isinstance(value, dict):
+            texts, starts = value.get("text"), value.get("answer_start")
+            value = texts[0] if isinstance(texts, list) and texts else ""
+            start = starts[0] if isinstance(starts, list) and starts else None
+        if not isinstance(value, str):
+            raise DataError(f"{path}, row {number}: '{keys.label}' is {json.dumps(value)[:40]}, not an answer")
+        if not value:
+            yield Question(question, context, "", -1)
+            continue
+        start = context.find(value) if start is None else start
+        if not isinstance(start, int) or start < 0 or context[start : start + len(value)] != value:
+            raise DataError(f"{path}, row {number}: the answer '{value[:40]}' does not stand in its context")
+        yield Question(question, context, value, start)
+
+
+def _sentence(words: list[tuple[str, str]]) -> Tagged:
+    return Tagged(tuple(word for word, _ in words), tuple(tag for _, tag in words))
+
+
+def _records(path: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each row by name, with its number."""
+    format = format_of(path)
+    if format == "jsonl":
+        yield from _objects(path)
+    elif format == "parquet":
+        yield from (
+            (number, dict(zip(names, row, strict=True))) for number, row in enumerate(rows(path, format, names), 1)
+        )
+    else:
+        yield from _table(path, names)
+
+
+def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, (line,) in enumerate(rows(path, "lines", ["text"]), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}, line {number} is not JSON: {error}") from None
+        if not isinstance(record, dict):
+            raise DataError(f"{path}, line {number} is not a JSON object: {line[:40]}")
+        yield number, record
+
+
+def _table(path: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    order: list[str] = []
+    width = 0
+    for number, (line,) in enumerate(rows(path, "lines", ["text"]), 1):
+        cells = line.split("\t")
+        if number == 1:
+            header = names[-1] in (cell.strip() for cell in cells)
+            order = _columns([cell.strip() for cell in cells], names, path) if header else list(names)
+            width = len(order)
+            if header:
+                continue
+        if not line.strip():
+            continue
+        if len(cells) != width:
+            raise DataError(f"{path}, line {number}: {len(cells)} columns where {width} should be ({', '.join(order)})")
+        yield number, dict(zip(order, cells, strict=True))
+
+
+def _columns(cells: list[str], names: Sequence[str], path: Path) -> list[str]:
+    """The header's names; where one column is left for one name, it is that."""
+    missing = [name for name in names if name not in cells]
+    spare = [place for place, cell in enumerate(cells) if cell not in names]
+    if len(missing) == 1 and len(spare) == 1:
+        cells[spare[0]] = missing[0]
+    elif missing:
+        raise DataError(f"{path} has no column '{missing[0]}'{nearest(missing[0], cells)}")
+    return cells
+
+
+def _text(row: dict[str, Any], key: str, path: Path, number: int) -> str:
+    if key not in row:
+        raise DataError(f"{path}, row {number} has no key '{key}'{nearest(key, row)}")
+    value = row[key]
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise DataError(f"{path}, row {number}: '{key}' is {json.dumps(value)[:40]}, not text")
+    return str(value)

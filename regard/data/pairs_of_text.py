@@ -1,0 +1,168 @@
+"""Rows for pre-training: two stretches of text, the second going on from the first or from another document."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from jaxtyping import Int
+
+from regard.data.batches import random_of, shuffled
+from regard.data.masking import Masking, uniform
+from regard.data.sentences import SentenceStore
+from regard.errors import DataError
+from regard.nn.batch import MaskedTexts, Texts, Tokens
+from regard.nn.loss import IGNORE
+from regard.text.framing import Framing
+
+SHORT = 0.1  # of rows aim at a random length, as texts will have when the model is used
+COLUMNS = 5  # of a row: where its two stretches begin and end in the store, and whether the second is from elsewhere
+
+
+class MaskedRows:
+    """Batches of rows with hidden words. Which stretches make a row, and which words are hidden, are a function of the
+    seed and of the batch's place in the stream.
+
+    With `pairs`, a row is two stretches of whole sentences: half of the time the second goes on from the first, half
+    of the time it is from another document. Without, a row is as much of one document as fits.
+    """
+
+    def __init__(
+        self,
+        store: SentenceStore,
+        framing: Framing,
+        masking: Masking,
+        *,
+        length: int,
+        budget: int,
+        pairs: bool,
+        pad: int,
+        segmented: bool,
+    ) -> None:
+        self.store, self.framing, self.masking, self.pairs = store, framing, masking, pairs
+        self.room = framing.room(length, pairs)
+        self.rows, self.pad, self.segmented = max(1, budget // length), pad, segmented
+        self.sizes = np.diff(store.offsets)
+        counts = np.diff(store.documents)
+        # A heading alone has nothing to go on with, and would give itself away.
+        self.usable = np.flatnonzero(counts >= (2 if pairs else 1))
+        if self.room < (8 if pairs else 2):
+            raise DataError(f"data.max_len={length} leaves room for {self.room} tokens of text; raise it")
+        if len(self.usable) < (2 if pairs else 1):
+            raise DataError(
+                "next-sentence pairs need at least two documents of two sentences: put a blank line between documents, "
+                "or set model.head='words' to learn words alone"
+            )
+
+    def order(self, seed: int, epoch: int) -> list[np.ndarray]:
+        """The rows of each batch of one epoch; the first line of each says the seed, the epoch and its number."""
+        random = random_of(seed, epoch)
+        rows = np.array(list(self._pairs(random) if self.pairs else self._stretches(random)), dtype=np.int64)
+        rows = rows[shuffled(len(rows), random)]
+        groups = []
+        for number, start in enumerate(range(0, max(1, len(rows) - len(rows) % self.rows), self.rows)):
+            name = np.array([[seed, epoch, number, 0, 0]], dtype=np.int64)
+            groups.append(np.concatenate((name, rows[start : start + self.rows])))
+        return groups
+
+    def batch(self, group: np.ndarray) -> MaskedTexts:
+        (seed, epoch, number), rows = group[0, :3], group[1:]
+        frames = [self._frame(row) for row in rows]
+        lengths = np.array([len(ids) for ids, *_ in frames])
+        B, S = len(frames), int(lengths.max())
+        ids = np.full((B, S), self.pad, dtype=np.int64)
+        segments, may, begins = np.zeros((B, S), dtype=np.int64), np.zeros((B, S), bool), np.ones((B, S), bool)
+        for index, (row, kinds, texts, starts) in enumerate(frames):
+            size = len(row)
+            ids[index, :size], segments[index, :size] = row, kinds
+            may[index, :size], begins[index, :size] = texts, starts
+        # A stream of bits of its own, so that a batch is the same wherever training was taken up.
+        random = np.random.Philox(key=np.array([seed, (epoch << 32) + number + 1], dtype=np.uint64), counter=1 << 64)
+        changed, hidden = self.masking.hide(ids, may, begins, random)
+        places, labels = _gathered(ids, hidden)
+        tokens = Tokens(torch.from_numpy(changed), torch.from_numpy(lengths), bool(lengths.min() < S))
+        count = int(hidden.sum())
+        return MaskedTexts(
+            Texts(tokens, torch.from_numpy(segments) if self.segmented else None),
+            torch.from_numpy(places),
+            torch.from_numpy(labels),
+            torch.from_numpy(rows[:, 4].copy()) if self.pairs else None,
+            count,
+            count / B,
+        )
+
+    def _frame(self, row: Int[np.ndarray, " columns"]) -> tuple[np.ndarray, list[int], np.ndarray, np.ndarray]:
+        """Ids, segments, which tokens are text, and which begin a word."""
+        a, b, c, d, _ = row.tolist()
+        first, second = self.store.tokens[a:b].tolist(), self.store.tokens[c:d].tolist()
+        framed = self.framing.frame(first, second if self.pairs else None)
+        texts = np.array(framed.sources) >= 0
+        begins = np.ones(len(framed.ids), bool)
+        begins[texts] = np.concatenate((self.store.begins[a:b], self.store.begins[c:d]))
+        return np.array(framed.ids), framed.segments, texts, begins
+
+    def _pairs(self, random: np.random.Philox) -> Iterator[tuple[int, ...]]:
+        documents, sizes = self.store.documents, self.sizes.tolist()
+        draw = _draws(random)
+        for place, document in enumerate(self.usable.tolist()):
+            here, end = int(documents[document]), int(documents[document + 1])
+            while end - here >= 2:
+                target = self.room if next(draw) >= SHORT else 2 + int(next(draw) * (self.room - 1))
+                stop = _reached(sizes, here + 1, end, target - sizes[here])
+                middle = here + 1 + int(next(draw) * (stop - here - 1))
+                if next(draw) < 0.5:
+                    yield self._row(here, middle, middle, stop, target, 0)
+                    here = stop
+                    continue
+                pick = int(next(draw) * (len(self.usable) - 1))
+                other = self.usable[pick + (pick >= place)]
+                low, high = int(documents[other]), int(documents[other + 1])
+                start = low + int(next(draw) * (high - low))
+                until = _reached(sizes, start, high, target - sum(sizes[here:middle]))
+                yield self._row(here, middle, start, until, target, 1)
+                here = middle  # what was not used is used next
+
+    def _row(self, a: int, b: int, c: int, d: int, target: int, elsewhere: int) -> tuple[int, ...]:
+        """Sentences to tokens. The first stretch loses its beginning and the second its end, so that where one went on
+        from the other it still does."""
+        offsets = self.store.offsets
+        begin, middle, start, end = (int(offsets[place]) for place in (a, b, c, d))
+        first, second = middle - begin, end - start
+        half = min(first, max(target // 2, target - second))
+        second = min(second, target - half)
+        return middle - half, middle, start, start + second, elsewhere
+
+    def _stretches(self, random: np.random.Philox) -> Iterator[tuple[int, ...]]:
+        bounds = self.store.offsets[self.store.documents]
+        draw = _draws(random)
+        for document in self.usable.tolist():
+            here, end = int(bounds[document]), int(bounds[document + 1])
+            while here < end:
+                size = self.room if next(draw) >= SHORT else 2 + int(next(draw) * (self.room - 1))
+                yield here, min(end, here + size), 0, 0, 0
+                here += size
+
+
+def _reached(sizes: list[int], start: int, end: int, wanted: int) -> int:
+    """Where the sentences from `start` on have as many tokens as `wanted`: after at least one, and by `end`."""
+    stop, size = start + 1, sizes[start]
+    while stop < end and size < wanted:
+        size += sizes[stop]
+        stop += 1
+    return stop
+
+
+def _gathered(ids: Int[np.ndarray, "B S"], hidden: np.ndarray) -> tuple[Int[np.ndarray, "B M"], Int[np.ndarray, "B M"]]:
+    """Where in each row hidden words stand, and which they are; filled up with 0 and IGNORE."""
+    counts = hidden.sum(1)
+    most = max(1, int(counts.max()))
+    places = np.zeros((len(ids), most), dtype=np.int64)
+    labels = np.full((len(ids), most), IGNORE, dtype=np.int64)
+    filled = np.arange(most) < counts[:, None]
+    rows, columns = hidden.nonzero()
+    places[filled], labels[filled] = columns, ids[rows, columns]
+    return places, labels
+
+
+def _draws(random: np.random.Philox, size: int = 4096) -> Iterator[float]:
+    while True:
+        yield from uniform(random, (size,)).tolist()

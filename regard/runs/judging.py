@@ -1,0 +1,139 @@
+"""Measure an encoder's run on labelled or plain text: accuracy, F1, exact match, masked words."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.data import Documents
+from regard.data.labelled import Example, Question, Tagged
+from regard.data.sentences import prepare_sentences
+from regard.errors import ConfigError
+from regard.runs.jobs.labelled import items_of
+from regard.runs.jobs.masking import masked_rows, word_accuracy
+from regard.runs.run import Run
+from regard.training.loop import validate
+from regard.training.text_tasks import MaskedWords
+
+Told = Callable[[int, int], None]
+
+
+def judge(run: Run, files: Sequence[str] | None = None, progress: Told | None = None) -> dict[str, Any]:
+    """Scores of the run on files like those it was trained on, by default its own test or validation files."""
+    files = files or run.config.data.test or run.config.data.valid
+    if not files:
+        raise ConfigError("nothing to evaluate on: the run names no test or validation set; give one")
+    if run.config.task == "masking":
+        return _words(run, files)
+    if run.config.task not in ("classification", "tagging", "answering"):
+        raise ConfigError(f"a run for {run.config.task} has nothing to be scored on")
+    items = items_of(run.config, [Path(name) for name in files])
+    judges: dict[str, Callable[..., dict[str, Any]]] = {
+        "classification": _classes,
+        "tagging": _tags,
+        "answering": _answers,
+    }
+    return judges[run.config.task](run, items, progress)
+
+
+def _classes(run: Run, items: Sequence[Example], progress: Told | None) -> dict[str, Any]:
+    texts = [item.texts[0] if len(item.texts) == 1 else item.texts for item in items]
+    found = [choices[0].label for choices in run.classifier().classify(texts, progress)]  # type: ignore[arg-type]
+    return {"texts": len(items), **class_scores(found, [item.label for item in items])}
+
+
+def class_scores(found: Sequence[str], gold: Sequence[str]) -> dict[str, Any]:
+    """Accuracy with its 95 % interval, the mean F1 of the classes, and precision, recall and F1 of each."""
+    right = sum(one == other for one, other in zip(found, gold, strict=True))
+    classes = {}
+    for label in sorted(set(gold) | set(found)):
+        both = sum(one == other == label for one, other in zip(found, gold, strict=True))
+        classes[label] = _prf(both, sum(one == label for one in found), sum(one == label for one in gold))
+    return {
+        "accuracy": right / len(gold),
+        "accuracy_interval": interval(right, len(gold)),
+        "macro_f1": sum(scores["f1"] for scores in classes.values()) / len(classes),
+        "classes": classes,
+    }
+
+
+def interval(right: int, count: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's interval of a share."""
+    share, wide = right / count, z * z / count
+    middle = (share + wide / 2) / (1 + wide)
+    half = z * math.sqrt(share * (1 - share) / count + wide / (4 * count)) / (1 + wide)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def _tags(run: Run, items: Sequence[Tagged], progress: Told | None) -> dict[str, Any]:
+    found = [[tag.tag for tag in tags] for tags in run.tag([item.words for item in items])]
+    pairs = [
+        (one, other)
+        for tags, item in zip(found, items, strict=True)
+        for one, other in zip(tags, item.tags, strict=True)
+    ]
+    scores = {"sentences": len(items), "words": len(pairs), **class_scores(*map(list, zip(*pairs, strict=True)))}  # type: ignore[arg-type]
+    if all(re.fullmatch(r"O|[BI]-.+", gold) for _, gold in pairs):
+        ours = [stretch for number, tags in enumerate(found) for stretch in stretches(tags, number)]
+        gold = [stretch for number, item in enumerate(items) for stretch in stretches(item.tags, number)]
+        scores["entities"] = _prf(len(set(ours) & set(gold)), len(ours), len(gold))
+    return scores
+
+
+def stretches(tags: Sequence[str], number: int = 0) -> list[tuple[int, int, int, str]]:
+    """What B- and I- tags mark: the sentence's number, first word, word after the last, and kind."""
+    found, start = [], None
+    for place, tag in enumerate([*tags, "O"]):
+        kind = tag[2:] if tag != "O" else None
+        if start is not None and (tag.startswith(("O", "B-")) or kind != tags[start][2:]):
+            found.append((number, start, place, tags[start][2:]))
+            start = None
+        if start is None and kind is not None:
+            start = place
+    return found
+
+
+def _answers(run: Run, items: Sequence[Question], progress: Told | None) -> dict[str, Any]:
+    exact = overlap = 0.0
+    for number, item in enumerate(items, 1):
+        found, gold = _plain(run.answer(item.question, item.context)[0].text), _plain(item.answer)
+        exact += found == gold
+        overlap += token_f1(found, gold)
+        if progress is not None:
+            progress(number, len(items))
+    return {"questions": len(items), "exact_match": exact / len(items), "f1": overlap / len(items)}
+
+
+def token_f1(found: list[str], gold: list[str]) -> float:
+    """How far two answers share words."""
+    if not found or not gold:
+        return float(found == gold)
+    shared = sum((Counter(found) & Counter(gold)).values())
+    return 2 * shared / (len(found) + len(gold))
+
+
+def _plain(text: str) -> list[str]:
+    """Words without articles, marks and capitals, as SQuAD compares them."""
+    return [word for word in re.findall(r"\w+", text.lower()) if word not in ("a", "an", "the")]
+
+
+def _prf(both: int, found: int, gold: int) -> dict[str, float]:
+    precision, recall = both / max(1, found), both / max(1, gold)
+    return {"precision": precision, "recall": recall, "f1": 2 * both / max(1, found + gold), "count": gold}
+
+
+def _words(run: Run, files: Sequence[str]) -> dict[str, Any]:
+    """The same hidden words for every run with one tokenizer."""
+    config, data, tokenizer = run.config, run.config.data, run.encoder.tokenizer
+    cache = Path(data.cache) if data.cache else run.directory / "cache"
+    rows = masked_rows(config, prepare_sentences(Documents.of(files, data.text), tokenizer, cache), tokenizer)
+    device, order = next(run.model.parameters()).device, rows.order(0, 0)
+    values = validate(run.model, MaskedWords(), (rows.batch(one) for one in order), device=device)
+    accuracy = word_accuracy(run.model, (rows.batch(one) for one in order), device)
+    hidden = sum(rows.batch(one).count for one in order)
+    found = {"hidden_words": hidden, "word_loss": values["words"], "word_accuracy": accuracy}
+    if "next" in values:
+        found |= {"next_loss": values["next"], "next_accuracy": values["next_accuracy"]}
+    return found

@@ -1,0 +1,77 @@
+"""A run that starts from another: its model's shape, its tokenizer and its weights."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.errors import ConfigError, RunError
+from regard.models import MODELS
+from regard.runs.checkpoint import weights_of
+from regard.runs.files import plain_words, read_json, read_tensors
+
+HEADS = ("classifier", "words", "next_text", "pooler", "head")
+"""Parts that stand on an encoder: those that are new in a run begin at random, others are left behind."""
+
+
+def started_from(mapping: Mapping[str, Any], base: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The settings with the model's shape and the tokenizer of the run in `base`."""
+    if not base.is_dir():
+        raise RunError(f"no such run: {base}")
+    theirs = read_json(base / "config.json")
+    model, mine = dict(theirs.get("model") or {}), mapping.get("model", {})
+    name = model.get("name")
+    if name not in MODELS:
+        raise RunError(f"{base / 'config.json'} names no known model")
+    if mine.get("name", name) != name:
+        raise ConfigError(f"{base} is a model '{name}', from which a '{mine['name']}' cannot start")
+    free = {*getattr(MODELS[name][1], "tunes", ()), *(key for key in mine if key.endswith("dropout"))}
+    for setting in overrides:
+        key = setting.partition("=")[0].strip()
+        if key.startswith(("tokenizer.", "model.")) and key.removeprefix("model.") not in {*free, "name"}:
+            raise ConfigError(f"'{setting}' cannot change in a run that starts from {base}, whose model it takes over")
+    model.pop("labels", None)
+    model |= {key: value for key, value in mine.items() if key in free}
+    if model.get("pooler") == "none" and model.get("head") in ("pretraining", "classes"):
+        model["pooler"] = "relu" if model.get("segments") == 0 else "tanh"
+    return {**mapping, "model": model, "tokenizer": theirs.get("tokenizer", {})}
+
+
+def copy_tokenizer(base: Path, out: Path) -> None:
+    """The tokenizer of the run in `base`."""
+    if not (base / "tokenizer.json").exists():
+        raise RunError(f"{base} is missing its tokenizer.json")
+    with plain_words(out):
+        shutil.copyfile(base / "tokenizer.json", out)
+
+
+def base_labels(base: Path) -> tuple[str, ...]:
+    """The classes or tags that the run in `base` tells apart."""
+    return tuple(read_json(base / "config.json").get("model", {}).get("labels") or ())
+
+
+@torch.no_grad()
+def start_weights(model: nn.Module, settings: Mapping[str, Any], base: Path) -> str:
+    """Fill the model from the run in `base`, and say what was taken. All but heads must be there."""
+    theirs = read_tensors(base / "model.safetensors")
+    before = read_json(base / "config.json").get("model", {})
+    same = before.get("head") == settings.get("head") and before.get("labels") == list(settings.get("labels") or ())
+    fresh, faults = set(), []
+    for name, value in weights_of(model).items():
+        part = name.split(".")[0]
+        found = theirs.get(name)
+        if found is not None and found.shape == value.shape and (part != "classifier" or same):
+            value.copy_(found)
+        elif part in HEADS:
+            fresh.add(part)
+        else:
+            faults.append(name)
+    if faults:
+        raise RunError(
+            f"the weights in {base} do not fit the model: {faults[0]} and {len(faults) - 1} more are not there"
+        )
+    said = f"starting from {base}"
+    return said + (f"; new and at random: {', '.join(sorted(fresh))}" if fresh else "")
