@@ -1,9 +1,15 @@
 """`regard look`: where the model looked, as one page."""
 
+import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from regard.runs.looking import Wanted
 
 
 def look(
@@ -26,8 +32,26 @@ def look(
         ),
     ] = False,
     target: Annotated[
-        str | None, typer.Option(help="With --gradients: the target to predict the end of.", metavar="TEXT")
+        list[str] | None,
+        typer.Option(
+            help="Read this target instead of translating, one for each sentence; with --gradients, predict its end.",
+            metavar="TEXT",
+        ),
     ] = None,
+    layers: Annotated[
+        list[str] | None,
+        typer.Option(help="Only attentions with this name or pattern; may be repeated.", metavar="PATTERN"),
+    ] = None,
+    heads: Annotated[str | None, typer.Option(help="Only these heads, as in 0,3.", metavar="NUMBERS")] = None,
+    edits: Annotated[bool, typer.Option("--edits", help="Also what becomes of the output without each head.")] = False,
+    training: Annotated[bool, typer.Option("--training", help="Also every head at every checkpoint.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write everything as JSON, instead of a page.", metavar="FILE")
+    ] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw one sentence as SVG instead.", metavar="FILE")] = None,
+    png: Annotated[Path | None, typer.Option(help="The same as PNG; needs matplotlib.", metavar="FILE")] = None,
+    view: Annotated[str, typer.Option(help="What --svg and --png draw: map, lines, heads or text.")] = "map",
+    words: Annotated[bool, typer.Option("--words", help="Join pieces to words in --svg and --png.")] = False,
     spectral_radius: Annotated[
         float | None,
         typer.Option(help="With --gradients: scale every matrix over a recurrent state to this.", metavar="RADIUS"),
@@ -39,7 +63,7 @@ def look(
         ),
     ] = None,
 ) -> None:
-    """Translate sentences and show every attention on a page.
+    """Show where a model looked: every attention on your sentences, on a page.
 
     The page is one file for any browser and needs no network. With --gradients it shows, for several models together,
     how strongly the last prediction depends on each step before it; figures and picture go beside it as .json and .svg.
@@ -47,24 +71,48 @@ def look(
     \b
     Examples:
       regard look runs/demo "I am a student." --out attention.html
+      regard look runs/demo "I am a student." --layers "decoder.1.cross*" --heads 0 --svg map.svg
       regard look --gradients lstm-tiny gpt-tiny "one two three four five six seven eight" --out gradients.html
     """
     if gradients:
         if input or beam is not None:
             raise typer.BadParameter("--gradients takes one text, and neither --input nor --beam")
-        _gradients([str(run), *(text or [])], out or Path("gradients.html"), target, spectral_radius, settings or [])
+        if layers or heads or edits or training or json_file or svg or png or len(target or []) > 1:
+            raise typer.BadParameter("--gradients has a page of its own, and one --target at most")
+        given, end = [str(run), *(text or [])], target[0] if target else None
+        _gradients(given, out or Path("gradients.html"), end, spectral_radius, settings or [])
         return
-    if target or spectral_radius is not None or settings:
-        raise typer.BadParameter("--target, --spectral-radius and --set go with --gradients")
-    _attention(run, text, input, out or Path("attention.html"), beam, device)
+    if spectral_radius is not None or settings:
+        raise typer.BadParameter("--spectral-radius and --set go with --gradients")
+    from regard.runs.looking import Wanted
+
+    wanted = Wanted(
+        names=tuple(layers or ["*"]),
+        heads=None if heads is None else numbers(heads),
+        # Drawings need none of the vectors.
+        vectors=False if (svg or png) and not (out or json_file) else None,
+        targets=tuple(target) if target else None,
+        edits=edits,
+        history=training,
+    )
+    files = {"json": json_file, "svg": svg, "png": png}
+    page = out or (None if any(files.values()) else Path("attention.html"))
+    _attention(run, _texts(text, input), {"page": page, **files}, wanted, beam, device, view, words)
 
 
-def _attention(run: Path, text: list[str] | None, input: Path | None, out: Path, beam: int | None, device: str) -> None:
+def numbers(text: str) -> tuple[int, ...]:
+    """0,3 as numbers."""
+    from regard.errors import ConfigError
+
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise ConfigError(f"--heads={text} must be numbers with commas between them, such as 0,3")
+    return tuple(dict.fromkeys(int(part) for part in parts))
+
+
+def _texts(text: list[str] | None, input: Path | None) -> list[str]:
     from regard.data import TextFiles
     from regard.errors import ConfigError, DataError
-    from regard.runs import load
-    from regard.runs.files import whole_file
-    from regard.runs.looking import page
 
     if bool(text) == bool(input):
         raise ConfigError("give sentences, or --input with a file of them")
@@ -72,11 +120,48 @@ def _attention(run: Path, text: list[str] | None, input: Path | None, out: Path,
     texts = [one for one in given if one.strip()]
     if not texts:
         raise DataError("nothing to look at: every sentence is blank")
+    return texts
+
+
+def _attention(
+    run: Path,
+    texts: list[str],
+    files: dict[str, Path | None],
+    wanted: "Wanted",
+    beam: int | None,
+    device: str,
+    view: str,
+    words: bool,
+) -> None:
+    from regard.cli.progress import counting
+    from regard.errors import ConfigError
+    from regard.look.draw import svg
+    from regard.look.excerpt import check_view
+    from regard.look.figures import need_matplotlib, write_png
+    from regard.look.page import render
+    from regard.runs import load
+    from regard.runs.files import whole_file
+    from regard.runs.looking import document
+
+    if (files["svg"] or files["png"]) and len(texts) > 1:
+        raise ConfigError(f"--svg and --png draw one sentence, not {len(texts)}")
+    check_view(view, as_svg=files["png"] is None)
+    if files["png"]:
+        need_matplotlib()
     decode: dict[str, Any] = {} if beam is None else {"beam": beam}
-    html = page(load(run, device), texts, **decode)
-    with whole_file(out) as aside:
-        aside.write_text(html, encoding="utf-8")
-    print(out)
+    with counting("looking", "checkpoints" if wanted.history else "heads") as progress:
+        found = document(load(run, device), texts, replace(wanted, told=progress), **decode)
+    writers: dict[str, Callable[[Path], object]] = {
+        "page": lambda path: path.write_text(render(found), encoding="utf-8"),
+        "json": lambda path: path.write_text(json.dumps(found.to_mapping(packed=False)), encoding="utf-8"),
+        "svg": lambda path: path.write_text(svg(found, view=view, words=words), encoding="utf-8"),
+        "png": lambda path: write_png(found, path, view=view, words=words),
+    }
+    for name, path in files.items():
+        if path is not None:
+            with whole_file(path) as aside:
+                writers[name](aside)
+            print(path)
 
 
 def _gradients(given: list[str], out: Path, target: str | None, radius: float | None, settings: list[str]) -> None:

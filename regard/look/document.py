@@ -296,7 +296,14 @@ class Document:
             **({} if self.history is None else {"history": config.to_mapping(self.history)}),
         }
 
+    def figure(self, **drawn: Any) -> Any:
+        """A matplotlib figure: see `regard.look.figures.figure`."""
+        from regard.look.figures import figure
+
+        return figure(self, **drawn)
+
     def _repr_html_(self) -> str:
+        """In a notebook, the page."""
         from regard.look.page import framed
 
         return framed(self)

@@ -4,7 +4,7 @@ import fnmatch
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -64,6 +64,20 @@ class Trace:
     @property
     def names(self) -> list[str]:
         return list(self.calls)
+
+    def figure(self, *, source: Sequence[str] | None = None, target: Sequence[str] | None = None, **drawn: Any) -> Any:
+        """A matplotlib figure of it: `trace.figure(attention="encoder.0.attention", heads=[0], view="map")`."""
+        from regard.look.figures import figure
+        from regard.look.notebook import trace_document
+
+        return figure(trace_document(self, source=source, target=target), **drawn)
+
+    def _repr_html_(self) -> str:
+        """In a notebook, the page."""
+        from regard.look.notebook import trace_document
+        from regard.look.page import framed
+
+        return framed(trace_document(self)) if any(self.calls.values()) else "<p>Nothing was seen yet.</p>"
 
 
 def attentions(model: nn.Module) -> dict[str, nn.Module]:

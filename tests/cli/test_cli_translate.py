@@ -237,3 +237,30 @@ def test_look_writes_one_page(cli, refused, trained, tmp_path):
     assert "sentence 1 has 64 tokens; the model reads at most 23" in refused("look", trained, LONG, "--out", page)
     assert "cannot write" in refused("look", trained, "the cat", "--out", tmp_path / "none" / "x.html")
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_look_serves_papers_and_scripts_without_a_browser(cli, refused, trained, loaded, tmp_path):
+    json_file, svg, png = (tmp_path / f"x.{kind}" for kind in ("json", "svg", "png"))
+    asked = ("look", trained, "the cat sees", "--layers", "decoder.*", "--heads", "1", "--beam", "2")
+    result = cli(*asked, "--json", json_file, "--svg", svg, "--png", png, "--edits")
+    assert (result.code, result.out) == (0, f"{json_file}\n{svg}\n{png}\n")
+    sentence = json.loads(json_file.read_text())["sentences"][0]
+    assert [one["name"] for one in sentence["attentions"]] == ["decoder.0.attention", "decoder.0.cross_attention"]
+    assert all(one["heads"] == [1] and len(one["weights"]) == 1 for one in sentence["attentions"])
+    assert sum(sentence["attentions"][1]["weights"][0][0]) == pytest.approx(1, abs=1e-4)
+    assert sentence["target"]["text"] == loaded.translate(["the cat sees"], beam=2)[0]
+    assert len(sentence["without"]) == 2
+    assert svg.read_text().startswith("<svg")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert cli("look", trained, "the cat", "--target", "CAT THE", "--training", "--json", json_file).code == 0
+    found = json.loads(json_file.read_text())
+    assert found["sentences"][0]["target"]["text"] == "CAT THE"
+    assert found["history"]["steps"] == [3, 6]
+    for path in (json_file, svg, png):
+        path.unlink()
+    assert "must be numbers with commas" in refused("look", trained, "the cat", "--heads", "1-2", "--svg", svg)
+    assert "view='lins' must be one of" in refused("look", trained, "the cat", "--view", "lins", "--svg", svg)
+    assert "draw one sentence, not 2" in refused("look", trained, "the cat", "a dog", "--svg", svg)
+    assert "2 targets for 1 sentences" in refused("look", trained, "a", "--target", "A", "--target", "B", "--svg", svg)
+    assert "no attention is called" in refused("look", trained, "the cat", "--layers", "none", "--svg", svg)
+    assert list(tmp_path.iterdir()) == []
