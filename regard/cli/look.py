@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def look(
     run: Annotated[Path, typer.Argument(help="A run directory; with --gradients several, or presets.", metavar="RUN")],
-    text: Annotated[list[str] | None, typer.Argument(help="Sentences to look into.", metavar="TEXT")] = None,
+    text: Annotated[
+        list[str] | None, typer.Argument(help="Sentences to look into, or pictures.", metavar="TEXT")
+    ] = None,
     input: Annotated[
         Path | None, typer.Option("--input", "-i", help="A file with one sentence a line instead.", metavar="FILE")
     ] = None,
@@ -63,7 +65,7 @@ def look(
         ),
     ] = None,
 ) -> None:
-    """Show where a model looked: every attention on your sentences, on a page.
+    """Show where a model looked: every attention on your sentences or pictures, on a page.
 
     The page is one file for any browser and needs no network. With --gradients it shows, for several models together,
     how strongly the last prediction depends on each step before it; figures and picture go beside it as .json and .svg.
@@ -72,6 +74,7 @@ def look(
     Examples:
       regard look runs/demo "I am a student." --out attention.html
       regard look runs/demo "I am a student." --layers "decoder.1.cross*" --heads 0 --svg map.svg
+      regard look runs/flowers rose.jpg --out rose.html
       regard look --gradients lstm-tiny gpt-tiny "one two three four five six seven eight" --out gradients.html
     """
     if gradients:

@@ -61,12 +61,16 @@ class ImageClassifier:
     def classify(self, items: Sequence[Any], progress: Callable[[int, int], None] | None = None) -> list[list[Choice]]:
         """For each picture every class, the likeliest first."""
         found: list[list[Choice]] = []
-        for item in _runs_of(items):
-            for images in self.batches(item):
+        for pictures in _runs_of(items):
+            for images in self.batches(pictures):
                 found += [ranked(self.labels, row) for row in self.probabilities(images).tolist()]
                 if progress is not None:
                     progress(len(found), len(items))
         return found
+
+    def pixels(self, items: Sequence[Any]) -> list[np.ndarray]:
+        """The pictures at the model's size, as bytes."""
+        return [picture for pictures in _runs_of(items) for picture in pictures.read(self.channels, self.fit)]
 
     @torch.inference_mode()
     def probabilities(self, images: Images) -> Float[Tensor, "B N"]:

@@ -1,5 +1,7 @@
 """The life of a model of pictures: train, stop and go on, classify, measure; from folders and from arrays."""
 
+import base64
+import io
 import json
 import sys
 
@@ -12,9 +14,12 @@ import regard
 from regard.cli import main
 from regard.data.images import PictureArray
 from regard.errors import ConfigError, DataError, RunError
+from regard.look import rollout
 from regard.runs import make_config
 from regard.runs.accuracy import wilson_interval
 from regard.runs.files import read_json
+from regard.runs.looking import document
+from regard.runs.looking.pictures import png_address
 from regard.runs.training import Stopped
 
 Image = pytest.importorskip("PIL.Image")
@@ -118,6 +123,39 @@ def test_the_command_line_trains_classifies_and_measures(arrays, run, tmp_path, 
     (tmp_path / "broken.png").write_bytes(b"nothing")
     assert main(["classify", str(run.directory), str(tmp_path / "broken.png")]) == 2
     assert capfd.readouterr().err.count("\n") == 1
+
+
+def test_a_page_shows_where_every_patch_looks(run, tmp_path, capfd):
+    pictures, _ = shapes(2, seed=4)
+    (tmp_path / "dark").mkdir()
+    Image.fromarray(pictures[0]).save(tmp_path / "dark" / "0.png")
+    found = document(run, [str(tmp_path / "dark" / "0.png")])
+    (sentence,) = found.sentences
+    picture = sentence.picture
+    assert (picture.rows, picture.columns, picture.first) == (4, 4, 1)
+    assert len(sentence.source.pieces) == 17
+    shown = Image.open(io.BytesIO(base64.b64decode(picture.image.partition(",")[2])))
+    assert np.array_equal(np.asarray(shown), pictures[0])
+    with torch.no_grad(), regard.watch(run.model) as trace:
+        run.classify([pictures[0]])
+    for attention in sentence.attentions:
+        assert attention.array() == pytest.approx(trace.weights(attention.name)[0].numpy(), abs=1e-4)
+    rolled = sentence.rollout.array()
+    assert rolled.shape == (2, 17, 17)
+    assert rolled.sum(-1) == pytest.approx(np.ones((2, 17)), abs=1e-4)
+    layers = [trace.weights(name) for name in trace.names]
+    assert rolled[1] == pytest.approx(rollout(layers)[0].numpy(), abs=1e-4)
+    assert sentence.scores["truth"] == "dark"
+    np.save(tmp_path / "two.npy", pictures)
+    assert main(["look", str(run.directory), str(tmp_path / "two.npy"), "--out", str(tmp_path / "page.html")]) == 0
+    assert capfd.readouterr().out.strip() == str(tmp_path / "page.html")
+    assert "data:image/png;base64," in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_picture_in_colour_becomes_a_png():
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    shown = Image.open(io.BytesIO(base64.b64decode(png_address(pixels).partition(",")[2])))
+    assert np.array_equal(np.asarray(shown), pixels)
 
 
 def test_digits_are_written_as_arrays(tmp_path, capfd, monkeypatch):

@@ -11,6 +11,7 @@ from regard.look.places import places_of_model
 from regard.runs.looking.encoder import encoder
 from regard.runs.looking.history import with_history
 from regard.runs.looking.language import language
+from regard.runs.looking.pictures import pictures
 from regard.runs.looking.pieces import END, START, readable
 from regard.runs.looking.translation import translation
 from regard.runs.looking.wanted import Wanted
@@ -21,6 +22,7 @@ __all__ = ["END", "LOOKERS", "START", "Wanted", "document", "page", "readable"]
 LOOKERS: dict[str, Callable[..., Document]] = {
     "translation": translation,
     "language": language,
+    "images": pictures,
     **dict.fromkeys(("masking", "classification", "tagging", "answering", "embedding"), encoder),
 }
 """By kind of run: (run, texts, wanted, **decode) to a document."""
