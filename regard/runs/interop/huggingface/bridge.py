@@ -17,7 +17,7 @@ from regard.errors import ConfigError, DataError, RunError, nearest
 from regard.runs.checkpoint import weights_of
 from regard.runs.config import DataConfig, RunConfig
 from regard.runs.files import read_json, whole_directory, whole_or_nothing, write_json, write_tensors
-from regard.runs.interop.huggingface import bert, distilbert, encoders, gpt2, llama, roberta
+from regard.runs.interop.huggingface import bert, distilbert, encoders, gpt2, llama, roberta, vit
 from regard.runs.interop.huggingface.files import KINDS, Weights, open_weights
 from regard.runs.interop.huggingface.names import Name
 from regard.runs.run import CONFIG, MODEL, TOKENIZER, Run, build_model, load
@@ -25,7 +25,7 @@ from regard.text import TokenizerConfig, Vocabularies
 from regard.text.tokenizer import Tokenizer
 
 ENCODERS: dict[str, ModuleType] = {"bert": bert, "distilbert": distilbert, "roberta": roberta}
-FAMILIES: dict[str, ModuleType] = {"gpt2": gpt2, "llama": llama, **ENCODERS}
+FAMILIES: dict[str, ModuleType] = {"gpt2": gpt2, "llama": llama, "vit": vit, **ENCODERS}
 SHOWN = 20
 """How many faults are named one by one."""
 
@@ -39,6 +39,10 @@ def import_directory(directory: str | Path, out: str | Path) -> Run:
         raise RunError(f"{out} already holds a run: choose another directory")
     theirs = read_json(directory / "config.json")
     family = _family(theirs)
+    if family is vit:
+        from regard.runs.interop.huggingface.pictures import import_pictures
+
+        return import_pictures(directory, out, theirs)
     model = {"name": family.MODEL, **family.settings(theirs)}
     tokenizer, eos = _read_tokenizer(directory, theirs, model["vocab_size"], family)
     with open_weights(directory) as weights:
@@ -48,10 +52,10 @@ def import_directory(directory: str | Path, out: str | Path) -> Run:
         model = config.model
         with torch.device("meta"):  # shapes alone: nothing is allocated until they are known to fit
             shapes = {name: tuple(value.shape) for name, value in weights_of(build_model(config)).items()}
-        table = list(_table(family, model, shapes))
-        stored = _check(weights, table, shapes, family)
+        table = list(table_of(family, model, shapes))
+        stored = check_weights(weights, table, shapes, family)
         filled = build_model(config)
-        _fill(filled, weights, table, stored)
+        fill(filled, weights, table, stored)
     with whole_or_nothing(out):
         Vocabularies(tokenizer, tokenizer).save(out / TOKENIZER)
         write_tensors(out / MODEL, weights_of(filled))
@@ -87,6 +91,10 @@ def export_run(run: Run, out: str | Path) -> Path:
     out = Path(out)
     if out.exists() and any(out.iterdir()):
         raise RunError(f"{out} is not empty: choose another directory")
+    if run.config.task == "images":
+        from regard.runs.interop.huggingface.pictures import export_pictures
+
+        return export_pictures(run, out)
     config = run.config.model_config()
     family = next((family for family in FAMILIES.values() if family.fits(config)), None)
     if family is None:
@@ -109,7 +117,7 @@ def export_run(run: Run, out: str | Path) -> Path:
     ours = weights_of(run.model)
     shapes = {name: tuple(value.shape) for name, value in ours.items()}
     tensors = {}
-    for name in _table(family, asdict(config), shapes):
+    for name in table_of(family, asdict(config), shapes):
         tensors[name.theirs] = name.join(ours)
     if family in ENCODERS.values() and config.head == "none":  # without a head, names stand for themselves
         tensors = {name.removeprefix(family.PREFIX): value for name, value in tensors.items()}
@@ -131,7 +139,7 @@ def _family(config: Mapping[str, Any]) -> ModuleType:
     return FAMILIES[kind]
 
 
-def _table(family: ModuleType, model: Mapping[str, Any], shapes: Mapping[str, Any]) -> Iterator[Name]:
+def table_of(family: ModuleType, model: Mapping[str, Any], shapes: Mapping[str, Any]) -> Iterator[Name]:
     """The names of this very model: rows for weights that it does not have, such as biases, are left out."""
     rows = list(family.outside(model) if family in ENCODERS.values() else family.OUTSIDE)
     for count, stack in family.STACKS.items():
@@ -143,7 +151,7 @@ def _table(family: ModuleType, model: Mapping[str, Any], shapes: Mapping[str, An
     yield from found
 
 
-def _check(
+def check_weights(
     weights: Weights, table: list[Name], shapes: Mapping[str, tuple[int, ...]], family: ModuleType
 ) -> dict[str, str]:
     """The name each weight is stored under; or every one that is missing, extra or misshapen, said at once."""
@@ -170,7 +178,7 @@ def _check(
 
 
 @torch.no_grad()
-def _fill(model: nn.Module, weights: Weights, table: list[Name], stored: Mapping[str, str]) -> None:
+def fill(model: nn.Module, weights: Weights, table: list[Name], stored: Mapping[str, str]) -> None:
     ours = weights_of(model)
     shapes = {name: tuple(value.shape) for name, value in ours.items()}
     for row in table:

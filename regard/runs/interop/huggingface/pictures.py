@@ -1,0 +1,111 @@
+"""Models of pictures: no tokenizer, but how a picture is prepared."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard import config as settings
+from regard.data.images import ImageConfig
+from regard.errors import ConfigError, RunError
+from regard.runs.checkpoint import weights_of
+from regard.runs.config import RunConfig
+from regard.runs.files import read_json, whole_directory, whole_or_nothing, write_json, write_tensors
+from regard.runs.interop.huggingface import vit
+from regard.runs.interop.huggingface.bridge import check_weights, fill, table_of
+from regard.runs.interop.huggingface.files import open_weights
+from regard.runs.run import CONFIG, MODEL, Run, build_model, load
+
+PREPARING = "preprocessor_config.json"
+FILTERS = {2: "bilinear", 3: "bicubic"}  # as Pillow numbers them
+
+
+def import_pictures(directory: Path, out: Path, theirs: Mapping[str, Any]) -> Run:
+    """A new run in `out` with a model of pictures."""
+    model = {"name": vit.MODEL, **vit.settings(theirs)}
+    with open_weights(directory) as weights:
+        if model["layers"] > len(weights.shapes):
+            raise RunError(f"config.json says {model['layers']} layers; {directory} has {len(weights.shapes)} weights")
+        path = directory / PREPARING
+        images = image_settings(read_json(path) if path.exists() else {}, model["image_size"], model["channels"])
+        config = RunConfig(model={**model, **vit.found(theirs, weights.shapes)}, task=vit.TASK, images=images)
+        with torch.device("meta"):  # shapes alone: nothing is allocated until they are known to fit
+            shapes = {name: tuple(value.shape) for name, value in weights_of(build_model(config)).items()}
+        table = list(table_of(vit, asdict(config.model_config()), shapes))
+        stored = check_weights(weights, table, shapes, vit)
+        filled = build_model(config)
+        fill(filled, weights, table, stored)
+    with whole_or_nothing(out):
+        write_tensors(out / MODEL, weights_of(filled))
+        write_json(out / CONFIG, settings.to_mapping(config, nulls=True))
+    return load(out, "cpu")
+
+
+def export_pictures(run: Run, out: Path) -> Path:
+    """A Hugging Face directory with the run's model and how it prepares pictures."""
+    config: Any = run.config.model_config()
+    theirs, ours = vit.configuration(config), weights_of(run.model)
+    shapes = {name: tuple(value.shape) for name, value in ours.items()}
+    tensors = {name.theirs: name.join(ours) for name in table_of(vit, asdict(config), shapes)}
+    if not config.labels:  # without a head, names stand for themselves
+        tensors = {name.removeprefix(vit.PREFIX): value for name, value in tensors.items()}
+    with whole_directory(out) as aside:
+        write_tensors(aside / "model.safetensors", tensors)
+        write_json(aside / "config.json", theirs)
+        write_json(aside / PREPARING, preparing(run.config.images, config.image_size, config.channels))
+    return out
+
+
+def image_settings(theirs: Mapping[str, Any], side: int, channels: int) -> ImageConfig:
+    """Our settings of pictures; what is not said is as in their ViT: stretched, bilinear, values from -1 to 1."""
+    for field, value in (("do_resize", True), ("do_rescale", True)):
+        if theirs.get(field, value) is not value:
+            raise ConfigError(f"{PREPARING}: {field}={theirs[field]!r} is not supported, only {value}")
+    factor = theirs.get("rescale_factor", 1 / 255)
+    if not isinstance(factor, float) or abs(factor * 255 - 1) > 1e-6:
+        raise ConfigError(f"{PREPARING}: rescale_factor={factor!r} is not supported, only 1 / 255")
+    filter = theirs.get("resample", 2)
+    if filter not in FILTERS:
+        raise ConfigError(f"{PREPARING}: resample={filter!r} is not supported, only 2 (bilinear) and 3 (bicubic)")
+    mean, std = (_numbers(theirs, field, channels) for field in ("image_mean", "image_std"))
+    if not theirs.get("do_normalize", True):
+        mean, std = (0.0,) * channels, (1.0,) * channels
+    return ImageConfig(resize=_resize(theirs, side), filter=FILTERS[filter], mean=mean, std=std)  # type: ignore[arg-type]
+
+
+def preparing(images: ImageConfig, side: int, channels: int) -> dict[str, Any]:
+    """Their settings of how a picture is prepared."""
+    stretch = images.resize == "stretch"
+    return {
+        "image_processor_type": "ViTImageProcessor",
+        "do_resize": True,
+        "size": {"height": side, "width": side} if stretch else {"shortest_edge": side},
+        "do_center_crop": not stretch,
+        "crop_size": {"height": side, "width": side},
+        "resample": next(number for number, name in FILTERS.items() if name == images.filter),
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": list(images.mean) or [0.0] * channels,
+        "image_std": list(images.std) or [1.0] * channels,
+    }
+
+
+def _resize(theirs: Mapping[str, Any], side: int) -> str:
+    size, crop = theirs.get("size", side), theirs.get("crop_size", side)
+    if theirs.get("do_center_crop", False):
+        if size in (side, {"shortest_edge": side}) and crop in (side, {"height": side, "width": side}):
+            return "crop"
+    elif size in (side, {"height": side, "width": side}):
+        return "stretch"
+    raise ConfigError(f"{PREPARING}: size={size!r} is not supported, only what ends at the model's {side} x {side}")
+
+
+def _numbers(theirs: Mapping[str, Any], field: str, channels: int) -> tuple[float, ...]:
+    values = theirs.get(field, [0.5] * channels)
+    numbers = isinstance(values, list) and all(isinstance(one, (int, float)) for one in values)
+    if not numbers or len(values) != channels:
+        raise ConfigError(f"{PREPARING}: {field}={values!r} must be {channels} numbers, one a channel")
+    return tuple(map(float, values))
