@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import UInt8
 
-from regard.errors import DataError
+from regard.errors import ConfigError, DataError
 from regard.look.document import AttentionMap, Document, Picture, Sentence, Side, SideName
 from regard.look.measures import rollout
 from regard.look.watch import attentions, watch
@@ -26,6 +26,8 @@ BEST = 5
 
 def pictures(run: Run, texts: Sequence[str], wanted: Wanted, **decode: Any) -> Document:
     """Each picture with the classes the model takes it for. `texts` are paths of pictures, folders or arrays."""
+    if wanted.edits or wanted.targets:
+        raise ConfigError("outputs without each head, and targets, are of texts; a picture has neither")
     classifier = ImageClassifier(run.model, run.config)
     given = classifier.arguments(texts)
     if not given:
