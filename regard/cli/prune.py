@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -23,8 +23,16 @@ def prune(
         typer.Option(help="Pairs to judge heads by; by default the run's validation or test set.", metavar="FILE"),
     ] = None,
     limit: Annotated[int, typer.Option(help="Judge by the first so many pairs.", min=1)] = 200,
+    steps: Annotated[
+        int,
+        typer.Option(help="With --by gates: train gates and weights together for so many updates, then prune.", min=0),
+    ] = 0,
+    learning_rate: Annotated[float, typer.Option(help="The learning rate of those updates, falling to 0.")] = 3e-4,
     curve: Annotated[
         Path | None, typer.Option(help="Write score, size and speed against heads kept, as JSON.", metavar="FILE")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw that curve, as .png, .svg or .pdf.", metavar="FILE")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
@@ -34,12 +42,14 @@ def prune(
     Examples:
       regard prune runs/demo --heads 40% --out runs/smaller
       regard prune runs/demo --keep-score 0.3 --among "encoder.*" --out runs/smaller --curve curve.json
+      regard prune runs/demo --heads 60% --among "encoder.*" --by gates --steps 2000 --out runs/smaller
     """
     from regard.cli.progress import counting
     from regard.errors import ConfigError, RunError, nearest
     from regard.runs import load, pruning
     from regard.runs.corpora import files_corpus
-    from regard.runs.files import write_json
+    from regard.runs.files import whole_file, write_json
+    from regard.runs.gating import learn_to_prune
     from regard.runs.run import CONFIG
 
     if (heads is None) == (keep_score is None):
@@ -48,25 +58,64 @@ def prune(
         raise ConfigError(
             f"--by={by} must be one of {', '.join(get_args(pruning.By))}{nearest(by, get_args(pruning.By))}"
         )
+    if picture is not None and picture.suffix not in (".png", ".svg", ".pdf"):
+        raise ConfigError(f"--picture {picture} must end in .png, .svg or .pdf")
+    if steps and (by != "gates" or heads is None):
+        raise ConfigError("--steps trains gates for a number of heads: give --by gates and --heads with it")
     if (out / CONFIG).exists():
         raise RunError(f"{out} already holds a run: choose another directory")
     loaded = load(run, device)
     pairing = pruning.Pairing(loaded, files_corpus(tuple(data), loaded.config.data) if data else None, limit)
-    ranked = pruning.importance(loaded, pairing, by, among)  # type: ignore[arg-type]
+    smaller = None
+    if steps and heads is not None:
+        count = counted(heads, len(pruning.every_head(loaded.model, among)))
+        with counting("learning", "updates") as progress:
+            smaller, ranked = learn_to_prune(
+                loaded, count, steps=steps, among=among, learning_rate=learning_rate, progress=progress
+            )
+    else:
+        ranked = pruning.importance(loaded, pairing, by, among)  # type: ignore[arg-type]
     order = sorted(ranked, key=lambda head: ranked[head])
     count = None if heads is None else counted(heads, len(order))
     points = []
-    if curve is not None or keep_score is not None:
+    if curve is not None or picture is not None or keep_score is not None:
         with counting("measuring", "models") as progress:
             points = list(pruning.curve(loaded, pairing, order, progress=progress))
     if count is None:
         count = max(point["removed"] for point in points if point["bleu"] >= points[0]["bleu"] - (keep_score or 0.0))
-    smaller = pruning.prune(loaded, order[:count], out)
+    learnt = smaller is not None
+    smaller = smaller or pruning.prune(loaded, order[:count], out)
     pruning.save(smaller, run, out)
+    result = {"learnt": learnt, **pruning.point(smaller, pairing, count, len(order) - count)} if points else None
     if curve is not None:
         importance = [{"attention": name, "head": head, "importance": ranked[name, head]} for name, head in order]
-        write_json(curve, {"by": by, "sentences": len(pairing.pairs), "heads": importance, "curve": points})
+        found = {"by": by, "sentences": len(pairing.pairs), "heads": importance, "curve": points, "result": result}
+        write_json(curve, found)
+    if picture is not None:
+        with whole_file(picture) as aside:
+            draw_curve(points, result if learnt else None, aside, picture.suffix)
     print(out)
+
+
+def draw_curve(points: list[dict[str, Any]], result: dict[str, Any] | None, path: Path, suffix: str) -> None:
+    """Score, parameters and milliseconds against heads kept; beside them `result`, a run that was trained on."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 3.2), layout="constrained")
+    kept = [point["kept"] for point in points]
+    for axis, (name, title) in zip(
+        figure.subplots(1, 3),
+        (("bleu", "BLEU"), ("parameters", "parameters"), ("milliseconds", "milliseconds a batch")),
+        strict=True,
+    ):
+        axis.plot(kept, [point[name] for point in points], marker="o", color="#0072b2", label="removed")
+        if result is not None:
+            axis.plot([result["kept"]], [result[name]], marker="D", color="#d55e00", linestyle="none", label="learnt")
+            axis.legend()
+        axis.set(xlabel="heads kept", ylabel=title, ylim=(0, None) if name != "bleu" else None)
+        axis.invert_xaxis()
+        axis.grid(alpha=0.3)
+    figure.savefig(path, format=suffix.removeprefix("."), dpi=150)
 
 
 def counted(heads: str, total: int) -> int:

@@ -207,18 +207,22 @@ def curve(
     """Score, size and speed with more and more heads removed, in `order`, the least important first."""
     counts = sorted({*range(0, len(order) + 1, max(1, len(order) // 12)), len(order)} if counts is None else counts)
     for number, count in enumerate(counts, 1):
-        smaller = prune(run, order[:count])
-        yield {
-            "removed": count,
-            "kept": len(order) - count,
-            "bleu": pairing.bleu(smaller),
-            "nll": pairing.nll(smaller.model),
-            "parameters": sum(parameter.numel() for parameter in smaller.model.parameters()),
-            "flops": forward_flops(smaller.model, min(32, run.translator.max_len - 1)),
-            "milliseconds": _milliseconds(smaller.model, pairing.batches[0]),
-        }
+        yield point(prune(run, order[:count]), pairing, count, len(order) - count)
         if progress is not None:
             progress(number, len(counts))
+
+
+def point(run: Run, pairing: Pairing, removed: int, kept: int) -> dict[str, Any]:
+    """One point of the curve: a run with its score, size and speed."""
+    return {
+        "removed": removed,
+        "kept": kept,
+        "bleu": pairing.bleu(run),
+        "nll": pairing.nll(run.model),
+        "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+        "flops": forward_flops(run.model, min(32, run.translator.max_len - 1)),
+        "milliseconds": _milliseconds(run.model, pairing.batches[0]),
+    }
 
 
 @torch.inference_mode()

@@ -25,10 +25,24 @@ def test_as_many_go_as_the_score_allows(cli, trained, tmp_path):
     assert cli("translate", tmp_path / "none", "the cat sees").code == 0
 
 
+def test_gates_are_learnt_and_the_curve_is_drawn(cli, trained, tmp_path):
+    out, curve, picture = tmp_path / "learnt", tmp_path / "curve.json", tmp_path / "curve.svg"
+    settings = ["--heads", "50%", "--by", "gates", "--steps", 4, "--limit", 2, "--curve", curve, "--picture", picture]
+    assert cli("prune", trained, *settings, "--out", out, "--device", "cpu").code == 0
+    record = json.loads(curve.read_text(encoding="utf-8"))
+    assert record["result"]["learnt"]
+    assert (record["result"]["kept"], record["result"]["removed"]) == (3, 3)
+    assert picture.read_text(encoding="utf-8").startswith("<?xml")
+    assert cli("translate", out, "the cat sees").code == 0
+
+
 def test_what_cannot_be_is_refused(refused, trained, tmp_path):
     out = ["--out", tmp_path / "new"]
     assert "give --heads or --keep-score" in refused("prune", trained, *out)
     assert "--by=masks must be one of masking" in refused("prune", trained, *out, "--heads", 1, "--by", "masks")
     assert "must be a number up to 6" in refused("prune", trained, *out, "--heads", 7, "--limit", 2)
     assert "already holds a run" in refused("prune", trained, "--out", trained, "--heads", 1)
+    assert "give --by gates and --heads with it" in refused("prune", trained, *out, "--heads", 1, "--steps", 5)
+    wrong = ["--heads", 1, "--picture", tmp_path / "curve.txt"]
+    assert "must end in .png, .svg or .pdf" in refused("prune", trained, *out, *wrong)
     assert not (tmp_path / "new").exists()
