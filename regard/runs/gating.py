@@ -108,7 +108,13 @@ class _Learner:
 
     def _optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         options = self.options
-        return torch.optim.Adam(model.parameters(), lr=self.peak, betas=options.betas, eps=options.epsilon, fused=True)
+        return torch.optim.Adam(
+            model.parameters(),
+            lr=self.peak,
+            betas=(options.betas[0], options.betas[1]),
+            eps=options.epsilon,
+            fused=True,
+        )
 
     def _next(self, optimizer: torch.optim.Optimizer):
         """The next batch; the learning rate falls evenly to nothing."""
