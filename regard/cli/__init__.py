@@ -23,6 +23,7 @@ from regard.cli import (
     heads,
     interop,
     look,
+    point,
     presets,
     prune,
     tag,
@@ -46,6 +47,7 @@ app.command("fill")(fill.fill)
 app.command("tag")(tag.tag)
 app.command("answer")(answer.answer)
 app.command("embed-text")(embed_text.embed_text)
+app.command("point")(point.point)
 app.command("evaluate")(evaluate.evaluate)
 app.command("look")(look.look)
 app.command("heads")(heads.heads)

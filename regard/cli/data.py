@@ -4,9 +4,12 @@ import json
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
+
+if TYPE_CHECKING:
+    from regard.data.puzzles.problems import Part
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -98,3 +101,90 @@ def digits(
     with whole_or_nothing(out), whole_file(out / "digits.npz") as aside, aside.open("wb") as file:
         np.savez_compressed(file, **arrays)
     print(out / "digits.npz")
+
+
+@app.command("sort")
+def sort(
+    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
+    train: Annotated[int, typer.Option(help="Training problems.", min=1)] = 10_000,
+    valid: Annotated[int, typer.Option(help="Validation problems.", min=1)] = 1000,
+    test: Annotated[int, typer.Option(help="Test problems.", min=1)] = 1000,
+    size: Annotated[int, typer.Option(help="Numbers of a problem, or the most of them.", min=1)] = 10,
+    fewest: Annotated[int | None, typer.Option(help="The fewest, where sizes should differ.", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="Other seeds give other problems.", min=0)] = 1,
+) -> None:
+    """Write sorting problems: numbers, and their positions from the smallest to the largest.
+
+    Writes train.jsonl, valid.jsonl and test.jsonl. A pointing model can also draw such problems itself while it
+    trains, so these files are for looking at, or for other tools.
+
+    \b
+    Examples:
+      regard data sort problems
+      regard data sort problems --size 20 --fewest 5 --train 100000
+    """
+    write_puzzle("sort", out, train, valid, test, size, fewest, seed)
+
+
+@app.command("hull")
+def hull(
+    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
+    train: Annotated[int, typer.Option(help="Training problems.", min=1)] = 10_000,
+    valid: Annotated[int, typer.Option(help="Validation problems.", min=1)] = 1000,
+    test: Annotated[int, typer.Option(help="Test problems.", min=1)] = 1000,
+    size: Annotated[int, typer.Option(help="Points of a problem, or the most of them.", min=3)] = 10,
+    fewest: Annotated[int | None, typer.Option(help="The fewest, where sizes should differ.", min=3)] = None,
+    seed: Annotated[int, typer.Option(help="Other seeds give other problems.", min=0)] = 1,
+) -> None:
+    """Write convex hulls: points, and the corners of their hull, counter-clockwise from the leftmost.
+
+    \b
+    Examples:
+      regard data hull problems --size 20
+    """
+    write_puzzle("hull", out, train, valid, test, size, fewest, seed)
+
+
+@app.command("tsp")
+def tsp(
+    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
+    train: Annotated[int, typer.Option(help="Training problems.", min=1)] = 10_000,
+    valid: Annotated[int, typer.Option(help="Validation problems.", min=1)] = 1000,
+    test: Annotated[int, typer.Option(help="Test problems.", min=1)] = 1000,
+    size: Annotated[int, typer.Option(help="Cities of a problem, or the most of them.", min=3)] = 10,
+    fewest: Annotated[int | None, typer.Option(help="The fewest, where sizes should differ.", min=3)] = None,
+    seed: Annotated[int, typer.Option(help="Other seeds give other problems.", min=0)] = 1,
+) -> None:
+    """Write round tours: cities, and a shortest way through all of them, counter-clockwise from the leftmost.
+
+    Tours are the shortest up to 12 cities; above, good ones.
+
+    \b
+    Examples:
+      regard data tsp problems --size 10 --test 500
+    """
+    write_puzzle("tsp", out, train, valid, test, size, fewest, seed)
+
+
+def write_puzzle(
+    name: str, out: Path, train: int, valid: int, test: int, size: int, fewest: int | None, seed: int
+) -> None:
+    """The three files of a puzzle, or none."""
+    from regard.cli.progress import counting
+    from regard.data.puzzles import puzzle_named
+    from regard.data.puzzles.problems import drawn, write_problems
+    from regard.errors import ConfigError
+    from regard.runs.files import whole_file, whole_or_nothing
+
+    if fewest is not None and fewest > size:
+        raise ConfigError(f"--fewest={fewest} must be at most --size={size}")
+    puzzle, parts = puzzle_named(name), {"train": train, "valid": valid, "test": test}
+    with whole_or_nothing(out), ExitStack() as stack:
+        for part, count in parts.items():
+            with counting(f"writing {part}") as progress:
+                made = drawn(
+                    puzzle, count, (fewest or size, size), seed=seed, part=cast("Part", part), progress=progress
+                )
+                write_problems(stack.enter_context(whole_file(out / f"{part}.jsonl")), puzzle, made)
+    for part in parts:
+        print(out / f"{part}.jsonl")

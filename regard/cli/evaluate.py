@@ -1,6 +1,7 @@
 """`regard evaluate`: scores that carry their signature."""
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,12 +57,14 @@ def evaluate(
     """
     from regard.cli.options import check_overlong
     from regard.cli.progress import counting
+    from regard.data.puzzles.problems import read_problems
     from regard.errors import ConfigError
     from regard.runs import evaluate as score
     from regard.runs import load
     from regard.runs.corpora import Documents, files_corpus, world_held_out
     from regard.runs.files import whole_file
     from regard.runs.pictures import open_evaluation
+    from regard.runs.pointing_scores import pointing_scores
 
     if data and world:
         raise ConfigError("give --data or --world, not both")
@@ -91,6 +94,16 @@ def evaluate(
         return
     if stride:
         raise ConfigError("--stride is for language models")
+    if loaded.config.task == "pointing":
+        if world or lowercase:
+            raise ConfigError("a pointing model is measured on problems: --world and --lowercase do not apply")
+        puzzle = loaded.pointer.puzzle
+        problems = [one for file in data for one in read_problems(Path(file), puzzle)] if data else None
+        with counting("pointing", "problems") as progress:
+            chosen = {} if beam is None else {"beam": beam}
+            result = pointing_scores(loaded, problems, limit=limit, progress=progress, **chosen)
+        print(json.dumps(result, indent=2) if as_json else shown_pointing(result))
+        return
     corpus = None
     if data:
         corpus = files_corpus(tuple(data), loaded.config.data)
@@ -209,3 +222,28 @@ def shown_labels(result: dict[str, Any]) -> str:
 
 
 _PARTS = ("precision", "recall", "f1")
+
+
+def shown_pointing(result: dict[str, Any]) -> str:
+    """A pointing model's scores for a person, every one with its 95 % interval."""
+
+    def line(label: str, name: str, note: str = "") -> str:
+        low, high = result[f"{name}_interval"] or (math.nan, math.nan)
+        value = math.nan if result[name] is None else result[name]
+        return f"{label:18} {100 * value:.2f} %  [{100 * low:.2f}, {100 * high:.2f}]{note}"
+
+    low, high = result["sizes"]
+    items = f"{low}" if low == high else f"{low} to {high}"
+    lines = [
+        f"{'problems':18} {result['problems']:,}  ({result['puzzle']}, {items} items, beam {result['decode']['beam']})",
+        line("exact match", "exact_match"),
+    ]
+    if "area_covered" in result:
+        lines.append(line("area covered", "area_covered", "  of the hull, by answers whose sides do not cross"))
+        lines.append(line("sides not crossing", "simple"))
+    if "excess" in result:
+        reference = "the shortest tour" if result["reference"] == "shortest" else "a good heuristic's tour"
+        lines.append(line("valid tours", "valid"))
+        lines.append(line("longer by", "excess", f"  than {reference}"))
+        lines.append(f"{'mean length':18} {result['length']:.4f}  (reference {result['reference_length']:.4f})")
+    return "\n".join(lines)

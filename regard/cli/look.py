@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from regard.runs import Run
     from regard.runs.looking import Wanted
 
 
 def look(
     run: Annotated[Path, typer.Argument(help="A run directory; with --gradients several, or presets.", metavar="RUN")],
     text: Annotated[
-        list[str] | None, typer.Argument(help="Sentences to look into, or pictures.", metavar="TEXT")
+        list[str] | None, typer.Argument(help="Sentences to look into, pictures or problems.", metavar="TEXT")
     ] = None,
     input: Annotated[
-        Path | None, typer.Option("--input", "-i", help="A file with one sentence a line instead.", metavar="FILE")
+        Path | None,
+        typer.Option("--input", "-i", help="A file with one sentence a line, or of problems.", metavar="FILE"),
     ] = None,
     out: Annotated[
         Path | None,
@@ -75,6 +77,7 @@ def look(
       regard look runs/demo "I am a student." --out attention.html
       regard look runs/demo "I am a student." --layers "decoder.1.cross*" --heads 0 --svg map.svg
       regard look runs/flowers rose.jpg --out rose.html
+      regard look runs/sort "[31, 4, 15, 9, 26, 5]" --out pointing.html
       regard look --gradients lstm-tiny gpt-tiny "one two three four five six seven eight" --out gradients.html
     """
     if gradients:
@@ -87,6 +90,8 @@ def look(
         return
     if spectral_radius is not None or settings:
         raise typer.BadParameter("--spectral-radius and --set go with --gradients")
+    from regard.cli.options import given_problems
+    from regard.runs import load
     from regard.runs.looking import Wanted
 
     wanted = Wanted(
@@ -100,7 +105,10 @@ def look(
     )
     files = {"json": json_file, "svg": svg, "png": png}
     page = out or (None if any(files.values()) else Path("attention.html"))
-    _attention(run, _texts(text, input), {"page": page, **files}, wanted, beam, device, view, words)
+    loaded = load(run, device)
+    points = loaded.config.task == "pointing"
+    given = given_problems(loaded, text, input) if points else _texts(text, input)
+    _attention(loaded, given, {"page": page, **files}, wanted, beam, view, words)
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -127,12 +135,11 @@ def _texts(text: list[str] | None, input: Path | None) -> list[str]:
 
 
 def _attention(
-    run: Path,
-    texts: list[str],
+    run: "Run",
+    texts: list[Any],
     files: dict[str, Path | None],
     wanted: "Wanted",
     beam: int | None,
-    device: str,
     view: str,
     words: bool,
 ) -> None:
@@ -142,7 +149,6 @@ def _attention(
     from regard.look.excerpt import check_view
     from regard.look.figures import need_matplotlib, write_png
     from regard.look.page import render
-    from regard.runs import load
     from regard.runs.files import whole_file
     from regard.runs.looking import document
 
@@ -153,7 +159,7 @@ def _attention(
         need_matplotlib()
     decode: dict[str, Any] = {} if beam is None else {"beam": beam}
     with counting("looking", "checkpoints" if wanted.history else "heads") as progress:
-        found = document(load(run, device), texts, replace(wanted, told=progress), **decode)
+        found = document(run, texts, replace(wanted, told=progress), **decode)
     writers: dict[str, Callable[[Path], object]] = {
         "page": lambda path: path.write_text(render(found), encoding="utf-8"),
         "json": lambda path: path.write_text(json.dumps(found.to_mapping(packed=False)), encoding="utf-8"),

@@ -1,8 +1,15 @@
 """What several commands check alike."""
 
-from typing import get_args
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
-from regard.errors import ConfigError, nearest
+from regard.errors import ConfigError, DataError, nearest
+
+if TYPE_CHECKING:
+    from regard.data.puzzles.problems import Problem
+    from regard.runs import Run
 
 
 def check_overlong(value: str) -> None:
@@ -11,3 +18,22 @@ def check_overlong(value: str) -> None:
     known = get_args(Overlong)
     if value not in known:
         raise ConfigError(f"--overlong={value} must be one of {', '.join(known)}{nearest(value, known)}")
+
+
+def given_problems(run: "Run", texts: Sequence[str] | None, file: Path | None) -> "list[Problem]":
+    """The problems on the command line or in the file, of the puzzle that the run has learnt."""
+    from regard.data.puzzles.problems import problem_of, read_problems
+
+    if bool(texts) == bool(file):
+        raise ConfigError("give problems as JSON lists, or --input with a file of them")
+    puzzle = run.pointer.puzzle
+    if file:
+        return read_problems(file, puzzle)
+    problems = []
+    for number, text in enumerate(texts or (), 1):
+        try:
+            given = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"problem {number} is not JSON: {error}") from None
+        problems.append(problem_of(given, puzzle, f"problem {number}"))
+    return problems

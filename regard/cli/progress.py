@@ -94,7 +94,9 @@ class TrainingProgress:
         if "accuracy" in values:
             text += f"  accuracy {100 * values['accuracy']:.2f} %"
         if "bleu" in values:
-            text += f"  BLEU {values['bleu']:.1f} (greedy)  exact match {100 * values['exact_match']:.1f} %"
+            text += f"  BLEU {values['bleu']:.1f} (greedy)"
+        if "exact_match" in values:
+            text += f"  exact match {100 * values['exact_match']:.1f} %"
         for name in ("accuracy", "word_accuracy", "next_accuracy"):
             if name in values:
                 text += f"  {name.replace('_', ' ')} {100 * values[name]:.1f} %"

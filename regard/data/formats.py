@@ -33,7 +33,7 @@ def rows(path: Path, format: Format, keys: Sequence[str]) -> Iterator[tuple[str,
         raise DataError(f"{path} is empty")
 
 
-def _numbered(path: Path) -> Iterator[tuple[int, str]]:
+def numbered(path: Path) -> Iterator[tuple[int, str]]:
     """Each line with its number. Only a newline ends a line: other separators that Unicode knows are text."""
     offset = 0
     with path.open("rb") as file:
@@ -50,12 +50,12 @@ def _numbered(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _lines(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    for _, line in _numbered(path):
+    for _, line in numbered(path):
         yield (line,)
 
 
 def _tsv(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    for number, line in _numbered(path):
+    for number, line in numbered(path):
         cells = tuple(line.split("\t"))
         if len(cells) != len(keys):
             raise DataError(f"{path}, line {number}: {_columns(len(cells))} where {_columns(len(keys))} should be")
@@ -63,7 +63,7 @@ def _tsv(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _jsonl(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    for number, line in _numbered(path):
+    for number, line in numbered(path):
         if not line.strip():
             continue
         try:

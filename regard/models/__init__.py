@@ -3,6 +3,7 @@
 from regard.models.bert import Bert, BertConfig
 from regard.models.convolutional import Convolutional, ConvolutionalConfig
 from regard.models.gpt import GPT, GPTConfig
+from regard.models.pointer import PointerConfig, PointerNetwork
 from regard.models.recurrent import RecurrentConfig, RecurrentModel
 from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentLanguageModel
 from regard.models.transformer import Transformer, TransformerConfig
@@ -15,5 +16,6 @@ MODELS = {
     "vit": (ViTConfig, ViT),
     "recurrent": (RecurrentConfig, RecurrentModel),
     "convolutional": (ConvolutionalConfig, Convolutional),
+    "pointer": (PointerConfig, PointerNetwork),
     "recurrent-language": (RecurrentLanguageConfig, RecurrentLanguageModel),
 }

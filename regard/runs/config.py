@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from regard import config as settings
 from regard.data.images.config import ImageConfig
+from regard.data.puzzles import PUZZLES, puzzle_named
 from regard.data.world import Grammar
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, nearest
@@ -46,6 +47,9 @@ class DataConfig:
     pieces of a word or none.
 
     Pictures are in a folder with one for each class, in an `.npz`, or in two `.npy`.
+
+    `puzzle` is what a pointing model learns: `sort`, `hull` or `tsp`. Its problems are in `.jsonl` or `.csv` files or,
+    without any, drawn afresh for every batch, with as many items as `puzzle_sizes` says: the fewest and the most.
     """
 
     train: tuple[str, ...] = ()
@@ -65,6 +69,8 @@ class DataConfig:
     whole_words: bool = False
     isolate: bool = False
     carry: bool = False
+    puzzle: str | None = None
+    puzzle_sizes: tuple[int, ...] = (10, 10)
     cache: str | None = None
 
     def __post_init__(self) -> None:
@@ -76,6 +82,13 @@ class DataConfig:
             raise ConfigError(f"data.mask={self.mask} must be above 0 and below 1")
         if self.max_len < 2:
             raise ConfigError(f"data.max_len={self.max_len} must be at least 2")
+        if self.puzzle is not None:
+            least = puzzle_named(self.puzzle).fewest
+            if len(self.puzzle_sizes) != 2 or not least <= self.puzzle_sizes[0] <= self.puzzle_sizes[1]:
+                raise ConfigError(
+                    f"data.puzzle_sizes={list(self.puzzle_sizes)} must be the fewest and the most items of a problem, "
+                    f"at least {least} for '{self.puzzle}'"
+                )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,6 +148,9 @@ class RunConfig:
         if self.task not in fitting:
             needed = "' or '".join(fitting)
             raise ConfigError(f"task='{self.task}' is not for model '{self.model['name']}', which needs '{needed}'")
+        if self.task == "pointing":
+            self._check_puzzle()
+            return
         if "tasks" in vars(self.architecture()[1]):
             self._check_head()
         if self.task in ("language", "masking"):
@@ -170,6 +186,25 @@ class RunConfig:
         head = self.with_stand_ins().model_config().head if wanted else None
         if wanted and head not in wanted:
             raise ConfigError(f"model.head='{head}' is not for task='{self.task}', which needs {' or '.join(wanted)}")
+
+    def _check_puzzle(self) -> None:
+        data, longest = self.data, self.with_stand_ins().model_config().max_len
+        if data.puzzle is None:
+            raise ConfigError(f"data.puzzle says what to learn: {', '.join(PUZZLES)}")
+        if data.world:
+            raise ConfigError(f"data.world={data.world} asks for pairs of sentences; a pointing model solves a puzzle")
+        if data.puzzle_sizes[1] > longest:
+            raise ConfigError(f"data.puzzle_sizes={list(data.puzzle_sizes)} must be at most model.max_len={longest}")
+        if self.train.batch_tokens <= 2 * data.puzzle_sizes[1]:
+            raise ConfigError(
+                f"train.batch_tokens={self.train.batch_tokens} must hold one problem of {data.puzzle_sizes[1]} items, "
+                f"its answer and the end: at least {2 * data.puzzle_sizes[1] + 1}"
+            )
+        if self.train.smoothing:
+            raise ConfigError(f"train.smoothing={self.train.smoothing} must be 0: a puzzle has one right answer")
+        for name in ("compile", "compile_blocks", "cuda_graphs"):
+            if getattr(self.train, name):
+                raise ConfigError(f"train.{name}=true is not for pointing models")
 
     def every_setting(self) -> dict[str, Any]:
         """All settings by section, defaults included; the model's vocabulary sizes, which follow from data, are not."""

@@ -2,12 +2,15 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.nn.batch import Images, Pairs, Texts, Tokens
+from regard.nn.points import Pointings
 from regard.runs.run import Run
+from regard.text import Vocabularies
 
 
 def describe(run: Run, length: int | None = None) -> dict[str, Any]:
@@ -20,17 +23,14 @@ def describe(run: Run, length: int | None = None) -> dict[str, Any]:
         return _of_pictures(run)
     length = min(32, run.config.model_config().max_len) if length is None else length
     total = sum(parameter.numel() for parameter in model.parameters())
-    forward = forward_flops(model, length)
-    sides = 2 if run.config.task == "translation" else 1
+    pointing = run.config.task == "pointing"
+    forward = pointing_flops(model, length) if pointing else forward_flops(model, length)
+    sides = 2 if run.config.task in ("translation", "pointing") else 1
     return {
         "model": run.config.model["name"],
         "parameters": total,
         "parameters_by_part": parameters_by_part(model),
-        "vocabulary": {
-            "source": run.vocabularies.source.vocab_size,
-            "target": run.vocabularies.target.vocab_size,
-            "joint": run.vocabularies.joint,
-        },
+        "vocabulary": None if pointing else vocabulary_sizes(run.vocabularies),
         # Adam keeps two more numbers a parameter beside the weight and its gradient.
         "bytes": {"weights": 4 * total, "training": 16 * total},
         "flops": {
@@ -69,6 +69,14 @@ def _of_pictures(run: Run) -> dict[str, Any]:
     }
 
 
+def vocabulary_sizes(vocabularies: Vocabularies) -> dict[str, Any]:
+    return {
+        "source": vocabularies.source.vocab_size,
+        "target": vocabularies.target.vocab_size,
+        "joint": vocabularies.joint,
+    }
+
+
 def parameters_by_part(model: nn.Module) -> dict[str, int]:
     """Parameters of each named part of the model; one that is tied counts once, where it comes first."""
     parts: dict[str, int] = {}
@@ -84,12 +92,22 @@ def parameters_by_part(model: nn.Module) -> dict[str, int]:
 @torch.no_grad()
 def forward_flops(model: nn.Module, length: int) -> int:
     """Operations of one pair of `length` source and `length` target tokens, head included, counted as they run."""
+    row, target = Tokens.of([[4] * length]), Tokens.of([[4] * (length + 1)])
+    return _counted(model, Texts(row) if hasattr(model, "text_vectors") else Pairs(row, target))
+
+
+@torch.no_grad()
+def pointing_flops(model: nn.Module, length: int) -> int:
+    """Operations of one problem of `length` items that are all pointed at."""
+    inputs: int = model.config.inputs  # type: ignore[union-attr, assignment]
+    return _counted(model, Pointings.of([np.zeros((length, inputs))], [np.arange(length)]))
+
+
+def _counted(model: nn.Module, batch: Any) -> int:
     device = next(model.parameters()).device
-    row = Tokens.of([[4] * length]).to(device)
-    target = Tokens.of([[4] * (length + 1)]).to(device)
     was_training = model.training
     model.eval()
     with FlopCounterMode(display=False) as counter:
-        model.logits(Texts(row) if hasattr(model, "text_vectors") else Pairs(row, target))  # type: ignore[operator]
+        model.logits(batch.to(device))  # type: ignore[operator]
     model.train(was_training)
     return counter.get_total_flops()

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from regard.data import Corpus, Documents, PairStore, evaluation_batches
 from regard.data.images import Pictures
+from regard.data.puzzles.problems import Problem
 from regard.data.world import Sentence, pronoun_accuracy, spans
 from regard.errors import ConfigError, DataError
 from regard.look.align import AlignmentCounts, HeadScores, best_head, merge, words_of_pieces
@@ -18,6 +19,7 @@ from regard.runs.accuracy import picture_accuracy
 from regard.runs.corpora import WorldCorpus, corpus_of, world_held_out
 from regard.runs.judging import judge
 from regard.runs.perplexity import text_perplexity
+from regard.runs.pointing_scores import pointing_scores
 from regard.runs.run import Run
 from regard.runs.translator import Overlong
 from regard.training.loop import validate
@@ -30,7 +32,7 @@ ALIGNED = 500
 
 def evaluate(
     run: Run,
-    corpus: Corpus | Documents | Pictures | Sequence[str] | None = None,
+    corpus: Corpus | Documents | Pictures | Sequence[str] | Sequence[Problem] | None = None,
     *,
     limit: int | None = None,
     stride: int | None = None,
@@ -47,10 +49,14 @@ def evaluate(
     With `alternatives` the targets of equal sources are equally right answers to one question. `out` is given each
     translation as it is found. Of a language model it is the perplexity on documents, as `text_perplexity` finds it, of
     a model of pictures its accuracy, as `picture_accuracy` does; the settings of a search then mean nothing.
-    An encoder's run takes names of files, and is scored as its task asks: see `judge`.
+    An encoder's run takes names of files, and is scored as its task asks: see `judge`. Of a pointing model it is what
+    `pointing_scores` finds, on problems.
     """
     if run.config.task == "images":
         return picture_accuracy(run, cast("Pictures | None", corpus), progress=progress)
+    if run.config.task == "pointing":
+        problems = cast("Sequence[Problem] | None", corpus)
+        return pointing_scores(run, problems, limit=limit, progress=progress, **decode)
     if hasattr(run.model, "text_vectors"):
         return judge(run, cast("Sequence[str] | None", corpus), progress)
     if run.config.task == "language":

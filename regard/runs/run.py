@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import nn
 
 from regard import config as settings
+from regard.data.puzzles import puzzle_named
 from regard.errors import ConfigError, DataError, RunError
 from regard.models.bert import Pooling
 from regard.runs.answering import Answer, answer
@@ -23,6 +24,7 @@ from regard.runs.encoder import Encoder
 from regard.runs.files import read_json, read_tensors
 from regard.runs.filling import Filling, fill
 from regard.runs.generator import Generation, Generator
+from regard.runs.pointer import Pointer
 from regard.runs.tagging import Tag, tag
 from regard.runs.translator import Overlong, Translation, Translator
 from regard.text import Vocabularies
@@ -57,9 +59,20 @@ class Run:
     def generator(self) -> Generator:
         """A prompt in, text out."""
         self.check_task("language")
+        data = self.config.data
         # Where the state is carried, no length of text is too long to go on from.
-        length = sys.maxsize if self.config.data.carry else self.config.data.max_len
+        length = sys.maxsize if data.carry else data.max_len
         return Generator(self.model, self.vocabularies.target, self.config.decode, length)
+
+    @cached_property
+    def pointer(self) -> Pointer:
+        """Numbers or points in, positions out."""
+        self.check_task("pointing")
+        return Pointer(self.model, puzzle_named(self.config.data.puzzle or ""), self.config.decode)
+
+    def point(self, problems: Sequence[Any], **decode: Any) -> list[list[int]]:
+        """The positions that answer each problem, a list of numbers or of points: `point([[0.3, 0.1, 0.2]])`."""
+        return [found[0].order for found in self.pointer.answers(problems, self.decode_config(**decode))]
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -153,7 +166,8 @@ def load(directory: str | Path, device: str = "auto") -> Run:
     """The run in `directory`, ready to use."""
     directory = Path(directory)
     config = load_config(directory)
-    vocabularies = None if config.task == "images" else load_vocabularies(directory, config.tokenizer.eos)
+    reads_text = config.task not in ("images", "pointing")
+    vocabularies = load_vocabularies(directory, config.tokenizer.eos) if reads_text else None
     model = build_model(config)
     load_weights_strictly(model, read_tensors(directory / MODEL), directory / MODEL)
     return Run(directory, config, vocabularies, model.to(choose_device(device)).eval())

@@ -12,7 +12,7 @@ from torch import nn
 from regard.data import Position
 from regard.errors import ConfigError, nearest
 from regard.runs.config import RunConfig
-from regard.runs.jobs import images, labelled, language, masking, translation
+from regard.runs.jobs import images, labelled, language, masking, pointing, translation
 from regard.runs.report import Report
 from regard.training.tasks import Task
 
@@ -62,6 +62,7 @@ JOBS: dict[str, Prepare] = {
     "classification": labelled.prepare_job,
     "tagging": labelled.prepare_job,
     "answering": labelled.prepare_job,
+    "pointing": pointing.prepare_job,
 }
 
 

@@ -13,6 +13,7 @@ from regard.runs.looking.history import with_history
 from regard.runs.looking.language import language
 from regard.runs.looking.pictures import pictures
 from regard.runs.looking.pieces import END, START, readable
+from regard.runs.looking.pointing import pointing
 from regard.runs.looking.translation import translation
 from regard.runs.looking.wanted import Wanted
 from regard.runs.run import Run
@@ -23,17 +24,21 @@ LOOKERS: dict[str, Callable[..., Document]] = {
     "translation": translation,
     "language": language,
     "images": pictures,
+    "pointing": pointing,
     **dict.fromkeys(("masking", "classification", "tagging", "answering", "embedding"), encoder),
 }
 """By kind of run: (run, texts, wanted, **decode) to a document."""
 
 
-def page(run: Run, texts: Sequence[str], wanted: Wanted | None = None, **decode: Any) -> str:
-    """A self-contained page with what the run makes of each text and every attention on the way."""
+def page(run: Run, texts: Sequence[Any], wanted: Wanted | None = None, **decode: Any) -> str:
+    """A self-contained page with what the run makes of each text and every attention on the way.
+
+    Of a pointing run, `texts` are problems, as `Run.point` takes them.
+    """
     return render(document(run, texts, wanted, **decode))
 
 
-def document(run: Run, texts: Sequence[str], wanted: Wanted | None = None, **decode: Any) -> Document:
+def document(run: Run, texts: Sequence[Any], wanted: Wanted | None = None, **decode: Any) -> Document:
     """What the page shows; `wanted` says how much of it."""
     if run.config.task not in LOOKERS:
         raise RunError(f"{run.directory} is a run for {run.config.task}, which cannot be looked into")
