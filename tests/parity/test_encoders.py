@@ -9,6 +9,7 @@ import torch
 from tokenizers import decoders, models, pre_tokenizers, processors
 from torch.testing import assert_close
 
+import regard
 from regard.cli import main
 from regard.errors import ConfigError, DataError, RegardError, RunError
 from regard.nn.batch import Texts, Tokens
@@ -256,3 +257,25 @@ def test_a_vocabulary_alone_is_a_wordpiece_tokenizer(copy, tmp_path):
     refused(folder, tmp_path, r"lacks \[PAD\]", DataError)
     (folder / "vocab.txt").write_text("\n".join([*entries, "sun"]), encoding="utf-8")
     refused(folder, tmp_path, "an entry is twice", DataError)
+
+
+def test_a_run_trained_here_is_read_by_transformers(tmp_path):
+    lines = ["The sun is up. The sea is warm.", "", "A day was cold. The moon came up."] * 20
+    (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
+    small = ["model.width=16", "model.heads=2", "model.layers=1", "model.feed_forward=24", "data.max_len=24"]
+    small += ["train.batch_tokens=96", "train.steps=2", "train.threads=1", "tokenizer.vocab_size=90"]
+    data = {"train": [str(tmp_path / "text.txt")]}
+    run = regard.train(regard.make_config(None, "bert-tiny", small, {"data": data}), tmp_path / "run")
+    export_run(run, tmp_path / "out")
+    theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "out").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    given = tokenizer("the <mask> is up.", "a cold day", return_tensors="pt")
+    ours = run.vocabularies.target
+    row = run.encoder.framer.ids(ours.encode_masked("the [MASK] is up."), ours.encode("a cold day"))
+    assert given["input_ids"][0].tolist() == row.ids
+    assert given["token_type_ids"][0].tolist() == row.segments
+    with torch.no_grad():
+        expected = theirs(**given)
+        texts = run.encoder.texts([row])
+        assert_close(run.model.logits(texts), expected.prediction_logits, atol=1e-5, rtol=1e-5)
+        assert_close(run.model.next_logits(run.model(texts)), expected.seq_relationship_logits, atol=1e-5, rtol=1e-5)
