@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from regard.look import watch
-    from regard.runs import Run, evaluate, load, make_config, resume, train
+    from regard.runs import Run, compare, evaluate, load, make_config, resume, train
 
 __version__ = "0.1.0"
 
-__all__ = ["Run", "evaluate", "load", "make_config", "resume", "train", "watch"]
+__all__ = ["Run", "compare", "evaluate", "load", "make_config", "resume", "train", "watch"]
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,7 @@ from regard.cli import (
     answer,
     bench,
     classify,
+    compare,
     data,
     describe,
     embed_text,
@@ -50,6 +51,7 @@ app.command("embed-text")(embed_text.embed_text)
 app.command("point")(point.point)
 app.command("evaluate")(evaluate.evaluate)
 app.command("look")(look.look)
+app.command("compare")(compare.compare)
 app.command("heads")(heads.heads)
 app.command("prune")(prune.prune)
 app.command("describe")(describe.describe)

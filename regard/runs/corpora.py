@@ -101,13 +101,11 @@ def files_corpus(files: tuple[str, ...], config: DataConfig) -> PairFiles:
     return PairFiles(first, others[0] if others else None, keys=(config.source, config.target))
 
 
-def world_held_out(
-    part: Part, source: str = "en", count: int = WORLD_HELD_OUT, grammar: Grammar = "whole"
-) -> WorldCorpus:
+def world_held_out(part: Part, source: str = "en", count: int | None = None, grammar: Grammar = "whole") -> WorldCorpus:
     """The held-out sentences that every run on the bundled corpus, or on that part of it, is measured on."""
     if source not in ("en", "fr"):
         raise ConfigError(f"the bundled corpus has en and fr, not {source}")
-    return WorldCorpus(count, 0, part, source, grammar)
+    return WorldCorpus(WORLD_HELD_OUT if count is None else count, 0, part, source, grammar)
 
 
 def training_corpus(config: DataConfig) -> Corpus:

@@ -83,6 +83,11 @@ def write_json(path: Path, value: Any) -> None:
         aside.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def write_text(path: Path, text: str) -> None:
+    with whole_file(path) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a part of a run."""
     try:

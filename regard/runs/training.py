@@ -1,12 +1,13 @@
 """Train a run: data, tokenizer, model, loop, checkpoints and logs in one directory, stoppable anywhere."""
 
+import math
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -59,10 +60,22 @@ class Stopped(RegardError):
     exit_code = 130
 
 
-def train(config: RunConfig, directory: str | Path, report: Report | None = None, *, fit_memory: bool = False) -> Run:
+Adjust = Callable[[RunConfig, Job], RunConfig]
+"""Other settings for a run whose data is now known."""
+
+
+def train(
+    config: RunConfig,
+    directory: str | Path,
+    report: Report | None = None,
+    *,
+    fit_memory: bool = False,
+    adjust: Adjust | None = None,
+) -> Run:
     """Train a new run in `directory`, and return it ready to use.
 
     `fit_memory` first finds the largest `train.batch_tokens` that the GPU's memory holds, and trains with that.
+    `adjust` may change settings of the model and of training once the data is known.
     """
     directory, report = Path(directory), report or Silence()
     if (directory / CONFIG).exists():
@@ -72,6 +85,8 @@ def train(config: RunConfig, directory: str | Path, report: Report | None = None
     _check_machine(config, fit_memory)
     with whole_or_nothing(directory):
         config, job = prepare_job(config, directory, report, new=True)
+        if adjust is not None:
+            config = job.config = adjust(config, job)  # type: ignore[attr-defined]
         training = _Training(config, directory, job, report)
         if fit_memory:
             config = training.fit_memory()
@@ -303,12 +318,15 @@ class _Training:
     def _check_finite(self, step: Step) -> None:
         if bool(torch.isfinite(step.loss)) and bool(torch.isfinite(step.grad_norm)):
             return
+        figures = f"loss {float(step.loss):g}, gradient norm {float(step.grad_norm):g}"
+        self._diverged(step.number, figures)
+
+    def _diverged(self, number: int, figures: str) -> NoReturn:
         kept = checkpoints(self.directory / CHECKPOINTS)
         last = f"the last good checkpoint is {kept[-1].name}" if kept else "there was no checkpoint yet"
         raise Diverged(
-            f"training diverged at step {step.number}: loss {float(step.loss):g}, gradient norm "
-            f"{float(step.grad_norm):g}; {last}. Try a lower train.learning_rate, a longer train.warmup, "
-            f"train.clip=1.0 or train.precision=float32"
+            f"training diverged at step {number}: {figures}; {last}. Try a lower train.learning_rate, a longer "
+            f"train.warmup, train.clip=1.0 or train.precision=float32"
         )
 
     def _averaged(self):
@@ -320,6 +338,8 @@ class _Training:
         eager = torch.compiler.set_stance("force_eager") if self.config.train.compile_blocks else nullcontext()
         with self._averaged(), eager:
             values = validate(self.model, self.job.task, batches, device=self.device, precision=self.precision)
+            if math.isnan(values["loss"]):  # an update may spoil the weights after its own loss was still a number
+                self._diverged(self.progress.step, "the validation loss is not a number")
             values |= self.job.scores(self.model)
         self.model.train()
         self.clock.pause(time.monotonic() - began)

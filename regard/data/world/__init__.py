@@ -13,11 +13,22 @@ from regard.data.world.draw import statement
 from regard.data.world.draw_plain import plain_statement
 from regard.data.world.lecture import LECTURE
 from regard.data.world.score import pronoun_accuracy
-from regard.data.world.sentence import Pronoun, Sentence, complete, spans, text_of
+from regard.data.world.sentence import Pronoun, Sentence, complete, spans, text_of, words_of
 from regard.data.world.split import Split, split_of
 from regard.errors import DataError, nearest
 
-__all__ = ["LECTURE", "Grammar", "Pronoun", "Sentence", "Split", "pronoun_accuracy", "sentences", "spans", "split_of"]
+__all__ = [
+    "LECTURE",
+    "Grammar",
+    "Pronoun",
+    "Sentence",
+    "Split",
+    "pronoun_accuracy",
+    "sentences",
+    "spans",
+    "split_of",
+    "words_of",
+]
 
 Grammar = Literal["whole", "plain"]
 _DRAW = {"whole": statement, "plain": plain_statement}

@@ -1,7 +1,9 @@
 """One sentence in both languages with everything that is known about it."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from regard.data.world import english, french
 from regard.data.world.draft import Draft
@@ -51,6 +53,11 @@ def text_of(words: Iterable[str]) -> str:
         parts.append(word)
         glued = word.endswith("'")
     return "".join(parts)
+
+
+def words_of(text: str, language: Literal["en", "fr"]) -> list[str]:
+    """The words of a line of text, cut as the grammar's own are: "l'animal." is three in French, "didn't" one."""
+    return re.findall(r"[,.]|[^\s,.']+'?|'" if language == "fr" else r"[,.]|[^\s,.]+", text)
 
 
 def complete(statement: Statement, draft: Draft, text: str) -> Sentence:

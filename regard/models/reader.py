@@ -1,0 +1,77 @@
+"""The three ways to process a sequence, side by side: each a stack of the same width that reads it and answers once.
+
+A recurrence needs as many steps as there are positions; a convolution sees only its neighbours, a few more with each
+layer; attention sees everything at once, at the price of comparing everything with everything.
+"""
+
+from typing import Literal, get_args
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.errors import ConfigError, nearest
+from regard.nn.blocks import BlockConfig, EncoderBlock
+from regard.nn.cells import Recurrent, RecurrentLayer, initialise_cell
+from regard.nn.convolution import GatedConvolution
+from regard.nn.embedding import Embedding
+from regard.nn.initial import initialise
+from regard.nn.masks import CAUSAL
+from regard.nn.positions import Positions
+
+Way = Literal["rnn", "gru", "lstm", "convolution", "attention"]
+
+HALF = 0.5**0.5  # a sum of two vectors of variance one, times this, has variance one
+_CELLS = {"rnn": "rnn", "gru": "gru-after", "lstm": "lstm"}
+
+
+class Reader(nn.Module):
+    """Tokens in, one answer out, from what the last position knows of those before it."""
+
+    def __init__(
+        self,
+        way: Way,
+        vocab_size: int,
+        answers: int,
+        *,
+        width: int = 64,
+        layers: int = 2,
+        kernel: int = 3,
+        heads: int = 4,
+    ) -> None:
+        super().__init__()
+        if way not in get_args(Way):
+            raise ConfigError(f"unknown way '{way}'{nearest(way, get_args(Way))}")
+        self.way, self.width, self.kernel = way, width, kernel
+        positions = Positions("sinusoidal", width, 8192) if way == "attention" else None
+        self.embedding = Embedding(vocab_size, width, positions=positions)
+        self.layers: nn.Module
+        if way == "attention":
+            block = BlockConfig(width=width, heads=heads, feed_forward=2 * width, dropout=0.0)
+            self.layers = nn.ModuleList(EncoderBlock(block) for _ in range(layers))
+        elif way == "convolution":
+            self.layers = nn.ModuleList(GatedConvolution(width, kernel, causal=True) for _ in range(layers))
+        else:
+            self.layers = Recurrent(_CELLS[way], width, width, layers)  # type: ignore[arg-type]
+        self.norm = nn.LayerNorm(width)
+        self.answer = nn.Linear(width, answers)
+        initialise(self)
+        for layer in self.modules():
+            for cell in layer.cells if isinstance(layer, RecurrentLayer) else ():
+                initialise_cell(cell)
+
+    @property
+    def receptive_field(self) -> int | None:
+        """How many positions the last one can know of; None where it is all of them."""
+        return 1 + len(self.layers) * (self.kernel - 1) if self.way == "convolution" else None  # type: ignore[arg-type]
+
+    def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B answers"]:
+        return self.answer(self.norm(self.read(self.embedding(ids))[:, -1]))
+
+    def read(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """What each position knows after all layers."""
+        if isinstance(self.layers, Recurrent):
+            return self.layers(x)[0]
+        assert isinstance(self.layers, nn.ModuleList)
+        for layer in self.layers:
+            x = layer(x, CAUSAL) if self.way == "attention" else (x + layer(x)) * HALF
+        return x
