@@ -10,7 +10,7 @@ from regard.nn.batch import Images
 from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, make_norm, through
 from regard.nn.embedding import Head
 from regard.nn.initial import initialise
-from regard.nn.patches import PatchEmbedding
+from regard.nn.patches import PatchEmbedding, resized_positions
 
 LARGEST_GRID = 1 << 16
 """No more patches than this: attention over them would not fit any memory."""
@@ -79,6 +79,8 @@ class ViT(nn.Module):
     """A stack of blocks over [CLS] and the patches of a picture, and a head that reads [CLS]."""
 
     tasks = ("images",)
+    tunes = ("layer_drop",)
+    resizes = ("image_size",)
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -104,6 +106,13 @@ class ViT(nn.Module):
         if self.head is None:
             raise RunError("this model has no head to classify with: train one on top of it with --from")
         return self.head(self(batch))
+
+    def refitted(self, name: str, weight: Tensor) -> Tensor:
+        """A weight of a model for pictures of another size, for this one: positions are stretched."""
+        if name != "embedding.positions":
+            return weight
+        side = round((weight.shape[1] - 1) ** 0.5)
+        return resized_positions(weight, (side, side), (self.embedding.side, self.embedding.side))
 
     def read(self, pixels: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B T D"]:
         """The vectors of [CLS] and of every patch after all blocks."""

@@ -29,15 +29,23 @@ def started_from(mapping: Mapping[str, Any], base: Path, overrides: Sequence[str
     if mine.get("name", name) != name:
         raise ConfigError(f"{base} is a model '{name}', from which a '{mine['name']}' cannot start")
     free = {*getattr(MODELS[name][1], "tunes", ()), *(key for key in mine if key.endswith("dropout"))}
+    asked = {setting.partition("=")[0].strip().removeprefix("model.") for setting in overrides}
+    resized = asked & {*getattr(MODELS[name][1], "resizes", ())}  # not where a preset happens to name a size
     for setting in overrides:
         key = setting.partition("=")[0].strip()
-        if key.startswith(("tokenizer.", "model.")) and key.removeprefix("model.") not in {*free, "name"}:
+        if key.startswith(("tokenizer.", "model.")) and key.removeprefix("model.") not in {*free, *resized, "name"}:
             raise ConfigError(f"'{setting}' cannot change in a run that starts from {base}, whose model it takes over")
     model.pop("labels", None)
-    model |= {key: value for key, value in mine.items() if key in free}
+    model |= {key: value for key, value in mine.items() if key in free | resized}
     if model.get("pooler") == "none" and model.get("head") in ("pretraining", "classes"):
         model["pooler"] = "relu" if model.get("segments") == 0 else "tanh"
-    return {**mapping, "model": model, "tokenizer": theirs.get("tokenizer", {})}
+    images = {**prepared_like(theirs.get("images") or {}), **mapping.get("images", {})}
+    return {**mapping, "model": model, "tokenizer": theirs.get("tokenizer", {}), "images": images}
+
+
+def prepared_like(images: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a run's settings of pictures, how they are prepared; how they are changed in training is another matter."""
+    return {name: images[name] for name in ("resize", "filter", "mean", "std") if images.get(name)}
 
 
 def copy_tokenizer(base: Path, out: Path) -> None:
@@ -58,12 +66,16 @@ def start_weights(model: nn.Module, settings: Mapping[str, Any], base: Path) -> 
     """Fill the model from the run in `base`, and say what was taken. All but heads must be there."""
     theirs = read_tensors(base / "model.safetensors")
     before = read_json(base / "config.json").get("model", {})
-    same = before.get("head") == settings.get("head") and before.get("labels") == list(settings.get("labels") or ())
+    labels = list(settings.get("labels") or ())
+    same = before.get("head") == settings.get("head") and list(before.get("labels") or ()) == labels
     fresh, faults = set(), []
     for name, value in weights_of(model).items():
         part = name.split(".")[0]
         found = theirs.get(name)
-        if found is not None and found.shape == value.shape and (part != "classifier" or same):
+        if found is not None and hasattr(model, "refitted"):
+            found = model.refitted(name, found)  # pyright: ignore[reportCallIssue]
+        names_labels = part == "classifier" or (part == "head" and bool(labels))
+        if found is not None and found.shape == value.shape and (same or not names_labels):
             value.copy_(found)
         elif part in HEADS:
             fresh.add(part)

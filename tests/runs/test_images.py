@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 from picture_toys import SMALL, StopAt, shapes
+from torch.testing import assert_close
 
 import regard
 from regard.cli import main
 from regard.data.images import PictureArray
 from regard.errors import ConfigError, DataError, RunError
 from regard.look import rollout
+from regard.nn.patches import resized_positions
 from regard.runs import make_config
 from regard.runs.accuracy import wilson_interval
 from regard.runs.files import read_json
@@ -91,6 +93,30 @@ def test_folders_train_like_arrays_and_hold_some_pictures_out(tmp_path):
     np.savez(tmp_path / "same.npz", images=pictures, labels=np.array(labels))
     again = regard.train(config(tmp_path / "same.npz", *settings), tmp_path / "again")
     assert run.config.model == again.config.model
+
+
+def test_a_run_starts_from_another_with_a_new_head_and_stretched_positions(run, arrays, tmp_path):
+    pictures, labels = shapes(40, seed=5)
+    np.savez(tmp_path / "renamed.npz", images=pictures, labels=np.array([f"very {label}" for label in labels]))
+    extra = {"data": {"train": [str(tmp_path / "renamed.npz")]}, "train": {"start_from": str(run.directory)}}
+    few = ["train.steps=1", "train.learning_rate=1e-9", "train.batch_tokens=680", "train.threads=1"]
+    made = make_config(None, "vit-tune", [*few, "model.image_size=12"], extra)
+    assert made.images.mean == run.config.images.mean
+    assert not made.images.shift  # changes are the preset's
+    tuned = regard.train(made, tmp_path / "tuned")
+    before, after = run.model, tuned.model
+    assert after.embedding.positions.shape == (1, 37, 16)
+    stretched = resized_positions(before.embedding.positions, (4, 4), (6, 6))
+    assert_close(after.embedding.positions, stretched, atol=1e-6, rtol=1e-5)
+    assert_close(after.blocks[1].attention.query.weight, before.blocks[1].attention.query.weight, atol=1e-6, rtol=1e-5)
+    assert not torch.allclose(after.head.weight, before.head.weight, atol=1e-3)
+    assert tuned.config.model_config().labels == ("very dark", "very light")
+    extra["data"] = {"train": [str(arrays)]}
+    again = regard.train(make_config(None, "vit-tune", few, extra), tmp_path / "again")
+    assert_close(again.model.head.weight, before.head.weight, atol=1e-6, rtol=1e-5)
+    assert regard.evaluate(again)["accuracy"] == regard.evaluate(run)["accuracy"]
+    with pytest.raises(ConfigError, match="cannot change in a run that starts from"):
+        make_config(None, "vit-tune", [*few, "model.width=32"], extra)
 
 
 def test_the_command_line_trains_classifies_and_measures(arrays, run, tmp_path, capfd):

@@ -15,6 +15,7 @@ from regard.runs.config import RunConfig
 from regard.runs.pictures import training_pictures
 from regard.runs.report import Report
 from regard.runs.run import absolute
+from regard.runs.starting import base_labels
 from regard.training.images import ImageClassification
 from regard.training.tasks import Task
 
@@ -32,8 +33,11 @@ def prepare_job(config: RunConfig, directory: Path, report: Report, new: bool) -
 
 
 def with_classes(config: RunConfig, pictures: Pictures) -> RunConfig:
-    """The configuration with the names of the classes."""
+    """The configuration with the names of the classes: those of the run it starts from, where they hold all of them."""
     classes = class_names(pictures.labels or ())
+    start = config.train.start_from
+    if start and set(classes) <= set(known := base_labels(Path(start))):
+        classes = known  # with the head that knows them
     if len(classes) < 2:
         raise DataError(f"one class alone ({', '.join(classes)}) leaves nothing to tell apart")
     return replace(config, model={**config.model, "labels": list(classes)})
