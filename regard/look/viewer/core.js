@@ -28,6 +28,7 @@ function furnish(node, attributes, children) {
 
 // A view is { name, title, help, draw(root, state) }; views are listed in the order they were added. `shown(sentence)`
 // says whether there is anything for it to show, `needs(state)` what it must have read: pairs of attention and heads.
+// Title and help may be functions of the sentence.
 function addView(view) {
   regard.views.push(view);
 }
@@ -38,6 +39,10 @@ function viewsOf(sentence) {
 
 function viewOf(state) {
   return regard.views.find((view) => view.name === state.view);
+}
+
+function said(words, sentence) {
+  return typeof words === "function" ? words(sentence) : words;
 }
 
 function sentenceOf(state) {

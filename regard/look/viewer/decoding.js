@@ -1,10 +1,13 @@
 // The decoding view: the output as it grows, the vectors of each step, what it could have chosen, and the beam's tree.
 addView({
   name: "decoding",
-  title: "Decoding",
-  help: "The output, a step at a time. Click a token to see its step: where it looked, and what else it could have been.",
+  title: (sentence) => (sentence.candidates ? "Decoding" : "Vectors"),
+  help: (sentence) =>
+    sentence.candidates
+      ? "The output, a step at a time. Click a token to see its step: where it looked, and what else it could have been."
+      : "The text, a token at a time. Click one to see where it looked, and the vectors that came of it.",
   draw: drawDecoding,
-  shown: (sentence) => Boolean(sentence.candidates),
+  shown: (sentence) => Boolean(sentence.candidates || sentence.decoding?.hidden),
 });
 
 const decodingState = { playing: null, step: null };
@@ -33,7 +36,7 @@ function drawDecoding(root, state) {
   root.append(
     element("div", { class: "caption" }, element("span", { class: "steps" }, button("back", "‹ back", step - 1), button("on", "on ›", step + 1), play, slider, element("span", { class: "muted" }, `step ${step + 1} of ${last + 1}`)), legend("−", "+", "signed")),
     growing(sentence, side, pieces, step, go),
-    element("div", { class: "decoding-step" }, lookedAt(state, sentence, side, step), distribution(sentence, side, step)),
+    element("div", { class: "decoding-step" }, lookedAt(state, sentence, side, step), sentence.candidates ? distribution(sentence, side, step) : ""),
   );
   if (sentence.decoding?.hidden) root.append(element("h3", {}, "Vectors of the steps so far"), vectorTable(sentence, pieces, step, go));
   if (sentence.decoding?.beam.length) root.append(element("h3", {}, "The beam: what was kept, and what was pruned"), beamTree(sentence.decoding.beam, step, go));

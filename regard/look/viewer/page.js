@@ -8,10 +8,10 @@ async function redraw() {
   const key = document.activeElement?.dataset?.key;
   const state = regard.state;
   const view = viewOf(state);
-  const picture = element("section", { class: "view", id: "view", role: "tabpanel", "aria-label": view.title });
+  const picture = element("section", { class: "view", id: "view", role: "tabpanel", "aria-label": said(view.title, sentenceOf(state)) });
   document
     .getElementById("page")
-    .replaceChildren(header(), text(state), controls(state), element("p", { class: "help" }, element("span", {}, view.help), keysHelp()), picture);
+    .replaceChildren(header(), text(state), controls(state), element("p", { class: "help" }, element("span", {}, said(view.help, sentenceOf(state))), keysHelp()), picture);
   const wanted = view.needs?.(state) ?? [[attentionOf(state), state.heads]];
   if (!wanted.every(([attention, heads]) => isRead(attention, heads))) {
     picture.append(element("p", { class: "muted" }, "Reading…"));
@@ -23,6 +23,7 @@ async function redraw() {
   // Everything was made anew: give the keyboard its place back.
   if (key) document.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
   document.documentElement.dataset.drawn = mine;
+  document.documentElement.dataset.after ??= Math.round(performance.now()); // milliseconds from asking to the first view
 }
 
 function header() {
@@ -57,7 +58,7 @@ function controls(state) {
         "data-key": `tab-${view.name}`,
         onclick: () => change({ view: view.name }),
       },
-      view.title,
+      said(view.title, sentenceOf(state)),
     );
   const title = "Save this picture as SVG";
   return element(

@@ -8,6 +8,7 @@ import torch
 from regard.look.document import Document, Sentence, Side, SideName
 from regard.look.watch import watch
 from regard.runs.filling import fill
+from regard.runs.looking.steps import decoding
 from regard.runs.looking.wanted import Wanted, maps, note, parts
 from regard.runs.run import Run
 
@@ -41,7 +42,7 @@ def _sentence(run: Run, text: str, wanted: Wanted) -> tuple[Sentence, str]:
     names = wanted.fitting(run.model, lambda name: size**2)
     kept = parts(run.model, names, size, wanted)
     with watch(run.model, names, heads=wanted.heads, parts=kept) as trace:  # type: ignore[arg-type]
-        run.model(reader.texts([row]))
+        hidden = run.model(reader.texts([row]))
     spans = [_spans(run, part, own) for part, own in zip(texts, ids, strict=True)]
     second = len(texts[0] + BETWEEN)  # where the second text begins in the text as it was given
     sources = [iter(spans[0]), iter([(start + second, stop + second) for start, stop in spans[-1]])]
@@ -50,6 +51,7 @@ def _sentence(run: Run, text: str, wanted: Wanted) -> tuple[Sentence, str]:
         source=Side.of(text, tokenizer.pieces(row.ids), places),
         attentions=maps(run.model, trace, _within, wanted),
         scores=_scores(run, texts),
+        decoding=decoding(hidden[0], trace, names),
     ), note(run.model, names, wanted)
 
 
