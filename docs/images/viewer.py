@@ -1,0 +1,65 @@
+"""Take the pictures of the viewer: each view of a trained run's page, in headless Chromium.
+
+python docs/images/viewer.py runs/demo [a run with many checkpoints] [a page of pictures]
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "tests" / "browser"))
+
+from chromium import Chromium  # type: ignore[import-not-found]
+from PIL import Image
+
+import regard
+from regard.runs.looking import Wanted, page
+
+HERE = Path(__file__).resolve().parent
+
+ANIMAL = "The animal didn't cross the street because it was too tired."
+AREA = "The agreement on the European Economic Area was signed in August 1992."
+SHOTS = {
+    "lines": "view=heads&attention=1&heads=all&pin=source.7",
+    "map": "view=map&sentence=1&attention=5&heads=all&words=1",
+    "heads": "view=grid",
+    "text": "view=text&attention=1&heads=all&pin=source.7",
+    "decoding": "view=decoding&attention=5&pin=target.9",
+    "without": "view=without",
+    "positions": "view=positions",
+    "neurons-dark": "view=neurons&attention=1&heads=1&pin=source.7",
+}
+
+
+def main(directory: str, history: str | None = None, pictures: str | None = None) -> None:
+    browser = Chromium()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            path = Path(folder) / "page.html"
+            run = regard.load(directory, "cpu")
+            path.write_text(page(run, [ANIMAL, AREA], Wanted(edits=True), beam=3), encoding="utf-8")
+            for name, where in SHOTS.items():
+                take(browser, f"{path.as_uri()}#{where}", name)
+            if history is not None:
+                trained = page(regard.load(history, "cpu"), [ANIMAL, AREA], Wanted(history=True, vectors=False))
+                path.write_text(trained, encoding="utf-8")
+                take(browser, f"{path.as_uri()}#view=history&attention=5", "training")
+            if pictures is not None:
+                take(browser, f"{Path(pictures).resolve().as_uri()}#view=patches", "picture")
+        finally:
+            browser.close()
+
+
+def take(browser: Chromium, address: str, name: str) -> None:
+    seen = browser.page(address, dark=name.endswith("dark"), width=1100, height=700)
+    path = HERE / f"look-{name}.png"
+    seen.screenshot(path, "body")
+    # 256 colours are enough for flat drawings, and a third of the bytes.
+    Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
+    print(path, path.stat().st_size)
+    assert not seen.complaints(), seen.complaints()
+    seen.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])
