@@ -30,6 +30,7 @@ from regard.cli import (
     tag,
     train,
     translate,
+    vectors,
 )
 from regard.errors import RegardError
 
@@ -60,6 +61,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(interop.import_app, name="import")
 app.add_typer(interop.export_app, name="export")
 app.add_typer(bench.app, name="bench")
+app.add_typer(vectors.app, name="vectors")
 
 # typer's own class, or click's: which of the two depends on typer's version.
 Misuse: Any = typer.BadParameter.__bases__[0]

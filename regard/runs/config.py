@@ -133,6 +133,11 @@ class RunConfig:
             raise ConfigError(f"data.max_len={self.data.max_len} must be at most model.max_len={longest}")
         if self.train.pack == "always" and not getattr(self.architecture()[1], "packs", True):
             raise ConfigError(f"train.pack='always' cannot be: a {self.model['name']} model reads one sequence a row")
+        if self.train.vectors is not None and not {*self.tokenizer.kinds} <= {"word", "spaced"}:
+            raise ConfigError(
+                f"train.vectors={self.train.vectors} has vectors of words; it needs tokenizer.kind='word' or 'spaced', "
+                f"not '{self.tokenizer.kind}'"
+            )
         if self.data.carry and not hasattr(self.architecture()[1], "carry"):
             raise ConfigError(
                 f"data.carry=true cannot be: a {self.model['name']} model has no state to carry from window to window"

@@ -224,6 +224,8 @@ def absolute(config: RunConfig) -> RunConfig:
     names = ("train", "valid", "test")
     files = {name: tuple(str(Path(file).resolve()) for file in getattr(config.data, name)) for name in names}
     cache = None if config.data.cache is None else str(Path(config.data.cache).resolve())
-    start = config.train.start_from
-    train = replace(config.train, start_from=start if start is None else str(Path(start).resolve()))
+    at = {name: getattr(config.train, name) for name in ("start_from", "vectors")}
+    train = replace(
+        config.train, **{name: None if path is None else str(Path(path).resolve()) for name, path in at.items()}
+    )
     return replace(config, data=replace(config.data, **files, cache=cache), train=train)

@@ -41,9 +41,11 @@ from regard.runs.run import (
     choose_precision,
     load,
     load_config,
+    load_vocabularies,
 )
 from regard.runs.signals import stop_signals
 from regard.runs.starting import start_weights
+from regard.runs.vectors import freeze_tables, start_from_vectors
 from regard.training.average import ExponentialAverage, mean_weights
 from regard.training.dropout import DropoutUntil
 from regard.training.loop import Step, fit, validate
@@ -137,9 +139,7 @@ class _Training:
             torch.set_num_threads(options.threads)
         self.device = choose_device(options.device)
         self.precision = choose_precision(options.precision, self.device)
-        self.model = build_model(config).to(self.device)
-        if options.start_from and not checkpoints(directory / CHECKPOINTS):
-            report.say(start_weights(self.model, config.model, Path(options.start_from)))
+        self.model = self._start().to(self.device)
         self.optimizer = make_optimizer(self.model, options)
         self.average = ExponentialAverage(self.model, options.ema) if options.ema else None
         self.width = getattr(config.model_config(), "width", None)
@@ -150,6 +150,19 @@ class _Training:
         asked |= {"tokenizer.dropout": config.tokenizer.dropout}
         if (names := [name for name, value in asked.items() if value]) and config.task != "translation":
             raise ConfigError(f"{names[0]} is for task='translation', not for task='{config.task}'")
+
+    def _start(self) -> nn.Module:
+        """The model with fresh weights, or with what another run or a file of word vectors gives it to start from."""
+        model, options = build_model(self.config), self.config.train
+        if not checkpoints(self.directory / CHECKPOINTS):
+            if options.start_from:
+                self.report.say(start_weights(model, self.config.model, Path(options.start_from)))
+            if options.vectors is not None:
+                for started in start_from_vectors(model, load_vocabularies(self.directory), options.vectors):
+                    self.report.say(started.describe())
+        if options.freeze_vectors:
+            freeze_tables(model)
+        return model
 
     def fit_memory(self) -> RunConfig:
         """The configuration with the largest token budget that the memory holds."""

@@ -40,6 +40,11 @@ class TrainConfig:
     dropout_until: int = 0
     """The last update with dropout; 0 keeps it on throughout."""
 
+    vectors: str | None = None
+    """A file of word vectors that the table of words starts from: word2vec text or binary, or GloVe text."""
+    freeze_vectors: bool = False
+    """Keep the table of words as it started."""
+
     validate_every: int = 1000
     validate_sentences: int = 200
     """How many validation sentences are translated at a validation; 0 for the loss alone."""
@@ -97,6 +102,8 @@ class TrainConfig:
             raise ConfigError(
                 "train.cuda_graphs=true needs train.accumulate=1, and packed batches, which have one shape"
             )
+        if self.freeze_vectors and self.vectors is None:
+            raise ConfigError("train.freeze_vectors=true needs train.vectors")
         if self.learning_rate <= 0:
             raise ConfigError(f"train.learning_rate={self.learning_rate} must be above 0")
         if len(self.betas) != 2 or not all(0.0 <= beta < 1.0 for beta in self.betas):
