@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from regard.nn.batch import Images, Pairs, Texts, Tokens
 from regard.nn.points import Pointings
+from regard.runs.operations import operations
 from regard.runs.run import Run
 from regard.text import Vocabularies
 
@@ -49,7 +49,7 @@ def _of_pictures(run: Run) -> dict[str, Any]:
     total = sum(parameter.numel() for parameter in run.model.parameters())
     device = next(run.model.parameters()).device
     pixels = torch.zeros(1, config.channels, config.image_size, config.image_size, device=device)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
+    with operations(run.model) as counter, torch.no_grad():
         found = run.model(Images(pixels, torch.zeros(1, dtype=torch.long, device=device), 1))
         if config.labels:
             run.model.head(found)  # type: ignore[operator]
@@ -107,7 +107,7 @@ def _counted(model: nn.Module, batch: Any) -> int:
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
-    with FlopCounterMode(display=False) as counter:
+    with operations(model) as counter:
         model.logits(batch.to(device))  # type: ignore[operator]
     model.train(was_training)
     return counter.get_total_flops()

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from regard.data import Position
 from regard.errors import ConfigError
 from regard.runs.config import RunConfig
 from regard.runs.jobs import Job
+from regard.runs.operations import operations
 from regard.runs.run import build_model, choose_device, choose_precision
 from regard.training.loop import train_step
 from regard.training.optim import make_optimizer
@@ -107,31 +107,29 @@ def count_parameters(config: RunConfig) -> int:
 
 def flops_an_update(config: RunConfig, job: Job, tried: int = 6) -> float:
     """Floating-point operations of an update, forward, backward and head, counted as they run: products alone."""
-    counts = []
-    with FlopCounterMode(display=False) as counter:
-        before = 0
-        for _ in _updates(config, job, tried):
-            counts.append(counter.get_total_flops() - before)
-            before = counter.get_total_flops()
-    return sum(counts) / len(counts)
+    model = build_model(config)
+    with operations(model) as counter:
+        for _ in _updates(config, job, tried, model):
+            pass
+    return counter.get_total_flops() / tried
 
 
 def seconds_an_update(config: RunConfig, job: Job) -> float:
     """Seconds of an update here, timed on fresh weights and the run's own batches."""
     marks = []
-    for number, _ in enumerate(_updates(config, job, WARM + TRIED), 1):
+    for number, _ in enumerate(_updates(config, job, WARM + TRIED, build_model(config)), 1):
         if number >= WARM:
             marks.append(time.perf_counter())
     return (marks[-1] - marks[0]) / TRIED
 
 
-def _updates(config: RunConfig, job: Job, count: int) -> Iterator[Any]:
-    """The first updates of the run, on a model of their own."""
+def _updates(config: RunConfig, job: Job, count: int, model: nn.Module) -> Iterator[Any]:
+    """The first updates of the run, on that model."""
     options = config.train
     if options.threads:
         torch.set_num_threads(options.threads)
     device = choose_device(options.device)
-    model: nn.Module = build_model(config).to(device)
+    model = model.to(device)
     optimizer = make_optimizer(model, options)
     precision = choose_precision(options.precision, device)
     packs = options.pack == "always" or (

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from regard.data.world import words_of
 from regard.errors import RunError
@@ -18,6 +17,7 @@ from regard.runs.corpora import WorldCorpus, corpus_of
 from regard.runs.evaluation import encode_pair, evaluate
 from regard.runs.files import read_json, write_json
 from regard.runs.log import read_log
+from regard.runs.operations import operations
 from regard.runs.run import MODEL, Run, build_model, load, load_config
 from regard.training.metrics import exact_match
 from regard.training.tasks import LanguageModelling, Translation
@@ -104,7 +104,7 @@ def flops_a_token(config: RunConfig, length: int = 32) -> float:
         task: Any = LanguageModelling()
     else:
         batch, task = Pairs(rows, Tokens.of([[4] * (length + 1)] * 4), 4 * length), Translation()
-    with torch.enable_grad(), FlopCounterMode(display=False) as counter:
+    with torch.enable_grad(), operations(model) as counter:
         task.loss(model, batch).total.backward()
     return counter.get_total_flops() / batch.tokens
 

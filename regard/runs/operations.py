@@ -1,0 +1,42 @@
+"""Floating-point operations, counted as a model runs: products of matrices alone, forward and back."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+
+from regard.nn.cells import RecurrentLayer
+
+
+def _attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
+    return sdpa_flop_count(query, key, value)
+
+
+def _attention_back(grad: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
+    return sdpa_backward_flop_count(grad, query, key, value)
+
+
+@contextmanager
+def operations(model: nn.Module) -> Iterator[FlopCounterMode]:
+    """A counter of what is done inside: `with operations(model) as counter: ...; counter.get_total_flops()`.
+
+    torch's own counter does not see into the fused kernel of attention on a CPU, nor into those of recurrences. The
+    first is counted by its shapes, a causal one like any other; recurrences take their plain loop meanwhile.
+    """
+    fused = {layer: layer.fused for layer in model.modules() if isinstance(layer, RecurrentLayer)}
+    kernels = torch.ops.aten
+    known = {
+        kernels._scaled_dot_product_flash_attention_for_cpu: _attention,
+        kernels._scaled_dot_product_flash_attention_for_cpu_backward: _attention_back,
+    }
+    for layer in fused:
+        layer.fused = False
+    try:
+        with FlopCounterMode(display=False, custom_mapping=known) as counter:
+            yield counter
+    finally:
+        for layer, was in fused.items():
+            layer.fused = was
