@@ -20,13 +20,13 @@ def _export() -> None: ...
 @import_app.command("hf")
 def import_hf(
     directory: Annotated[
-        Path, typer.Argument(help="A directory with config.json, model.safetensors and tokenizer.json.", metavar="DIR")
+        Path, typer.Argument(help="A directory with config.json, model.safetensors and a tokenizer.", metavar="DIR")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The directory to make the run in.", metavar="RUN")],
 ) -> None:
-    """Make a run of a Hugging Face directory: GPT-2, the Llama type, BERT, DistilBERT or RoBERTa.
+    """Make a run of a Hugging Face directory: GPT-2, Llama, Marian, BART, T5, BERT, DistilBERT or RoBERTa.
 
-    Only JSON and safetensors are read, never pickle, and no code from the directory runs.
+    JSON, safetensors and SentencePiece models are read, never pickle, and no code from the directory runs.
 
     \b
     Examples:

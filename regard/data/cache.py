@@ -108,7 +108,7 @@ def _write(
             )
             rows: list[tuple[list[int], list[int]]] = []
             for (number, _), (ids, other) in zip(full, encoded, strict=True):
-                longest = max(len(ids), len(other)) + 1
+                longest = max(len(source.opening) + len(ids), len(target.opening) + len(other)) + 1
                 if longest > max_len:
                     if overlong == "refuse":
                         raise DataError(f"pair {number} is {longest} tokens long; max_len={max_len} is the most")
@@ -116,8 +116,10 @@ def _write(
                         long += 1
                         continue
                     cut += 1
-                    ids, other = ids[: max_len - 1], other[: max_len - 1]
-                rows.append(([*ids, source.eos], [target.bos, *other, target.eos]))
+                    ids, other = (
+                        row[: max_len - 1 - len(side.opening)] for row, side in ((ids, source), (other, target))
+                    )
+                rows.append((vocabularies.source_row(ids), vocabularies.target_row(other)))
             kept += len(rows)
             sources.append([row[0] for row in rows])
             targets.append([row[1] for row in rows])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.decode.best import best
 from regard.decode.config import DecodeConfig
-from regard.decode.constraints import Constraint, Past
+from regard.decode.constraints import Constraint, Past, rules
 from regard.decode.dropping import staying
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.lengths import limits
@@ -38,8 +38,9 @@ def beam_search(
     is given is its own to keep.
     """
     config = config or DecodeConfig()
-    pool = Pool(limits(config.max_len if max_len is None else max_len, len(first)), config)
-    past = Past(constraints, config.min_len, eos)
+    ends = limits(config.max_len if max_len is None else max_len, len(first))
+    pool = Pool(ends, config)
+    past = Past([*constraints, *rules(config, eos, ends)], config.min_len, eos)
     sources = np.arange(len(first))  # those still computed, as first given
     running = np.ones(len(first), dtype=bool)
     sums, tokens = torch.zeros(len(first), 1, device=first.device), first

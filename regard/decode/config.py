@@ -18,6 +18,8 @@ class DecodeConfig:
       `beam` hypotheses have finished and the best live one, scored at its present length, is no better than any.
     - An output has at least `min_len` tokens before `eos`, and at most `max_len` with it; with a source of length S
       at most `max_ratio` * S + `max_extra`, too (`max_ratio=None` lifts that).
+    - The tokens in `forbid` are never chosen. `force_first` begins every output, `force_end` ends one that reaches its
+      greatest length, and no run of `no_repeat` tokens occurs twice in one.
     - A `temperature` turns search into drawing: `samples` outputs a source, from the `top_k` likeliest choices, or
       the fewest likeliest that hold `top_p` of the probability, or both in that order. `seed` fixes the draws.
     """
@@ -31,6 +33,10 @@ class DecodeConfig:
     max_len: int = 256
     max_ratio: float | None = 1.0
     max_extra: int = 50
+    forbid: tuple[int, ...] = ()
+    force_first: int | None = None
+    force_end: bool = False
+    no_repeat: int = 0
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
@@ -56,6 +62,12 @@ class DecodeConfig:
             raise ConfigError(f"max_ratio={self.max_ratio} must be 0 or more")
         if self.max_extra < 1:
             raise ConfigError(f"max_extra={self.max_extra} must be at least 1")
+        if self.force_first is not None and self.force_first < 0:
+            raise ConfigError(f"force_first={self.force_first} must be a token's number, 0 or more")
+        if any(token < 0 for token in self.forbid):
+            raise ConfigError(f"forbid={list(self.forbid)} must be tokens' numbers, 0 or more")
+        if self.no_repeat < 0:
+            raise ConfigError(f"no_repeat={self.no_repeat} must be 0 or more")
 
     def _check_sampling(self) -> None:
         if self.temperature is not None and not 0 < self.temperature < float("inf"):

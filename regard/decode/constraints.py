@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from regard.decode.config import DecodeConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,71 @@ def at_least(min_len: int, eos: int) -> Constraint:
         return log_probs
 
     return constraint
+
+
+def never(tokens: Sequence[int]) -> Constraint:
+    """A rule that these tokens are not chosen."""
+
+    def constraint(log_probs: Float[Tensor, "R C"], prefix: Prefix) -> Float[Tensor, "R C"]:
+        log_probs[:, list(tokens)] = -torch.inf
+        return log_probs
+
+    return constraint
+
+
+def at_first(token: int) -> Constraint:
+    """A rule that every output begins with this token; it costs nothing, since there was no choice."""
+
+    def constraint(log_probs: Float[Tensor, "R C"], prefix: Prefix) -> Float[Tensor, "R C"]:
+        return _certain(log_probs, token) if prefix.step == 0 else log_probs
+
+    return constraint
+
+
+def at_last(eos: int, ends: Int[np.ndarray, " B"]) -> Constraint:
+    """A rule that an output whose source allows it `ends` choices makes `eos` the last of them."""
+    last = torch.from_numpy(np.asarray(ends))
+
+    def constraint(log_probs: Float[Tensor, "R C"], prefix: Prefix) -> Float[Tensor, "R C"]:
+        now = last.to(log_probs.device)[prefix.sources] == prefix.step + 1
+        return torch.where(now[:, None], _certain(log_probs, eos), log_probs)
+
+    return constraint
+
+
+def _certain(log_probs: Float[Tensor, "R C"], token: int) -> Float[Tensor, "R C"]:
+    certain = torch.full_like(log_probs, -torch.inf)
+    certain[:, token] = 0.0
+    return certain
+
+
+def no_repeats(size: int) -> Constraint:
+    """A rule that no run of `size` tokens occurs twice in an output."""
+
+    def constraint(log_probs: Float[Tensor, "R C"], prefix: Prefix) -> Float[Tensor, "R C"]:
+        if prefix.step < size:
+            return log_probs
+        runs = prefix.tokens.unfold(1, size, 1)
+        beginning = prefix.tokens[:, prefix.step - size + 1 :]
+        rows, places = (runs[:, :, :-1] == beginning[:, None]).all(-1).nonzero(as_tuple=True)
+        log_probs[rows, runs[rows, places, -1]] = -torch.inf
+        return log_probs
+
+    return constraint
+
+
+def rules(config: DecodeConfig, eos: int, ends: Int[np.ndarray, " B"]) -> list[Constraint]:
+    """The rules that the settings of a search ask for; `ends` is the most choices that each source allows."""
+    asked: list[Constraint] = []
+    if config.forbid:
+        asked.append(never(config.forbid))
+    if config.no_repeat:
+        asked.append(no_repeats(config.no_repeat))
+    if config.force_first is not None:
+        asked.append(at_first(config.force_first))
+    if config.force_end:
+        asked.append(at_last(eos, ends))
+    return asked
 
 
 def repetition(penalty: float, pasts: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> Constraint:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.decode.best import best
 from regard.decode.config import DecodeConfig
-from regard.decode.constraints import Constraint, Past
+from regard.decode.constraints import Constraint, Past, rules
 from regard.decode.dropping import staying
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.lengths import limits
@@ -150,13 +150,14 @@ def greedy(
 ) -> list[Hypothesis]:
     """For each source, the output got by taking the likeliest choice each time."""
     config = config or DecodeConfig()
+    most = config.max_len if max_len is None else max_len
     columns = decode(
         stepper,
         state,
         first,
         eos=eos,
-        max_len=config.max_len if max_len is None else max_len,
+        max_len=most,
         min_len=config.min_len,
-        constraints=constraints,
+        constraints=[*constraints, *rules(config, eos, limits(most, len(first)))],
     )
     return collect(columns, eos=eos, config=config)

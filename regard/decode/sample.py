@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.decode.best import best
 from regard.decode.config import DecodeConfig
-from regard.decode.constraints import Constraint
+from regard.decode.constraints import Constraint, rules
 from regard.decode.greedy import collect, decode
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.lengths import limits
@@ -82,7 +82,8 @@ def sample(
     so naming sources keeps their outputs however they are batched.
     """
     B, samples = len(first), config.samples
-    ends = torch.from_numpy(limits(config.max_len if max_len is None else max_len, B)).repeat_interleave(samples)
+    of_sources = limits(config.max_len if max_len is None else max_len, B)
+    ends = torch.from_numpy(of_sources).repeat_interleave(samples)
     steps = int(ends.max()) if B else 0
     uniforms = draws(config.seed, range(B) if ids is None else ids, samples=samples, steps=steps)
     pick = Sampler(
@@ -101,7 +102,7 @@ def sample(
         min_len=config.min_len,
         pick=pick,
         per_source=samples,
-        constraints=constraints,
+        constraints=[*constraints, *rules(config, eos, of_sources)],
     )
     outputs = collect(columns, eos=eos, config=config)
     return [outputs[start : start + samples] for start in range(0, len(outputs), samples)]

@@ -8,24 +8,36 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError
 from regard.nn.batch import PackedPairs, Pairs, Sequences
-from regard.nn.blocks import Activation, BlockConfig, DecoderBlock, EncoderBlock, NormKind, make_norm, through
+from regard.nn.blocks import (
+    Activation,
+    BlockConfig,
+    DecoderBlock,
+    Distances,
+    EncoderBlock,
+    NormKind,
+    make_norm,
+    through,
+)
 from regard.nn.cache import DecoderState, KeyValues, SourceMemory
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
-from regard.nn.positions import Alibi, Layout, PositionKind, Positions, Rotary
+from regard.nn.positions import Alibi, Layout, PositionKind, Positions, RelativeBias, Rotary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransformerConfig:
     """`encoder_heads`, `decoder_heads` and `cross_heads` give layers fewer heads, of the same width; 0 is none at all.
 
-    `share` ties tables: `all` is one for source, target and output, `output` one for target and output."""
+    `share` ties tables: `all` is one for source, target and output, `output` one for target and output, `input` one for
+    source and target. Where these two share theirs, they share learned positions and the embedding's norm, unless they
+    have `own_positions`."""
 
     source_vocab_size: int
     target_vocab_size: int
     width: int = 512
     heads: int = 8
     kv_heads: int | None = None
+    head_width: int | None = None
     encoder_heads: tuple[int, ...] | None = None
     decoder_heads: tuple[int, ...] | None = None
     cross_heads: tuple[int, ...] | None = None
@@ -45,10 +57,16 @@ class TransformerConfig:
     position_layout: Layout = "interleaved"
     position_how: Literal["add", "concatenate"] = "add"
     position_width: int = 32
+    position_offset: int = 0
+    own_positions: bool = False
+    relative_buckets: int = 32
+    relative_distance: int = 128
     window: int | None = None
-    share: Literal["all", "output", "none"] = "all"
+    share: Literal["all", "input", "output", "none"] = "all"
     output_bias: bool = False
     scale_embedding: bool = True
+    norm_embedding: bool = False
+    scale_output: bool = False
     dropout: float = 0.1
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
@@ -56,9 +74,9 @@ class TransformerConfig:
     max_len: int = 1024
 
     def __post_init__(self) -> None:
-        if self.share == "all" and self.source_vocab_size != self.target_vocab_size:
+        if self.shares_tokens and self.source_vocab_size != self.target_vocab_size:
             raise ConfigError(
-                f"share='all' needs one vocabulary, not {self.source_vocab_size} source and "
+                f"share='{self.share}' needs one vocabulary, not {self.source_vocab_size} source and "
                 f"{self.target_vocab_size} target entries; use share='output' or a joint tokenizer"
             )
         for name in ("encoder_layers", "decoder_layers", "max_len", "source_vocab_size", "target_vocab_size"):
@@ -68,8 +86,18 @@ class TransformerConfig:
             raise ConfigError(f"position_width={self.position_width} must be between 0 and width={self.width}")
         if not 0.0 <= self.layer_drop < 1.0:
             raise ConfigError(f"layer_drop={self.layer_drop} must be at least 0 and below 1")
+        self._check_positions()
         self._check_heads()
         self.block()
+
+    def _check_positions(self) -> None:
+        if self.position_offset < 0:
+            raise ConfigError(f"position_offset={self.position_offset} must be 0 or more")
+        if self.positions == "relative" and not 4 <= self.relative_buckets < self.relative_distance:
+            raise ConfigError(
+                f"relative_buckets={self.relative_buckets} must be at least 4 and below "
+                f"relative_distance={self.relative_distance}"
+            )
 
     def _check_heads(self) -> None:
         for name, layers in (("encoder", self.encoder_layers), ("decoder", self.decoder_layers), ("cross", None)):
@@ -81,8 +109,15 @@ class TransformerConfig:
                 raise ConfigError(
                     f"{name}_heads={list(counts)} must be {layers} numbers, one a layer, from 0 to heads={self.heads}"
                 )
-            if self.kv_heads not in (None, self.heads) or self.positions == "alibi":
-                raise ConfigError(f"{name}_heads cannot differ between layers with grouped heads or alibi positions")
+            if self.kv_heads not in (None, self.heads) or self.positions in ("alibi", "relative"):
+                raise ConfigError(
+                    f"{name}_heads cannot differ between layers with grouped heads or alibi or relative positions"
+                )
+
+    @property
+    def shares_tokens(self) -> bool:
+        """Whether source and target have one table of tokens."""
+        return self.share in ("all", "input")
 
     def heads_of(self, name: Literal["encoder", "decoder", "cross"]) -> tuple[int | None, ...]:
         """How many heads each layer of a stack has; None where it is the usual number."""
@@ -103,13 +138,24 @@ class Transformer(nn.Module):
         self.config = config
         block = config.block()
         self.source = _embedding(config, config.source_vocab_size)
-        self.target = self.source if config.share == "all" else _embedding(config, config.target_vocab_size)
-        tied = None if config.share == "none" or _concatenates(config) else self.target.tokens.weight
-        self.head = Head(config.width, config.target_vocab_size, bias=config.output_bias, tied=tied)
-        relative = _relative_positions(config)
-        self.encoder = nn.ModuleList(EncoderBlock(block, *relative, heads) for heads in config.heads_of("encoder"))
+        self.target = self.source
+        if config.own_positions or not config.shares_tokens:
+            tokens = self.source.tokens if config.shares_tokens else None
+            self.target = _embedding(config, config.target_vocab_size, tokens)
+        tied = None if config.share in ("input", "none") or _concatenates(config) else self.target.tokens.weight
+        self.head = Head(
+            config.width, config.target_vocab_size, bias=config.output_bias, tied=tied, scale=config.scale_output
+        )
+        rotary = Rotary(block.per_head, config.max_len) if config.positions == "rotary" else None
+        self.encoder_distances = _distances(config, both_ways=True)
+        self.decoder_distances = _distances(config, both_ways=False)
+        self.encoder = nn.ModuleList(
+            EncoderBlock(block, rotary, self.encoder_distances, heads) for heads in config.heads_of("encoder")
+        )
         decoder_heads = zip(config.heads_of("decoder"), config.heads_of("cross"), strict=True)
-        self.decoder = nn.ModuleList(DecoderBlock(block, *relative, *heads) for heads in decoder_heads)
+        self.decoder = nn.ModuleList(
+            DecoderBlock(block, rotary, self.decoder_distances, *heads) for heads in decoder_heads
+        )
         # Where norms come first, what leaves a stack has not been through one yet.
         final = config.norm if config.norm_first else "none"
         self.encoder_norm = make_norm(final, config.width, config.norm_epsilon)
@@ -161,7 +207,7 @@ def _concatenates(config: TransformerConfig) -> bool:
     return config.position_how == "concatenate" and config.positions in ("sinusoidal", "learned", "linear")
 
 
-def _embedding(config: TransformerConfig, vocab_size: int) -> Embedding:
+def _embedding(config: TransformerConfig, vocab_size: int, tokens: nn.Embedding | None = None) -> Embedding:
     positions, width = None, config.width
     if config.positions in ("sinusoidal", "learned", "linear"):
         beside = _concatenates(config)
@@ -173,10 +219,23 @@ def _embedding(config: TransformerConfig, vocab_size: int) -> Embedding:
             config.max_len,
             layout=config.position_layout,
             how=config.position_how,
+            offset=config.position_offset,
         )
-    return Embedding(vocab_size, width, positions=positions, scale=config.scale_embedding, dropout=config.dropout)
+    return Embedding(
+        vocab_size,
+        width,
+        positions=positions,
+        scale=config.scale_embedding,
+        dropout=config.dropout,
+        norm=make_norm(config.norm, config.width, config.norm_epsilon) if config.norm_embedding else None,
+        tokens=tokens,
+    )
 
 
-def _relative_positions(config: TransformerConfig) -> tuple[Rotary | None, Alibi | None]:
-    rotary = Rotary(config.width // config.heads, config.max_len) if config.positions == "rotary" else None
-    return rotary, Alibi(config.heads) if config.positions == "alibi" else None
+def _distances(config: TransformerConfig, *, both_ways: bool) -> Distances | None:
+    """What one stack's scores owe to distance alone."""
+    if config.positions == "alibi":
+        return Alibi(config.heads)
+    if config.positions == "relative":
+        return RelativeBias(config.heads, config.relative_buckets, config.relative_distance, both_ways=both_ways)
+    return None

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError
 from regard.nn.masks import EVERYTHING, Mask, Visible
-from regard.nn.positions import Alibi, Rotary
+from regard.nn.positions import Alibi, RelativeBias, Rotary
 
 Queries = Float[Tensor, "B H T K"]
 Weights = Float[Tensor, "B H T S"]
@@ -62,10 +62,10 @@ def softmax_visible(scores: Float[Tensor, "*rows S"], mask: "torch.Tensor | None
 class Attention(nn.Module):
     """Multi-head attention; with `kv_heads` below `heads`, groups of heads share their keys and values.
 
-    `rotary` turns queries and keys by their positions, `alibi` adds a penalty that grows with distance. `scaled=False`
-    leaves out the division by sqrt(K). `qk_norm` brings every head's queries and keys to one size, so that scores
-    cannot grow without bound. `watcher` is for `regard.look`: while it is None the fused kernel runs, which never forms
-    the weights.
+    `rotary` turns queries and keys by their positions, `distances` adds to the scores what depends on how far apart
+    query and key are: ALiBi's penalty or a learned bias. `scaled=False` leaves out the division by sqrt(K). `qk_norm`
+    brings every head's queries and keys to one size, so that scores cannot grow without bound. `watcher` is for
+    `regard.look`: while it is None the fused kernel runs, which never forms the weights.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Attention(nn.Module):
         bias: bool = True,
         dropout: float = 0.0,
         rotary: Rotary | None = None,
-        alibi: Alibi | None = None,
+        distances: Alibi | RelativeBias | None = None,
         scaled: bool = True,
         qk_norm: bool = False,
     ) -> None:
@@ -98,7 +98,7 @@ class Attention(nn.Module):
         self.output = nn.Linear(heads * head_width, width, bias=bias)
         self.query_norm = nn.RMSNorm(head_width, eps=1e-6) if qk_norm else None
         self.key_norm = nn.RMSNorm(head_width, eps=1e-6) if qk_norm else None
-        self.dropout, self.rotary, self.alibi = dropout, rotary, alibi
+        self.dropout, self.rotary, self.distances = dropout, rotary, distances
         self.scale = head_width**-0.5 if scaled else 1.0
         self.watcher: Watcher | None = None
 
@@ -162,10 +162,10 @@ class Attention(nn.Module):
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
         T, S = q.shape[2], k.shape[2]
-        causal = self.alibi is None and visible.only_causal(T, S)
+        causal = self.distances is None and visible.only_causal(T, S)
         mask = None if causal else visible.mask(T, S, q.device)
-        if self.alibi is not None:
-            bias = self.alibi(T, S, visible.past).to(q.dtype)
+        if self.distances is not None:
+            bias = self.distances(T, S, visible.past).to(q.dtype)
             mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
         if T == 1 and mask is None and q.device.type == "cpu" and self.heads == self.kv_heads and not self.training:
             # On a CPU a single query is quicker written out.
@@ -188,7 +188,7 @@ class Attention(nn.Module):
             return self._fused(q, k, v, visible)
         T, S = q.shape[2], k.shape[2]
         k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
-        bias = None if self.alibi is None else self.alibi(T, S, visible.past).to(q.dtype)
+        bias = None if self.distances is None else self.distances(T, S, visible.past).to(q.dtype)
         weights = attention_weights(q, k, visible.mask(T, S, q.device), bias, self.scale)
         weights = watcher(q, k, v, weights)
         return F.dropout(weights, self.dropout, self.training) @ v
@@ -204,7 +204,9 @@ class Attention(nn.Module):
             mask = mask[:, :, rows]
         q, k = q[:, heads, rows], k[:, [head * self.kv_heads // self.heads for head in heads]]
         wide = torch.promote_types(q.dtype, torch.float32)
-        bias = None if self.alibi is None else self.alibi(q.shape[2], S, visible.past + start)[:, heads].to(wide)
+        bias = None
+        if self.distances is not None:
+            bias = self.distances(q.shape[2], S, visible.past + start)[:, heads].to(wide)
         with torch.autocast(q.device.type, enabled=False):
             return attention_weights(q.to(wide), k.to(wide), mask, bias, self.scale)
 

@@ -13,7 +13,7 @@ from regard.nn.attention import Attention, NoHeads
 from regard.nn.cache import KeyValues, SourceMemory
 from regard.nn.dropout import Dropout
 from regard.nn.masks import CAUSAL, EVERYTHING, Visible
-from regard.nn.positions import Alibi, Rotary
+from regard.nn.positions import Alibi, RelativeBias, Rotary
 
 Activation = Literal["relu", "gelu", "gelu-tanh", "silu"]
 NormKind = Literal["layer", "rms", "none"]
@@ -28,6 +28,7 @@ class BlockConfig:
     width: int
     heads: int
     kv_heads: int | None = None
+    head_width: int | None = None
     feed_forward: int
     activation: Activation = "relu"
     gated: bool = False
@@ -44,16 +45,25 @@ class BlockConfig:
     window: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("width", "heads", "feed_forward"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.width % self.heads:
+        for name in ("width", "heads", "head_width", "feed_forward"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ConfigError(f"{name}={value} must be at least 1")
+        if self.head_width is None and self.width % self.heads:
             raise ConfigError(f"width={self.width} must be a multiple of heads={self.heads}")
         if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
             raise ConfigError(f"heads={self.heads} must be a multiple of kv_heads={self.kv_heads}")
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
+
+    @property
+    def per_head(self) -> int:
+        """The width of one head."""
+        return self.head_width or self.width // self.heads
+
+
+Distances = Alibi | RelativeBias
+"""What adds to the scores by distance alone."""
 
 
 def make_norm(kind: NormKind, width: int, epsilon: float = 1e-5) -> nn.Module:
@@ -109,21 +119,20 @@ class Sublayer(nn.Module):
 
 
 def self_attention(
-    config: BlockConfig, rotary: Rotary | None = None, alibi: Alibi | None = None, heads: int | None = None
+    config: BlockConfig, rotary: Rotary | None = None, distances: Distances | None = None, heads: int | None = None
 ) -> Attention | NoHeads:
     """An attention as the config says; with `heads`, of so many as wide as the config's, which may be none."""
-    head_width = None if heads is None else config.width // config.heads
     if heads == 0:
-        return NoHeads(config.width, config.width // config.heads, bias=config.bias)
+        return NoHeads(config.width, config.per_head, bias=config.bias)
     return Attention(
         config.width,
         config.heads if heads is None else heads,
         kv_heads=config.kv_heads if heads is None else None,
-        head_width=head_width,
+        head_width=config.per_head,
         bias=config.bias,
         dropout=config.attention_dropout,
         rotary=rotary,
-        alibi=alibi,
+        distances=distances,
         scaled=config.scaled,
         qk_norm=config.qk_norm,
     )
@@ -146,11 +155,11 @@ class EncoderBlock(nn.Module):
         self,
         config: BlockConfig,
         rotary: Rotary | None = None,
-        alibi: Alibi | None = None,
+        distances: Distances | None = None,
         heads: int | None = None,
     ) -> None:
         super().__init__()
-        self.attention = self_attention(config, rotary, alibi, heads)
+        self.attention = self_attention(config, rotary, distances, heads)
         self.feed_forward = FeedForward(config)
         self.around_attention = Sublayer(config)
         self.around_feed_forward = Sublayer(config)
@@ -183,12 +192,12 @@ class DecoderBlock(nn.Module):
         self,
         config: BlockConfig,
         rotary: Rotary | None = None,
-        alibi: Alibi | None = None,
+        distances: Distances | None = None,
         heads: int | None = None,
         cross_heads: int | None = None,
     ) -> None:
         super().__init__()
-        self.attention = self_attention(config, rotary, alibi, heads)
+        self.attention = self_attention(config, rotary, distances, heads)
         self.cross_attention = self_attention(config, heads=cross_heads)
         self.feed_forward = FeedForward(config)
         self.around_attention = Sublayer(config)

@@ -11,10 +11,10 @@ from regard.nn.r_drop import interleaved, r_drop_kernel, r_drop_loss_and_gradien
 
 
 class Embedding(nn.Module):
-    """Token vectors, times sqrt(width) as in the 2017 paper when `scale`, plus their positions.
+    """Token vectors, times sqrt(width) as in the 2017 paper when `scale`, plus their positions, then a norm if given.
 
-    `token_dropout` is the share of the vocabulary whose vectors are zeros for one pass, wherever they occur. `shared`
-    takes the same features from every position of a row.
+    `tokens` is a table to share with another embedding. `token_dropout` is the share of the vocabulary whose vectors
+    are zeros for one pass, wherever they occur. `shared` takes the same features from every position of a row.
     """
 
     def __init__(
@@ -27,11 +27,14 @@ class Embedding(nn.Module):
         dropout: float = 0.0,
         token_dropout: float = 0.0,
         shared: bool = False,
+        norm: nn.Module | None = None,
+        tokens: nn.Embedding | None = None,
     ) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocab_size, width)
+        self.tokens = nn.Embedding(vocab_size, width) if tokens is None else tokens
         self.positions = positions
         self.scale = width**0.5 if scale else 1.0
+        self.norm = norm
         self.dropout = SharedDropout(dropout) if shared else Dropout(dropout)
         self.token_dropout = Dropout(token_dropout)
 
@@ -47,14 +50,22 @@ class Embedding(nn.Module):
             x = x * self.scale
         if self.positions is not None:
             x = self.positions(x, past, places)
+        if self.norm is not None:
+            x = self.norm(x)
         return self.dropout(x)
 
 
 class Head(nn.Module):
-    """Scores over the vocabulary. `weight` may be the embedding's own, so that both are one matrix."""
+    """Scores over the vocabulary. `weight` may be the embedding's own, so that both are one matrix.
 
-    def __init__(self, width: int, vocab_size: int, *, bias: bool = False, tied: Tensor | None = None) -> None:
+    With `scale` the vectors are first divided by sqrt(width), as where a tied table's entries are large.
+    """
+
+    def __init__(
+        self, width: int, vocab_size: int, *, bias: bool = False, tied: Tensor | None = None, scale: bool = False
+    ) -> None:
         super().__init__()
+        self.scale = width**-0.5 if scale else 1.0
         self.weight = nn.Parameter(torch.empty(vocab_size, width)) if tied is None else tied
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
         self.kernel, self.pair_kernel = loss_and_gradient, r_drop_loss_and_gradient
@@ -64,19 +75,23 @@ class Head(nn.Module):
         self.kernel, self.pair_kernel = torch.compile(loss_and_gradient), torch.compile(r_drop_loss_and_gradient)
 
     def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
-        return nn.functional.linear(x, self.weight, self.bias)
+        return nn.functional.linear(self._scaled(x), self.weight, self.bias)
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return x if self.scale == 1.0 else x * self.scale
 
     def loss(
         self, x: Float[Tensor, "B T D"], labels: Int[Tensor, "B T"], smoothing: float = 0.0
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """The summed smoothed loss and the summed plain negative log-likelihood over labels that are not -100."""
+        x = self._scaled(x)
         return linear_cross_entropy(x.flatten(0, 1), self.weight, self.bias, labels.flatten(), smoothing, self.kernel)
 
     def r_drop_loss(
         self, x: Float[Tensor, "B T D"], labels: Int[Tensor, "B T"], smoothing: float, alpha: float
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, ""]]:
         """The same for a batch whose second half repeats its first: summed loss, plain loss, and divergence."""
-        rows, doubled_labels = interleaved(x), interleaved(labels[..., None]).squeeze(1)
+        rows, doubled_labels = interleaved(self._scaled(x)), interleaved(labels[..., None]).squeeze(1)
         kernel = r_drop_kernel(alpha, self.pair_kernel)
         total, sums = linear_cross_entropy(rows, self.weight, self.bias, doubled_labels, smoothing, kernel, together=2)
         plain, divergence = sums.unbind()

@@ -1,5 +1,6 @@
-"""Where a token stands: linear, sinusoidal, learned, rotary and ALiBi."""
+"""Where a token stands: linear, sinusoidal, learned, rotary, ALiBi and the learned bias of distances."""
 
+import math
 from typing import Literal
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from regard.errors import ConfigError, DataError
 
 Layout = Literal["interleaved", "halves"]
-PositionKind = Literal["sinusoidal", "learned", "linear", "rotary", "alibi", "none"]
+PositionKind = Literal["sinusoidal", "learned", "linear", "rotary", "alibi", "relative", "none"]
 
 
 def linear(length: int, slope: float = 1.0, start: float = 0.0) -> Float[Tensor, "T 1"]:
@@ -45,7 +46,10 @@ def places_of(table: Tensor, length: int, past: int, places: Int[Tensor, "B T"] 
 
 
 class Positions(nn.Module):
-    """Adds (or with `how="concatenate"` appends) an encoding of its place to every vector of a sequence."""
+    """Adds (or with `how="concatenate"` appends) an encoding of its place to every vector of a sequence.
+
+    With `offset`, place 0 is that row of a learned table, as in checkpoints that keep the first rows for padding.
+    """
 
     table: Tensor
 
@@ -57,11 +61,12 @@ class Positions(nn.Module):
         *,
         layout: Layout = "interleaved",
         how: Literal["add", "concatenate"] = "add",
+        offset: int = 0,
     ) -> None:
         super().__init__()
-        self.how = how
+        self.how, self.offset = how, offset
         if kind == "learned":
-            self.table = nn.Parameter(torch.empty(max_len, width))
+            self.table = nn.Parameter(torch.empty(offset + max_len, width))
             nn.init.normal_(self.table, std=0.02)
         elif kind == "sinusoidal":
             self.register_buffer("table", sinusoidal(max_len, width, layout), persistent=False)
@@ -73,7 +78,7 @@ class Positions(nn.Module):
         self, x: Float[Tensor, "B T D"], past: int = 0, places: Int[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T E"]:
         """`x` with its places: those given, or those after `past`."""
-        table = places_of(self.table, x.shape[1], past, places).to(x.dtype)
+        table = places_of(self.table[self.offset :], x.shape[1], past, places).to(x.dtype)
         if self.how == "add":
             return x + table
         return torch.cat((x, table.expand(x.shape[0], x.shape[1], -1)), dim=-1)
@@ -125,3 +130,40 @@ class Alibi(nn.Module):
         queries = torch.arange(T, device=self.slopes.device)[:, None] + past
         distance = (queries - torch.arange(S, device=self.slopes.device)).abs()
         return (-self.slopes[:, None, None] * distance)[None]
+
+
+class RelativeBias(nn.Module):
+    """A learned addition to the scores for each head and each bucket of distances, as in T5.
+
+    Short distances have a bucket each; longer ones share buckets that widen with their logarithm, and all from
+    `furthest` on share the last. `both_ways` keeps one half of the buckets for keys after the query; otherwise those
+    count as distance 0. One such table serves all layers of a stack.
+    """
+
+    def __init__(self, heads: int, buckets: int = 32, furthest: int = 128, *, both_ways: bool) -> None:
+        super().__init__()
+        self.furthest, self.both_ways = furthest, both_ways
+        self.table = nn.Parameter(torch.empty(buckets, heads))
+        nn.init.normal_(self.table, std=0.1)
+
+    def forward(self, T: int, S: int, past: int = 0) -> Float[Tensor, "1 H T S"]:
+        queries = torch.arange(T, device=self.table.device)[:, None] + past
+        offsets = torch.arange(S, device=self.table.device) - queries
+        buckets = distance_buckets(offsets, self.table.shape[0], self.furthest, both_ways=self.both_ways)
+        return self.table[buckets].permute(2, 0, 1)[None]
+
+
+def distance_buckets(
+    offsets: Int[Tensor, "T S"], buckets: int, furthest: int, *, both_ways: bool
+) -> Int[Tensor, "T S"]:
+    """The bucket of each offset, key minus query: see `RelativeBias`."""
+    if both_ways:
+        buckets //= 2
+        first, distance = torch.where(offsets > 0, buckets, 0), offsets.abs()
+    else:
+        first, distance = torch.zeros_like(offsets), (-offsets).clamp(min=0)
+    single = buckets // 2  # so many distances have a bucket of their own
+    # In single precision, as checkpoints were trained: where a logarithm is nearly whole, its rounding decides.
+    growth = torch.log(distance.clamp(min=1).float() / single) / math.log(furthest / single)
+    shared = (single + (growth * (buckets - single)).long()).clamp(max=buckets - 1)
+    return first + torch.where(distance < single, distance, shared)

@@ -22,6 +22,7 @@ from regard.runs.perplexity import text_perplexity
 from regard.runs.pointing_scores import pointing_scores
 from regard.runs.run import Run
 from regard.runs.translator import Overlong
+from regard.text import Tokenizer
 from regard.training.loop import validate
 from regard.training.metrics import by_length, corpus_bleu, corpus_scores, perplexity
 from regard.training.tasks import Translation
@@ -134,7 +135,12 @@ def encode_pair(run: Run, source: str, target: str) -> tuple[list[int], list[int
     """The pair as rows of ids: the source with `eos`, the target from `bos` to `eos`."""
     vocabularies = run.vocabularies
     ids, other = vocabularies.source.encode(source), vocabularies.target.encode(target)
-    return [*ids, vocabularies.source.eos], [vocabularies.target.bos, *other, vocabularies.target.eos]
+    return vocabularies.source_row(ids), vocabularies.target_row(other)
+
+
+def words_of_row(tokenizer: Tokenizer, text: str, words: Sequence[str]) -> list[int | None]:
+    """The word of each piece of a row, its end left out; None for what belongs to no word."""
+    return [None] * len(tokenizer.opening) + words_of_pieces(tokenizer.offsets(text), spans(text, list(words)))
 
 
 def _world_scores(run: Run, corpus: WorldCorpus, hypotheses: Sequence[str]) -> dict[str, Any]:
@@ -185,7 +191,7 @@ def head_alignment(run: Run, sentences: Sequence[Sentence], source: str = "en") 
             # Row t of the weights is the step that reads target token t and predicts token t + 1; eos is left out.
             own = weights[index, :, :, : T - 2, : S - 1]
             piece_words = [
-                words_of_pieces(tokenizer.offsets(text), spans(text, list(side)))
+                words_of_row(tokenizer, text, side)
                 for tokenizer, text, side in zip(
                     (run.vocabularies.source, run.vocabularies.target), texts, words, strict=True
                 )

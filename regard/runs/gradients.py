@@ -148,11 +148,12 @@ def _read(run: Run, text: str, target: str | None) -> list[Side]:
         return [("text", ids, [START, *readable(tokenizer.pieces(ids[1:-1]))])]
     run.check_task("translation")
     source = tokenizers.source.encode(text)
+    opened = tokenizers.source_row(source)[:-1]
     found = run.translations([text], overlong="refuse", beam=1)[0][0].tokens if target is None else None
     other = tokenizers.target.encode(target) if found is None else list(found)  # type: ignore[arg-type]
     ids = [tokenizers.target.bos, *other, tokenizers.target.eos]
     return [
-        ("source", [*source, tokenizers.source.eos], [*readable(tokenizers.source.pieces(source)), END]),
+        ("source", tokenizers.source_row(source), [*readable(tokenizers.source.pieces(opened)), END]),
         ("target", ids, [START, *readable(tokenizers.target.pieces(other))]),
     ]
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.data import Corpus
-from regard.data.world import Sentence, pronoun_accuracy, spans
+from regard.data.world import Sentence, pronoun_accuracy
 from regard.errors import ConfigError, DataError
-from regard.look.align import merge, words_of_pieces
+from regard.look.align import merge
 from regard.look.edits import masked
 from regard.look.measures import Measures
 from regard.look.roles import (
@@ -32,7 +32,7 @@ from regard.look.roles import (
 from regard.look.watch import attentions, watch
 from regard.nn.batch import Pairs, Tokens
 from regard.runs.corpora import WorldCorpus, corpus_of, world_held_out
-from regard.runs.evaluation import encode_pair
+from regard.runs.evaluation import encode_pair, words_of_row
 from regard.runs.run import Run, build_model
 
 SCALING, JUDGING = 10, 19
@@ -195,7 +195,7 @@ def _looked(run: Run, given: Any, counts: dict[str, int]) -> Looked:
     rows = encode_pair(run, *texts)
     vocabularies = run.vocabularies
     pieces = [
-        words_of_pieces(tokenizer.offsets(text), spans(text, list(side)))
+        words_of_row(tokenizer, text, side)
         for tokenizer, text, side in zip((vocabularies.source, vocabularies.target), texts, words, strict=True)
     ]
     sources, targets = len(words[0]), len(words[1])

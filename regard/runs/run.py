@@ -27,7 +27,7 @@ from regard.runs.generator import Generation, Generator
 from regard.runs.pointer import Pointer
 from regard.runs.tagging import Tag, tag
 from regard.runs.translator import Overlong, Translation, Translator
-from regard.text import Vocabularies
+from regard.text import TokenizerConfig, Vocabularies
 
 if TYPE_CHECKING:
     from regard.runs.classifying import Choice, Classifier
@@ -167,7 +167,7 @@ def load(directory: str | Path, device: str = "auto") -> Run:
     directory = Path(directory)
     config = load_config(directory)
     reads_text = config.task not in ("images", "pointing")
-    vocabularies = load_vocabularies(directory, config.tokenizer.eos) if reads_text else None
+    vocabularies = load_vocabularies(directory, config.tokenizer) if reads_text else None
     model = build_model(config)
     load_weights_strictly(model, read_tensors(directory / MODEL), directory / MODEL)
     return Run(directory, config, vocabularies, model.to(choose_device(device)).eval())
@@ -182,10 +182,10 @@ def load_config(directory: Path) -> RunConfig:
         raise RunError(f"{directory / CONFIG}: {error}") from None
 
 
-def load_vocabularies(directory: Path, eos: str | None = None) -> Vocabularies:
+def load_vocabularies(directory: Path, config: TokenizerConfig) -> Vocabularies:
     if not (directory / TOKENIZER).exists():
         raise RunError(f"{directory} is missing its {TOKENIZER}")
-    return Vocabularies.load(directory / TOKENIZER, eos)
+    return Vocabularies.load(directory / TOKENIZER, config.eos, config.bos)
 
 
 def build_model(config: RunConfig) -> nn.Module:

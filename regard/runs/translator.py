@@ -101,18 +101,19 @@ class Translator:
 
     def _fit(self, sentence: str, number: int, overlong: Overlong) -> list[list[int]]:
         """The sentence as rows that the model can read: none if it is blank, several if it had to be split."""
-        tokenizer, room = self.vocabularies.source, self.max_len - 1
+        tokenizer, row = self.vocabularies.source, self.vocabularies.source_row
+        room = self.max_len - len(row([]))
         ids = tokenizer.encode(sentence) if sentence.strip() else []
         if not ids:
             return []
         if len(ids) <= room:
-            return [[*ids, tokenizer.eos]]
+            return [row(ids)]
         if overlong == "refuse":
             raise DataError(f"sentence {number} has {len(ids)} tokens; the model reads at most {room}")
         if overlong == "truncate":
-            return [[*ids[:room], tokenizer.eos]]
+            return [row(ids[:room])]
         parts = split_text(sentence, lambda text: len(tokenizer.encode(text)), room)
-        return [[*tokenizer.encode(part)[:room], tokenizer.eos] for part in parts]
+        return [row(tokenizer.encode(part)[:room]) for part in parts]
 
     def _decode(self, rows: list[tuple[int, list[int]]], config: DecodeConfig, budget: int) -> list[list[Translation]]:
         lengths = [len(row) for _, row in rows]

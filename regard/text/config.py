@@ -24,7 +24,7 @@ class TokenizerConfig:
     vocabulary between source and target. `min_count` is how often a word, or a pair of pieces, must occur to get
     a token of its own; `unigram` weighs pieces by likelihood and ignores it. `source_kind` and `target_kind` give a
     side another kind than `kind`. `dropout` is BPE dropout in training, in `variants` ways.
-    `eos` is of imported tokenizers: the name of the token that ends a text.
+    `eos` and `bos` are of imported tokenizers: the names of the tokens that end a text and that a decoder begins with.
     """
 
     kind: Kind = "bpe"
@@ -33,6 +33,7 @@ class TokenizerConfig:
     lowercase: bool = False
     min_count: int = 1
     eos: str | None = None
+    bos: str | None = None
     source_kind: Kind | None = None
     target_kind: Kind | None = None
     dropout: float = 0.0

@@ -29,12 +29,13 @@ class Tokenizer:
     Neither direction deals in special tokens: `encode` adds none and takes text that spells one as plain text,
     `decode` leaves out padding, beginning and end. An unknown word decodes as `<unk>`.
     `eos` names the token that ends a text in a vocabulary from elsewhere; it then also stands for special tokens that
-    are not there.
+    are not there. `bos` names the one that a decoder begins with. `opening` is what such a tokenizer puts before every
+    text.
     """
 
-    def __init__(self, inner: tokenizers.Tokenizer, eos: str | None = None) -> None:
+    def __init__(self, inner: tokenizers.Tokenizer, eos: str | None = None, bos: str | None = None) -> None:
         self._inner = inner
-        self._end = eos
+        self._end, self._begin = eos, bos
         # Not part of the JSON, so set here: "<eos>" typed by a user must not end a sentence.
         self._inner.encode_special_tokens = True
         self.pad = self._special("pad")
@@ -43,8 +44,8 @@ class Tokenizer:
         self.unk = self._special("unk")
         self.mask = self._maybe("mask")
         """What stands for a hidden word; None in a vocabulary without it."""
-        self._silent = frozenset((self.pad, self.bos, self.eos))
         self.opening = self._opening()
+        self._silent = frozenset((self.pad, self.bos, self.eos, *self.opening))
 
     def _opening(self) -> tuple[int, ...]:
         """What a tokenizer from elsewhere puts before every text: `bos`, for some."""
@@ -123,12 +124,12 @@ class Tokenizer:
         return self._inner.to_str()
 
     @classmethod
-    def from_json(cls, text: str, eos: str | None = None) -> "Tokenizer":
+    def from_json(cls, text: str, eos: str | None = None, bos: str | None = None) -> "Tokenizer":
         try:
             inner = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # the library raises plain Exception
             raise DataError(f"not a tokenizer: {error}") from None
-        return cls(inner, eos)
+        return cls(inner, eos, bos)
 
     def digest(self) -> str:
         """A name for exactly this tokenizer: the same for any two that give the same ids."""
@@ -164,7 +165,8 @@ class Tokenizer:
         return next((index for index in found if index is not None), None)
 
     def _special(self, role: str) -> int:
-        names = _NAMES[role] if self._end is None else (self._end,) if role == "eos" else (*_NAMES[role], self._end)
+        named = {"eos": self._end, "bos": self._begin}.get(role)
+        names = (named,) if named else _NAMES[role] if self._end is None else (*_NAMES[role], self._end)
         for name in names:
             index = self._inner.token_to_id(name)
             if index is not None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,14 @@ class Vocabularies:
     @property
     def joint(self) -> bool:
         return self.source is self.target
+
+    def source_row(self, ids: Sequence[int]) -> list[int]:
+        """What an encoder reads for these pieces: with what the tokenizer puts before every text, and `eos`."""
+        return [*self.source.opening, *ids, self.source.eos]
+
+    def target_row(self, ids: Sequence[int]) -> list[int]:
+        """What a decoder is to write for these pieces, after the `bos` that it begins with, `eos` and all."""
+        return [self.target.bos, *self.target.opening, *ids, self.target.eos]
 
     def digest(self) -> str:
         """A name for exactly these vocabularies."""
@@ -38,10 +47,10 @@ class Vocabularies:
             raise RunError(f"cannot write {path}: {error.strerror}") from None
 
     @classmethod
-    def load(cls, path: Path, eos: str | None = None) -> "Vocabularies":
+    def load(cls, path: Path, eos: str | None = None, bos: str | None = None) -> "Vocabularies":
         """The vocabularies that `save` wrote, or a single tokenizer that any other tool saved, for both sides.
 
-        `eos` names the token that ends a text in such a one.
+        `eos` names the token that ends a text in such a one, `bos` the one that a decoder begins with.
         """
         try:
             text = path.read_text(encoding="utf-8")
@@ -54,8 +63,8 @@ class Vocabularies:
             raise RunError(f"{path} is not a tokenizer: {error}") from None
         try:
             if isinstance(state, dict) and state.keys() == {"source", "target"}:
-                return cls(*(Tokenizer.from_json(json.dumps(state[side])) for side in ("source", "target")))
-            shared = Tokenizer.from_json(text, eos)
+                return cls(*(Tokenizer.from_json(json.dumps(state[side]), eos, bos) for side in ("source", "target")))
+            shared = Tokenizer.from_json(text, eos, bos)
             return cls(shared, shared)
         except RegardError as error:
             raise RunError(f"{path}: {error}") from None

@@ -34,6 +34,15 @@ TRANSFORMERS = {
     "gelu, learned positions": {"activation": "gelu", "positions": "learned"},
     "rotary, shared keys": {"positions": "rotary", "kv_heads": 1},
     "alibi": {"positions": "alibi"},
+    "relative, wide heads, scaled output": {
+        **{"positions": "relative", "relative_buckets": 6, "relative_distance": 7, "head_width": 5},
+        **{"scaled": False, "norm": "rms", "bias": False, "scale_output": True, "scale_embedding": False},
+        **{"share": "input", "source_vocab_size": 19},
+    },
+    "learned from an offset, each side its own, normed": {
+        **{"share": "all", "source_vocab_size": 19, "positions": "learned", "position_offset": 2},
+        **{"own_positions": True, "norm_embedding": True, "norm_first": False},
+    },
     "linear positions": {"positions": "linear"},
     "positions beside": {"position_how": "concatenate", "position_width": 4},
     "window": {"window": 3},

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from regard.errors import ConfigError
 from regard.nn.attention import Attention, attend
 from regard.nn.masks import CAUSAL, EVERYTHING, Numbers, Visible
-from regard.nn.positions import Alibi, Rotary
+from regard.nn.positions import Alibi, RelativeBias, Rotary
 
 size = st.integers(1, 5)
 
@@ -29,13 +29,13 @@ def test_attend_agrees_with_torch_even_where_a_query_sees_nothing(B, H, T, S, K)
     causal=st.booleans(),
     window=st.sampled_from([None, 1, 2, 5]),
     padded=st.booleans(),
-    position=st.sampled_from(["none", "rotary", "alibi"]),
+    position=st.sampled_from(["none", "rotary", "alibi", "relative"]),
 )
 def test_watching_changes_no_output(B, T, groups, causal, window, padded, position):
     torch.manual_seed(B * 100 + T)
     rotary = Rotary(4, 16) if position == "rotary" else None
-    alibi = Alibi(4) if position == "alibi" else None
-    attention = Attention(16, 4, kv_heads=groups, rotary=rotary, alibi=alibi).eval()
+    distances = {"alibi": Alibi(4), "relative": RelativeBias(4, 6, 7, both_ways=not causal)}.get(position)
+    attention = Attention(16, 4, kv_heads=groups, rotary=rotary, distances=distances).eval()
     x = torch.randn(B, T, 16)
     lengths = torch.randint(1, T + 1, (B,)) if padded else None
     visible = Visible(causal=causal, window=window, lengths=lengths)

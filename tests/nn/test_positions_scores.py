@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from regard.errors import ConfigError, DataError
-from regard.nn.positions import Alibi, Positions, Rotary, linear, sinusoidal
+from regard.nn.positions import Alibi, Positions, RelativeBias, Rotary, distance_buckets, linear, sinusoidal
 from regard.nn.scores import SCORES, make_score
 
 
@@ -30,6 +30,35 @@ def test_alibi_penalises_distance_by_each_heads_slope():
     assert_close(bias[:, 4], torch.zeros(4))
     assert_close(bias[0], -0.25 * torch.tensor([4.0, 3, 2, 1, 0]))
     assert_close(bias[3], -(2.0**-8) * torch.tensor([4.0, 3, 2, 1, 0]))
+
+
+def test_near_distances_have_a_bucket_each_and_far_ones_share():
+    def buckets(offsets, **options):
+        return distance_buckets(torch.tensor([offsets]), 16, 64, **options)[0].tolist()
+
+    assert buckets(range(0, -8, -1), both_ways=False) == list(range(8))
+    assert buckets([5, 1, 0], both_ways=False) == [0, 0, 0]
+    assert buckets([-8, -10, -11, -32, -63, -64, -1000], both_ways=False) == [8, 8, 9, 13, 15, 15, 15]
+    assert buckets([-3, -2, 0, 2, 3], both_ways=True) == [3, 2, 0, 10, 11]
+    assert buckets([-64, -1000, 64, 1000], both_ways=True) == [7, 7, 15, 15]
+
+
+def test_a_relative_bias_goes_by_distance_alone_and_goes_on_from_the_past():
+    bias = RelativeBias(3, 8, 20, both_ways=False)
+    whole = bias(9, 9)
+    assert whole.shape == (1, 3, 9, 9)
+    assert_close(whole[0, :, 5, 2], bias.table[3])
+    assert_close(whole[0, :, 8, 5], bias.table[3])
+    assert_close(bias(1, 9, past=8), whole[:, :, 8:])
+
+
+def test_learned_positions_may_begin_at_a_later_row():
+    x, positions = torch.zeros(1, 3, 8), Positions("learned", 8, 4, offset=2)
+    assert positions.table.shape == (6, 8)
+    assert_close(positions(x)[0], positions.table[2:5])
+    assert_close(positions(x, places=torch.tensor([[3, 0, 1]]))[0], positions.table[[5, 2, 3]])
+    with pytest.raises(DataError, match="max_len=4"):
+        positions(x, past=2)
 
 
 def test_positions_are_added_or_put_beside():

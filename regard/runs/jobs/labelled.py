@@ -51,7 +51,7 @@ def prepare_job(config: RunConfig, directory: Path, report: Report, new: bool) -
         if config.task != "answering":
             config = replace(config, model={**config.model, "labels": list(_labels(config, items))})
         config = absolute(config)
-    return config, LabelledJob(config, items, load_vocabularies(directory).target, report)
+    return config, LabelledJob(config, items, load_vocabularies(directory, config.tokenizer).target, report)
 
 
 class LabelledJob:

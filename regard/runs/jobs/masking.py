@@ -40,7 +40,7 @@ def prepare_job(config: RunConfig, directory: Path, report: Report, new: bool) -
         vocabularies = Vocabularies(shared, shared)
         config = absolute(config.with_vocabularies(vocabularies))
         vocabularies.save(directory / TOKENIZER)
-    tokenizer = load_vocabularies(directory).target
+    tokenizer = load_vocabularies(directory, config.tokenizer).target
     return config, MaskingJob(config, documents, tokenizer, directory, report)
 
 

@@ -33,7 +33,7 @@ def prepare_job(config: RunConfig, directory: Path, report: Report, new: bool) -
         config = absolute(config.with_vocabularies(vocabularies))
         vocabularies.save(directory / TOKENIZER)
     else:
-        vocabularies = load_vocabularies(directory)
+        vocabularies = load_vocabularies(directory, config.tokenizer)
     return config, TranslationJob(config, corpus, vocabularies, directory, report)
 
 

@@ -122,7 +122,8 @@ def _sides(run: Run, source: str, best: Translation, rows: tuple[list[int], list
     tokenizers, gold = run.vocabularies, _gold(source, best.text)
     source_spans = None if gold is None else spans(source, gold.english_words)
     target_spans = None if gold is None else spans(best.text, gold.french_words)
-    source_places, target_places = tokenizers.source.offsets(source), _places(run, best)
+    source_places = [(0, 0)] * len(tokenizers.source.opening) + tokenizers.source.offsets(source)
+    target_places = _places(run, best)
     read, pieces = readable(tokenizers.source.pieces(rows[0][:-1])), readable(tokenizers.target.pieces(rows[1][1:-1]))
     nowhere = (0, 0)
     return {

@@ -1,6 +1,5 @@
 """A Hugging Face directory to a run, and a run to such a directory."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -8,24 +7,27 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import tokenizers
 import torch
 from torch import nn
 
 from regard import config as settings
-from regard.errors import ConfigError, DataError, RunError, nearest
+from regard.decode.config import DecodeConfig
+from regard.errors import ConfigError, RunError, nearest
 from regard.runs.checkpoint import weights_of
 from regard.runs.config import DataConfig, RunConfig
 from regard.runs.files import read_json, whole_directory, whole_or_nothing, write_json, write_tensors
-from regard.runs.interop.huggingface import bert, distilbert, encoders, gpt2, llama, roberta, vit
+from regard.runs.interop.huggingface import bart, bert, distilbert, encoders, gpt2, llama, marian, roberta, t5, vit
 from regard.runs.interop.huggingface.files import KINDS, Weights, open_weights
+from regard.runs.interop.huggingface.generation import FIELDS as GENERATION_FIELDS
+from regard.runs.interop.huggingface.generation import decode_settings, generation_settings
 from regard.runs.interop.huggingface.names import Name
+from regard.runs.interop.huggingface.vocabulary import keep_files, read_vocabularies, write_vocabularies
 from regard.runs.run import CONFIG, MODEL, TOKENIZER, Run, build_model, load
-from regard.text import TokenizerConfig, Vocabularies
-from regard.text.tokenizer import Tokenizer
+from regard.text import TokenizerConfig
 
 ENCODERS: dict[str, ModuleType] = {"bert": bert, "distilbert": distilbert, "roberta": roberta}
-FAMILIES: dict[str, ModuleType] = {"gpt2": gpt2, "llama": llama, "vit": vit, **ENCODERS}
+PAIRS: dict[str, ModuleType] = {"marian": marian, "bart": bart, "t5": t5}
+FAMILIES: dict[str, ModuleType] = {"gpt2": gpt2, "llama": llama, "vit": vit, **PAIRS, **ENCODERS}
 SHOWN = 20
 """How many faults are named one by one."""
 
@@ -37,30 +39,50 @@ def import_directory(directory: str | Path, out: str | Path) -> Run:
         raise RunError(f"no such directory: {directory}")
     if (out / CONFIG).exists():
         raise RunError(f"{out} already holds a run: choose another directory")
-    theirs = read_json(directory / "config.json")
+    theirs = _configuration(directory)
     family = _family(theirs)
     if family is vit:
         from regard.runs.interop.huggingface.pictures import import_pictures
 
         return import_pictures(directory, out, theirs)
     model = {"name": family.MODEL, **family.settings(theirs)}
-    tokenizer, eos = _read_tokenizer(directory, theirs, model["vocab_size"], family)
+    vocabularies, tokenizer = read_vocabularies(
+        directory,
+        theirs,
+        entries=_entries(model),
+        start=family.START if family in PAIRS.values() else None,
+        opened=encoders.read_tokenizer(directory) if family in ENCODERS.values() else None,
+    )
     with open_weights(directory) as weights:
-        if model["layers"] > len(weights.shapes):
-            raise RunError(f"config.json says {model['layers']} layers; {directory} has {len(weights.shapes)} weights")
-        config = _config(family, model, theirs, directory, weights, eos)
-        model = config.model
+        layers = sum(model[count] for count in family.STACKS)
+        if layers > len(weights.shapes):
+            raise RunError(f"config.json says {layers} layers; {directory} has {len(weights.shapes)} weights")
+        config = _config(family, model, theirs, directory, weights, tokenizer)
         with torch.device("meta"):  # shapes alone: nothing is allocated until they are known to fit
             shapes = {name: tuple(value.shape) for name, value in weights_of(build_model(config)).items()}
-        table = list(table_of(family, model, shapes))
+        table = list(table_of(family, asdict(config.model_config()), shapes))
         stored = check_weights(weights, table, shapes, family)
         filled = build_model(config)
         fill(filled, weights, table, stored)
     with whole_or_nothing(out):
-        Vocabularies(tokenizer, tokenizer).save(out / TOKENIZER)
+        vocabularies.save(out / TOKENIZER)
+        keep_files(directory, out)
         write_tensors(out / MODEL, weights_of(filled))
         write_json(out / CONFIG, settings.to_mapping(config, nulls=True))
     return load(out, "cpu")
+
+
+def _configuration(directory: Path) -> dict[str, Any]:
+    """What `config.json` says, and what `generation_config.json` says of decoding where it is there."""
+    config, path = read_json(directory / "config.json"), directory / "generation_config.json"
+    decoding = read_json(path) if path.exists() else {}
+    return {**config, **{field: decoding[field] for field in GENERATION_FIELDS if decoding.get(field) is not None}}
+
+
+def _entries(model: Mapping[str, Any]) -> tuple[int, int]:
+    """The sizes of the source's table and of the target's."""
+    one = model.get("vocab_size")
+    return (one, one) if one is not None else (model["source_vocab_size"], model["target_vocab_size"])
 
 
 def _config(
@@ -69,21 +91,19 @@ def _config(
     theirs: dict[str, Any],
     directory: Path,
     weights: Weights,
-    eos: str | None,
+    tokenizer: TokenizerConfig,
 ) -> RunConfig:
-    """The run's configuration: of an encoder, with the head that its weights tell of."""
-    kind, task, length = "bpe", family.TASK, model["max_len"]
+    """The run's configuration, with what only its weights tell, such as the head of an encoder."""
+    task, length, decode = family.TASK, model["max_len"], DecodeConfig()
     if family in ENCODERS.values():
         pooling = encoders.pooling_of(directory)
         length = min(length, pooling.pop("length", length))
         model = {**model, **family.found(theirs, weights.shapes), **pooling}
-        kind, task = "wordpiece" if family is not roberta else "bpe", family.task(model)
-    return RunConfig(
-        model=model,
-        task=task,
-        data=DataConfig(max_len=length),
-        tokenizer=TokenizerConfig(kind=kind, vocab_size=max(260, model["vocab_size"]), eos=eos),  # type: ignore[arg-type]
-    )
+        task = family.task(model)
+    elif family in PAIRS.values():
+        decode = decode_settings(theirs, length)
+        model = {**model, **(family.found(theirs, weights.shapes) if hasattr(family, "found") else {})}
+    return RunConfig(model=model, task=task, data=DataConfig(max_len=length), tokenizer=tokenizer, decode=decode)
 
 
 def export_run(run: Run, out: str | Path) -> Path:
@@ -96,7 +116,8 @@ def export_run(run: Run, out: str | Path) -> Path:
 
         return export_pictures(run, out)
     config = run.config.model_config()
-    family = next((family for family in FAMILIES.values() if family.fits(config)), None)
+    fitting = (one for one in FAMILIES.values() if run.config.model["name"] == one.MODEL and one.fits(config))
+    family = next(fitting, None)
     if family is None:
         raise ConfigError(f"a model '{run.config.model['name']}' like this cannot be said in any known family")
     tokenizer = run.vocabularies.target
@@ -107,6 +128,9 @@ def export_run(run: Run, out: str | Path) -> Path:
         "dtype": "float32",
     }
     names: dict[str, Any] = {"eos_token": tokenizer.pieces([tokenizer.eos])[0]}
+    if family in PAIRS.values():
+        theirs |= _special_tokens(run)
+        names["pad_token"] = tokenizer.pieces([tokenizer.pad])[0]
     if family in ENCODERS.values():
         names = encoders.tokenizer_settings(tokenizer, segments=config.segments > 1)
         if theirs.setdefault("pad_token_id", tokenizer.pad) != tokenizer.pad:
@@ -124,9 +148,26 @@ def export_run(run: Run, out: str | Path) -> Path:
     with whole_directory(out) as aside:
         write_tensors(aside / "model.safetensors", tensors)
         write_json(aside / "config.json", theirs)
-        (aside / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
-        write_json(aside / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **names})
+        if family in PAIRS.values():
+            write_json(aside / "generation_config.json", _generation(run))
+        write_vocabularies(run.vocabularies, run.directory, aside, names)
     return out
+
+
+def _special_tokens(run: Run) -> dict[str, Any]:
+    """The tokens by which an encoder-decoder begins, ends and is padded."""
+    tokenizer = run.vocabularies.target
+    return {
+        "bos_token_id": tokenizer.opening[0] if tokenizer.opening else tokenizer.bos,
+        "pad_token_id": tokenizer.pad,
+        "decoder_start_token_id": tokenizer.bos,
+        "forced_eos_token_id": tokenizer.eos if run.config.decode.force_end else None,
+    }
+
+
+def _generation(run: Run) -> dict[str, Any]:
+    tokenizer = run.vocabularies.target
+    return generation_settings(run.config.decode, start=tokenizer.bos, pad=tokenizer.pad, eos=tokenizer.eos)
 
 
 def _family(config: Mapping[str, Any]) -> ModuleType:
@@ -145,6 +186,7 @@ def table_of(family: ModuleType, model: Mapping[str, Any], shapes: Mapping[str, 
     for count, stack in family.STACKS.items():
         rows += [row.of_layer(layer) for layer in range(model[count]) for row in stack]
     rows.append(Name(family.HEAD, ("head.weight",)))
+    rows = [row for row in rows if row.when is None or model[row.when[0]] == row.when[1]]
     found = [row for row in rows if row.ours[0] in shapes]
     covered = {name for row in found for name in row.ours}
     assert covered == shapes.keys(), f"no name for {sorted(shapes.keys() - covered)}"
@@ -185,29 +227,3 @@ def fill(model: nn.Module, weights: Weights, table: list[Name], stored: Mapping[
         if (name := stored[row.theirs]) in weights.shapes:
             for part, value in row.split(weights[name], shapes).items():
                 ours[part].copy_(value)
-
-
-def _read_tokenizer(
-    directory: Path, config: Mapping[str, Any], entries: int, family: ModuleType
-) -> tuple[Tokenizer, str | None]:
-    """The directory's tokenizer, and the name of the token that ends a text where the configuration says which."""
-    path = directory / "tokenizer.json"
-    if family in ENCODERS.values():
-        inner = encoders.read_tokenizer(directory)
-    elif not path.exists():
-        raise RunError(f"{directory} is missing its tokenizer.json; `transformers` writes one with save_pretrained")
-    else:
-        try:
-            inner = tokenizers.Tokenizer.from_str(json.dumps(read_json(path)))
-        except Exception as error:  # the library raises plain Exception
-            raise DataError(f"{path} is not a tokenizer: {error}") from None
-    if inner.get_vocab_size() > entries:
-        raise DataError(f"{path} has {inner.get_vocab_size()} entries; the model's vocab_size={entries} is fewer")
-    inner.no_padding()
-    inner.no_truncation()
-    if family in ENCODERS.values():
-        return Tokenizer(inner), None
-    index = config.get("eos_token_id")
-    index = index[0] if isinstance(index, list) and index else index
-    name = inner.id_to_token(index) if isinstance(index, int) and index >= 0 else None
-    return Tokenizer(inner, eos=name), name

@@ -18,7 +18,8 @@ class Name:
     """Their weight and ours: ours one below the other are theirs, turned on its side where `transposed`.
 
     `{}` stands for the number of a layer. Where `nested`, theirs has an axis of one before ours. A weight that is
-    `optional` may be missing and then stays as it starts.
+    `optional` may be missing and then stays as it starts. `when` names a setting and the value it must have for the
+    weight to be called so.
     """
 
     theirs: str
@@ -26,6 +27,7 @@ class Name:
     transposed: bool = False
     nested: bool = False
     optional: bool = False
+    when: tuple[str, Any] | None = None
 
     def of_layer(self, layer: int) -> "Name":
         number = str(layer)
@@ -81,6 +83,14 @@ def only(config: Mapping[str, Any], field: str, *allowed: Any) -> None:
     value = config.get(field, allowed[0])
     if value not in allowed:
         raise ConfigError(f"config.json: {field}={value!r} is not supported, only {' or '.join(map(repr, allowed))}")
+
+
+def yes_or_no(config: Mapping[str, Any], field: str, default: bool) -> bool:
+    value = config.get(field)
+    value = default if value is None else value
+    if not isinstance(value, bool):
+        raise ConfigError(f"config.json: {field}={value!r} must be true or false")
+    return value
 
 
 def one_of(config: Mapping[str, Any], field: str, known: Mapping[str, str], default: str) -> str:

@@ -1,0 +1,59 @@
+"""Marian: BART's layers with sinusoidal positions, all sines before all cosines, and no norm after the embedding."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from regard.models.transformer import TransformerConfig
+from regard.runs.interop.huggingface import bart
+from regard.runs.interop.huggingface.names import Name, only, ours_only, whole, yes_or_no
+
+MODEL, TASK, START = "transformer", "translation", "pad_token_id"
+PREFIX = ""
+# The sinusoids, which anyone can work out; and the one table stored again for each side.
+IGNORED = r"model\.(encoder|decoder)\.embed_(positions|tokens)\.weight"
+HEAD = bart.HEAD
+STACKS = bart.STACKS
+OUTSIDE = (
+    Name("model.shared.weight", ("source.tokens.weight",), when=("share", "all")),
+    Name("model.encoder.embed_tokens.weight", ("source.tokens.weight",), when=("share", "output")),
+    Name("model.decoder.embed_tokens.weight", ("target.tokens.weight",), when=("share", "output")),
+    bart.BIAS,
+)
+
+
+def settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Our settings of the model."""
+    for field, wanted in (("normalize_before", False), ("normalize_embedding", False), ("add_final_layer_norm", False)):
+        only(config, field, wanted)
+    only(config, "static_position_embeddings", True)
+    only(config, "tie_word_embeddings", True)
+    shared = yes_or_no(config, "share_encoder_decoder_embeddings", True)
+    ours = bart.sizes({"vocab_size": 58101, **config})
+    target = whole(config, "decoder_vocab_size", ours["source_vocab_size"])
+    if shared:
+        only(config, "decoder_vocab_size", ours["source_vocab_size"], None)
+    return {
+        **ours,
+        "target_vocab_size": target,
+        "share": "all" if shared else "output",
+        "positions": "sinusoidal",
+        "position_layout": "halves",
+    }
+
+
+def fits(config: TransformerConfig) -> bool:
+    return config.positions == "sinusoidal"
+
+
+def configuration(config: TransformerConfig) -> dict[str, Any]:
+    """Their configuration of our model."""
+    ours_only(config, "Marian", position_layout="halves", norm_embedding=False)
+    if config.share != "output":
+        ours_only(config, "Marian", share="all")
+    return {
+        "model_type": "marian",
+        "architectures": ["MarianMTModel"],
+        **bart.their_sizes(config, "Marian"),
+        "decoder_vocab_size": config.target_vocab_size,
+        "share_encoder_decoder_embeddings": config.share == "all",
+    }

@@ -1,0 +1,112 @@
+"""The tokenizer of a Hugging Face directory: a `tokenizer.json`, or what stands for one."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import models
+
+from regard.errors import DataError, RunError
+from regard.runs.files import read_json, write_json
+from regard.runs.interop.huggingface.spm import marian_tokenizers, t5_tokenizer
+from regard.text import TokenizerConfig, Vocabularies
+from regard.text.tokenizer import Tokenizer
+
+MARIAN = ("source.spm", "target.spm", "vocab.json")
+T5 = "spiece.model"
+KEPT = "tokenizer"
+"""The folder of a run that keeps the files its tokenizer was made of, for an export."""
+_KINDS = {models.BPE: "bpe", models.Unigram: "unigram", models.WordPiece: "wordpiece", models.WordLevel: "word"}
+
+
+def read_vocabularies(
+    directory: Path,
+    config: Mapping[str, Any],
+    *,
+    entries: tuple[int, int],
+    start: str | None = None,
+    opened: tokenizers.Tokenizer | None = None,
+) -> tuple[Vocabularies, TokenizerConfig]:
+    """The directory's tokenizers, source and target, and our settings of them.
+
+    `entries` are the sizes of the model's two tables. `start` is the field that names the token a decoder begins with,
+    where the model has a decoder that begins with one. `opened` is an encoder's tokenizer, which names its own tokens.
+    """
+    inner = _open(directory) if opened is None else (opened, opened)
+    for one, most in zip(inner, entries, strict=True):
+        if one.get_vocab_size() > most:
+            where = directory / "tokenizer.json"
+            raise DataError(f"{where} has {one.get_vocab_size()} entries; the model's vocab_size={most} is fewer")
+        one.no_padding()
+        one.no_truncation()
+    eos = _named(inner[1], config.get("eos_token_id")) if opened is None else None
+    bos = None if start is None else _named(inner[1], config.get("decoder_start_token_id", config.get(start)))
+    source = Tokenizer(inner[0], eos, bos)
+    target = source if inner[0] is inner[1] else Tokenizer(inner[1], eos, bos)
+    settings = TokenizerConfig(
+        kind=_KINDS.get(type(inner[1].model), "bpe"),  # type: ignore[arg-type]
+        vocab_size=max(260, *entries),
+        joint=source is target,
+        eos=eos,
+        bos=bos,
+    )
+    return Vocabularies(source, target), settings
+
+
+def _open(directory: Path) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
+    path = directory / "tokenizer.json"
+    if path.exists():
+        try:
+            inner = tokenizers.Tokenizer.from_str(json.dumps(read_json(path)))
+        except Exception as error:  # the library raises plain Exception
+            raise DataError(f"{path} is not a tokenizer: {error}") from None
+        return inner, inner
+    if (directory / MARIAN[0]).exists():
+        for name in MARIAN:
+            if not (directory / name).exists():
+                raise RunError(f"{directory} is missing its {name}")
+        return marian_tokenizers(*(directory / name for name in MARIAN))
+    if (directory / T5).exists():
+        inner = t5_tokenizer(directory / T5, _extra_ids(directory))
+        return inner, inner
+    raise RunError(f"{directory} is missing its tokenizer.json; `transformers` writes one with save_pretrained")
+
+
+def _extra_ids(directory: Path) -> int:
+    path = directory / "tokenizer_config.json"
+    count = read_json(path).get("extra_ids", 100) if path.exists() else 100
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= 1000:
+        raise DataError(f"{path}: extra_ids={count!r} must be a whole number from 0 to 1,000")
+    return count
+
+
+def _named(inner: tokenizers.Tokenizer, index: Any) -> str | None:
+    """The token of this number, or of the first of these."""
+    index = index[0] if isinstance(index, list) and index else index
+    return inner.id_to_token(index) if isinstance(index, int) and index >= 0 else None
+
+
+def keep_files(directory: Path, out: Path) -> None:
+    """What a tokenizer was made of goes along into the run, where it is not a `tokenizer.json`."""
+    names = [name for name in (*MARIAN, T5) if (directory / name).exists()]
+    if names and not (directory / "tokenizer.json").exists():
+        (out / KEPT).mkdir()
+        for name in names:
+            shutil.copyfile(directory / name, out / KEPT / name)
+
+
+def write_vocabularies(vocabularies: Vocabularies, run: Path, out: Path, names: Mapping[str, Any]) -> None:
+    """The tokenizer as `transformers` reads it, with its settings."""
+    if vocabularies.joint:
+        (out / "tokenizer.json").write_text(vocabularies.target.to_json(), encoding="utf-8")
+        write_json(out / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **names})
+        return
+    kept = [run / KEPT / name for name in MARIAN]
+    if not all(path.exists() for path in kept):
+        raise RunError("two tokenizers, one a side, cannot be said in a Hugging Face directory: train with a joint one")
+    for path in kept:
+        shutil.copyfile(path, out / path.name)
+    write_json(out / "tokenizer_config.json", {"tokenizer_class": "MarianTokenizer", **names})
