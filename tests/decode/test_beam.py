@@ -38,7 +38,7 @@ def scores_of_pointers(lengths, seed=0):
 
 
 configs = st.builds(
-    lambda beam, top, **rest: DecodeConfig(beam=beam, top_beams=min(beam, top), **rest),
+    lambda beam, top, **rest: {"beam": beam, "top_beams": min(beam, top), **rest},
     beam=st.integers(1, 5),
     top=st.integers(1, 5),
     length_penalty=st.sampled_from([0.0, 0.6, 1.0, 2.0]),
@@ -52,6 +52,7 @@ configs = st.builds(
 @repeatable
 @given(config=configs, seed=st.integers(0, 10_000), choices=st.integers(2, 9), source=st.integers(0, 210))
 def test_a_beam_finds_what_the_plain_search_finds(config, seed, choices, source):
+    config = DecodeConfig(**config)
     toy = Historical(choices, seed)
     [found] = search(toy, [source], config=config)
     wanted = reference_beam(lambda prefix: one_at_a_time(toy, source, prefix, FIRST), EOS, config, config.max_len)
@@ -137,6 +138,7 @@ def test_a_beam_of_one_is_greedy(seed, min_len, penalty):
 @repeatable
 @given(config=configs, seed=st.integers(0, 10_000))
 def test_the_best_come_first_and_no_two_are_alike(config, seed):
+    config = DecodeConfig(**config)
     for found in search(Historical(choices=5, seed=seed), BATCH[:4], config=config):
         assert len({(tuple(one.tokens), one.finished) for one in found}) == len(found) == config.top_beams
         assert found == sorted(found, key=lambda one: (not one.finished, -one.score))
