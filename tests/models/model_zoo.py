@@ -11,6 +11,7 @@ from regard.models.bert import Bert, BertConfig
 from regard.models.convolutional import Convolutional, ConvolutionalConfig
 from regard.models.recurrent import RecurrentConfig, RecurrentModel
 from regard.models.transformer import Transformer, TransformerConfig
+from regard.models.vit import ViT, ViTConfig
 from regard.nn.batch import Pairs, Texts, Tokens
 
 # Every size another prime times the heads, so that a swapped axis cannot pass.
@@ -111,11 +112,20 @@ ENCODERS = {
     "spans": lambda: Bert(replace(BERT, head="spans", pooler="none")),
 }
 
+# A grid of 3 x 3 patches and [CLS].
+VIT = ViTConfig(labels=tuple("abcde"), image_size=12, patch_size=4, width=12, heads=2, layers=2, feed_forward=14)
+PICTURE_MODELS = {
+    "pictures": lambda: ViT(VIT),
+    "pictures, pooled": lambda: ViT(replace(VIT, pooler=True)),
+    "pictures, rms, gated, no biases": lambda: ViT(replace(VIT, norm="rms", gated=True, activation="silu", bias=False)),
+    "pictures, grey, normed queries": lambda: ViT(replace(VIT, channels=1, qk_norm=True)),
+}
+
 
 def make(name):
     """The named model, the same every time."""
     torch.manual_seed(0)
-    return {**MODELS, **ENCODERS}[name]().eval()
+    return {**MODELS, **ENCODERS, **PICTURE_MODELS}[name]().eval()
 
 
 def texts(rows):

@@ -1,4 +1,4 @@
-"""The Vision Transformer: its equations, its sizes, and the laws that hold for every model."""
+"""The Vision Transformer: its equations, its sizes, and the laws that hold for every model of pictures in the zoo."""
 
 from dataclasses import replace
 
@@ -7,30 +7,24 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_zoo import PICTURE_MODELS, VIT
+from model_zoo import make as make_named
 from torch.testing import assert_close
 
 from regard.errors import ConfigError, DataError, RunError
 from regard.look.watch import attentions, watch
-from regard.models.vit import ViT, ViTConfig
+from regard.models.vit import ViT
 from regard.nn.batch import Images
 from regard.nn.patches import cut, resized_positions
 from regard.nn.rows import halves
 from regard.runs.config import make_config
 from regard.training.images import ImageClassification
 
-LABELS = tuple("abcde")
-TINY = ViTConfig(labels=LABELS, image_size=12, patch_size=4, channels=3, width=12, heads=2, layers=2, feed_forward=14)
-VARIANTS = {
-    "plain": {},
-    "pooled": {"pooler": True},
-    "rms, gated, no biases": {"norm": "rms", "gated": True, "activation": "silu", "bias": False},
-    "grey, normed queries": {"channels": 1, "qk_norm": True},
-}
+LABELS = VIT.labels
 
 
-def make(variant="plain", **settings):
-    torch.manual_seed(0)
-    model = ViT(replace(TINY, **VARIANTS[variant], **settings)).eval()
+def make(variant="pictures"):
+    model = make_named(variant)
     for parameter in model.parameters():  # larger than a model starts, so that no prediction is near uniform
         torch.nn.init.normal_(parameter, std=0.4)
     return model
@@ -45,7 +39,7 @@ def batch(model, B=3, mixed=False):
     return Images(pixels, labels, B, 10, labels.roll(1) if mixed else None, shares)
 
 
-every_variant = pytest.mark.parametrize("variant", VARIANTS)
+every_variant = pytest.mark.parametrize("variant", PICTURE_MODELS)
 
 
 @every_variant
@@ -146,7 +140,7 @@ def test_presets_have_the_papers_parameters_exactly(preset, parameters):
 
 def test_first_predictions_are_near_uniform_and_a_few_updates_change_that():
     torch.manual_seed(0)
-    model = ViT(replace(TINY, width=24, feed_forward=48))
+    model = ViT(replace(VIT, width=24, feed_forward=48))
     given_batch, task = batch(model, 5), ImageClassification()
     first = task.loss(model, given_batch)
     assert float(first.total.detach()) / 5 == pytest.approx(torch.tensor(5.0).log().item(), abs=0.1)
@@ -169,11 +163,11 @@ def test_what_cannot_be_is_refused():
         ({"image_size": 4096, "patch_size": 4}, "patches"),
     ]:
         with pytest.raises(ConfigError, match=message):
-            replace(TINY, **settings_)
+            replace(VIT, **settings_)
     model = make()
     with pytest.raises(DataError, match="1 channels; the model reads 3"):
         model.read(torch.zeros(1, 1, 12, 12))
     with pytest.raises(DataError, match="13 x 12 pixels"):
         model.read(torch.zeros(1, 3, 13, 12))
     with pytest.raises(RunError, match="no head"):
-        ViT(replace(TINY, labels=())).logits(batch(model))
+        ViT(replace(VIT, labels=())).logits(batch(model))
