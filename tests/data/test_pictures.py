@@ -92,6 +92,7 @@ def test_arrays_come_in_the_shapes_that_people_have(tmp_path):
     np.save(tmp_path / "y.npy", np.array(["p", "q", "p", "q", "p"]))
     found = open_pictures([tmp_path / "x.npy", tmp_path / "y.npy"])
     assert np.array_equal(next(found.read(3, same))[..., 2], grey[0].T)
+    assert open_pictures([tmp_path / "x.npy", tmp_path / "y.npy"], "valid") is None
     assert found.labels == ("p", "q", "p", "q", "p")
     colour = random_pixels(2, 4, 4, 3)
     (first, _) = PictureArray.of(colour).read(1, same)

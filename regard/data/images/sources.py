@@ -145,6 +145,8 @@ def open_pictures(names: Sequence[str | Path], part: Part | None = None, *, labe
         if not path.exists():
             raise DataError(f"no such file or folder: {path}")
     if all(path.suffix == ".npy" for path in paths) and len(paths) in ((2,) if labelled else (1,)):
+        if part not in (None, "train"):
+            return None
         labels = _load(paths[1]) if labelled else None
         return PictureArray.of(_load(paths[0]), labels, str(paths[0]))
     if len(paths) == 1 and paths[0].suffix == ".npz":
