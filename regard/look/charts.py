@@ -147,7 +147,8 @@ def _grid(chart: Chart, across: _Axis, up: _Axis) -> list[str]:
     for tick in up.ticks:
         y = up.place(tick)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="muted" x="{LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{label(tick)}</text>')
+        text = f"1e{round(math.log10(tick))}" if up.log and not 1e-3 < tick < 1e5 else label(tick)
+        parts.append(f'<text class="muted" x="{LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
     named = chart.ticks or [(tick, label(tick)) for tick in across.ticks]
     for tick, text in named:
         x = across.place(tick)

@@ -1,9 +1,11 @@
 """The recurrent encoder-decoder, with attention and without: what came before the Transformer."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -217,20 +219,50 @@ class RecurrentModel(nn.Module):
         """The vectors, queries and weights of every step; weights that are `forced` are taken as they are."""
         attention = self.cross_attention
         assert attention is not None
-        queries, kept, vectors = [], [], []
+        queries, kept, vectors, outputs, contexts = [], [], [], [], []
         feed = torch.zeros_like(source.context)
+        mask = source.visible.mask(1, source.memory.shape[1], words.device)
+        visible = replace(source.visible, built=mask)
 
         def look(query: Tensor) -> Tensor:
             t = len(queries)
             queries.append(query)
-            found = attention.weights(query[:, None], source.keys, source.visible) if forced is None else forced[:, [t]]
+            found = attention.weights(query[:, None], source.keys, visible) if forced is None else forced[:, [t]]
             kept.append(found)
             return (found @ source.memory).squeeze(1)
 
-        for word in words.unbind(1):
-            feed, states = self._advance(word, states, feed, look)
-            vectors.append(feed)
-        return torch.stack(vectors, dim=1), torch.stack(queries, dim=1), torch.cat(kept, dim=1)
+        if self.config.input_feeding:
+            for word in words.unbind(1):
+                feed, states = self._advance(word, states, feed, look)
+                vectors.append(feed)
+            return torch.stack(vectors, dim=1), torch.stack(queries, dim=1), torch.cat(kept, dim=1)
+        join = self._join(words)
+        for t in range(words.shape[1]):
+            context = look(states[-1][0])
+            output, states = join(t, context, states)
+            outputs.append(output)
+            contexts.append(context)
+        # No step needs another's prediction, so that all of them are read out at once.
+        read = self._read_out(torch.stack(outputs, dim=1), torch.stack(contexts, dim=1), words)
+        return read, torch.stack(queries, dim=1), torch.cat(kept, dim=1)
+
+    def _join(self, words: Tensor) -> Callable[[int, Tensor, States], tuple[Tensor, States]]:
+        """The decoder's step at a position, given what was found in the source.
+
+        Where the first cell projects its inputs by one matrix, the words' share of the product is taken beforehand, for
+        all positions at once.
+        """
+        cell = self.decoder.layers[0].cells[0]  # type: ignore[union-attr, index]
+        if hasattr(cell, "widen"):
+            return lambda t, context, states: self.decoder.step(torch.cat((words[:, t], context), dim=-1), states)
+        weight, bias = cell.inputs.weight, cell.inputs.bias  # type: ignore[union-attr]
+        of_words, of_context = weight.split(words.shape[-1], dim=1)
+        ahead = F.linear(words, of_words, bias).unbind(1)
+
+        def step(t: int, context: Tensor, states: States) -> tuple[Tensor, States]:
+            return self.decoder.step(ahead[t] + F.linear(context, of_context), states, projected=True)
+
+        return step
 
     def _first_states(self, ends: States) -> States:
         if self.bridge is None:

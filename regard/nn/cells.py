@@ -280,11 +280,11 @@ class RecurrentLayer(nn.Module):
             outputs, state = run(_flipped(x, lengths), lengths, state)
             return _flipped(outputs, lengths), state
 
-    def step(self, x: Float[Tensor, "B X"], state: State) -> State:
-        """The state after one more position."""
+    def step(self, x: Float[Tensor, "B X"], state: State, *, projected: bool = False) -> State:
+        """The state after one more position, of which `x` is the input or, `projected`, what the cell makes of it."""
         assert self.direction == "forward", "only a layer that reads forward can go on step by step"
         (cell,) = self.cells
-        return cell.advance(cell.project(x), state)  # type: ignore[operator]
+        return cell.advance(x if projected else cell.project(x), state)  # type: ignore[operator]
 
     @contextmanager
     def _dropped_weights(self) -> Iterator[None]:
@@ -397,11 +397,14 @@ class Recurrent(nn.Module):
             ends.append(end)
         return x, tuple(ends)
 
-    def step(self, x: Float[Tensor, "B X"], states: States) -> tuple[Float[Tensor, "B D"], States]:
-        """The top layer's output at one more position, and the states after it."""
+    def step(
+        self, x: Float[Tensor, "B X"], states: States, *, projected: bool = False
+    ) -> tuple[Float[Tensor, "B D"], States]:
+        """The top layer's output at one more position, and the states after it; `projected` is for the first layer."""
         after = []
         for number, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
-            state = layer.step(self.dropout(x) if number else x, state)  # type: ignore[operator]
+            given, ready = (self.dropout(x), False) if number else (x, projected)
+            state = layer.step(given, state, projected=ready)  # type: ignore[operator]
             after.append(state)
             x = state[0]
         return x, tuple(after)
