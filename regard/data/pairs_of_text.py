@@ -66,20 +66,12 @@ class MaskedRows:
 
     def batch(self, group: np.ndarray) -> MaskedTexts:
         (seed, epoch, number), rows = group[0, :3], group[1:]
-        frames = [self._frame(row) for row in rows]
-        lengths = np.array([len(ids) for ids, *_ in frames])
-        B, S = len(frames), int(lengths.max())
-        ids = np.full((B, S), self.pad, dtype=np.int64)
-        segments, may, begins = np.zeros((B, S), dtype=np.int64), np.zeros((B, S), bool), np.ones((B, S), bool)
-        for index, (row, kinds, texts, starts) in enumerate(frames):
-            size = len(row)
-            ids[index, :size], segments[index, :size] = row, kinds
-            may[index, :size], begins[index, :size] = texts, starts
+        ids, segments, may, begins, lengths = self._framed(rows)
         # A stream of bits of its own, so that a batch is the same wherever training was taken up.
         random = np.random.Philox(key=np.array([seed, (epoch << 32) + number + 1], dtype=np.uint64), counter=1 << 64)
         changed, hidden = self.masking.hide(ids, may, begins, random)
         places, labels = _gathered(ids, hidden)
-        tokens = Tokens(torch.from_numpy(changed), torch.from_numpy(lengths), bool(lengths.min() < S))
+        tokens = Tokens(torch.from_numpy(changed), torch.from_numpy(lengths), bool(lengths.min() < ids.shape[1]))
         count = int(hidden.sum())
         return MaskedTexts(
             Texts(tokens, torch.from_numpy(segments) if self.segmented else None),
@@ -87,18 +79,32 @@ class MaskedRows:
             torch.from_numpy(labels),
             torch.from_numpy(rows[:, 4].copy()) if self.pairs else None,
             count,
-            count / B,
+            count / len(rows),
         )
 
-    def _frame(self, row: Int[np.ndarray, " columns"]) -> tuple[np.ndarray, list[int], np.ndarray, np.ndarray]:
-        """Ids, segments, which tokens are text, and which begin a word."""
-        a, b, c, d, _ = row.tolist()
-        first, second = self.store.tokens[a:b].tolist(), self.store.tokens[c:d].tolist()
-        framed = self.framing.frame(first, second if self.pairs else None)
-        texts = np.array(framed.sources) >= 0
-        begins = np.ones(len(framed.ids), bool)
-        begins[texts] = np.concatenate((self.store.begins[a:b], self.store.begins[c:d]))
-        return np.array(framed.ids), framed.segments, texts, begins
+    def _framed(self, rows: Int[np.ndarray, "B columns"]) -> tuple[np.ndarray, ...]:
+        """Ids, segments, which tokens are text, which begin a word, and lengths: `Framing` for many rows at once."""
+        frame, store = self.framing, self.store
+        a, b, c, d = rows[:, :4, None].transpose(1, 0, 2)
+        between, after = (frame.between, frame.after) if self.pairs else ((), frame.alone)
+        start, middle = len(frame.before), len(frame.before) + b - a
+        second = middle + len(between)
+        end = second + d - c
+        lengths = (end + len(after))[:, 0]
+        columns = np.arange(int(lengths.max()))[None]
+        first, other = (columns >= start) & (columns < middle), (columns >= second) & (columns < end)
+        may = first | other
+        places = np.where(first, a + columns - start, np.where(other, c + columns - second, 0))
+        ids = np.where(may, store.tokens[places], self.pad).astype(np.int64)
+        begins = np.where(may, store.begins[places], True)
+        segments = np.full(ids.shape, frame.segments[0], dtype=np.int64)
+        for kind, begin in enumerate((start, middle, second, end), 1):
+            segments = np.where(columns >= begin, frame.segments[kind if self.pairs else min(kind, 2)], segments)
+        segments[columns >= lengths[:, None]] = 0
+        for begin, tokens in ((start - len(frame.before), frame.before), (middle, between), (end, after)):
+            for offset, token in enumerate(tokens):
+                ids = np.where(columns == begin + offset, token, ids)
+        return ids, segments, may, begins, lengths
 
     def _pairs(self, random: np.random.Philox) -> Iterator[tuple[int, ...]]:
         documents, sizes = self.store.documents, self.sizes.tolist()

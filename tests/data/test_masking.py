@@ -143,9 +143,10 @@ def test_half_of_the_pairs_go_on_and_half_are_from_another_document(prepared):
         assert other or b == c  # the second goes on where the first ends
 
 
-def test_a_batch_is_what_its_labels_say(prepared):
-    store, _ = prepared
-    rows = layout(prepared)
+@pytest.mark.parametrize("pairs", [True, False])
+def test_a_batch_is_what_its_labels_say(prepared, pairs):
+    store, tokenizer = prepared
+    rows = layout(prepared, pairs=pairs)
     group = rows.order(3, 0)[0]
     batch, again = rows.batch(group), rows.batch(group)
     assert batch.inputs.ids.equal(again.inputs.ids)
@@ -156,10 +157,15 @@ def test_a_batch_is_what_its_labels_say(prepared):
         for place, label in zip(batch.places[row].tolist(), batch.labels[row].tolist(), strict=True):
             if label != IGNORE:
                 restored[row, place] = label
-    for row, (a, b, c, d, _) in zip(restored.tolist(), group[1:].tolist(), strict=True):
-        wanted = rows.framing.frame(store.tokens[a:b].tolist(), store.tokens[c:d].tolist())
-        assert row[: len(wanted.ids)] == wanted.ids
-    assert set(batch.inputs.segments.unique().tolist()) == {0, 1}
+    for number, (a, b, c, d, _) in enumerate(group[1:].tolist()):
+        first, second = store.tokens[a:b].tolist(), store.tokens[c:d].tolist()
+        wanted = rows.framing.frame(first, second if pairs else None)
+        size = int(batch.inputs.tokens.lengths[number])
+        assert restored[number, :size].tolist() == wanted.ids
+        assert set(restored[number, size:].tolist()) <= {tokenizer.pad}
+        assert batch.inputs.segments[number, :size].tolist() == wanted.segments
+        hidden = batch.places[number][batch.labels[number] != IGNORE].tolist()
+        assert all(wanted.sources[place] >= 0 for place in hidden)
 
 
 def test_a_stream_goes_on_anywhere_with_the_same_words_hidden(prepared):
