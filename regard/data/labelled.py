@@ -64,8 +64,8 @@ def examples(path: Path, keys: Keys) -> Iterator[Example]:
 
 def tagged(path: Path, keys: Keys) -> Iterator[Tagged]:
     """The sentences of a file for tagging: lines of a word and its tag with a tab between them and a blank line after
-    each sentence, or JSONL with lists of words and of tags."""
-    if format_of(path) == "jsonl":
+    each sentence, or JSONL or Parquet with lists of words and of tags."""
+    if format_of(path) in ("jsonl", "parquet"):
         for number, row in _records(path, (keys.text, keys.label)):
             words, tags = (row.get(key) for key in (keys.text, keys.label))
             good = all(isinstance(one, list) and all(isinstance(word, str) for word in one) for one in (words, tags))
@@ -125,9 +125,7 @@ def _records(path: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[str, 
     if format == "jsonl":
         yield from _objects(path)
     elif format == "parquet":
-        yield from (
-            (number, dict(zip(names, row, strict=True))) for number, row in enumerate(rows(path, format, names), 1)
-        )
+        yield from _parquet(path, names)
     else:
         yield from _table(path, names)
 
@@ -143,6 +141,30 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if not isinstance(record, dict):
             raise DataError(f"{path}, line {number} is not a JSON object: {line[:40]}")
         yield number, record
+
+
+def _parquet(path: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows with their values as they are: texts, numbers, lists."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError:
+        raise DataError(f"reading {path} needs pyarrow: pip install 'regard[parquet]'") from None
+    if not path.is_file():
+        raise DataError(f"no such file: {path}")
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            known = file.schema_arrow.names
+            for name in names:
+                if name not in known:
+                    raise DataError(f"{path} has no column '{name}'{nearest(name, known)}")
+            for batch in file.iter_batches(batch_size=4096, columns=[*names, *{"start"} & set(known)]):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (pyarrow.ArrowInvalid, UnicodeDecodeError, OSError) as error:
+        raise DataError(f"{path} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
 
 
 def _table(path: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
