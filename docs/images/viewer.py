@@ -18,6 +18,7 @@ from regard.runs.looking import Wanted, page
 HERE = Path(__file__).resolve().parent
 
 ANIMAL = "The animal didn't cross the street because it was too tired."
+WIDE = ANIMAL.replace("tired", "wide")
 AREA = "The agreement on the European Economic Area was signed in August 1992."
 SHOTS = {
     "lines": "view=heads&attention=1&heads=all&pin=source.7",
@@ -25,10 +26,11 @@ SHOTS = {
     "heads": "view=grid",
     "text": "view=text&attention=1&heads=all&pin=source.7",
     "decoding": "view=decoding&attention=5&pin=target.9",
-    "without": "view=without",
+    "edits": "view=edits",
     "positions": "view=positions",
     "neurons-dark": "view=neurons&attention=1&heads=1&pin=source.7",
 }
+CLICKS = {"edits": ["[data-key=kind-swapped]"]}
 
 
 def main(directory: str, history: str | None = None, pictures: str | None = None) -> None:
@@ -37,7 +39,7 @@ def main(directory: str, history: str | None = None, pictures: str | None = None
         try:
             path = Path(folder) / "page.html"
             run = regard.load(directory, "cpu")
-            path.write_text(page(run, [ANIMAL, AREA], Wanted(edits=True), beam=3), encoding="utf-8")
+            path.write_text(page(run, [ANIMAL, AREA, WIDE], Wanted(edits=True), beam=3), encoding="utf-8")
             for name, where in SHOTS.items():
                 take(browser, f"{path.as_uri()}#{where}", name)
             if history is not None:
@@ -52,6 +54,8 @@ def main(directory: str, history: str | None = None, pictures: str | None = None
 
 def take(browser: Chromium, address: str, name: str) -> None:
     seen = browser.page(address, dark=name.endswith("dark"), width=1100, height=700)
+    for one in CLICKS.get(name, ()):
+        seen.click(one)
     path = HERE / f"look-{name}.png"
     seen.screenshot(path, "body")
     # 256 colours are enough for flat drawings, and a third of the bytes.

@@ -47,7 +47,9 @@ def look(
         typer.Option(help="Only attentions with this name or pattern; may be repeated.", metavar="PATTERN"),
     ] = None,
     heads: Annotated[str | None, typer.Option(help="Only these heads, as in 0,3.", metavar="NUMBERS")] = None,
-    edits: Annotated[bool, typer.Option("--edits", help="Also what becomes of the output without each head.")] = False,
+    edits: Annotated[
+        bool, typer.Option("--edits", help="Also what becomes of the output when each head is changed.")
+    ] = False,
     training: Annotated[bool, typer.Option("--training", help="Also every head at every checkpoint.")] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write everything as JSON, instead of a page.", metavar="FILE")

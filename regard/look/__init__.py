@@ -1,6 +1,6 @@
 """See where a model looked, score what is seen, and change it."""
 
-from regard.look.edits import masked, row_set, swapped
+from regard.look.edits import evened, masked, row_set, swapped
 from regard.look.measures import HeadMeasures, Measures, rollout, value_norms
 from regard.look.watch import Seen, Trace, attentions, watch
 
@@ -10,6 +10,7 @@ __all__ = [
     "Seen",
     "Trace",
     "attentions",
+    "evened",
     "masked",
     "rollout",
     "row_set",

@@ -59,10 +59,11 @@ class Decoding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Without:
-    """What became of a sentence without one head: what the model then says, and how likely it finds each old piece.
+class Edited:
+    """What became of a sentence when one head was changed: what the model then says, and how it finds the old one.
 
-    `head` is the head's number in the model. `log_prob` is of all the old pieces together.
+    A head is `masked`, made to look `even`ly at all that it sees, or `swapped`: it looks where it looks on the sentence
+    `other` of the document. `head` is its number in the model. `log_prob` is of all the old pieces together.
     """
 
     attention: str
@@ -70,3 +71,5 @@ class Without:
     log_prob: float
     probabilities: tuple[float, ...]
     text: str | None = None
+    edit: Literal["masked", "even", "swapped"] = "masked"
+    other: int | None = None

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from regard import config
 from regard.errors import DataError
 from regard.look.align import Span, words_of_pieces
-from regard.look.decoding import Decoding, Without
+from regard.look.decoding import Decoding, Edited
 from regard.look.history import History
 from regard.look.packing import as_array, pack_floats, pack_weights, unpack_floats, unpack_weights
 from regard.look.places import Places
@@ -192,7 +192,7 @@ class Sentence:
     could have chosen, likeliest first; where there is no target, what each piece of the source was followed by.
     `scores` are lines to show beside the text, each a name and a value. A `picture` has its patches for pieces;
     `rollout` is what each layer's output holds of each piece, layers in the place of heads. `decoding` is how the
-    output came about, and `without` what becomes of it without each head. Steps are target pieces, or
+    output came about, and `edited` what becomes of it when heads are changed. Steps are target pieces, or
     where there is no target the source's.
     """
 
@@ -206,7 +206,7 @@ class Sentence:
     picture: Picture | None = None
     rollout: AttentionMap | None = None
     decoding: Decoding | None = None
-    without: tuple[Without, ...] = ()
+    edited: tuple[Edited, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.attentions:
@@ -229,10 +229,10 @@ class Sentence:
             raise DataError(f"candidates for {len(self.candidates)} steps; must be {steps}, one a piece")
         if self.decoding is not None:
             self.decoding.check(steps)
-        for one in self.without:
+        for one in self.edited:
             if len(one.probabilities) != steps:
                 raise DataError(
-                    f"{len(one.probabilities)} probabilities without {one.attention} {one.head}; must be {steps}"
+                    f"{len(one.probabilities)} probabilities of {one.attention} {one.head}; must be {steps}"
                 )
 
     def side(self, name: SideName) -> Side:
@@ -257,8 +257,8 @@ class Sentence:
             result["rollout"] = self.rollout.to_mapping(packed=packed)
         if self.decoding is not None:
             result["decoding"] = self.decoding.to_mapping(packed=packed)
-        if self.without:
-            result["without"] = [config.to_mapping(one) for one in self.without]
+        if self.edited:
+            result["edited"] = [config.to_mapping(one) for one in self.edited]
         return {**result, "scores": dict(self.scores)}
 
 

@@ -37,6 +37,26 @@ def masked(model: nn.Module, heads: Heads) -> Iterator[None]:
 
 
 @contextmanager
+def evened(model: nn.Module, heads: Heads) -> Iterator[None]:
+    """The model with these heads looking evenly at all that they see."""
+
+    def even(name: str, weights: Tensor) -> Tensor:
+        seen = (weights > 0).to(weights.dtype)
+        changed = weights.clone()
+        chosen = list(heads[name])
+        changed[:, chosen] = (seen / seen.sum(-1, keepdim=True).clamp(min=1))[:, chosen]
+        return changed
+
+    _check(model, heads)
+    chosen = [name for name in heads if heads[name]]
+    if not chosen:
+        yield
+        return
+    with watch(model, chosen, parts=(), edit=even):
+        yield
+
+
+@contextmanager
 def row_set(
     model: nn.Module, name: str, *, head: int, row: int, weights: Sequence[float] | Tensor, item: int | None = None
 ) -> Iterator[None]:

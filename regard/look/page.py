@@ -39,7 +39,7 @@ SCRIPTS = (
     "text.js",
     "neurons.js",
     "decoding.js",
-    "without.js",
+    "edits.js",
     "patches.js",
     "positions.js",
     "history.js",

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.errors import DataError
 from regard.look.packing import pack_floats, unpack_floats
+from regard.nn.patches import PatchEmbedding
 from regard.nn.positions import Alibi, Positions, Rotary, sinusoidal
 
 MOST_PLACES, MOST_NUMBERS = 128, 65_536
@@ -69,6 +70,8 @@ def _places(name: str, module: nn.Module) -> Places | None:
     if isinstance(module, Rotary):
         table = torch.stack((module.sines, module.cosines), -1).flatten(1)
         return _turning(name, "rotary", _some(table), "interleaved")
+    if isinstance(module, PatchEmbedding):
+        return Places(name=f"{name}.positions", kind="learned", table=_some(module.positions[0]))
     if not isinstance(module, Positions):
         return None
     table = _some(module.table)

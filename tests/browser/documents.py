@@ -6,7 +6,7 @@ import zlib
 
 import torch
 
-from regard.look.decoding import Branch, Decoding, Without
+from regard.look.decoding import Branch, Decoding, Edited
 from regard.look.document import AttentionMap, Candidate, Document, Neurons, Picture, Sentence, Side
 from regard.look.history import HeadHistory, History
 from regard.look.places import Places
@@ -56,10 +56,19 @@ def sentence(**more):
         ),
         scores={"score": "-0.100"},
         decoding=Decoding(hidden=torch.randn(T, 7), context=torch.randn(T, 12), beam=beam()),
-        without=tuple(
-            Without(attention=name, head=head, log_prob=-2.0 - head, probabilities=(0.5,) * T, text=text)
+        edited=tuple(
+            Edited(
+                attention=name,
+                head=head,
+                log_prob=-2.0 - head - len(kind) / 4,
+                probabilities=(0.5,) * T,
+                text=text,
+                edit=kind,
+                other=1 if kind == "swapped" else None,
+            )
+            for kind in ("masked", "even", "swapped")
             for name in ("encoder.0.attention", "decoder.0.cross_attention")
-            for head, text in enumerate((target.text, "Le chat dormait", target.text))
+            for head, text in enumerate((target.text, f"Le chat {kind}", target.text))
         ),
         **more,
     )

@@ -11,8 +11,8 @@ from documents import MARKUP
 from regard.look.align import merge
 from regard.look.page import framed, render
 
-VIEWS = ["heads", "map", "grid", "text", "neurons", "decoding", "without", "positions", "history"]
-PLAIN = [view for view in VIEWS if view not in ("decoding", "without")]
+VIEWS = ["heads", "map", "grid", "text", "neurons", "decoding", "edits", "positions", "history"]
+PLAIN = [view for view in VIEWS if view not in ("decoding", "edits")]
 
 
 def shown(number, places=3):
@@ -205,16 +205,19 @@ def test_decoding_can_be_played(page):
     page.click("[data-key=tab-heads]")
 
 
-def test_without_a_head_the_output_changes_on_the_page(page, given):
-    page.click("[data-key=tab-without]")
+def test_when_a_head_is_changed_the_output_changes_on_the_page(page, given):
+    page.click("[data-key=tab-edits]")
     whole = 6 * np.log(0.6)
-    costs = [shown(one.log_prob - whole, 2) for one in given.without]
-    assert page.texts(".square small") == costs
-    page.click("[data-key=without-1]")
-    assert page.texts(".said-without mark") == ["Le", "chat"]
-    assert page.texts(".without .share.target .number") == ["0.500"] * 6
-    page.click("[data-key=without-0]")
-    assert "still says the same" in page.text(".without")
+    for kind in ("even", "swapped", "masked"):
+        page.click(f"[data-key=kind-{kind}]")
+        costs = [shown(one.log_prob - whole, 2) for one in given.edited if one.edit == kind]
+        assert page.texts(".square small") == costs
+        page.click("[data-key=edit-1]")
+        assert page.texts(".said-changed mark") == ["Le", "chat", kind]
+    assert page.text("[data-key=kind-swapped]") == "As on sentence 2"
+    assert page.texts(".edited .share.target .number") == ["0.500"] * 6
+    page.click("[data-key=edit-0]")
+    assert "still says the same" in page.text(".edited")
 
 
 def test_positions_turn_and_are_alike(page):

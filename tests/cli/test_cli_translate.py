@@ -249,7 +249,7 @@ def test_look_serves_papers_and_scripts_without_a_browser(cli, refused, trained,
     assert all(one["heads"] == [1] and len(one["weights"]) == 1 for one in sentence["attentions"])
     assert sum(sentence["attentions"][1]["weights"][0][0]) == pytest.approx(1, abs=1e-4)
     assert sentence["target"]["text"] == loaded.translate(["the cat sees"], beam=2)[0]
-    assert len(sentence["without"]) == 2
+    assert [one["edit"] for one in sentence["edited"]] == ["masked", "masked", "even", "even"]
     assert svg.read_text().startswith("<svg")
     assert png.read_bytes().startswith(b"\x89PNG")
     assert cli("look", trained, "the cat", "--target", "CAT THE", "--training", "--json", json_file).code == 0

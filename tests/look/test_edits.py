@@ -3,7 +3,7 @@ import torch
 from torch.testing import assert_close
 
 from regard.errors import ConfigError
-from regard.look import attentions, masked, row_set, swapped, watch
+from regard.look import attentions, evened, masked, row_set, swapped, watch
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs, Tokens
 
@@ -132,4 +132,15 @@ def test_what_cannot_be_is_refused(model):
     for edit, said in cases:
         with pytest.raises(ConfigError, match=said), edit:
             model(BATCH)
+    assert untouched(model)
+
+
+@torch.no_grad()
+def test_an_evened_head_looks_alike_at_all_that_it_sees(model):
+    with evened(model, {FIRST: [1], "decoder.0.attention": [0]}), watch(model) as trace:
+        model(BATCH)
+    assert_close(trace.weights(FIRST)[:, 1], torch.full((2, 4, 4), 0.25))
+    assert not torch.allclose(trace.weights(FIRST)[:, 0], torch.tensor(0.25))
+    causal = torch.ones(3, 3).tril()
+    assert_close(trace.weights("decoder.0.attention")[:, 0], (causal / causal.sum(-1, keepdim=True)).expand(2, 3, 3))
     assert untouched(model)

@@ -9,10 +9,11 @@ import torch
 import regard
 from regard.data import PairList
 from regard.errors import ConfigError, DataError, RunError
-from regard.look.edits import masked
+from regard.look.edits import evened, masked, swapped
 from regard.look.page import render
-from regard.nn.batch import Tokens
+from regard.nn.batch import Pairs, Tokens
 from regard.runs import Run, make_config
+from regard.runs.evaluation import encode_pair
 from regard.runs.looking import Wanted, document, wanted
 from regard.runs.run import build_model
 from regard.text import TokenizerConfig, train_vocabularies
@@ -151,23 +152,34 @@ def test_the_piece_that_came_is_always_among_the_candidates(runs):
 
 
 @pytest.mark.parametrize("kind", ["transformer", "gpt"])
-def test_without_a_head_is_what_masking_it_gives(runs, kind):
+def test_edits_are_what_changing_a_head_gives(runs, kind):
     run, told = runs[kind], []
-    (sentence,) = document(
-        run, ["the cat sees a dog"], Wanted(edits=True, told=lambda *one: told.append(one)), beam=1
-    ).sentences
-    assert len(sentence.without) == sum(len(one.array()) for one in sentence.attentions) == len(told)
-    one = sentence.without[-1]
-    with masked(run.model, {one.attention: [one.head]}):
-        targets = None if sentence.target is None else (sentence.target.text,)
-        (again,) = document(run, ["the cat sees a dog"], Wanted(targets=targets), beam=1).sentences
-        if kind == "transformer":
-            assert one.text == run.translate(["the cat sees a dog"], beam=1)[0]
-    side = (again.target or again.source).pieces
-    for step, chance in enumerate(one.probabilities):
-        piece = side[step] if sentence.target else side[step + 1] if step + 1 < len(side) else None
-        found = [each.probability for each in again.candidates[step] if each.piece == piece]
-        assert chance == pytest.approx(found[0] if piece else 1.0, abs=1e-5)
+    texts = ["the cat sees a dog", "a dog sees the cat", "a dog runs"]
+    found = document(run, texts, Wanted(edits=True, told=lambda *one: told.append(one)), beam=1)
+    sentence = found.sentences[0]
+    heads = sum(len(one.array()) for one in sentence.attentions)
+    swaps = heads if kind == "gpt" else 2
+    assert [one.edit for one in sentence.edited] == ["masked"] * heads + ["even"] * heads + ["swapped"] * swaps
+    assert {one.other for one in sentence.edited if one.edit == "swapped"} == {1}
+    assert {one.edit for one in found.sentences[2].edited} == {"masked", "even"}
+    assert len(told) == sum(len(one.edited) for one in found.sentences)
+    changes = {"masked": masked, "even": evened, "swapped": lambda model, heads: swapped(model, other, heads)}
+    if kind == "gpt":
+        ids = run.generator.prompt_ids(texts[1])
+        other = Pairs(Tokens.of([ids]), Tokens.of([[*ids, 0]]))
+    else:
+        other = Pairs(*(Tokens.of([row]) for row in encode_pair(run, texts[1], found.sentences[1].target.text)))
+    for one in (sentence.edited[heads - 1], sentence.edited[heads], sentence.edited[-1]):
+        with changes[one.edit](run.model, {one.attention: [one.head]}):
+            targets = None if sentence.target is None else (sentence.target.text,)
+            (again,) = document(run, texts[:1], Wanted(targets=targets), beam=1).sentences
+            if kind == "transformer":
+                assert one.text == run.translate(texts[:1], beam=1)[0]
+        side = (again.target or again.source).pieces
+        for step, chance in enumerate(one.probabilities):
+            piece = side[step] if sentence.target else side[step + 1] if step + 1 < len(side) else None
+            like = [each.probability for each in again.candidates[step] if each.piece == piece]
+            assert chance == pytest.approx(like[0] if piece else 1.0, abs=1e-5)
 
 
 def test_a_history_measures_each_checkpoint_and_leaves_the_run_as_it_was(tmp_path):

@@ -8,16 +8,16 @@ import torch
 from regard.errors import DataError
 from regard.look.document import Document, Sentence, Side, SideName
 from regard.look.watch import watch
-from regard.nn.batch import Tokens
+from regard.nn.batch import Pairs, Tokens
 from regard.runs.looking.pieces import candidates, named
-from regard.runs.looking.steps import Judged, decoding, without_each
+from regard.runs.looking.steps import Judged, decoding, edited
 from regard.runs.looking.wanted import Wanted, maps, note, parts
 from regard.runs.run import Run
 
 
 def language(run: Run, texts: Sequence[str], wanted: Wanted, **decode: Any) -> Document:
     """Each text as the model reads it. Nothing is decoded, so settings of decoding change nothing."""
-    found = [_sentence(run, text, number, wanted) for number, text in enumerate(texts, 1)]
+    found = [_sentence(run, texts, number, wanted) for number in range(len(texts))]
     return Document(
         title=f"Where {run.directory.name} looked",
         sentences=tuple(sentence for sentence, _ in found),
@@ -25,15 +25,27 @@ def language(run: Run, texts: Sequence[str], wanted: Wanted, **decode: Any) -> D
     )
 
 
+def _alike(run: Run, texts: Sequence[str], number: int) -> tuple[int, Pairs] | None:
+    """The first other text with as many tokens as this one."""
+    rows = [run.generator.prompt_ids(text) for text in texts]
+    for other, row in enumerate(rows):
+        if other != number and len(row) == len(rows[number]):
+            # What is read is all but the last token of a target.
+            batch = Pairs(Tokens.of([row]), Tokens.of([[*row, row[-1]]]))
+            return other, batch.to(next(run.model.parameters()).device)
+    return None
+
+
 def _within(name: str) -> tuple[SideName, SideName]:
     return "source", "source"
 
 
 @torch.inference_mode()
-def _sentence(run: Run, text: str, number: int, wanted: Wanted) -> tuple[Sentence, str]:
-    tokenizer, ids = run.generator.tokenizer, run.generator.prompt_ids(text)
+def _sentence(run: Run, texts: Sequence[str], number: int, wanted: Wanted) -> tuple[Sentence, str]:
+    text, tokenizer = texts[number], run.generator.tokenizer
+    ids = run.generator.prompt_ids(text)
     if len(ids) > run.generator.length:
-        raise DataError(f"text {number} has {len(ids)} tokens; the model reads at most {run.generator.length}")
+        raise DataError(f"text {number + 1} has {len(ids)} tokens; the model reads at most {run.generator.length}")
     names = wanted.fitting(run.model, lambda name: len(ids) ** 2)
     device = next(run.model.parameters()).device
     kept = parts(run.model, names, len(ids), wanted)
@@ -57,5 +69,5 @@ def _sentence(run: Run, text: str, number: int, wanted: Wanted) -> tuple[Sentenc
         candidates=candidates(tokenizer, log_probs.exp(), [*ids[1:], None]),
         scores={"perplexity": f"{float(loss.exp()):.2f}"},
         decoding=decoding(vectors[0], trace, names),
-        without=without_each(run.model, wanted, judge, wanted.told) if wanted.edits else (),
+        edited=edited(run.model, wanted, judge, other=_alike(run, texts, number)) if wanted.edits else (),
     ), note(run.model, names, wanted)

@@ -1,18 +1,20 @@
-"""What every kind of run shows of its steps: vectors, and what becomes of them without each head."""
+"""What every kind of run shows of its steps: vectors, and what becomes of them when heads are changed."""
 
 from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from regard.look.decoding import Branch, Decoding, Without
-from regard.look.edits import masked
+from regard.look.decoding import Branch, Decoding, Edited
+from regard.look.edits import evened, masked, swapped
 from regard.look.watch import Trace, attentions
 from regard.runs.looking.wanted import Wanted
 
 MOST_VECTORS = 1_000_000
 """Numbers of hidden and context vectors of one text."""
 
+Kind = Literal["masked", "even", "swapped"]
 Judged = tuple[Tensor, str | None]
 """The log-probability of each old piece, and what the model says anew."""
 
@@ -33,29 +35,49 @@ def _context(trace: Trace, names: Sequence[str]) -> Tensor | None:
     return gathered.transpose(0, 1).flatten(1).float().cpu()
 
 
-def without_each(
-    model: nn.Module, wanted: Wanted, judge: Callable[[], Judged], told: Callable[[int, int], None] | None = None
-) -> tuple[Without, ...]:
-    """The text judged again without each head in turn, of the attentions that are wanted."""
+def edited(
+    model: nn.Module,
+    wanted: Wanted,
+    judge: Callable[[], Judged],
+    *,
+    other: tuple[int, Any] | None = None,
+    swaps: Callable[[str], bool] = lambda name: True,
+) -> tuple[Edited, ...]:
+    """The text judged again with each head in turn masked, made even, or swapped with another text of the same shape.
+
+    `other` is that text's number and batch, and `swaps` says of which attentions heads can be swapped with it.
+    """
     known = attentions(model)
     heads = [
         (name, head)
         for name in wanted.chosen(model)
         for head in (wanted.heads if wanted.heads is not None else range(int(getattr(known[name], "heads", 1))))
     ]
+    kinds: list[tuple[Kind, Any, int | None]] = [("masked", masked, None), ("even", evened, None)]
+    if other is not None:
+        number, batch = other
+        kinds.append(("swapped", lambda model, heads: swapped(model, batch, heads), number))
+    jobs: list[tuple[Kind, Any, int | None, str, int]] = [
+        (kind, change, sentence, name, head)
+        for kind, change, sentence in kinds
+        for name, head in heads
+        if kind != "swapped" or swaps(name)
+    ]
     found = []
-    for done, (name, head) in enumerate(heads, 1):
-        with torch.inference_mode(), masked(model, {name: [head]}):
+    for done, (kind, change, sentence, name, head) in enumerate(jobs, 1):
+        with torch.inference_mode(), change(model, {name: [head]}):
             log_probs, text = judge()
         found.append(
-            Without(
+            Edited(
                 attention=name,
                 head=head,
                 log_prob=float(log_probs.sum()),
                 probabilities=tuple(log_probs.exp().tolist()),
                 text=text,
+                edit=kind,
+                other=sentence,
             )
         )
-        if told is not None:
-            told(done, len(heads))
+        if wanted.told is not None:
+            wanted.told(done, len(jobs))
     return tuple(found)

@@ -17,7 +17,7 @@ from regard.nn.batch import Pairs, Tokens
 from regard.runs.evaluation import encode_pair
 from regard.runs.looking.beams import tree
 from regard.runs.looking.pieces import END, START, candidates, readable
-from regard.runs.looking.steps import Judged, decoding, without_each
+from regard.runs.looking.steps import Judged, decoding, edited
 from regard.runs.looking.wanted import Wanted, maps, note, parts
 from regard.runs.run import Run
 from regard.runs.translator import Translation
@@ -36,12 +36,26 @@ def translation(run: Run, texts: Sequence[str], wanted: Wanted, **decode: Any) -
             continue
         best, steps = run.translator.searched(text, config, number)
         found.append((text, run.translator.text(best), tree(steps, best, run.vocabularies.target)))
-    shown = [_sentence(run, text, best, beam, wanted, config) for text, best, beam in found]
+    shown = [
+        _sentence(run, text, best, beam, wanted, config, _alike(run, found, number) if wanted.edits else None)
+        for number, (text, best, beam) in enumerate(found)
+    ]
     return Document(
         title=f"Where {run.directory.name} looked",
         sentences=tuple(sentence for sentence, _ in shown),
         note=next((said for _, said in shown if said), ""),
     )
+
+
+def _alike(run: Run, found: Sequence[tuple[str, Translation, Tree]], number: int) -> tuple[int, Pairs] | None:
+    """The first other sentence with as many source tokens as this one: heads of the encoder can be swapped with it."""
+    sources = [encode_pair(run, text, "")[0] for text, _, _ in found]
+    for other, (_, best, _) in enumerate(found):
+        if other != number and len(sources[other]) == len(sources[number]):
+            tokenizer = run.vocabularies.target
+            target = [tokenizer.bos, *best.tokens, tokenizer.eos]
+            return other, Pairs(Tokens.of([sources[other]]), Tokens.of([target])).to(run.translator.device)
+    return None
 
 
 def _searching(config: DecodeConfig) -> DecodeConfig:
@@ -70,7 +84,13 @@ def sides(name: str) -> tuple[SideName, SideName]:
 
 @torch.inference_mode()
 def _sentence(
-    run: Run, source: str, best: Translation, beam: Tree, wanted: Wanted, config: DecodeConfig
+    run: Run,
+    source: str,
+    best: Translation,
+    beam: Tree,
+    wanted: Wanted,
+    config: DecodeConfig,
+    other: tuple[int, Pairs] | None = None,
 ) -> tuple[Sentence, str]:
     tokenizers, target = run.vocabularies, best.text
     # The very tokens that were decoded: the tokenizer might cut their text in another way.
@@ -105,8 +125,13 @@ def _sentence(
         candidates=candidates(tokenizers.target, log_probs.exp(), rows[1][1:]),
         scores=shown if wanted.targets is not None else {"score": f"{best.score:.3f}", **shown},
         decoding=decoding(hidden[0], trace, crossing, beam),
-        without=without_each(run.model, wanted, judge, wanted.told) if wanted.edits else (),
+        edited=edited(run.model, wanted, judge, other=other, swaps=_of_the_source) if wanted.edits else (),
     ), note(run.model, names, wanted)
+
+
+def _of_the_source(name: str) -> bool:
+    """Whether a whole source passes this attention at once: while decoding, a decoder's see a step at a time."""
+    return sides(name) == ("source", "source")
 
 
 def _log_probs(run: Run, hidden: Tensor) -> Tensor:

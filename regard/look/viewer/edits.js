@@ -1,52 +1,72 @@
-// The view of interventions: what becomes of the output when a head is masked, for every head in turn.
+// The view of interventions: what becomes of the output when a head is changed, for every head in turn.
 addView({
-  name: "without",
-  title: "Without a head",
-  help: "Each square is the model without that head: the darker orange, the less likely it finds its own output. Choose one to see.",
-  draw: drawWithout,
-  shown: (sentence) => Boolean(sentence.without?.length),
+  name: "edits",
+  title: "Edits",
+  help: "Each square is the model with that head changed: the darker orange, the less likely it finds its own output. Choose one to see.",
+  draw: drawEdits,
+  shown: (sentence) => Boolean(sentence.edited?.length),
   needs: () => [],
   bare: true,
 });
 
-const withoutState = { chosen: null };
+const editState = { kind: "masked", chosen: null };
 
-function drawWithout(root, state) {
+// What is done to a head, said before and after its name.
+function editNames(edited) {
+  const other = edited.find((one) => one.edit === "swapped")?.other;
+  return {
+    masked: { button: "Masked", title: "The head gives nothing", before: "Without" },
+    even: { button: "Looking evenly", title: "The head looks evenly at all that it sees", before: "Looking evenly:" },
+    swapped: { button: `As on sentence ${other + 1}`, title: "The head looks where it looks on the other sentence", before: `As on sentence ${other + 1}:` },
+  };
+}
+
+function drawEdits(root, state) {
   const sentence = sentenceOf(state);
   const side = stepSide(sentence);
   const whole = wholeProbabilities(sentence, side);
   const total = whole.reduce((sum, p) => sum + Math.log(Math.max(p, 1e-30)), 0);
-  const costs = sentence.without.map((one) => one.log_prob - total);
-  const extent = Math.max(...costs.map(Math.abs), 1e-6);
-  const worst = costs.indexOf(Math.min(...costs));
-  const chosen = sentence.without[withoutState.chosen] ? withoutState.chosen : worst;
+  const names = editNames(sentence.edited);
+  const kinds = Object.keys(names).filter((kind) => sentence.edited.some((one) => one.edit === kind));
+  const kind = kinds.includes(editState.kind) ? editState.kind : kinds[0];
+  const here = sentence.edited.filter((one) => one.edit === kind);
+  const costs = here.map((one) => one.log_prob - total);
+  const extent = Math.max(...sentence.edited.map((one) => Math.abs(one.log_prob - total)), 1e-6);
+  const chosen = here[editState.chosen] ? editState.chosen : costs.indexOf(Math.min(...costs));
+  const choose = (part) => {
+    Object.assign(editState, part);
+    change({});
+  };
   const square = (one, index) =>
     element(
       "button",
       {
         type: "button",
         class: index === chosen ? "square chosen" : "square",
-        "data-key": `without-${index}`,
+        "data-key": `edit-${index}`,
         title: `${one.attention}, head ${one.head}: ${costs[index].toFixed(3)}`,
         style: { background: signedColour(costs[index], extent), color: inkOn(signedShade(costs[index], extent)) },
-        onclick: () => ((withoutState.chosen = index), change({})),
+        onclick: () => choose({ chosen: index }),
       },
       element("b", {}, String(one.head)),
       element("small", {}, costs[index].toFixed(2)),
     );
-  const names = [...new Set(sentence.without.map((one) => one.attention))];
-  const rows = names.map((name) =>
+  const rows = [...new Set(here.map((one) => one.attention))].map((name) =>
     element(
       "div",
       { class: "layer" },
       element("h3", {}, element("bdi", {}, name)),
-      element("div", { class: "pictures" }, ...sentence.without.flatMap((one, index) => (one.attention === name ? [square(one, index)] : []))),
+      element("div", { class: "pictures" }, ...here.flatMap((one, index) => (one.attention === name ? [square(one, index)] : []))),
     ),
   );
+  const modes = kinds.map((one) =>
+    element("button", { type: "button", class: "chip", title: names[one].title, "aria-pressed": String(one === kind), "data-key": `kind-${one}`, onclick: () => choose({ kind: one, chosen: null }) }, names[one].button),
+  );
   root.append(
-    element("div", { class: "caption" }, element("span", { class: "muted" }, "Under a head: by how much the log-probability of the output changes without it, in nats."), legend(`−${extent.toFixed(2)}`, `+${extent.toFixed(2)}`, "signed")),
+    element("div", { class: "caption" }, element("span", { class: "modes", role: "group", "aria-label": "What is done to a head" }, ...modes), legend(`−${extent.toFixed(2)}`, `+${extent.toFixed(2)}`, "signed")),
+    element("p", { class: "muted edit-note" }, "Under a head: by how much the log-probability of the output changes, in nats."),
     ...rows,
-    withoutOne(sentence, side, whole, sentence.without[chosen], costs[chosen]),
+    editedOne(sentence, side, whole, here[chosen], costs[chosen], names[kind].before),
   );
 }
 
@@ -58,13 +78,13 @@ function wholeProbabilities(sentence, side) {
   });
 }
 
-function withoutOne(sentence, side, whole, one, cost) {
+function editedOne(sentence, side, whole, one, cost, before) {
   const changed = one.text !== undefined && one.text !== null && one.text !== sentence[side].text;
   const said = one.text === undefined || one.text === null ? [] : [
-    element("dt", {}, "with it"),
+    element("dt", {}, "as it is"),
     element("dd", { dir: "auto" }, ...marked(sentence[side].text, one.text)),
-    element("dt", {}, "without it"),
-    element("dd", { dir: "auto", class: "said-without" }, ...marked(one.text, sentence[side].text)),
+    element("dt", {}, "changed"),
+    element("dd", { dir: "auto", class: "said-changed" }, ...marked(one.text, sentence[side].text)),
   ];
   const lines = sentence[side].pieces.flatMap((_, step) => {
     const wanted = wantedPiece(sentence, side, step);
@@ -74,11 +94,11 @@ function withoutOne(sentence, side, whole, one, cost) {
   });
   return element(
     "div",
-    { class: "without" },
-    element("h3", {}, `Without ${one.attention}, head ${one.head}`),
+    { class: "edited" },
+    element("h3", {}, `${before} ${one.attention}, head ${one.head}`),
     element("p", {}, `The output's log-probability changes by ${cost.toFixed(3)}. `, one.text === undefined || one.text === null ? "" : changed ? "The model then says something else:" : "The model still says the same."),
     said.length ? element("dl", { class: "said" }, ...said) : "",
-    element("div", { class: "distribution" }, element("table", {}, element("thead", {}, element("tr", {}, element("th", {}, "piece"), element("th", {}, "with it"), element("th", {}, "without it"))), element("tbody", {}, ...lines))),
+    element("div", { class: "distribution" }, element("table", {}, element("thead", {}, element("tr", {}, element("th", {}, "piece"), element("th", {}, "as it is"), element("th", {}, "changed"))), element("tbody", {}, ...lines))),
   );
 }
 
