@@ -30,6 +30,13 @@ def generate(
         list[str] | None, typer.Option(help="End the text before this; may be repeated.", metavar="TEXT")
     ] = None,
     samples: Annotated[int | None, typer.Option(help="How many texts to draw.")] = None,
+    beam: Annotated[
+        int | None, typer.Option(help="Search for the likeliest text, keeping this many beginnings; not drawn.", min=1)
+    ] = None,
+    top_beams: Annotated[int | None, typer.Option(help="How many texts of a beam to print, best first.")] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(help="Of a beam: higher favours longer texts; 0 for none.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Fixes the draws.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a text instead.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -40,6 +47,7 @@ def generate(
     Examples:
       regard generate runs/mine "Once upon a time"
       regard generate runs/mine "To be" --temperature 0.8 --top-p 0.9 --samples 3 --seed 1
+      regard generate runs/mine "The end" --beam 4 --max-tokens 20
       regard generate runs/mine "Q: Why?" --temperature 0 --stop "Q:" --max-tokens 100 --json
     """
     from regard.runs import load
@@ -52,8 +60,19 @@ def generate(
         "top_p": top_p,
         "samples": samples,
         "seed": seed,
+        "beam": beam,
+        "top_beams": top_beams,
+        "length_penalty": length_penalty,
     }
     chosen = {name: value for name, value in given.items() if value is not None}
+    if beam is not None and beam > 1:
+        found = loaded.beams(prompt, stop=stop or (), repetition_penalty=repetition_penalty, **chosen)
+        if as_json:
+            for output in found:
+                print(json.dumps({"prompt": prompt, "text": output.text, "ended": output.ended}, ensure_ascii=False))
+        else:
+            print("\n---\n".join(prompt + output.text for output in found))
+        return
     generation = loaded.generation(prompt, stop=stop or (), repetition_penalty=repetition_penalty, **chosen)
     if as_json:
         for _ in generation:

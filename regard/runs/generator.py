@@ -7,9 +7,11 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
+from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
-from regard.decode.constraints import repetition
+from regard.decode.constraints import never, repetition
 from regard.decode.greedy import Column, Pick, decode, likeliest
+from regard.decode.hypothesis import Hypothesis
 from regard.decode.sample import Sampler, draws
 from regard.decode.stepper import Stepper
 from regard.errors import ConfigError
@@ -49,11 +51,56 @@ class Generator:
         repetition_penalty: float = 1.0,
     ) -> "Generation":
         """`config.samples` texts that follow the prompt, to be drawn while they are read."""
+        self._check(stop, repetition_penalty)
+        return Generation(self, prompt, config or self.config, tuple(stop), repetition_penalty)
+
+    @torch.inference_mode()
+    def beams(
+        self,
+        prompt: str,
+        config: DecodeConfig | None = None,
+        *,
+        stop: Sequence[str] = (),
+        repetition_penalty: float = 1.0,
+    ) -> list[Generated]:
+        """The `config.top_beams` best texts that follow the prompt, found by beam search, best first.
+
+        A beam does not start afresh when the model can read no more: its texts end there. Of a long prompt as much is
+        read as leaves room for `config.max_len` tokens, but at least half of what the model reads.
+        """
+        config = config or self.config
+        self._check(stop, repetition_penalty)
+        self.model.eval()
+        device = next(self.model.parameters()).device
+        ids = self.prompt_ids(prompt)[-max(self.length // 2, self.length - config.max_len + 1, 1) :]
+        (found,) = beam_search(
+            self.stepper,
+            self.stepper.start(Tokens.of([ids]).to(device)),
+            torch.tensor(ids[-1:], device=device),
+            eos=self.tokenizer.eos,
+            config=config,
+            max_len=min(config.max_len, self.length - len(ids) + 1),
+            constraints=[] if repetition_penalty == 1.0 else [repetition(repetition_penalty, [ids], device)],
+        )
+        return [self._whole(ids, one, tuple(stop)) for one in found]
+
+    def _whole(self, prompt: list[int], found: Hypothesis, stop: tuple[str, ...]) -> Generated:
+        """The text of an output, cut before the first stop string."""
+        stream, tokens = TextStream(self.tokenizer, prompt, stop), []
+        for token in found.tokens:
+            if stream.stopped:
+                break
+            tokens.append(token)
+            stream.push(token)
+        stream.close()
+        ended: Ended = "stop" if stream.stopped else "eos" if found.finished else "length"
+        return Generated(stream.text, tuple(tokens), ended)
+
+    def _check(self, stop: Sequence[str], repetition_penalty: float) -> None:
         if isinstance(stop, str) or not all(stop):
             raise ConfigError(f"stop={stop!r} must be a list of texts, none of them empty")
         if not 0 < repetition_penalty < float("inf"):
             raise ConfigError(f"repetition_penalty={repetition_penalty} must be above 0")
-        return Generation(self, prompt, config or self.config, tuple(stop), repetition_penalty)
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """The prompt as the model reads it; without any text, the `eos` after which a document begins."""
@@ -143,7 +190,10 @@ class Generation:
             max_len=min(generator.length - len(read[0]) + 1, self.config.max_len - made),
             min_len=max(0, self.config.min_len - made),
             pick=picked,
-            constraints=[] if self.penalty == 1.0 else [repetition(self.penalty, pasts, device)],
+            constraints=[
+                *([] if self.penalty == 1.0 else [repetition(self.penalty, pasts, device)]),
+                *([never(self.config.forbid)] if self.config.forbid else []),
+            ],
         )
 
     def _pick(self) -> Pick:

@@ -23,7 +23,7 @@ from regard.runs.embedding import embed
 from regard.runs.encoder import Encoder
 from regard.runs.files import read_json, read_tensors
 from regard.runs.filling import Filling, fill
-from regard.runs.generator import Generation, Generator
+from regard.runs.generator import Generated, Generation, Generator
 from regard.runs.pointer import Pointer
 from regard.runs.tagging import Tag, tag
 from regard.runs.translator import Overlong, Translation, Translator
@@ -132,12 +132,25 @@ class Run:
     ) -> list[str]:
         """Texts that follow the prompt, as many as `samples`: `generate("To be", temperature=0.8, max_len=100)`.
 
-        `temperature=0` takes the likeliest token each time.
+        `temperature=0` takes the likeliest token each time; `beam=4` finds the `top_beams` best texts by beam search.
         """
+        if decode.get("beam", 1) > 1:
+            found = self.beams(prompt, stop=stop, repetition_penalty=repetition_penalty, **decode)
+            return [output.text for output in found]
         generation = self.generation(prompt, stop=stop, repetition_penalty=repetition_penalty, **decode)
         for _ in generation:
             pass
         return [output.text for output in generation.outputs]
+
+    def beams(
+        self, prompt: str = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
+    ) -> list[Generated]:
+        """The best texts that follow the prompt by beam search, best first: `beams("To be", beam=4, top_beams=2)`."""
+        if decode.get("temperature"):
+            raise ConfigError(f"temperature={decode['temperature']} draws texts, a beam of them is searched: give one")
+        search = {"top_k": None, "top_p": None, "samples": 1, **decode, "temperature": None}
+        config = self.decode_config(**search)
+        return self.generator.beams(prompt, config, stop=stop, repetition_penalty=repetition_penalty)
 
     def generation(
         self, prompt: str = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any

@@ -12,6 +12,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from torch.testing import assert_close
 
 import regard
+from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.greedy import greedy
 from regard.errors import ConfigError, RegardError, RunError
@@ -130,6 +131,63 @@ def test_greedy_outputs_are_equal_with_and_without_padding(family, saved):
     assert run.generate(text, temperature=0, max_len=8)[0].split() == [
         run.vocabularies.target.pieces([token])[0] for token in expected[0]
     ]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize("exact", [False, True])
+@torch.no_grad()
+def test_beams_are_equal_with_and_without_padding(family, exact, saved):
+    """The same search in both: theirs with a forced end, `early_stopping=False` or, where ours is exact, "never"."""
+    _, model, run = saved[family]
+    lengths = torch.tensor([1, 3, 6, 10])[torch.randint(4, (50,), generator=torch.Generator().manual_seed(5))].tolist()
+    rows = [(row * 10)[:length] for row, length in zip(prompts(), lengths, strict=True)]
+
+    def theirs(rows):
+        longest = max(map(len, rows))
+        ids = torch.tensor([[EOS] * (longest - len(row)) + row for row in rows])
+        mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
+        found = model.generate(
+            ids, attention_mask=mask, num_beams=4, do_sample=False, max_new_tokens=8, pad_token_id=EOS,
+            length_penalty=0.7, early_stopping="never" if exact else False, forced_eos_token_id=EOS,
+        )[:, longest:].tolist()  # fmt: skip
+        return [tokens[: tokens.index(EOS)] for tokens in found]
+
+    config = DecodeConfig(
+        beam=4, top_beams=4, length_penalty=0.7, length_form="power", exact=exact, force_end=True, max_len=8
+    )
+
+    def ours(rows):
+        first, state = torch.tensor([row[-1] for row in rows]), run.model.start(Tokens.of(rows))
+        return [one[0].tokens for one in beam_search(run.model, state, first, eos=EOS, config=config)]
+
+    expected = theirs(rows)
+    assert ours(rows) == expected
+    alone = {}  # those of one length go together, so that nothing is padded
+    for length in {len(row) for row in rows}:
+        alike = [row for row in rows if len(row) == length]
+        alone |= dict(zip(map(tuple, alike), zip(theirs(alike), ours(alike), strict=True), strict=True))
+    assert [alone[tuple(row)] for row in rows] == [(tokens, tokens) for tokens in expected]
+    assert len({tuple(tokens) for tokens in expected}) > 20
+    tokenizer = run.vocabularies.target
+    settings = {"beam": 4, "length_penalty": 0.7, "length_form": "power", "exact": exact, "force_end": True}
+    (best,) = run.beams(tokenizer.decode(rows[0]), max_len=8, **settings)
+    assert list(best.tokens) == expected[0]
+
+
+def test_beams_end_where_the_model_reads_no_more_and_before_a_stop_string(saved):
+    run = saved["gpt2"][2]
+    texts = run.beams("a0 b0", beam=3, top_beams=3, max_len=200, min_len=150)
+    assert [len(one.tokens) for one in texts] == [39] * 3  # 40 places, the last token's own not needed
+    assert {one.ended for one in texts} == {"length"}
+    whole = run.generate("a0 b0", beam=3, max_len=12, min_len=10)[0]
+    word = whole.split()[4]
+    (cut,) = run.beams("a0 b0", beam=3, max_len=12, min_len=10, stop=[word])
+    assert cut.ended == "stop"
+    assert cut.text == whole[: whole.index(word)]
+    long = run.beams("a0 " * 100, beam=2, max_len=5)
+    assert len(long[0].tokens) <= 5
+    with pytest.raises(ConfigError, match=r"temperature=0\.5"):
+        run.generate("a0", beam=2, temperature=0.5)
 
 
 def test_the_exported_tokenizer_is_read_back(saved, tmp_path):
