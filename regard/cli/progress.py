@@ -91,8 +91,6 @@ class TrainingProgress:
 
     def validation(self, values: Mapping[str, Any]) -> None:
         text = f"step {values['step']}  validation loss {values['nll']:.4f}"
-        if "accuracy" in values:
-            text += f"  accuracy {100 * values['accuracy']:.2f} %"
         if "bleu" in values:
             text += f"  BLEU {values['bleu']:.1f} (greedy)"
         if "exact_match" in values:
