@@ -51,7 +51,7 @@ class RecurrentLanguageConfig:
 class TextState:
     """All that the model remembers of what each row has read: its layers' states."""
 
-    states: States
+    states: tuple[tuple[Tensor, ...], ...]
 
     def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> "TextState":
         return TextState(tuple(tuple(part[rows] for part in state) for state in self.states))

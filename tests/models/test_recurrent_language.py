@@ -3,18 +3,15 @@ from dataclasses import replace
 import pytest
 import torch
 from model_zoo import StopAt
-from torch.testing import assert_close
 
 import regard
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError
 from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentLanguageModel
 from regard.nn.batch import Tokens, Windows
-from regard.nn.cells import CELLS
 from regard.runs.config import make_config
 from regard.runs.training import Stopped
 
 TINY = RecurrentLanguageConfig(vocab_size=19, width=6, dropout=0.0, max_len=40)
-every_cell = pytest.mark.parametrize("cell", CELLS)
 
 
 def make(**changes):
@@ -25,35 +22,6 @@ def make(**changes):
 def windows(rows):
     tokens = Tokens.of(rows)
     return Windows(tokens, tokens.ids.roll(-1, 1), tokens.ids.numel())
-
-
-@every_cell
-def test_a_later_token_never_changes_an_earlier_prediction(cell):
-    model = make(cell=cell)
-    rows = torch.randint(4, 19, (3, 7), generator=torch.Generator().manual_seed(0)).tolist()
-    before = model.logits(windows(rows))
-    for row in rows:
-        row[4] = 4 + (row[4] - 3) % 15
-    after = model.logits(windows(rows))
-    assert_close(after[:, :4], before[:, :4])
-    assert not torch.allclose(after[:, 4:], before[:, 4:])
-
-
-@every_cell
-def test_prompts_of_any_length_go_on_as_if_each_had_been_read_alone(cell):
-    model = make(cell=cell)
-    prompts, more = [[1], [1, 5, 6, 7], [1, 8]], [9, 10, 11]
-    log_probs, state = model.step(torch.tensor([prompt[-1] for prompt in prompts]), model.start(Tokens.of(prompts)))
-    picks = torch.tensor([2, 0, 0, 1])
-    found, _ = model.step(torch.tensor([more[pick] for pick in picks.tolist()]), state.select(picks))
-    for row, pick in enumerate(picks.tolist()):
-        alone = model.logits(windows([[*prompts[pick], more[pick]]])).log_softmax(-1)[0]
-        assert_close(log_probs[pick], alone[-2], atol=1e-5, rtol=1e-5)
-        assert_close(found[row], alone[-1], atol=1e-5, rtol=1e-5)
-    one, _ = model.step(torch.tensor([1]), model.start(Tokens.of([[1]])))
-    assert_close(one, log_probs[:1], atol=1e-5, rtol=1e-5)
-    with pytest.raises(DataError, match="a prompt without a token"):
-        model.start(Tokens.of([[]]))
 
 
 def test_a_tie_is_a_tie_and_impossible_settings_are_refused():
