@@ -117,6 +117,8 @@ def test_a_directory_holds_one_comparison(compared, data, tmp_path):
     out, _ = compared
     with pytest.raises(ConfigError, match="holds another comparison"):
         regard.compare(PAIR, out, updates=7, overrides=data, grow=False)
+    with pytest.raises(ConfigError, match="holds another comparison"):
+        regard.compare([out / "none"], out, runs=True, grow=False)
     (tmp_path / "something").touch()
     with pytest.raises(ConfigError, match="is not empty and holds no comparison"):
         regard.compare(PAIR, tmp_path, updates=6, overrides=data, grow=False)

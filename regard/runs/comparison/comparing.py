@@ -133,7 +133,8 @@ def _keep_plan(out: Path, planned: Sequence[Entry], budget: Budget, equal: bool 
         ],
     }
     if (out / PLAN).exists():
-        if not runs and read_json(out / PLAN) != plan:
+        kept = read_json(out / PLAN)
+        if kept != plan and not (runs and kept.get("runs")):
             raise ConfigError(f"{out} holds another comparison: choose another directory for this one")
         return
     if not runs and out.is_dir() and any(out.iterdir()):
