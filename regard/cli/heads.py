@@ -12,7 +12,7 @@ def heads(
     data: Annotated[
         list[str] | None,
         typer.Option(
-            help="Pairs to look at, as for `regard train`; by default the run's own test or validation set.",
+            help="Pairs or text to look at, as for `regard train`; by default the run's own test or validation set.",
             metavar="FILE",
         ),
     ] = None,
@@ -33,6 +33,7 @@ def heads(
       regard heads runs/mine --data test.en --data test.fr --json
     """
     from regard.cli.progress import counting
+    from regard.data import Documents
     from regard.errors import ConfigError
     from regard.look.report import heads_page
     from regard.runs import load
@@ -44,7 +45,11 @@ def heads(
         raise ConfigError("give --data or --world, not both")
     loaded = load(run, device)
     corpus = None
-    if data:
+    if world and loaded.config.task != "translation":
+        raise ConfigError("--world is for runs that translate; give --data with text")
+    if data and loaded.config.task != "translation":
+        corpus = Documents.of(data, loaded.config.data.text)
+    elif data:
         corpus = files_corpus(tuple(data), loaded.config.data)
     elif world:
         corpus = world_held_out("test", loaded.config.data.source)
@@ -74,6 +79,8 @@ def shown(result: dict[str, Any]) -> str:
                 f"{name:32} {_named(role, evidence):28} {100 * evidence['accuracy']:5.1f} %  "
                 f"{f'{low:.1f} to {high:.1f}':15} {rule:24} {evidence['questions']:,}"
             )
+        if head.get("neurons"):
+            lines.append(f"{'':32} {_neurons(head['neurons'])}")
     rate = result["false_positive_rate"]
     lines.append(
         f"{result['sentences']:,} sentences; an untrained model of this shape gets any role at all with a chance of "
@@ -94,12 +101,21 @@ def _named(role: str | None, evidence: dict[str, Any]) -> str:
     return f"also {evidence['role']}" if role == "also" else role
 
 
+def _neurons(found: dict[str, Any]) -> str:
+    named = ", ".join(map(str, found["neurons"][:8])) + (", ..." if len(found["neurons"]) > 8 else "")
+    return (
+        f"by {len(found['neurons'])} of {found['width']} neurons ({named}): "
+        f"{100 * found['alone']:.1f} % alone, {100 * found['whole']:.1f} % all"
+    )
+
+
 def _pronoun_lines(found: dict[str, Any]) -> list[str]:
     evidence = found["evidence"]
     lines = [
         f"'{found['pronoun']}' to its noun: {found['attention']} head {found['head']} looks there "
         f"{100 * evidence['accuracy']:.1f} % of {evidence['questions']} times "
-        f"(chance {100 * found['chance']:.1f} %, {evidence['rule']} {100 * evidence['baseline']:.1f} %)",
+        f"(chance {100 * found['chance']:.1f} %, {evidence['rule']} {100 * evidence['baseline']:.1f} %); "
+        f"by what it takes from there {100 * found['by_value']['accuracy']:.1f} %",
         f"pronouns translated right: {100 * found['translated']:.1f} %; with one head masked:",
     ]
     for name, shares in found["translated_when_masked"].items():

@@ -42,6 +42,10 @@ def _rows(head: Mapping[str, Any]) -> str:
     what = f"<td>{escape(role)}</td>" if role else f'<td class="none">none ({escape(evidence["role"])}?)</td>'
     measures = "".join(f'<td class="number">{head["measures"][one]:.2f}</td>' for one in ("entropy", "distance"))
     rows = f"<tr>{name}{what}{_evidence(evidence)}{measures}</tr>"
+    if carried := head.get("neurons"):
+        few, listed = len(carried["neurons"]), ", ".join(map(str, carried["neurons"]))
+        said = f"by {few} of {carried['width']} neurons ({listed}): {_percent(carried['alone'])} alone"
+        rows += f'<tr><td></td><td></td><td colspan="8">{said}, {_percent(carried["whole"])} all</td></tr>'
     for one in head["also"]:
         rows += f"<tr><td></td><td></td><td>also {escape(one['role'])}</td>{_evidence(one)}<td></td><td></td></tr>"
     return rows

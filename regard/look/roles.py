@@ -6,7 +6,7 @@ than a fixed rule can, by more than heads of untrained models ever did.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -93,6 +93,45 @@ def at_rare(
     for query in range(queries):
         if not (apart and query in rarest):
             yield Question("rare", query, rarest, places)
+
+
+def at_separators(separators: Sequence[int], places: int) -> Iterator[Question]:
+    """Any of several separators, asked of places that are not beside one."""
+    for query in range(places):
+        if all(abs(query - place) > 1 for place in separators):
+            yield Question("separator", query, frozenset(separators), places)
+
+
+def by_sentence(parts: Sequence[int], near: int = 2) -> Iterator[Question]:
+    """At the border of two sentences, a place of the query's own that is further off than its neighbours.
+
+    `parts` says of which sentence each place is, 0 or 1, or -1 of neither. As many queries stand before the border as
+    after it, so that no offset is right more than half of the time.
+    """
+    first = [place for place, part in enumerate(parts) if part == 0]
+    second = [place for place, part in enumerate(parts) if part == 1]
+    if min(len(first), len(second)) <= 2 * near:
+        return
+    for queries, own in ((first[-near:], first), (second[:near], second)):
+        for query in queries:
+            answers = frozenset(place for place in own if abs(place - query) > near)
+            yield Question("same sentence", query, answers, len(parts))
+
+
+def by_repetition(tokens: Sequence[Hashable], start: int = 0) -> Iterator[Question]:
+    """Of a token that came before: where it stood ("duplicate"), and what followed it there ("induction").
+
+    Only queries from `start` on are asked. Nobody sees what comes later.
+    """
+    earlier: dict[Hashable, list[int]] = {}
+    for query, token in enumerate(tokens):
+        before = earlier.setdefault(token, [])
+        after = frozenset(place + 1 for place in before if place + 1 < query)
+        if query >= start and before:
+            yield Question("duplicate", query, frozenset(before), query + 1)
+            if after:
+                yield Question("induction", query, after, query + 1)
+        before.append(query)
 
 
 def by_relation(heads: Sequence[int], relations: Sequence[str], places: int) -> Iterator[Question]:

@@ -2,19 +2,19 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
 
-from regard.data import Corpus
+from regard.data import Corpus, Documents
 from regard.data.world import Sentence, pronoun_accuracy
 from regard.errors import ConfigError, DataError
 from regard.look.align import merge
 from regard.look.edits import masked
-from regard.look.measures import Measures
+from regard.look.measures import Measures, value_norms
 from regard.look.roles import (
     HeadRoles,
     Question,
@@ -25,35 +25,26 @@ from regard.look.roles import (
     by_alignment,
     by_position,
     by_relation,
+    by_repetition,
     largest_margins,
     roles_of_heads,
     thresholds,
 )
 from regard.look.watch import attentions, watch
-from regard.nn.batch import Pairs, Tokens
-from regard.runs.corpora import WorldCorpus, corpus_of, world_held_out
+from regard.nn.batch import Pairs, Texts, Tokens, Windows
+from regard.runs.corpora import WorldCorpus, corpus_of, documents_of, world_held_out
 from regard.runs.evaluation import encode_pair, words_of_row
+from regard.runs.head_neurons import role_neurons
+from regard.runs.head_questions import Kind, Looked, of_framed_texts, of_running_text
 from regard.runs.run import Run, build_model
 
 SCALING, JUDGING = 10, 19
 """Untrained models that say how high chance reaches at each role, and that set the threshold: 1 in 20 exceeds 19."""
 
-Kind = Literal["encoder", "decoder", "cross"]
-
-
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """One pair, ready to be asked about: token rows, the place of every row and column, and the questions."""
-
-    rows: tuple[list[int], list[int]]
-    places: dict[Kind, tuple[list[int], list[int], int, int]]
-    questions: dict[Kind, list[Question]]
-    gold: Sentence | None
-
 
 def head_roles(
     run: Run,
-    corpus: Corpus | None = None,
+    corpus: Corpus | Documents | None = None,
     *,
     limit: int = 400,
     judging: int = JUDGING,
@@ -65,8 +56,6 @@ def head_roles(
     larger than untrained models of the same shape reach on the same sentences (see `regard.look.roles.thresholds`), so
     that an untrained model is given any role at all with a chance of at most 1 in `judging` + 1.
     """
-    if run.config.task != "translation":
-        raise ConfigError(f"heads are given roles in runs that translate, not in one for {run.config.task}")
     if judging < 1:
         raise ConfigError(f"judging={judging} must be at least 1")
     items = _items(run, corpus, limit)
@@ -80,17 +69,31 @@ def head_roles(
             progress(number + 1, SCALING + judging)
     limits = thresholds(largest[:SCALING], largest[SCALING:])
     measures = _measures(run, items)
+    heads = [
+        _described(name, head, found, limits, {key: value[head] for key, value in measures[name].items()})
+        for name, own in seen.items()
+        for head, found in enumerate(own)
+    ]
+    _add_neurons(run, items, heads)
     return {
         "sentences": len(items),
         "untrained_models": SCALING + judging,
         "false_positive_rate": 1 / (judging + 1),
         "thresholds": limits,
-        "heads": [
-            _described(name, head, found, limits, {key: value[head] for key, value in measures[name].items()})
-            for name, own in seen.items()
-            for head, found in enumerate(own)
-        ],
+        "heads": heads,
     }
+
+
+def _add_neurons(run: Run, items: Sequence[Looked], heads: list[dict[str, Any]]) -> None:
+    """To each head with a role, the few neurons that carry it."""
+    claims: dict[str, dict[int, str]] = {}
+    for head in heads:
+        if head["role"]:
+            claims.setdefault(head["attention"], {})[head["head"]] = head["role"]
+    kinds: dict[str, Kind] = {name: kind(name) for name in claims}
+    found = role_neurons(run.model, items, lambda part: _batch(run, part), kinds, claims)
+    for head in heads:
+        head["neurons"] = found.get((head["attention"], head["head"]))
 
 
 def _described(
@@ -127,11 +130,15 @@ def pronoun_report(run: Run, *, word: str | None = "it", limit: int = 300) -> di
     if not names:
         return None
     found: dict[str, dict[str, RoleCounts]] = {}
+    items: list[Looked] = []
+    quizzes: Quizzes = {}
     parts = {part: _with_pronoun(run, part, word, limit) for part in ("valid", "test")}
     for part, sentences in parts.items():
         items = [_only_pronouns(_looked(run, sentence, {})) for sentence in sentences]
-        quizzes: Quizzes = {"encoder": (_quiz(items, "encoder"),)}
+        quizzes = {"encoder": (_quiz(items, "encoder"),)}
         found[part] = {name: counts[0] for name, counts in _ask(run, run.model, items, quizzes).items()}
+    # Of the last, the test sentences, also by what is taken from each place.
+    weighed = _ask(run, run.model, items, quizzes, by_value=True)
     scored = [
         (evidence.accuracy, name, head)
         for name in names
@@ -153,6 +160,7 @@ def pronoun_report(run: Run, *, word: str | None = "it", limit: int = 300) -> di
         "attention": best,
         "head": head,
         "evidence": evidence.to_mapping(),
+        "by_value": weighed[best][0].evidence("pronoun")[head].to_mapping(),
         "chance": chance,
         "by_head": {name: [one.accuracy for one in found["test"][name].evidence("pronoun")] for name in names},
         "translated": accuracy({}),
@@ -163,7 +171,10 @@ def pronoun_report(run: Run, *, word: str | None = "it", limit: int = 300) -> di
     }
 
 
-def _items(run: Run, corpus: Corpus | None, limit: int) -> list[Looked]:
+def _items(run: Run, corpus: Corpus | Documents | None, limit: int) -> list[Looked]:
+    if run.config.task != "translation":
+        return _text_items(run, corpus, limit)
+    assert not isinstance(corpus, Documents)
     corpus = corpus or corpus_of(run.config.data, "test") or corpus_of(run.config.data, "valid")
     if corpus is None:
         raise ConfigError("no sentences to look at: the run names no test or validation set; give some")
@@ -178,6 +189,22 @@ def _items(run: Run, corpus: Corpus | None, limit: int) -> list[Looked]:
     items = [item for item in items if max(map(len, item.rows)) <= run.translator.max_len]
     if len(items) < 2:
         raise DataError("at least two pairs that the model can read are needed")
+    return items
+
+
+def _text_items(run: Run, corpus: Any, limit: int) -> list[Looked]:
+    """Running text, or texts framed in pairs."""
+    if run.config.task == "images" or not attentions(run.model):
+        raise ConfigError(
+            f"heads are given roles where a run reads text with attention, not in one for {run.config.task}"
+        )
+    if corpus is None and run.config.task in ("language", "masking"):
+        corpus = documents_of(run.config.data, "test") or documents_of(run.config.data, "valid")
+    if corpus is None:
+        raise ConfigError("no text to look at: the run names no test or validation text; give some")
+    items = (of_running_text if run.config.task == "language" else of_framed_texts)(run, corpus, limit)
+    if len(items) < 2:
+        raise DataError("at least two sentences that the model can read are needed")
     return items
 
 
@@ -213,6 +240,7 @@ def _looked(run: Run, given: Any, counts: dict[str, int]) -> Looked:
     encoder = [*by_position(S), *at_landmarks(sources, S, apart=True)]
     encoder += at_rare(lowered, counts, sources, apart=True, places=S)
     decoder = [*by_position(targets + 1, causal=True), *at_landmarks(targets + 1, targets + 1, apart=True, causal=True)]
+    decoder += by_repetition([None, *(word.lower() for word in words[1])])
     cross = [*at_landmarks(targets, S, apart=False), *at_rare(lowered, counts, targets, apart=False, places=S)]
     if gold is not None:
         pairs = gold.alignment if english else [(there, here) for here, there in gold.alignment]
@@ -229,7 +257,7 @@ Quizzes: TypeAlias = dict[Kind, tuple[Quiz, ...]]
 
 def make_quizzes(items: Sequence[Looked]) -> Quizzes:
     """Every second item for choosing, the others for reporting."""
-    kinds: tuple[Kind, ...] = ("encoder", "decoder", "cross")
+    kinds: list[Kind] = [own for own in get_args(Kind) if own in items[0].questions]
     return {own: (_quiz(items[::2], own), _quiz(items[1::2], own)) for own in kinds}
 
 
@@ -243,16 +271,23 @@ def answers(run: Run, model: nn.Module, items: Sequence[Looked], quizzes: Quizze
 
 
 @torch.inference_mode()
-def _ask(run: Run, model: nn.Module, items: Sequence[Looked], quizzes: Quizzes) -> dict[str, tuple[RoleCounts, ...]]:
-    """The answers of every attention that there is a quiz about; items are dealt to its quizzes in turn."""
+def _ask(
+    run: Run, model: nn.Module, items: Sequence[Looked], quizzes: Quizzes, *, by_value: bool = False
+) -> dict[str, tuple[RoleCounts, ...]]:
+    """The answers of every attention that there is a quiz about; items are dealt to its quizzes in turn.
+
+    `by_value` reads off what each place adds to the output, not its weight alone (see `value_norms`).
+    """
     kinds: dict[str, Kind] = {name: kind(name) for name in attentions(model)}
     found = {name: tuple(map(RoleCounts, quizzes[own])) for name, own in kinds.items() if own in quizzes}
     for start in range(0, len(items), 64):
         part = items[start : start + 64]
-        with watch(model, list(found)) as trace:
+        with watch(model, list(found), parts=("weights", "v") if by_value else ("weights",)) as trace:
             model(_batch(run, part))
         for name, counts in found.items():
             weights = trace.weights(name).cpu()
+            if by_value and (v := trace[name].v) is not None:
+                weights = value_norms(weights, v.cpu(), model.get_submodule(name).output.weight.cpu())  # type: ignore[union-attr]
             for index, item in enumerate(part, start):
                 own = _between_places(weights[index - start], item, kinds[name])
                 counts[index % len(counts)].add(index // len(counts), own)
@@ -271,13 +306,9 @@ def _between_places(weights: Tensor, item: Looked, kind: Kind) -> Tensor:
 def _measures(run: Run, items: Sequence[Looked]) -> dict[str, dict[str, list[float]]]:
     found = {name: Measures() for name in attentions(run.model)}
     for start in range(0, len(items), 64):
-        batch = _batch(run, items[start : start + 64])
         with watch(run.model) as trace:
-            run.model(batch)
-        assert batch.target is not None
-        target = batch.target.lengths - 1
-        lengths = {"encoder": (batch.source.lengths,) * 2, "decoder": (target,) * 2}
-        lengths["cross"] = (target, batch.source.lengths)
+            run.model(_batch(run, items[start : start + 64]))
+        lengths = _lengths(run, items[start : start + 64])
         for name, measures in found.items():
             queries, keys = lengths[kind(name)]
             measures.add(trace.weights(name), queries=queries, keys=keys)
@@ -285,10 +316,23 @@ def _measures(run: Run, items: Sequence[Looked]) -> dict[str, dict[str, list[flo
     return {name: {one: getattr(own.means(), one).tolist() for one in names} for name, own in found.items()}
 
 
-def _batch(run: Run, items: Sequence[Looked]) -> Pairs:
-    pad = run.vocabularies.source.pad
-    pairs = Pairs(Tokens.of([item.rows[0] for item in items], pad), Tokens.of([item.rows[1] for item in items], pad))
-    return pairs.to(next(run.model.parameters()).device)
+def _lengths(run: Run, items: Sequence[Looked]) -> dict[Kind, tuple[Tensor, Tensor]]:
+    """How many queries and keys of each row are real, for each kind of attention."""
+    device = next(run.model.parameters()).device
+    return {
+        own: tuple(torch.tensor([len(item.places[own][side]) for item in items], device=device) for side in (0, 1))  # type: ignore[misc]
+        for own in items[0].places
+    }
+
+
+def _batch(run: Run, items: Sequence[Looked]) -> Pairs | Windows | Texts:
+    pad, device = run.vocabularies.source.pad, next(run.model.parameters()).device
+    first = Tokens.of([item.rows[0] for item in items], pad)
+    if run.config.task == "translation":
+        return Pairs(first, Tokens.of([item.rows[1] for item in items], pad)).to(device)
+    if run.config.task == "language":
+        return Windows(first, first.ids, 0).to(device)
+    return Texts(first, Tokens.of([item.rows[1] for item in items]).ids if run.encoder.segmented else None).to(device)
 
 
 def kind(name: str) -> Kind:

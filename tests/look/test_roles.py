@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from regard.errors import DataError
+from regard.look.carriers import Asked, carriers
 from regard.look.report import heads_page
 from regard.look.roles import (
     Question,
@@ -10,9 +11,12 @@ from regard.look.roles import (
     RoleCounts,
     at_landmarks,
     at_rare,
+    at_separators,
     by_alignment,
     by_position,
     by_relation,
+    by_repetition,
+    by_sentence,
     interval,
     largest_margins,
     roles_of_heads,
@@ -132,3 +136,53 @@ def test_the_page_shows_markup_as_text():
     assert "&lt;script&gt;" in page
     assert page.count("&lt;b&gt;") == 2
     assert "http" not in page.replace("http-equiv", "")
+
+
+def test_a_token_that_came_before_is_asked_for_itself_and_for_what_followed():
+    questions = list(by_repetition("abcab"))
+    assert [(one.role, one.query, sorted(one.answers), one.visible) for one in questions] == [
+        ("duplicate", 3, [0], 4),
+        ("induction", 3, [1], 4),
+        ("duplicate", 4, [1], 5),
+        ("induction", 4, [2], 5),
+    ]
+    # What follows the place before is the query itself: there is nothing to look at.
+    assert [one.role for one in by_repetition("aa")] == ["duplicate"]
+    assert [one.query for one in by_repetition("abab", start=3)] == [3, 3]
+
+
+def test_no_offset_answers_what_is_asked_at_the_border_of_two_sentences():
+    parts = [-1, 0, 0, 0, 0, 0, 0, -1, 1, 1, 1, 1, 1, 1, -1]
+    questions = list(by_sentence(parts))
+    assert [one.query for one in questions] == [5, 6, 8, 9]
+    assert sorted(questions[1].answers) == [1, 2, 3]
+    assert sorted(questions[2].answers) == [11, 12, 13]
+    for offset in range(-9, 10):
+        assert sum(one.query + offset in one.answers for one in questions) <= 2
+    assert not list(by_sentence([0, 0, 0, 1, 1, 1]))
+    assert [(one.query, sorted(one.answers)) for one in at_separators([3, 7], 8)] == [
+        (0, [3, 7]),
+        (1, [3, 7]),
+        (5, [3, 7]),
+    ]
+
+
+def test_the_neurons_that_carry_a_role_are_found_and_no_others():
+    generator = torch.Generator().manual_seed(0)
+
+    def asked(count):
+        for _ in range(count):
+            products = torch.randn(9, 16, generator=generator)
+            right = torch.zeros(9, dtype=torch.bool)
+            right[int(torch.randint(9, (), generator=generator))] = True
+            products[right, 5] += 30
+            products[right, 11] += 20
+            yield Asked(products, right)
+
+    found = carriers(list(asked(60)), list(asked(60)))
+    assert found.neurons[0] == 5
+    assert set(found.neurons) <= {5, 11}
+    assert found.alone > 0.95
+    assert found.width == 16
+    assert sum(found.shares) <= 1
+    assert carriers([], []) is None
