@@ -29,7 +29,7 @@ def role_neurons(
 ) -> dict[tuple[str, int], dict[str, Any]]:
     """For each head with a role, the few neurons that carry it. Heads whose score is no plain q.k have none."""
     known = attentions(model)
-    names = [name for name in claims if isinstance(known[name], Attention) and known[name].alibi is None]
+    names = [name for name in claims if isinstance(one := known[name], Attention) and one.distances is None]
     asked: dict[tuple[str, int], tuple[list[Asked], list[Asked]]] = {
         (name, head): ([], []) for name in names for head in claims[name]
     }

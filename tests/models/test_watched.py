@@ -6,10 +6,11 @@ import math
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
 import pytest
 import torch
-from model_zoo import MODELS, batch, make
+from model_zoo import ENCODERS, MODELS, PICTURE_MODELS, batch, make, texts
 from torch.testing import assert_close
 
 from regard.decode.beam import beam_search
@@ -18,7 +19,8 @@ from regard.decode.greedy import greedy
 from regard.errors import ConfigError
 from regard.look import attentions, watch
 from regard.nn.attention import Attention
-from regard.nn.batch import Pairs, Tokens
+from regard.nn.batch import Images, Pairs, Tokens
+from regard.nn.positions import Alibi
 from regard.nn.scores import ScoredAttention
 from regard.training.tasks import Translation
 
@@ -27,26 +29,27 @@ SOURCES, TARGETS = [[4, 5, 6, 7, 8], [7, 8]], [[1, 9, 10, 4, 2], [1, 11, 2]]
 BOS, EOS = 1, 2
 
 
-@every_model
+@pytest.mark.parametrize("name", [*MODELS, *ENCODERS, *PICTURE_MODELS])
 def test_weights_equal_a_float64_computation_from_the_parameters(name):
     model = make(name)
     if not attentions(model):
         return
+    inputs, sizes = read_by(name, model)
     with torch.no_grad(), watch(model) as trace:
-        model.logits(batch(SOURCES, TARGETS))
+        model.logits(inputs)
     double, given = copy.deepcopy(model).double(), {}
     hooks = [
         attention.register_forward_pre_hook(lambda _, args, one=one: given.__setitem__(one, args))
         for one, attention in attentions(double).items()
     ]
     with torch.no_grad(), watch(double, parts=("q", "k", "v")) as exact:
-        double.logits(batch(SOURCES, TARGETS))
+        double.logits(replace(inputs, pixels=inputs.pixels.double()) if name in PICTURE_MODELS else inputs)
     for hook in hooks:
         hook.remove()
     for one, attention in attentions(double).items():
-        for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
-            own = len(source) if one.startswith("encoder") else len(target) - 1
-            seen = len(source) if "cross" in one else own
+        for row, (source, target) in enumerate(sizes):
+            own = target if one.startswith("decoder") or "cross" in one else source
+            seen = source if "cross" in one else own
             if isinstance(attention, ScoredAttention):
                 q, k, v = (part[row, 0] for part in (exact[one].q, exact[one].k, exact[one].v))
                 scores = scored(attention.score, q[:own], k[:seen], v[:seen])[None]
@@ -54,11 +57,23 @@ def test_weights_equal_a_float64_computation_from_the_parameters(name):
                 x, memory, _ = given[one]
                 memory = x if memory is None else memory
                 causal = one.startswith("decoder") and "cross" not in one
-                window = None if "cross" in one else double.config.window
-                scores = by_heads(attention, x[row, :own], memory[row, :seen], causal, window, double.config.scaled)
+                window = None if "cross" in one else getattr(double.config, "window", None)
+                scaled = getattr(double.config, "scaled", True)
+                scores = by_heads(attention, x[row, :own], memory[row, :seen], causal, window, scaled)
             found = trace.weights(one)[row, :, :own].double()
             assert_close(found[..., :seen], scores.softmax(-1), atol=1e-5, rtol=0)
             assert not found[..., seen:].any()
+
+
+def read_by(name, model):
+    """Something for the model to read, and how many places each row of it has on either side."""
+    if name in ENCODERS:
+        return texts(SOURCES), [(len(source), 0) for source in SOURCES]
+    if name in PICTURE_MODELS:
+        generator = torch.Generator().manual_seed(0)
+        pixels = torch.randn(2, model.config.channels, 12, 12, generator=generator)
+        return Images(pixels, torch.zeros(2, dtype=torch.long), 2), [(10, 0), (10, 0)]
+    return batch(SOURCES, TARGETS), [(len(a), len(b) - 1) for a, b in zip(SOURCES, TARGETS, strict=True)]
 
 
 def by_heads(attention, x, memory, causal, window, scaled):
@@ -67,14 +82,31 @@ def by_heads(attention, x, memory, causal, window, scaled):
     k = turned(attention, normed(split(memory, attention.key, attention.kv_heads), attention.key_norm))
     scores = torch.empty(attention.heads, len(x), len(memory), dtype=torch.float64)
     for head in range(attention.heads):
-        slope = 0.0 if attention.alibi is None else 2.0 ** (-8.0 * (head + 1) / attention.heads)
         for i in range(len(x)):
             for j in range(len(memory)):
                 score = q[i, head] @ k[j, head * attention.kv_heads // attention.heads]
                 score = score / math.sqrt(q.shape[-1]) if scaled else score
                 hidden = (causal and j > i) or (window is not None and abs(i - j) >= window)
-                scores[head, i, j] = -math.inf if hidden else score - slope * abs(i - j)
+                scores[head, i, j] = -math.inf if hidden else score + added(attention, head, j - i)
     return scores
+
+
+def added(attention, head, offset):
+    """What a score gains by the distance alone."""
+    distances = attention.distances
+    if distances is None:
+        return 0.0
+    if isinstance(distances, Alibi):
+        return -(2.0 ** (-8.0 * (head + 1) / attention.heads)) * abs(offset)
+    buckets, first, distance = len(distances.table), 0, max(0, -offset)
+    if distances.both_ways:
+        buckets //= 2
+        first, distance = (buckets if offset > 0 else 0), abs(offset)
+    single = buckets // 2
+    if distance >= single:
+        growth = math.log(distance / single) / math.log(distances.furthest / single)
+        distance = min(buckets - 1, single + int(growth * (buckets - single)))
+    return distances.table[first + distance, head]
 
 
 def split(vectors, linear, heads):
