@@ -151,6 +151,26 @@ def test_neurons_give_the_softmax_in_six_steps(page, given):
     page.wait(f"({hidden}) === '3456'")
 
 
+def test_a_weight_written_by_hand_changes_the_output(page, given):
+    attention = given.attentions[2]
+    page.click("[data-key=head-1]")
+    page.click("[data-key=tab-neurons]")
+    page.choose("[data-key=neuron-token]", 4)
+    own = attention.array()[1, 4].astype(float)
+    page.click("[data-key=weight-2]")
+    for key in ("0", ".", "7", "Enter"):  # what was there is selected, so that typing replaces it
+        page.key(key)
+    written = own / (1 - own[2]) * 0.3
+    written[2] = 0.7
+    assert [float(one) for one in page.texts("td.weight")] == pytest.approx(written.tolist(), abs=6e-4)
+    values = attention.neurons.arrays()["v"][1].astype(float)
+    one, other = own @ values, written @ values
+    likeness = one @ other / np.sqrt((one @ one) * (other @ other))
+    assert float(re.search(r"own is (-?[\d.]+)\.", page.text(".hand")).group(1)) == pytest.approx(likeness, abs=6e-4)
+    page.click("[data-key=hand-back]")
+    assert page.texts("td.weight") == [shown(one) for one in own]
+
+
 def test_a_causal_mask_is_said_in_the_neurons(page):
     page.choose("select[data-key=attention]", 1)
     page.click("[data-key=tab-neurons]")
@@ -250,6 +270,12 @@ def test_a_picture_is_lit_where_a_patch_looks(browser, tmp_path):
     x, y = page.middle(".lit")
     page.mouse("mouseMoved", x + 40, y)  # row 2, column 3: piece 7
     assert page.js(lit) == [shown(one) for one in seen.attentions[1].array().mean(0)[7, 1:]]
+    page.js("document.querySelector('[data-key=picture]').focus()")
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown"):  # onto the first patch, to its right, below: piece 6
+        page.key(key, shift=True)
+    page.away()
+    assert page.js(lit) == [shown(one) for one in seen.attentions[1].array().mean(0)[6, 1:]]
+    page.click("[data-key=special-0]")
     page.click("[data-key=rollout]")
     page.away()
     assert page.js(lit) == [shown(one) for one in seen.rollout.array()[1, 0, 1:]]

@@ -16,7 +16,7 @@ const STEPS = [
   ["Sum", "The weighed values are added up. This is what the head hands on for the chosen token."],
 ];
 const KEYS_SHOWN = 14; // keys of a page
-const neuron = { step: STEPS.length, playing: null, heaviest: false, from: 0 };
+const neuron = { step: STEPS.length, playing: null, heaviest: false, from: 0, hand: null };
 
 function drawNeurons(root, state) {
   stopPlaying();
@@ -30,8 +30,18 @@ function drawNeurons(root, state) {
   const pieces = { rows: sentence[attention.rows].pieces.map(visible), columns: sentence[attention.columns].pieces.map(visible) };
   const pinned = pinnedPiece(state, attention.rows);
   const row = pinned >= 0 ? pinned : Math.min(Math.floor(pieces.rows.length / 2), pieces.rows.length - 1);
-  const found = workings(attention, head, row);
-  const table = neuronTable(pieces, found, row);
+  // Weights written by hand hold for one row of one head.
+  const place = `${state.sentence}.${state.attention}.${head}.${row}`;
+  if (neuron.hand?.place !== place) neuron.hand = null;
+  const found = workings(attention, head, row, neuron.hand?.weights);
+  const write = (column, weight) => {
+    const weights = neuron.hand?.weights ?? Array.from(found.all, (one) => one.weight);
+    const rest = weights.reduce((sum, one, index) => sum + (index === column ? 0 : one), 0);
+    // The others keep their proportions and share what is left.
+    neuron.hand = { place, weights: weights.map((one, index) => (index === column ? weight : rest > 0 ? (one / rest) * (1 - weight) : 0)) };
+    change({});
+  };
+  const table = neuronTable(pieces, found, row, write);
   const say = element("p", { class: "step-text", role: "status" });
   const steps = STEPS.map(([name], index) =>
     element(
@@ -53,6 +63,7 @@ function drawNeurons(root, state) {
     say,
     chooser(sentence, attention, pieces, row, head, state),
     table,
+    byHand(attention, head, row, found),
     element("p", { class: "readout", id: "neuron-readout", role: "status" }),
   );
   reveal(neuron.step);
@@ -69,12 +80,13 @@ function stepText(attention, step) {
 }
 
 // The chosen token's query, and for every key: terms, score, scaled score, weight, weighed value; and their sum.
-function workings(attention, head, row) {
+function workings(attention, head, row, hand = null) {
   const { q, k, v, scale, combine, vector, slopes } = attention.neurons;
   const query = vectorOf(q, head, row);
   const [, , keys] = attention.weights.shape;
   const along = vector ? numbersOf(vector) : null;
-  const weights = weightsOf(attention, head).subarray(row * keys, (row + 1) * keys);
+  const own = weightsOf(attention, head).subarray(row * keys, (row + 1) * keys);
+  const weights = hand ?? own;
   const sum = new Float64Array(v.shape[2]);
   const all = Array.from({ length: keys }, (_, column) => {
     const key = vectorOf(k, head, column);
@@ -87,13 +99,27 @@ function workings(attention, head, row) {
     weighed.forEach((one, j) => (sum[j] += one));
     return { column, key, value, terms, score, scaled, weight, weighed };
   });
-  const top = Math.max(...all.filter((one) => one.weight > 0).map((one) => one.scaled), -Infinity);
+  const top = Math.max(...all.filter((one) => own[one.column] > 0).map((one) => one.scaled), -Infinity);
   // A key that scores well and weighs nothing is one that the token may not see.
-  for (const one of all) one.hidden = one.weight === 0 && one.scaled > top - 9;
+  for (const one of all) one.hidden = own[one.column] === 0 && one.scaled > top - 9;
   return { query, all, sum };
 }
 
-function neuronTable(pieces, { query, all, sum }, row) {
+// What weights written by hand make of the head's output.
+function byHand(attention, head, row, found) {
+  if (!neuron.hand) return element("p", { class: "muted hand" }, "Click a weight to write it by hand, and see what the head would hand on.");
+  const { sum } = workings(attention, head, row);
+  const dot = (one, other) => one.reduce((total, value, index) => total + value * other[index], 0);
+  const likeness = dot(sum, found.sum) / (Math.sqrt(dot(sum, sum) * dot(found.sum, found.sum)) || 1);
+  return element(
+    "p",
+    { class: "hand" },
+    `Weights by hand: the output's cosine with the model's own is ${likeness.toFixed(3)}. `,
+    element("button", { type: "button", class: "chip", "data-key": "hand-back", onclick: () => ((neuron.hand = null), change({})) }, "back to the model's"),
+  );
+}
+
+function neuronTable(pieces, { query, all, sum }, row, write) {
   const order = neuron.heaviest ? [...all].sort((a, b) => b.weight - a.weight || a.column - b.column) : all;
   const from = Math.min(neuron.from, Math.max(0, Math.floor((order.length - 1) / KEYS_SHOWN) * KEYS_SHOWN));
   const shown = order.slice(from, from + KEYS_SHOWN);
@@ -114,7 +140,7 @@ function neuronTable(pieces, { query, all, sum }, row) {
       cell(2, "", strip(one.terms, sizes.terms, "q × k")),
       cell(2, "figure score", one.score.toFixed(2)),
       cell(3, "figure scaled", one.scaled.toFixed(3)),
-      cell(4, "figure weight", one.hidden ? "hidden" : element("span", { class: "meter", style: { width: `${(one.weight * 100).toFixed(1)}%` } }), one.hidden ? "" : one.weight.toFixed(3)),
+      cell(4, "figure weight", ...weightCell(one, write)),
       cell(5, "", strip(one.weighed, sizes.value, "weight × v")),
     ),
   );
@@ -131,6 +157,30 @@ function neuronTable(pieces, { query, all, sum }, row) {
     element("tbody", {}, ...lines),
     element("tfoot", {}, element("tr", {}, element("th", { scope: "row" }, all.length > shown.length ? `sum over all ${all.length}` : "sum"), element("td", { colspan: 5 }), cell(6, "", strip(sum, sizes.sum, "output")))),
   );
+}
+
+function weightCell(one, write) {
+  if (one.hidden) return ["hidden"];
+  const ask = (event) => {
+    const box = element("input", { type: "number", min: 0, max: 1, step: 0.05, value: one.weight.toFixed(3), class: "by-hand", "aria-label": "Weight" });
+    const done = () => {
+      const weight = Math.min(Math.max(Number(box.value), 0), 1);
+      if (Number.isFinite(weight) && box.value !== one.weight.toFixed(3)) write(one.column, weight);
+      else change({});
+    };
+    box.addEventListener("change", done);
+    box.addEventListener("keydown", (pressed) => {
+      pressed.stopPropagation();
+      if (pressed.key === "Escape") change({});
+    });
+    event.currentTarget.replaceWith(box);
+    box.focus();
+    box.select();
+  };
+  return [
+    element("span", { class: "meter", style: { width: `${(one.weight * 100).toFixed(1)}%` } }),
+    element("button", { type: "button", class: "written", "data-key": `weight-${one.column}`, title: "Write this weight by hand", onclick: ask }, one.weight.toFixed(3)),
+  ];
 }
 
 // A vector as a row of cells; pointing at one says which feature it is and its number.

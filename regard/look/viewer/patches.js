@@ -2,7 +2,7 @@
 addView({
   name: "patches",
   title: "Picture",
-  help: "The picture, lit where the chosen patch looks. Point at a patch to choose it; click to keep it.",
+  help: "The picture, lit where the chosen patch looks. Point at a patch to choose it; click to keep it, or move with Shift and the arrow keys.",
   draw: drawPatches,
   shown: (sentence) => Boolean(sentence.picture),
   needs: (state) => {
@@ -29,6 +29,9 @@ function drawPatches(root, state) {
   const chosen = (at) => weightsAtRow(rolled ? weightsOf(rollout, layer) : matrix.mean, at);
   const say = element("p", { class: "readout", role: "status" });
   const large = litPicture(picture, PICTURE);
+  for (const [name, value] of Object.entries({ tabindex: 0, role: "img", "data-key": "picture", "aria-label": "The picture, lit where the chosen patch looks" })) {
+    large.node.setAttribute(name, value);
+  }
   const small = rolled ? [] : matrix.heads.map((head, order) => ({ head, lit: litPicture(picture, 110), values: matrix.values[order] }));
   const show = (at) => {
     large.light(chosen(at), at);
@@ -43,6 +46,14 @@ function drawPatches(root, state) {
   large.node.addEventListener("click", (event) => {
     const at = large.pieceAt(event);
     if (at !== null) pin("source", at);
+  });
+  large.node.addEventListener("keydown", (event) => {
+    const step = { ArrowUp: -picture.columns, ArrowDown: picture.columns, ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step || !event.shiftKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const to = Math.min(Math.max(row - picture.first + step, 0), picture.rows * picture.columns - 1) + picture.first;
+    change({ pin: { side: "source", piece: row < picture.first ? picture.first : to } });
   });
   const toggle = rollout
     ? [element("label", {}, element("input", { type: "checkbox", checked: patchState.rollout, "data-key": "rollout", onchange: (event) => ((patchState.rollout = event.target.checked), change({})) }), element("span", {}, " rollout: through all layers up to the chosen one"))]
