@@ -19,7 +19,7 @@ def classify(
     run: Annotated[Path, typer.Argument(help="A run directory of a classifier.", metavar="RUN")],
     inputs: Annotated[
         list[str] | None,
-        typer.Argument(help="Texts, two at a time for a run on pairs; or image files.", metavar="INPUT"),
+        typer.Argument(help="Texts, two at a time for a run on pairs; or images, folders, arrays.", metavar="INPUT"),
     ] = None,
     input: Annotated[
         Path | None,
@@ -31,7 +31,8 @@ def classify(
 ) -> None:
     """Tell the class of texts, of pairs of texts, or of images, as the run was trained to.
 
-    Prints the likeliest class and its probability, a line an input; with --top, so many classes on the line.
+    Prints the likeliest class and its probability, a line an input; with --top, so many classes on the line. Before
+    those of an image stands its name.
 
     \b
     Examples:
@@ -48,7 +49,9 @@ def classify(
     items = classifier.file(input) if input else iter(classifier.arguments(inputs or []))
     while chunk := list(islice(items, WINDOW)):
         for item, choices in zip(chunk, classifier.classify(chunk), strict=True):
-            print(shown(classifier.shown(item), choices[:top], as_json))
+            # A text is known from its place; a picture, of a folder perhaps, by its name.
+            name = f"{classifier.shown(item)}\t" if classifier.named and not as_json else ""
+            print(name + shown(classifier.shown(item), choices[:top], as_json))
         sys.stdout.flush()
 
 

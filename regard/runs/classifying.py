@@ -26,6 +26,8 @@ class Classifier(Protocol):
     """Inputs of one kind in, classes out. What an input is, is the classifier's own business."""
 
     labels: tuple[str, ...]
+    named: bool
+    """Whether a line about an input should say which it is."""
 
     def arguments(self, words: Sequence[str]) -> list[Any]:
         """The inputs that the words of a command line give or name."""
@@ -46,6 +48,8 @@ class Classifier(Protocol):
 
 class TextClassifier:
     """Classes of texts, or of pairs of texts where the run was trained on pairs."""
+
+    named = False
 
     def __init__(self, encoder: Encoder, labels: Sequence[str], pairs: bool, keys: tuple[str, str]) -> None:
         self.encoder, self.labels, self.pairs, self.keys = encoder, tuple(labels), pairs, keys

@@ -35,6 +35,8 @@ class Picture:
 class ImageClassifier:
     """A model of pictures, with the classes that it tells apart. An input is a path, an array or a `Picture`."""
 
+    named = True
+
     def __init__(self, model: nn.Module, config: RunConfig) -> None:
         self.model, self.config = model, config
         shape: Any = config.model_config()
