@@ -154,6 +154,12 @@ def shown(result: dict[str, Any]) -> str:
             f"alignment error    {result['alignment_error_rate']:.3f}  ({head['attention']}, head {head['head']}, "
             f"chosen on validation sentences, at the step that predicts the word)"
         )
+    if words := result.get("unknown_words"):
+        low, high = words["right_interval"]
+        lines.append(
+            f"unknown words      {100 * words['right']:.2f} %  [{100 * low:.2f}, {100 * high:.2f}]  right in "
+            f"{words['sentences']:,} sentences that have any"
+        )
     lines.append("by source length   words   sentences   exact match   BLEU")
     for band in result["by_length"]:
         if band["count"]:

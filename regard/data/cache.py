@@ -18,6 +18,7 @@ from regard.data.readers import Corpus
 from regard.data.store import VERSION, Counts, PairStore, write_meta
 from regard.errors import ConfigError, DataError
 from regard.text import Vocabularies
+from regard.text.copying import encode_with_copies
 from regard.text.dropout import LOST, MergeDropout
 
 Overlong = Literal["skip", "truncate", "refuse"]
@@ -36,6 +37,7 @@ def prepare(
     overlong: Overlong = "skip",
     progress: Callable[[int], None] | None = None,
     drop: MergeDropout | None = None,
+    copying: bool = False,
 ) -> PairStore:
     """The corpus as token ids, from a folder under `cache`: reused when nothing changed, else written now.
 
@@ -43,15 +45,17 @@ def prepare(
     Pairs with a longer side are skipped, cut or refused as `overlong` says; pairs with a blank side are skipped;
     the store's `counts` tell how many. Tokenises on all cores in memory that does not grow with the corpus.
     `progress` is called with the number of pairs read so far. `drop` asks for a variant with fewer merges.
+    With `copying`, words of a source that a joint word vocabulary does not know are numbered after it.
     """
     if max_len < 2:
         raise ConfigError(f"max_len={max_len} must be at least 2: one piece and a special token")
-    varied = [] if drop is None else [drop.rate, drop.variant, LOST]
+    varied: list[Any] = [] if drop is None else [drop.rate, drop.variant, LOST]
+    varied += ["copying"] if copying else []
     return kept_in(
         cache,
         [VERSION, corpus.digest(), vocabularies.digest(), max_len, overlong, *varied],
         PairStore.open,
-        lambda folder: _write(folder, corpus, vocabularies, max_len, overlong, progress, drop),
+        lambda folder: _write(folder, corpus, vocabularies, max_len, overlong, progress, drop, copying),
     )
 
 
@@ -88,12 +92,14 @@ def _write(
     overlong: Overlong,
     progress: Callable[[int], None] | None,
     drop: MergeDropout | None,
+    copying: bool,
 ) -> None:
     source, target = vocabularies.source, vocabularies.target
     encode_source, encode_target = (
         side.encode_batch if drop is None else drop.encoder(side) for side in (source, target)
     )
-    dtype = np.dtype(np.uint16 if max(source.vocab_size, target.vocab_size) <= 2**16 else np.uint32)
+    largest = max(source.vocab_size, target.vocab_size) + (max_len if copying else 0)
+    dtype = np.dtype(np.uint16 if largest <= 2**16 else np.uint32)
     read = kept = blank = long = cut = 0
     with ExitStack() as stack:
         sources = _Writer(folder, "source", dtype, stack)
@@ -101,11 +107,12 @@ def _write(
         for chunk in _chunks(corpus):
             full = [(read + row, pair) for row, pair in enumerate(chunk, 1) if pair[0].strip() and pair[1].strip()]
             read, blank = read + len(chunk), blank + len(chunk) - len(full)
-            encoded = zip(
-                encode_source([pair[0] for _, pair in full]),
-                encode_target([pair[1] for _, pair in full]),
-                strict=True,
-            )
+            texts = [pair for _, pair in full]
+            if copying:
+                encoded = [encode_with_copies(vocabularies, *pair) for pair in texts]
+            else:
+                sides = encode_source([one for one, _ in texts]), encode_target([other for _, other in texts])
+                encoded = list(zip(*sides, strict=True))
             rows: list[tuple[list[int], list[int]]] = []
             for (number, _), (ids, other) in zip(full, encoded, strict=True):
                 longest = max(len(source.opening) + len(ids), len(target.opening) + len(other)) + 1

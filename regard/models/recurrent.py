@@ -12,11 +12,15 @@ from torch import Tensor, nn
 from regard.errors import ConfigError
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.cells import CellKind, Direction, Recurrent, RecurrentLayer, States, initialise_cell
+from regard.nn.copying import CopyHead, known_only
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
 from regard.nn.masks import Visible
 from regard.nn.scores import ScoredAttention
+from regard.text.config import SPECIALS
+
+UNKNOWN = SPECIALS.index("<unk>")
 
 ScoreKind = Literal["none", "cosine", "additive", "location", "general", "dot", "scaled-dot"]
 
@@ -31,6 +35,9 @@ class RecurrentConfig:
       prediction goes into the next step.
     - `context` is for a decoder without attention: the source as one vector, seen only as the `first` state
       (Sutskever 2014) or given at `every` step too (Cho 2014).
+
+    - `copy` lets each prediction be a mixture of writing a word and copying one that the attention looks at (See et al.
+      2017): p_gen = sigmoid(w [context; state; word] + b). Words outside the vocabulary are then copied as they are.
 
     `bridge` makes the decoder's first state of the encoder's last one: `copy` it layer by layer, or `project` the top
     layer's. `share` is as in the Transformer.
@@ -50,6 +57,7 @@ class RecurrentConfig:
     bridge: Literal["copy", "project"] = "project"
     share: Literal["all", "output", "none"] = "all"
     output_bias: bool = False
+    copy: bool = False
     dropout: float = 0.1
     max_len: int = 1024
 
@@ -73,6 +81,8 @@ class RecurrentConfig:
             )
         if self.attention == "none" and self.input_feeding:
             raise ConfigError("input_feeding=true needs an attention: without one the step before says it all")
+        if self.copy and (self.attention == "none" or self.source_vocab_size != self.target_vocab_size):
+            raise ConfigError("copy=true needs an attention, which finds the words, and one vocabulary for both sides")
         if self.attention != "none" and self.context == "every":
             raise ConfigError("context='every' is for attention='none': attention gives each step a context of its own")
 
@@ -82,17 +92,19 @@ class Source:
     """What the decoder knows of a batch of sources: one row a source, however many rows of a search consult it.
 
     `memory` are the encoder's outputs and `keys` what the attention compares them by; `context` is its last output.
+    `ids` are the words themselves, for those who copy them.
     """
 
     memory: Float[Tensor, "B S D"]
     keys: Float[Tensor, "B S D"]
     visible: Visible
     context: Float[Tensor, "B D"]
+    ids: Int[Tensor, "B S"]
 
     def select(self, sources: Int[Tensor, " N"]) -> "Source":
         lengths = self.visible.lengths
         visible = self.visible if lengths is None else Visible(lengths=lengths[sources])
-        return Source(self.memory[sources], self.keys[sources], visible, self.context[sources])
+        return Source(self.memory[sources], self.keys[sources], visible, self.context[sources], self.ids[sources])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +133,9 @@ class RecurrentModel(nn.Module):
         shared = config.share == "all"
         self.target = self.source if shared else Embedding(config.target_vocab_size, D, dropout=config.dropout)
         tied = None if config.share == "none" else self.target.tokens.weight
-        self.head = Head(D, config.target_vocab_size, bias=config.output_bias, tied=tied)
+        head = CopyHead if config.copy else Head
+        self.head = head(D, config.target_vocab_size, bias=config.output_bias, tied=tied)
+        self.gate = nn.Linear(3 * D, 1) if config.copy else None
         self.encoder = Recurrent(
             config.cell, D, D, config.encoder_layers, direction=config.direction, dropout=config.dropout
         )
@@ -144,55 +158,66 @@ class RecurrentModel(nn.Module):
                 for cell in layer.cells:
                     initialise_cell(cell)
 
-    def forward(self, batch: Pairs) -> Float[Tensor, "B T D"]:
-        """For each token that the decoder reads, the vector from which `head` predicts the next one."""
+    def forward(self, batch: Pairs) -> Float[Tensor, "B T P"]:
+        """For each token that the decoder reads, the vector from which `head` predicts the next one.
+
+        Its width is D; with `copy` it also says what may be copied.
+        """
         source, states = self.encode(batch.source)
         return self.decode(batch.inputs, source, states)
 
-    def logits(self, batch: Pairs) -> Float[Tensor, "B T V"]:
+    def logits(self, batch: Pairs) -> Float[Tensor, "B T C"]:
         """The scores of every next token, given the true ones before it."""
         return self.head(self(batch))
 
     def encode(self, source: Tokens) -> tuple[Source, States]:
         """What the decoder will know of the source, and the state that it starts from."""
         assert isinstance(source, Tokens), "a recurrent model reads one sequence a row"
-        memory, ends = self.encoder(self.source(source.ids), source.lengths if source.padded else None)
+        words = self.source(self._known(source.ids))
+        memory, ends = self.encoder(words, source.lengths if source.padded else None)
         memory = self.dropout(memory)
         keys = memory if self.cross_attention is None else self.cross_attention.keys(memory)
-        return Source(memory, keys, source.seen_from(source), ends[-1][0]), self._first_states(ends)
+        return Source(memory, keys, source.seen_from(source), ends[-1][0], source.ids), self._first_states(ends)
 
-    def decode(self, inputs: Tokens, source: Source, states: States) -> Float[Tensor, "B T D"]:
-        words = self.target(inputs.ids)
+    def decode(self, inputs: Tokens, source: Source, states: States) -> Float[Tensor, "B T P"]:
+        words = self.target(self._known(inputs.ids))
         if self._one_by_one():
             return self._decode_one_by_one(words, source, states)
         # What a step finds in the source goes into no other step, so that all can be taken at once.
         context = source.context[:, None].expand(-1, words.shape[1], -1)
         x = torch.cat((words, context), dim=-1) if self.config.context == "every" else words
         outputs, _ = self.decoder(x, None, states)
-        if self.cross_attention is not None:
-            context = self.cross_attention(outputs, source.keys, source.memory, source.visible)
-        return self._read_out(outputs, context, words)
+        if self.cross_attention is None:
+            return self._read_out(outputs, context, words)
+        weights = self.cross_attention.weights(outputs, source.keys, source.visible)
+        weights = self.cross_attention.watched(outputs, source.keys, source.memory, weights)
+        return self._with_copies(self._read_out(outputs, weights @ source.memory, words), weights, source.ids)
 
     def start(self, batch: Pairs) -> RecurrentState:
         """The source, encoded: what decoding starts from."""
         source, states = self.encode(batch.source)
         return RecurrentState(states, torch.zeros_like(source.context), source)
 
-    def step(self, choices: Int[Tensor, " R"], state: RecurrentState) -> tuple[Float[Tensor, "R V"], RecurrentState]:
+    def step(self, choices: Int[Tensor, " R"], state: RecurrentState) -> tuple[Float[Tensor, "R C"], RecurrentState]:
         """Log-probabilities of the tokens that may follow `choices`."""
-        words = self.target(choices[:, None]).squeeze(1)
-        attention = self.cross_attention
+        words = self.target(self._known(choices)[:, None]).squeeze(1)
+        attention, source, kept = self.cross_attention, state.source, []
+        B = source.memory.shape[0]
 
         def look(query: Tensor) -> Tensor:
-            B = state.source.memory.shape[0]
             if attention is None:
-                return state.source.context.repeat_interleave(query.shape[0] // B, dim=0)
+                return source.context.repeat_interleave(query.shape[0] // B, dim=0)
             # A source's rows stand side by side as its queries.
             queries = query.unflatten(0, (B, -1))
-            return attention(queries, state.source.keys, state.source.memory, state.source.visible).flatten(0, 1)
+            weights = attention.weights(queries, source.keys, source.visible)
+            kept.append(attention.watched(queries, source.keys, source.memory, weights))
+            return (kept[-1] @ source.memory).flatten(0, 1)
 
         vectors, states = self._advance(words, state.states, state.feed, look)
-        return self.head(vectors).log_softmax(-1), RecurrentState(states, vectors, state.source)
+        after = RecurrentState(states, self._vector(vectors), source)
+        if self.gate is None:
+            return self.head(vectors).log_softmax(-1), after
+        return self.head(self._with_copies(vectors.unflatten(0, (B, -1)), kept[-1], source.ids)).flatten(0, 1), after
 
     def _advance(self, words: Tensor, states: States, feed: Tensor, look) -> tuple[Tensor, States]:
         """One step of all rows: the vector of its prediction, and the states after it."""
@@ -211,7 +236,9 @@ class RecurrentModel(nn.Module):
         assert attention is not None
         vectors, queries, weights = self._steps(words, source, states)
         seen = attention.watched(queries, source.keys, source.memory, weights)
-        return vectors if seen is weights or torch.equal(seen, weights) else self._steps(words, source, states, seen)[0]
+        if not (seen is weights or torch.equal(seen, weights)):
+            vectors, _, weights = self._steps(words, source, states, seen)
+        return self._with_copies(vectors, weights, source.ids)
 
     def _steps(
         self, words: Tensor, source: Source, states: States, forced: Tensor | None = None
@@ -233,8 +260,9 @@ class RecurrentModel(nn.Module):
 
         if self.config.input_feeding:
             for word in words.unbind(1):
-                feed, states = self._advance(word, states, feed, look)
-                vectors.append(feed)
+                found, states = self._advance(word, states, feed, look)
+                vectors.append(found)
+                feed = self._vector(found)
             return torch.stack(vectors, dim=1), torch.stack(queries, dim=1), torch.cat(kept, dim=1)
         join = self._join(words)
         for t in range(words.shape[1]):
@@ -272,11 +300,30 @@ class RecurrentModel(nn.Module):
         return tuple(zip(*made, strict=True))
 
     def _read_out(self, output: Tensor, context: Tensor, words: Tensor) -> Tensor:
-        """The vector of a prediction: the decoder's output with what was found in the source, and the word read."""
+        """The vector of a prediction: the decoder's output with what was found in the source, and the word read.
+
+        Where words can be copied, one more number stands after it: how much writing is preferred to that.
+        """
         if self.readout is None:
             return self.dropout(output)
         given = (output, context, words) if self._gives_context() else (output, context)
-        return self.dropout(torch.tanh(self.readout(torch.cat(given, dim=-1))))
+        vector = self.dropout(torch.tanh(self.readout(torch.cat(given, dim=-1))))
+        if self.gate is None:
+            return vector
+        return torch.cat((vector, self.gate(torch.cat((context, output, words), dim=-1))), dim=-1)
+
+    def _vector(self, read_out: Tensor) -> Tensor:
+        return read_out if self.gate is None else read_out[..., :-1]
+
+    def _with_copies(self, read_out: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
+        """What the head is given: with copying, also where each prediction looked and which words stand there."""
+        if self.gate is None:
+            return read_out
+        assert isinstance(self.head, CopyHead)
+        return self.head.packed(read_out[..., :-1], read_out[..., -1:], weights, ids)
+
+    def _known(self, ids: Tensor) -> Tensor:
+        return known_only(ids, self.config.target_vocab_size, UNKNOWN) if self.config.copy else ids
 
     def _gives_context(self) -> bool:
         """Whether a step is given what was found in the source beside the word."""

@@ -169,6 +169,8 @@ class RunConfig:
             return
         if self.task != "translation":
             return
+        if self.task == "translation" and self.model.get("copy"):
+            self._check_copying()
         for name in ("train", "valid", "test"):
             if len(getattr(self.data, name)) > 2:
                 raise ConfigError(f"data.{name} takes one file of pairs or two line-aligned files")
@@ -191,6 +193,12 @@ class RunConfig:
         head = self.with_stand_ins().model_config().head if wanted else None
         if wanted and head not in wanted:
             raise ConfigError(f"model.head='{head}' is not for task='{self.task}', which needs {' or '.join(wanted)}")
+
+    def _check_copying(self) -> None:
+        if not self.tokenizer.joint or set(self.tokenizer.kinds) != {"word"}:
+            raise ConfigError("model.copy=true copies words: it needs tokenizer.kind='word' and tokenizer.joint=true")
+        if self.train.r_drop:
+            raise ConfigError(f"train.r_drop={self.train.r_drop} is not for models that copy")
 
     def _check_puzzle(self) -> None:
         data, longest = self.data, self.with_stand_ins().model_config().max_len

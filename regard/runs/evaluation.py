@@ -19,10 +19,11 @@ from regard.runs.accuracy import picture_accuracy
 from regard.runs.corpora import WorldCorpus, corpus_of, world_held_out
 from regard.runs.judging import judge
 from regard.runs.perplexity import text_perplexity
-from regard.runs.pointing_scores import pointing_scores
+from regard.runs.pointing_scores import pointing_scores, share
 from regard.runs.run import Run
 from regard.runs.translator import Overlong
 from regard.text import Tokenizer
+from regard.text.copying import surface
 from regard.training.loop import validate
 from regard.training.metrics import by_length, corpus_bleu, corpus_scores, perplexity
 from regard.training.tasks import Translation
@@ -92,6 +93,8 @@ def evaluate(
         "by_length": [band.to_mapping() for band in bands],
         "decode": {"beam": config.beam, "length_penalty": config.length_penalty, "length_form": config.length_form},
     }
+    if not alternatives:
+        result |= unknown_words(run, hypotheses, [answers[0] for answers in references])
     if isinstance(corpus, WorldCorpus) and not alternatives:
         result |= _world_scores(run, corpus, hypotheses)
     return result
@@ -131,9 +134,30 @@ def corpus_perplexity(run: Run, pairs: Sequence[tuple[str, str]]) -> tuple[float
     return perplexity(values["nll"], 1), len(rows)
 
 
+def unknown_words(run: Run, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+    """How often the words of a reference that a word vocabulary does not know come out right, all and in order.
+
+    Nothing where every word is known. `right` is over the sentences that have such words.
+    """
+    tokenizer = run.vocabularies.target
+    if set(run.config.tokenizer.kinds) != {"word"}:
+        return {}
+
+    def unknown(text: str) -> list[str]:
+        pairs = zip(surface(tokenizer, text), tokenizer.encode(text), strict=True)
+        return [word for word, index in pairs if index == tokenizer.unk]
+
+    judged = [(unknown(one), unknown(other)) for one, other in zip(hypotheses, references, strict=True)]
+    judged = [(found, wanted) for found, wanted in judged if wanted]
+    if not judged:
+        return {}
+    shares = share("right", [found == wanted for found, wanted in judged])
+    return {"unknown_words": {"sentences": len(judged), "words": sum(len(words) for _, words in judged), **shares}}
+
+
 def encode_pair(run: Run, source: str, target: str) -> tuple[list[int], list[int]]:
     """The pair as rows of ids: the source with `eos`, the target from `bos` to `eos`."""
-    vocabularies = run.vocabularies
+    vocabularies = run.translator.reading(source)
     ids, other = vocabularies.source.encode(source), vocabularies.target.encode(target)
     return vocabularies.source_row(ids), vocabularies.target_row(other)
 

@@ -49,7 +49,7 @@ def pointing_scores(
         "puzzle": puzzle.name,
         "problems": len(problems),
         "sizes": [min(sizes), max(sizes)],
-        **_share("exact_match", [_reference(problem) == order for problem, order in judged]),
+        **share("exact_match", [_reference(problem) == order for problem, order in judged]),
         "decode": {"beam": config.beam, "length_penalty": config.length_penalty, "length_form": config.length_form},
     }
     if puzzle.name == "hull":
@@ -57,13 +57,13 @@ def pointing_scores(
         wholes = [area(problem.items[problem.order]) for problem in problems]
         simple = [is_simple(shape) for shape in shapes]
         covered = [abs(area(shape)) / whole for shape, whole, fine in zip(shapes, wholes, simple, strict=True) if fine]
-        result |= {**_share("simple", simple), **_mean("area_covered", covered)}
+        result |= {**share("simple", simple), **_mean("area_covered", covered)}
     if puzzle.name == "tsp":
         valid = [sorted(order) == list(range(len(problem.items))) for problem, order in judged]
         lengths = np.array([tour_length(problem.items, np.array(order)) for problem, order in judged])
         shortest = np.array([tour_length(problem.items, np.array(problem.order)) for problem in problems])
         result |= {
-            **_share("valid", valid),
+            **share("valid", valid),
             "length": float(lengths.mean()),
             "reference_length": float(shortest.mean()),
             "reference": "shortest" if max(sizes) <= EXACT else "heuristic",
@@ -94,7 +94,7 @@ def _reference(problem: Problem) -> list[int]:
     return problem.order.tolist()
 
 
-def _share(name: str, hits: Sequence[bool]) -> dict[str, Any]:
+def share(name: str, hits: Sequence[bool]) -> dict[str, Any]:
     """A share and its interval by Wilson's formula, which stays within 0 and 1."""
     n, z = len(hits), 1.96
     share = sum(hits) / n

@@ -18,9 +18,13 @@ from regard.decode.search import search
 from regard.decode.stepper import Stepper
 from regard.errors import DataError
 from regard.nn.batch import Pairs, Tokens
-from regard.text import Vocabularies
+from regard.text import Tokenizer, Vocabularies
+from regard.text.copying import reading
 
 Overlong = Literal["split", "truncate", "refuse"]
+
+Row = tuple[int, list[int], Tokenizer]
+"""The number that decides what is drawn, the tokens of a source, and what turns its translation to text."""
 
 BUDGET = 4096
 """Source tokens of one batch."""
@@ -43,6 +47,7 @@ class Translator:
     def __init__(self, model: nn.Module, vocabularies: Vocabularies, config: DecodeConfig, max_len: int) -> None:
         self.model, self.vocabularies, self.config, self.max_len = model, vocabularies, config, max_len
         self._stepper = cast("Stepper[Any]", model)
+        self.copies = bool(getattr(getattr(model, "config", None), "copy", False))
 
     @property
     def device(self) -> torch.device:
@@ -64,10 +69,14 @@ class Translator:
         how many sentences came before these: what is drawn, and what is said of a sentence, goes by its number.
         """
         config = config or self.config
-        pieces = [self._fit(sentence, number, overlong) for number, sentence in enumerate(sentences, before + 1)]
+        read = [self.reading(sentence) for sentence in sentences]
+        pieces = [
+            self._fit(sentence, number, overlong, one)
+            for number, (sentence, one) in enumerate(zip(sentences, read, strict=True), before + 1)
+        ]
         rows = [
-            (_name(number, place), row)
-            for number, parts in enumerate(pieces, before)
+            (_name(number, place), row, one.target)
+            for number, (parts, one) in enumerate(zip(pieces, read, strict=True), before)
             for place, row in enumerate(parts)
         ]
         decoded = iter(self._decode(rows, config, budget))
@@ -77,7 +86,7 @@ class Translator:
     def searched(self, sentence: str, config: DecodeConfig, number: int = 1) -> tuple[Hypothesis, list[Candidates]]:
         """The best translation of one sentence by beam search, with every candidate of every step of it."""
         self.model.eval()
-        (row,) = self._fit(sentence, number, "refuse") or [[self.vocabularies.source.eos]]
+        (row,) = self._fit(sentence, number, "refuse", self.reading(sentence)) or [[self.vocabularies.source.eos]]
         state = self._stepper.start(Pairs(Tokens.of([row]).to(self.device)))
         first, steps = torch.full((1,), self.vocabularies.target.bos, device=self.device), []
         limit = min(*config.limits([len(row)]), self.max_len)
@@ -99,9 +108,13 @@ class Translator:
             yield from self.translate(chunk, config, overlong=overlong, before=before)
             before += len(chunk)
 
-    def _fit(self, sentence: str, number: int, overlong: Overlong) -> list[list[int]]:
+    def reading(self, source: str) -> Vocabularies:
+        """The vocabularies with which this source is read and translated: for a model that copies, with its words."""
+        return reading(self.vocabularies, source) if self.copies else self.vocabularies
+
+    def _fit(self, sentence: str, number: int, overlong: Overlong, read: Vocabularies) -> list[list[int]]:
         """The sentence as rows that the model can read: none if it is blank, several if it had to be split."""
-        tokenizer, row = self.vocabularies.source, self.vocabularies.source_row
+        tokenizer, row = read.source, read.source_row
         room = self.max_len - len(row([]))
         ids = tokenizer.encode(sentence) if sentence.strip() else []
         if not ids:
@@ -115,29 +128,27 @@ class Translator:
         parts = split_text(sentence, lambda text: len(tokenizer.encode(text)), room)
         return [row(tokenizer.encode(part)[:room]) for part in parts]
 
-    def _decode(self, rows: list[tuple[int, list[int]]], config: DecodeConfig, budget: int) -> list[list[Translation]]:
-        lengths = [len(row) for _, row in rows]
+    def _decode(self, rows: list[Row], config: DecodeConfig, budget: int) -> list[list[Translation]]:
+        lengths = [len(row) for _, row, _ in rows]
         # The search holds `beam` rows a source, so a batch is that much smaller.
         width = config.samples if config.temperature is not None else config.beam
         return in_batches(lambda batch: self._decode_batch(batch, config), rows, lengths, budget=budget // width + 1)
 
     @torch.inference_mode()
-    def _decode_batch(self, batch: list[tuple[int, list[int]]], config: DecodeConfig) -> list[list[Translation]]:
+    def _decode_batch(self, batch: list[Row], config: DecodeConfig) -> list[list[Translation]]:
         self.model.eval()
-        rows = [row for _, row in batch]
+        names, rows, tokenizers = zip(*batch, strict=True)
         source = Tokens.of(rows, self.vocabularies.source.pad).to(self.device)
         state = self._stepper.start(Pairs(source))
         target = self.vocabularies.target
         first = torch.full((len(rows),), target.bos, device=self.device)
         limits = torch.tensor([min(limit, self.max_len) for limit in config.limits([len(row) for row in rows])])
-        found = search(
-            self._stepper, state, first, eos=target.eos, config=config, max_len=limits, ids=[name for name, _ in batch]
-        )
-        return [[self.text(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
+        found = search(self._stepper, state, first, eos=target.eos, config=config, max_len=limits, ids=names)
+        return [[self.text(one, target) for one in best] for best, target in zip(found, tokenizers, strict=True)]
 
-    def text(self, hypothesis: Hypothesis) -> Translation:
-        """What was decoded, as text."""
-        target = self.vocabularies.target
+    def text(self, hypothesis: Hypothesis, target: Tokenizer | None = None) -> Translation:
+        """What was decoded, as text; `target` is the tokenizer of a `reading`."""
+        target = target or self.vocabularies.target
         return Translation(
             text=target.decode(hypothesis.tokens),
             score=hypothesis.score,

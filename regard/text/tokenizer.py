@@ -53,6 +53,11 @@ class Tokenizer:
         return tuple(ids[:-1] if ids[-1:] == [self.eos] else ids)
 
     @property
+    def inner(self) -> tokenizers.Tokenizer:
+        """The library's own."""
+        return self._inner
+
+    @property
     def vocab_size(self) -> int:
         return self._inner.get_vocab_size()
 

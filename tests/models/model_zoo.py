@@ -92,6 +92,12 @@ MODELS = {
     "vanilla, additive after": lambda: RecurrentModel(
         replace(RECURRENT, attend="after", cell="rnn", share="none", output_bias=True)
     ),
+    "copying after": lambda: RecurrentModel(
+        replace(RECURRENT, attend="after", copy=True, share="all", source_vocab_size=19)
+    ),
+    "copying before, fed": lambda: RecurrentModel(
+        replace(RECURRENT, copy=True, input_feeding=True, cell="lstm", share="output", source_vocab_size=19)
+    ),
     "convolutional": lambda: Convolutional(CONVOLUTIONAL),
     "convolutional, wide kernels": lambda: Convolutional(
         replace(CONVOLUTIONAL, encoder_kernel=5, decoder_kernel=4, attention="additive")

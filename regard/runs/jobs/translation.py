@@ -137,6 +137,7 @@ class TranslationJob:
             overlong=data.overlong,
             progress=lambda pairs: self.report.progress(what, pairs),
             drop=drop,
+            copying=bool(self.config.model.get("copy")),
         )
 
     def _check_budget(self) -> None:

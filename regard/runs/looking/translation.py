@@ -32,10 +32,11 @@ def translation(run: Run, texts: Sequence[str], wanted: Wanted, **decode: Any) -
     found: list[tuple[str, Translation, Tree]] = []
     for number, (text, target) in enumerate(zip(texts, targets, strict=True), 1):
         if target is not None:
-            found.append((text, _given(run, target), ()))
+            found.append((text, _given(run, text, target), ()))
             continue
         best, steps = run.translator.searched(text, config, number)
-        found.append((text, run.translator.text(best), tree(steps, best, run.vocabularies.target)))
+        read = run.translator.reading(text).target
+        found.append((text, run.translator.text(best, read), tree(steps, best, read)))
     shown = [
         _sentence(run, text, best, beam, wanted, config, _alike(run, found, number) if wanted.edits else None)
         for number, (text, best, beam) in enumerate(found)
@@ -69,9 +70,10 @@ def _one_each(texts: Sequence[str], targets: Sequence[str]) -> Sequence[str]:
     return targets
 
 
-def _given(run: Run, target: str) -> Translation:
-    tokens = run.vocabularies.target.encode(target)
-    pieces = run.vocabularies.target.pieces(tokens)
+def _given(run: Run, source: str, target: str) -> Translation:
+    tokenizer = run.translator.reading(source).target
+    tokens = tokenizer.encode(target)
+    pieces = tokenizer.pieces(tokens)
     return Translation(text=target, score=0.0, log_prob=0.0, tokens=tuple(tokens), pieces=tuple(pieces))
 
 
@@ -92,7 +94,7 @@ def _sentence(
     config: DecodeConfig,
     other: tuple[int, Pairs] | None = None,
 ) -> tuple[Sentence, str]:
-    tokenizers, target = run.vocabularies, best.text
+    tokenizers, target = run.translator.reading(source), best.text
     # The very tokens that were decoded: the tokenizer might cut their text in another way.
     rows = (encode_pair(run, source, "")[0], [tokenizers.target.bos, *best.tokens, tokenizers.target.eos])
     if max(map(len, rows)) > run.translator.max_len:
@@ -113,7 +115,8 @@ def _sentence(
 
     def judge() -> Judged:
         again, _ = run.translator.searched(source, config)
-        return _log_probs(run, run.model(batch)).gather(1, old)[:, 0], run.translator.text(again).text
+        text = run.translator.text(again, tokenizers.target).text
+        return _log_probs(run, run.model(batch)).gather(1, old)[:, 0], text
 
     total = float(log_probs.gather(1, old).sum())
     shown = {"log-probability": f"{total:.3f}"}
@@ -144,7 +147,7 @@ def _gold(source: str, target: str):
 
 
 def _sides(run: Run, source: str, best: Translation, rows: tuple[list[int], list[int]]) -> dict[str, Any]:
-    tokenizers, gold = run.vocabularies, _gold(source, best.text)
+    tokenizers, gold = run.translator.reading(source), _gold(source, best.text)
     source_spans = None if gold is None else spans(source, gold.english_words)
     target_spans = None if gold is None else spans(best.text, gold.french_words)
     source_places = [(0, 0)] * len(tokenizers.source.opening) + tokenizers.source.offsets(source)

@@ -1,0 +1,98 @@
+"""Predictions that may copy: a mixture of writing a word of the vocabulary and copying one that was read.
+
+Words outside the vocabulary are numbered after it, V, V + 1 and so on, in each source by itself.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.errors import ConfigError
+from regard.nn.embedding import Head
+from regard.nn.loss import IGNORE
+
+
+def mixture(
+    vocabulary: Float[Tensor, "*rows V"],
+    gate: Float[Tensor, "*rows"],
+    weights: Float[Tensor, "*rows S"],
+    ids: Int[Tensor, "*rows S"],
+    extra: int = 0,
+) -> Float[Tensor, "*rows C"]:
+    """P(w) = g P_vocabulary(w) + sum of the weights of the places where w stands; C is V and `extra` more words.
+
+    `vocabulary` are logits, and g the sigmoid of `gate`. The weights are shared out (1 - g) in all.
+    """
+    written = vocabulary.softmax(-1) * gate.sigmoid()[..., None]
+    choices = F.pad(written, (0, extra))
+    return choices.scatter_add(-1, ids, (weights * (-gate).sigmoid()[..., None]).to(choices.dtype))
+
+
+def mixture_loss(
+    log_written: Float[Tensor, " N"],
+    gate: Float[Tensor, " N"],
+    copied: Float[Tensor, " N"],
+    known: Bool[Tensor, " N"],
+) -> Float[Tensor, " N"]:
+    """-log P of labels, from their log-probability among the vocabulary and the weight of the places where they stand.
+
+    A label that is not `known` to the vocabulary can only be copied.
+    """
+    tiny = torch.finfo(copied.dtype).tiny
+    by_writing = (F.logsigmoid(gate) + log_written).masked_fill(~known, -torch.inf)
+    by_copying = F.logsigmoid(-gate) + copied.clamp_min(tiny).log()
+    return -torch.logaddexp(by_writing, by_copying)
+
+
+class CopyHead(Head):
+    """A head whose predictions are the mixture. What it is given is `packed`: all that a prediction is made of."""
+
+    def packed(
+        self,
+        vectors: Float[Tensor, "B T D"],
+        gate: Float[Tensor, "B T 1"],
+        weights: Float[Tensor, "B T S"],
+        ids: Int[Tensor, "B S"],
+    ) -> Float[Tensor, "B T P"]:
+        """The vector of each prediction, its gate, where it looked, and which words stand there, side by side.
+
+        One tensor, so that whoever passes it from model to head need not know what it holds.
+        """
+        places = ids[:, None].expand(-1, vectors.shape[1], -1).to(torch.promote_types(vectors.dtype, torch.float32))
+        return torch.cat((vectors, gate, weights, places), dim=-1)
+
+    def forward(self, x: Float[Tensor, "*batch P"]) -> Float[Tensor, "*batch C"]:
+        """Log-probabilities over the vocabulary and the words outside it that stand in these sources."""
+        vectors, gate, weights, ids = self._parts(x)
+        extra = max(0, int(ids.max()) + 1 - self.weight.shape[0]) if ids.numel() else 0
+        return mixture(F.linear(vectors, self.weight, self.bias), gate, weights, ids, extra).log()
+
+    def loss(
+        self, x: Float[Tensor, "B T P"], labels: Int[Tensor, "B T"], smoothing: float = 0.0
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """The summed loss of the mixture; with `smoothing`, the vocabulary's own part of it is smoothed."""
+        real = labels != IGNORE
+        vectors, gate, weights, ids = self._parts(x[real])
+        labels = labels[real]
+        known = labels < self.weight.shape[0]
+        log_words = F.linear(vectors, self.weight, self.bias).log_softmax(-1)
+        log_written = log_words.gather(1, torch.where(known, labels, 0)[:, None])[:, 0]
+        copied = (weights * (ids == labels[:, None])).sum(-1)
+        plain = mixture_loss(log_written, gate, copied, known).sum()
+        if not smoothing:
+            return plain, plain.detach()
+        return (1 - smoothing) * plain - smoothing * log_words.mean(-1).sum(), plain.detach()
+
+    def r_drop_loss(self, x: Tensor, labels: Tensor, smoothing: float, alpha: float):
+        raise ConfigError("train.r_drop is not for models that copy")
+
+    def _parts(self, x: Float[Tensor, "*batch P"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        D = self.weight.shape[1]
+        weights, ids = x[..., D + 1 :].chunk(2, dim=-1)
+        return x[..., :D], x[..., D], weights, ids.long()
+
+
+def known_only(ids: Int[Tensor, "*rows"], vocab_size: int, unknown: int) -> Int[Tensor, "*rows"]:
+    """The ids that an embedding has: words outside the vocabulary are read as the unknown one."""
+    return torch.where(ids < vocab_size, ids, unknown)
