@@ -177,9 +177,9 @@ def translate(options: argparse.Namespace, config, model) -> list[str]:
 
     from regard.nn.batch import Tokens
     from regard.runs.corpora import corpus_of
-    from regard.runs.run import load_vocabularies
+    from regard.runs.run import load_config, load_vocabularies
 
-    vocabularies = load_vocabularies(options.out / "prepared")
+    vocabularies = load_vocabularies(options.out / "prepared", load_config(options.out / "prepared"))
     sources = [source for source, _ in corpus_of(config.data, "test")][: options.limit]
     order = sorted(range(len(sources)), key=lambda row: len(sources[row]))
     found, device = [""] * len(sources), next(model.parameters()).device

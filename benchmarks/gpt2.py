@@ -25,7 +25,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def ours(batches: list[torch.Tensor], replay: bool, compile: bool):
-    settings = [f"train.compile={str(compile).lower()}", f"train.cuda_graphs={str(replay).lower()}"]
+    settings = [f"train.compile_blocks={str(compile).lower()}", f"train.cuda_graphs={str(replay).lower()}"]
     settings += ["model.dropout=0.0", "train.accumulate=1"]
     config = make_config(None, "gpt2-small", settings)
     config.model["vocab_size"] = VOCABULARY
