@@ -66,11 +66,11 @@ class TrainConfig:
     compile: bool = False
     """Compile the model: slow to start, then faster. Needs a C++ compiler on a CPU."""
     compile_blocks: bool = False
-    """Compile one block of each kind, which all of its kind share: starts in seconds. For models made of blocks."""
+    """On a GPU, compile one block of each kind, which all of its kind share: starts in seconds."""
     compile_loss: bool = False
     """With `compile`, the loss as part of the same graph: fewer kernels to launch."""
     cuda_graphs: bool = False
-    """Record what a GPU is told to do once and replay it: for models so small that launching is what takes the time."""
+    """On a GPU, record what it is told to do once and replay it: for models so small that launching takes the time."""
     pack: Literal["auto", "always", "never"] = "auto"
     """Put several sequences in a row instead of padding each to the longest; `auto` does on a GPU."""
     threads: int = 0

@@ -76,7 +76,8 @@ class Translation:
 
 def compiled(task: Task, model: nn.Module, config: TrainConfig, *, dynamic: bool) -> tuple[Task, nn.Module]:
     """Task and model, compiled as the settings say: block by block, model and loss apart, or as one graph."""
-    if config.compile_blocks:
+    on_gpu = next(model.parameters()).is_cuda
+    if config.compile_blocks and on_gpu:
         # Blocks of one kind run the same code on other weights, so what was compiled for the first serves the rest.
         for part in model.modules():
             if isinstance(part, EncoderBlock | DecoderBlock):
@@ -84,7 +85,7 @@ def compiled(task: Task, model: nn.Module, config: TrainConfig, *, dynamic: bool
         _fuse_heads(model)
         return task, model
     if not config.compile:
-        if config.cuda_graphs and next(model.parameters()).is_cuda:
+        if config.cuda_graphs and on_gpu:
             _fuse_heads(model)
         return task, model
     if config.compile_loss:
