@@ -6,6 +6,7 @@ language detection) may be missing from its environment.
 """
 
 import importlib.metadata
+import importlib.util
 import json
 import logging
 import sys
@@ -127,7 +128,17 @@ def fairseq(sizes):
 
 
 def opennmt(sizes):
-    stub("spacy", "spacy.language", "fasttext", "ctranslate2", "flask", "waitress")
+    stub(
+        "spacy",
+        "spacy.language",
+        "fasttext",
+        "ctranslate2",
+        "flask",
+        "waitress",
+        "pyonmttok",
+        "ahocorasick",
+        "rapidfuzz",
+    )
     from onmt.decoders.transformer import TransformerDecoder
     from onmt.encoders.transformer import TransformerEncoder
     from onmt.models import NMTModel
@@ -156,7 +167,7 @@ def opennmt(sizes):
 
 
 def eole(sizes):
-    stub("ctranslate2", "datasets", "fastapi", "pyonmttok", "spacy", "fasttext")
+    stub("ctranslate2", "datasets", "fastapi", "pyonmttok", "spacy", "fasttext", "ahocorasick", "rapidfuzz", "pandas")
     from eole.config.models import TransformerModelConfig
     from eole.config.training import TrainingConfig
     from eole.models.model import EncoderDecoderModel
@@ -187,6 +198,7 @@ def eole(sizes):
 
 
 def joey(sizes):
+    stub("datasets", "pandas", "seaborn")
     from joeynmt.model import build_model
     from joeynmt.vocabulary import Vocabulary
 
@@ -271,7 +283,9 @@ def initialise(model) -> None:
 
 
 def stub(*names: str) -> None:
-    for name in names:
+    """Stand in for what is imported for other work, where it is not installed."""
+    missing = [name for name in names if importlib.util.find_spec(name.partition(".")[0]) is None]
+    for name in missing:
         sys.modules.setdefault(name, MagicMock())
 
 

@@ -46,6 +46,7 @@ def prune(
     """
     from regard.cli.progress import counting
     from regard.errors import ConfigError, RunError, nearest
+    from regard.look.figures import need_matplotlib
     from regard.runs import load, pruning
     from regard.runs.corpora import files_corpus
     from regard.runs.files import whole_file, write_json
@@ -60,6 +61,8 @@ def prune(
         )
     if picture is not None and picture.suffix not in (".png", ".svg", ".pdf"):
         raise ConfigError(f"--picture {picture} must end in .png, .svg or .pdf")
+    if picture is not None:
+        need_matplotlib()
     if steps and (by != "gates" or heads is None):
         raise ConfigError("--steps trains gates for a number of heads: give --by gates and --heads with it")
     if (out / CONFIG).exists():

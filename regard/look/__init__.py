@@ -1,7 +1,7 @@
 """See where a model looked, score what is seen, and change it."""
 
 from regard.look.edits import evened, masked, row_set, swapped
-from regard.look.measures import HeadMeasures, Measures, rollout, value_norms
+from regard.look.measures import HeadMeasures, Measures, flow, rollout, value_norms
 from regard.look.watch import Seen, Trace, attentions, watch
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Trace",
     "attentions",
     "evened",
+    "flow",
     "masked",
     "rollout",
     "row_set",

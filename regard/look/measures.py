@@ -99,6 +99,36 @@ def rollout(layers: Sequence[Float[Tensor, "B H T T"]], *, residual: float = 0.5
     return mixed
 
 
+def flow(
+    layers: Sequence[Float[Tensor, "B H T T"]], *, residual: float = 0.5, queries: Sequence[int] | None = None
+) -> Float[Tensor, "B N T"]:
+    """How much could come from each input position to each of `queries`, all of them unless given, after all `layers`.
+
+    Where `rollout` multiplies along every path, flow takes weights as the widths of pipes: it is the most that can run
+    from the query at the top to an input at the bottom at once (Abnar and Zuidema 2020). A layer is as in `rollout`. It
+    is worked out pair by pair, so it is for sentences, not for long texts.
+    """
+    from networkx import DiGraph, maximum_flow_value
+    from networkx.algorithms.flow import dinitz
+
+    rollout(layers, residual=residual)  # the same checks
+    B, _, T, _ = layers[0].shape
+    rows = list(range(T)) if queries is None else list(queries)
+    found = torch.zeros(B, len(rows), T, dtype=torch.float64)
+    for item in range(B):
+        pipes = DiGraph()
+        for depth, weights in enumerate(layers):
+            mixed = residual * torch.eye(T) + (1 - residual) * weights[item].mean(0).cpu().float()
+            for query, key in mixed.nonzero().tolist():
+                pipes.add_edge((depth + 1, query), (depth, key), capacity=float(mixed[query, key]))
+        for index, query in enumerate(rows):
+            top = (len(layers), query)
+            for key in range(T):
+                if top in pipes and (0, key) in pipes:
+                    found[item, index, key] = maximum_flow_value(pipes, top, (0, key), flow_func=dinitz)
+    return found.to(layers[0].dtype)
+
+
 def value_norms(
     weights: Float[Tensor, "B H T S"], v: Float[Tensor, "B H S K"], output: Float[Tensor, "D N"]
 ) -> Float[Tensor, "B H T S"]:

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from regard.errors import DataError
-from regard.look import Measures, rollout, value_norms, watch
+from regard.look import Measures, flow, rollout, value_norms, watch
 from regard.nn.attention import Attention
 
 # Two heads, two queries, three keys: the first head is sharp, the second even.
@@ -48,6 +48,28 @@ def test_nothing_to_measure_and_other_heads_are_refused():
     measures.add(WEIGHTS)
     with pytest.raises(DataError, match="weights of 1 heads after 2"):
         measures.add(WEIGHTS[:, :1])
+
+
+def test_flow_is_the_most_that_runs_through_the_pipes():
+    back = torch.tensor([[1.0, 0], [1, 0]])
+    even = torch.tensor([[0.5, 0.5], [0.5, 0.5]])
+    first, second = back[None, None], even[None, None]
+    # Half identity: layer one [[1, 0], [.5, .5]], layer two [[.75, .25], [.25, .75]], the later on top. From 0 to 0
+    # .75 runs straight and .25 by way of 1; from 0 to 1 all must come through 1, by a pipe of .25.
+    assert_close(flow([first, second])[0], torch.tensor([[1.0, 0.25], [0.75, 0.5]]))
+    assert_close(flow([first, second], queries=[1])[0], torch.tensor([[0.75, 0.5]]))
+    assert_close(flow([first], residual=0.0)[0], back)
+    with pytest.raises(DataError, match="no layers"):
+        flow([])
+
+
+@torch.no_grad()
+def test_flow_is_never_less_than_rollout():
+    generator = torch.Generator().manual_seed(0)
+    layers = [torch.randn(2, 3, 5, 5, generator=generator).softmax(-1) for _ in range(3)]
+    # One unit leaves the top: what rollout sends along all paths is one way to let it run.
+    assert (flow(layers) >= rollout(layers) - 1e-6).all()
+    assert flow(layers).max() <= 1 + 1e-6
 
 
 def test_rollout_of_two_layers_is_the_product_worked_by_hand():
