@@ -16,6 +16,9 @@ from regard.runs.files import plain_words, read_json, read_tensors
 HEADS = ("classifier", "words", "next_text", "pooler", "head")
 """Parts that stand on an encoder: those that are new in a run begin at random, others are left behind."""
 
+GOES_ON = ("translation", "language")
+"""Kinds of run that go on with what the one they start from did, and decode as it does."""
+
 
 def started_from(mapping: Mapping[str, Any], base: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """The settings with the model's shape and the tokenizer of the run in `base`."""
@@ -40,7 +43,10 @@ def started_from(mapping: Mapping[str, Any], base: Path, overrides: Sequence[str
     if model.get("pooler") == "none" and model.get("head") in ("pretraining", "classes"):
         model["pooler"] = "relu" if model.get("segments") == 0 else "tanh"
     images = {**prepared_like(theirs.get("images") or {}), **mapping.get("images", {})}
-    return {**mapping, "model": model, "tokenizer": theirs.get("tokenizer", {}), "images": images}
+    taken = {"model": model, "tokenizer": theirs.get("tokenizer", {}), "images": images}
+    if theirs.get("task") in GOES_ON and mapping.get("task", theirs["task"]) == theirs["task"]:
+        taken |= {"task": theirs["task"], "decode": {**theirs.get("decode", {}), **mapping.get("decode", {})}}
+    return {**mapping, **taken}
 
 
 def prepared_like(images: Mapping[str, Any]) -> dict[str, Any]:

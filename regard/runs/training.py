@@ -110,6 +110,11 @@ def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Repor
         config = settings.from_mapping(RunConfig, settings.override(settings.to_mapping(config, nulls=True), overrides))
     _check_machine(config)
     found = checkpoints(directory / CHECKPOINTS)
+    if not found and (directory / MODEL).exists():
+        raise RunError(
+            f"{directory} has a model but no checkpoint to resume, as where it was imported; train on from it in a new "
+            f"run: regard train --from {shlex.quote(str(directory))} --data FILES --out RUN"
+        )
     if not found:
         report.say("no checkpoint yet: starting from the first step")
     config, job = prepare_job(config, directory, report, new=False)
@@ -158,7 +163,9 @@ class _Training:
             if options.start_from:
                 self.report.say(start_weights(model, self.config.model, Path(options.start_from)))
             if options.vectors is not None:
-                for started in start_from_vectors(model, load_vocabularies(self.directory), options.vectors):
+                for started in start_from_vectors(
+                    model, load_vocabularies(self.directory, self.config.tokenizer), options.vectors
+                ):
                     self.report.say(started.describe())
         if options.freeze_vectors:
             freeze_tables(model)

@@ -249,6 +249,32 @@ def test_an_imported_run_translates_is_measured_and_looked_into(family, saved, t
     assert {one.kind for one in seen.sentences[0].attentions} == {"self", "cross"}
 
 
+@pytest.mark.parametrize("family", ["marian", "bart", "t5"])
+def test_an_imported_run_is_trained_on_in_a_new_one(family, saved, tmp_path):
+    base = saved[family][2]
+    (tmp_path / "pairs.tsv").write_text("a0 b1 c0\tb0 a1\nd0\te0 f0\n" * 30, encoding="utf-8")
+    extra = {"data": {"train": [str(tmp_path / "pairs.tsv")]}, "train": {"start_from": str(base.directory)}}
+    small = [
+        "train.steps=20",
+        "train.batch_tokens=200",
+        "train.schedule=constant",
+        "train.learning_rate=0.003",
+        "train.warmup=1",
+    ]
+    small += ["data.max_len=20", "train.log_every=1", "train.threads=1", "train.smoothing=0", "model.dropout=0.1"]
+    run = regard.train(regard.make_config(None, None, small, extra), tmp_path / "run")
+    assert run.vocabularies.target_row([5]) == base.vocabularies.target_row([5])
+    assert run.config.decode == base.config.decode
+    assert run.config.model["dropout"] == 0.1
+    losses = [json.loads(line)["nll"] for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert losses[-1] < 0.8 * losses[0]
+    one, other = (dict(model.named_parameters()) for model in (base.model, run.model))
+    assert all(0 < (one[name] - other[name]).abs().max() < 0.2 for name in one if "positions" not in name)
+    export_run(run, tmp_path / "out")
+    with pytest.raises(RunError, match=r"no checkpoint to resume.*regard train --from"):
+        regard.resume(base.directory)
+
+
 def refused(folder, tmp_path, pattern, kind=RegardError):
     with pytest.raises(kind, match=pattern) as found:
         import_directory(folder, tmp_path / "new")

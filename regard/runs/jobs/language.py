@@ -21,6 +21,7 @@ from regard.runs.config import RunConfig
 from regard.runs.corpora import documents_of, training_documents
 from regard.runs.report import Report
 from regard.runs.run import TOKENIZER, absolute, load_vocabularies
+from regard.runs.starting import copy_tokenizer
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
 from regard.training.streams import StreamedLanguageModelling
 from regard.training.tasks import LanguageModelling, Task
@@ -30,9 +31,13 @@ VALIDATION_STREAMS = 8
 
 
 def prepare_job(config: RunConfig, directory: Path, report: Report, new: bool) -> tuple[RunConfig, "LanguageJob"]:
-    """The text tokenised; for a new run, with a tokenizer trained on it first."""
+    """The text tokenised; for a new run, with a tokenizer trained on it first, or the one of the run it starts from."""
     documents = training_documents(config.data)
-    if new:
+    if new and config.train.start_from:
+        copy_tokenizer(Path(config.train.start_from), directory / TOKENIZER)
+        config = absolute(config)
+        vocabularies = load_vocabularies(directory, config.tokenizer)
+    elif new:
         report.say("training the tokenizer")
         shared = train_tokenizer(documents.texts(), config.tokenizer)
         vocabularies = Vocabularies(shared, shared)

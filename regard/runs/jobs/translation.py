@@ -18,6 +18,7 @@ from regard.runs.config import RunConfig
 from regard.runs.corpora import corpus_of, training_corpus
 from regard.runs.report import Report
 from regard.runs.run import TOKENIZER, absolute, load_vocabularies
+from regard.runs.starting import copy_tokenizer
 from regard.runs.translator import Translator
 from regard.text import Vocabularies, train_vocabularies
 from regard.text.dropout import MergeDropout
@@ -26,9 +27,13 @@ from regard.training.tasks import Task, Translation
 
 
 def prepare_job(config: RunConfig, directory: Path, report: Report, new: bool) -> tuple[RunConfig, "TranslationJob"]:
-    """The pairs tokenised; for a new run, with a tokenizer trained on them first."""
+    """The pairs tokenised; for a new run, with a tokenizer trained on them, or the one of the run it starts from."""
     corpus = training_corpus(config.data)
-    if new:
+    if new and config.train.start_from:
+        copy_tokenizer(Path(config.train.start_from), directory / TOKENIZER)
+        config = absolute(config)
+        vocabularies = load_vocabularies(directory, config.tokenizer)
+    elif new:
         vocabularies = _trained_vocabularies(config, corpus, report)
         config = absolute(config.with_vocabularies(vocabularies))
         vocabularies.save(directory / TOKENIZER)
