@@ -357,6 +357,10 @@ def test_a_thousand_tokens_are_drawn_in_tiles_and_read_head_by_head(browser, lon
     page.mouse("mouseMoved", x, y)
     row, column, number = re.fullmatch(r"“w(\d+)” looks at “w(\d+)”: (.+)", page.text(".readout")).groups()
     assert number == shown(weights[2, int(row), int(column)])
+    # A click keeps a row, and the part of the map that is seen.
+    page.click("canvas.tiled")
+    assert "pin=source." in page.js("location.hash")
+    assert int(page.js(f"{data}.tiles")) <= 4
     assert page.complaints() == []
     page.close()
 

@@ -29,7 +29,17 @@ function gather(node, origin, parts) {
   if (node.nodeType !== Node.ELEMENT_NODE) return;
   const style = getComputedStyle(node);
   const box = node.getBoundingClientRect();
+  // Buttons and sliders are for the page, not for the picture.
+  if (node.matches(".chip, input, .zoom")) return;
   if (style.display === "none" || style.visibility === "hidden" || Number(style.opacity) === 0 || (!box.width && !box.height)) return;
+  if (Number(style.opacity) < 1 && !node.dataset.opaque) {
+    const faint = [];
+    node.dataset.opaque = "1";
+    gather(node, origin, faint);
+    delete node.dataset.opaque;
+    parts.push(onPaper("g", { opacity: style.opacity }, ...faint));
+    return;
+  }
   const at = { x: box.left - origin.left, y: box.top - origin.top, width: box.width, height: box.height };
   if (node instanceof HTMLCanvasElement) {
     const large = drawnLarge(node, at);

@@ -55,7 +55,8 @@ function thumbnail(sentence, index, head, state) {
     const matrix = matrixOf(sentence, attention, [head], state.words);
     const [height, width] = [matrix.rows.length, matrix.columns.length];
     const small = pooled(matrix.mean, width, height, Math.max(1, Math.floor(Math.max(width, height) / (2 * THUMBNAIL))));
-    paint(picture, small.columns, small.rows, small.values);
+    const extent = Math.max(width, height) > TILED ? usualLargest(matrix.mean, width, height) : 1;
+    paint(picture, small.columns, small.rows, small.values, { extent });
     size(picture, height, width);
     const found = errorRate(sentence, attention, [head]);
     if (found !== null) rate.textContent = found.toFixed(2);

@@ -5,7 +5,7 @@ const GUTTER = { left: 130, top: 96 };
 const NAMED_FROM = 11; // pixels a cell must have for its row and column to be named
 
 // Tiles by level: at each level a cell is the largest of four of the level before.
-function tileStore(width, height, values, ramp = "weight") {
+function tileStore(width, height, values, extent) {
   const levels = [{ columns: width, rows: height, values }];
   const kept = new Map();
   const store = { made: 0 };
@@ -27,7 +27,7 @@ function tileStore(width, height, values, ramp = "weight") {
         const start = (down * TILE + row) * columns + across * TILE;
         part.set(all.subarray(start, start + wide), row * wide);
       }
-      kept.set(key, paint(document.createElement("canvas"), wide, high, part, { ramp }));
+      kept.set(key, paint(document.createElement("canvas"), wide, high, part, { extent }));
       store.made += 1;
     }
     return kept.get(key);
@@ -35,9 +35,23 @@ function tileStore(width, height, values, ramp = "weight") {
   return store;
 }
 
+let lastView = null;
+
+// The mean over rows of their largest weight: on a long text few weights come near 1.
+function usualLargest(values, width, height) {
+  let sum = 0;
+  for (let row = 0; row < height; row += 1) {
+    let largest = 0;
+    for (let index = row * width; index < (row + 1) * width; index += 1) if (values[index] > largest) largest = values[index];
+    sum += largest;
+  }
+  return Math.min(1, Math.max(sum / height, 0.01));
+}
+
 function drawTiledMap(root, state, sentence, attention, matrix) {
   const [width, height] = [matrix.columns.length, matrix.rows.length];
-  const store = tileStore(width, height, matrix.mean);
+  const extent = usualLargest(matrix.mean, width, height);
+  const store = tileStore(width, height, matrix.mean, extent);
   const readout = element("p", { class: "readout", role: "status" });
   const canvas = element("canvas", {
     class: "tiled",
@@ -57,10 +71,14 @@ function drawTiledMap(root, state, sentence, attention, matrix) {
     zoom("fit", 0, "The whole map"),
   );
   root.append(
-    element("div", { class: "caption" }, readout, element("span", { class: "keys" }, buttons, ...goldKey(matrix), legend())),
+    element("div", { class: "caption" }, readout, element("span", { class: "keys" }, buttons, ...goldKey(matrix), legend("0", `${extent.toFixed(2)} or more`))),
     canvas,
   );
-  const view = { width: root.clientWidth, height: Math.max(360, Math.min(innerHeight - 120, root.clientWidth)), x: 0, y: 0, scale: 1 };
+  const size = { width: root.clientWidth, height: Math.max(360, Math.min(innerHeight - 120, root.clientWidth)) };
+  // A page drawn anew, as after a click, shows the same part of the same map.
+  const same = lastView?.columns === width && lastView.rows === height;
+  const view = { x: 0, y: 0, scale: 0, ...(same ? lastView : {}), ...size, columns: width, rows: height };
+  lastView = view;
   const room = () => [view.width - GUTTER.left, view.height - GUTTER.top];
   const smallest = () => Math.min(room()[0] / width, room()[1] / height);
   const clamped = () => {
@@ -75,7 +93,13 @@ function drawTiledMap(root, state, sentence, attention, matrix) {
     asked = true;
   };
   const kept = pinnedPlace(state, sentence, attention, matrix);
-  const scaled = (factor, at = { x: room()[0] / 2, y: room()[1] / 2 }) => {
+  if (!same || cursor.row >= height || cursor.column >= width) cursor = startingCell(matrix, kept);
+  // Without a pointer, nearer means nearer to the cell that is marked.
+  const marked = () => ({
+    x: Math.min(Math.max((cursor.column + 0.5 - view.x) * view.scale, 0), room()[0]),
+    y: Math.min(Math.max((cursor.row + 0.5 - view.y) * view.scale, 0), room()[1]),
+  });
+  const scaled = (factor, at = marked()) => {
     const cell = { x: view.x + at.x / view.scale, y: view.y + at.y / view.scale };
     view.scale = factor ? Math.min(Math.max(view.scale * factor, smallest()), 48) : smallest();
     view.x = cell.x - at.x / view.scale;
@@ -98,10 +122,19 @@ function drawTiledMap(root, state, sentence, attention, matrix) {
     const factor = { "+": 1.5, "=": 1.5, "-": 1 / 1.5 }[event.key];
     if (factor) scaled(factor);
   });
-  view.scale = smallest();
   clamped();
   drawTiles(canvas, view, store, matrix, kept);
   readout.append(...summary(sentence, attention, state, matrix));
+}
+
+// The heaviest cell of the row that is kept, or of the middle one.
+function startingCell(matrix, kept) {
+  const width = matrix.columns.length;
+  const row = kept?.side === "rows" ? kept.index : Math.floor(matrix.rows.length / 2);
+  const cells = matrix.mean.subarray(row * width, (row + 1) * width);
+  let column = 0;
+  for (let index = 1; index < width; index += 1) if (cells[index] > cells[column]) column = index;
+  return { row, column: kept?.side === "columns" ? kept.index : column };
 }
 
 function followPointer(canvas, view, { show, soon, clamped, scaled, matrix, pinned }) {
