@@ -47,7 +47,11 @@ def main(directory: str, history: str | None = None, pictures: str | None = None
                 path.write_text(trained, encoding="utf-8")
                 take(browser, f"{path.as_uri()}#view=history&attention=5", "training")
             if pictures is not None:
-                take(browser, f"{Path(pictures).resolve().as_uri()}#view=patches", "picture")
+                take(
+                    browser,
+                    f"{Path(pictures).resolve().as_uri()}#view=patches&sentence=1&attention=2&heads=1",
+                    "picture",
+                )
         finally:
             browser.close()
 

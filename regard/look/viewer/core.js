@@ -64,7 +64,7 @@ function headName(attention, head) {
 
 // A sentence without a target is no one's source.
 function sideTitle(sentence, name) {
-  return { source: sentence.target ? "Source" : "Text", target: "Target", prefix: "Target so far" }[name];
+  return { source: sentence.target ? "Source" : sentence.picture ? "Picture" : "Text", target: "Target", prefix: "Target so far" }[name];
 }
 
 // Whether every side of the attention knows its words, so that pieces can be merged.
@@ -129,11 +129,14 @@ function remember(state) {
 
 function recalled() {
   const hash = new URLSearchParams(location.hash.slice(1));
+  const attention = hash.has("attention") ? Number(hash.get("attention")) : lastCross();
+  // A long text opens with one head: it is read sooner, and its lines can be told apart.
+  const long = regard.document.sentences[0].attentions[attention]?.weights.squeezed;
   return {
     view: hash.get("view"),
     sentence: Number(hash.get("sentence")),
-    attention: hash.has("attention") ? Number(hash.get("attention")) : lastCross(),
-    heads: (hash.get("heads") ?? "all").split(".").map(Number),
+    attention,
+    heads: (hash.get("heads") ?? (long ? "0" : "all")).split(".").map(Number),
     words: hash.get("words") === "1",
     pin: recalledPin(hash.get("pin")),
   };

@@ -62,7 +62,7 @@ function drawPatches(root, state) {
     element("button", { type: "button", class: "word", "aria-pressed": String(index === row), "data-key": `special-${index}`, onmouseenter: () => show(index), onmouseleave: () => show(row), onclick: () => pin("source", index) }, element("bdi", {}, visible(label))),
   );
   root.append(
-    element("div", { class: "caption" }, element("span", { class: "modes" }, ...specials, ...toggle), legend("0", "most")),
+    element("div", { class: "caption" }, element("span", { class: "modes" }, ...specials, ...toggle), glowLegend()),
     say,
     element(
       "div",
@@ -74,7 +74,22 @@ function drawPatches(root, state) {
   show(row);
 }
 
-// The image with a sheet of patches over it, each as dark as it is not looked at.
+// The image in grey, with a sheet of patches over it that glow where they are looked at: seen on dark and light alike.
+const GLOW = [255, 140, 0];
+const OPAQUE = 0.82;
+
+function glowLegend() {
+  const bar = element("canvas", { class: "ramp", width: 64, height: 1, "aria-hidden": "true" });
+  const context = bar.getContext("2d");
+  for (let step = 0; step < 64; step += 1) {
+    const share = (OPAQUE * step) / 63;
+    const mixed = GLOW.map((channel) => Math.round(128 * (1 - share) + channel * share));
+    context.fillStyle = `rgb(${mixed.join(" ")})`;
+    context.fillRect(step, 0, 1, 1);
+  }
+  return element("span", { class: "legend" }, "0", bar, "most");
+}
+
 function litPicture(picture, longest) {
   const scale = longest / Math.max(picture.width, picture.height);
   const [width, height] = [picture.width * scale, picture.height * scale];
@@ -89,10 +104,7 @@ function litPicture(picture, longest) {
     sheet.height = picture.rows;
     const context = sheet.getContext("2d");
     const pixels = context.createImageData(picture.columns, picture.rows);
-    patches.forEach((weight, index) => {
-      const [red, green, blue] = palette("weight").shades[level(weight / most)];
-      pixels.data.set([red, green, blue, 190], index * 4);
-    });
+    patches.forEach((weight, index) => pixels.data.set([...GLOW, Math.round((OPAQUE * 255 * weight) / most)], index * 4));
     context.putImageData(pixels, 0, 0);
     const place = at - picture.first;
     frame.hidden = place < 0;
