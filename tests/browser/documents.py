@@ -1,6 +1,7 @@
 """Documents for the pages that the tests open: small ones with everything in them, and a long one."""
 
 import base64
+import functools
 import struct
 import zlib
 
@@ -166,6 +167,7 @@ def small(**more):
     )
 
 
+@functools.cache
 def long(tokens=1000, heads=4, layers=2):
     """One text of so many tokens. Even heads look a little back; odd ones look everywhere, which packs badly."""
     generator = torch.Generator().manual_seed(0)

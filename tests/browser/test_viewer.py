@@ -331,6 +331,11 @@ def test_a_frame_in_a_notebook_shows_the_same_page(browser, tmp_path):
     assert page.js("document.querySelector('iframe').sandbox.value") == "allow-scripts allow-downloads"
     assert page.complaints() == []
     assert page.js("document.title") == "n"
+    targets = browser.call("Target.getTargets")["targetInfos"]
+    (frame,) = [one for one in targets if one["type"] == "iframe" and one.get("parentId") == page.target]
+    session = browser.call("Target.attachToTarget", targetId=frame["targetId"], flatten=True)["sessionId"]
+    count = {"expression": "document.querySelectorAll('.token').length", "returnByValue": True}
+    assert browser.call("Runtime.evaluate", session, **count)["result"]["value"] == 11
     page.close()
 
 
