@@ -59,10 +59,10 @@ def evaluate(
     if run.config.task == "pointing":
         problems = cast("Sequence[Problem] | None", corpus)
         return pointing_scores(run, problems, limit=limit, progress=progress, **decode)
-    if hasattr(run.model, "text_vectors"):
-        return judge(run, cast("Sequence[str] | None", corpus), progress)
     if run.config.task == "language":
         return text_perplexity(run, cast("Documents | None", corpus), stride=stride, progress=progress)
+    if hasattr(run.model, "text_vectors"):
+        return judge(run, cast("Sequence[str] | None", corpus), progress)
     run.check_task("translation")
     corpus = cast("Corpus | None", corpus)
     corpus = corpus or corpus_of(run.config.data, "test") or corpus_of(run.config.data, "valid")

@@ -11,7 +11,7 @@ from regard.runs.corpora import documents_of
 from regard.runs.run import Run
 from regard.training.loop import validate
 from regard.training.streams import StreamedLanguageModelling
-from regard.training.tasks import LanguageModelling, Task
+from regard.training.tasks import language_task
 
 BUDGET = 8192
 """Tokens of one batch."""
@@ -45,7 +45,7 @@ def text_perplexity(
     stride = max(1, length // 2) if stride is None else stride
     store = TextStore.of(iter(documents), run.vocabularies.target)
     total = len(store.ids) - 1
-    task: Task = LanguageModelling()
+    task = language_task(type(run.model))
     windows: Iterator[Windows] | Iterator[Stretch]
     if data.carry:
         task, windows = StreamedLanguageModelling(), streamed_windows(store, STRETCH)

@@ -13,7 +13,7 @@ from regard.models import MODELS
 from regard.runs.checkpoint import weights_of
 from regard.runs.files import plain_words, read_json, read_tensors
 
-HEADS = ("classifier", "words", "next_text", "pooler", "head")
+HEADS = ("mix", "classifier", "words", "next_text", "pooler", "head")
 """Parts that stand on an encoder: those that are new in a run begin at random, others are left behind."""
 
 GOES_ON = ("translation", "language")

@@ -163,9 +163,8 @@ class _Training:
             if options.start_from:
                 self.report.say(start_weights(model, self.config.model, Path(options.start_from)))
             if options.vectors is not None:
-                for started in start_from_vectors(
-                    model, load_vocabularies(self.directory, self.config.tokenizer), options.vectors
-                ):
+                vocabularies = load_vocabularies(self.directory, self.config.tokenizer)
+                for started in start_from_vectors(model, vocabularies, options.vectors):
                     self.report.say(started.describe())
         if options.freeze_vectors:
             freeze_tables(model)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from regard.nn.batch import PackedPairs, Pairs, Stretch, Windows
 from regard.nn.blocks import DecoderBlock, EncoderBlock
 from regard.nn.embedding import Head
+from regard.nn.loss import IGNORE
 from regard.nn.rows import doubled
 from regard.training.config import TrainConfig
 
@@ -129,3 +130,22 @@ def precision_context(device: torch.device | str, precision: torch.dtype) -> Abs
     if precision == torch.float32:
         return nullcontext()
     return torch.autocast(torch.device(device).type, precision)
+
+
+@dataclass(frozen=True, slots=True)
+class BothWaysModelling:
+    """Predict each token of running text from those before it, and from those after it: two predictions a token."""
+
+    smoothing: float = 0.0
+
+    def loss(self, model: nn.Module, batch: Windows) -> Loss:
+        onward, back, ids = model.before_and_after(batch)  # type: ignore[operator]
+        head: Any = model.head
+        total, before = head.loss(onward, batch.labels, self.smoothing)
+        rest, after = head.loss(back, ids.masked_fill(batch.labels == IGNORE, IGNORE), self.smoothing)
+        return Loss(total + rest, 2 * batch.count, {"nll": before + after})
+
+
+def language_task(model: type[nn.Module], smoothing: float = 0.0) -> Task:
+    """What is asked of this kind of language model."""
+    return BothWaysModelling(smoothing) if getattr(model, "both_ways", False) else LanguageModelling(smoothing)

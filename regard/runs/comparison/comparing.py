@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def compare(
         _train_all(planned, folders, out, budget, equal, parameters, report)
 
     def told(what: str) -> Callable[[int, int], None] | None:
-        return None if progress is None else lambda done, total: progress(what, done, total)
+        return None if progress is None else partial(progress, what)
 
     results = []
     for one, folder in zip(planned, folders, strict=True):

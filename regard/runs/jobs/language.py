@@ -24,7 +24,7 @@ from regard.runs.run import TOKENIZER, absolute, load_vocabularies
 from regard.runs.starting import copy_tokenizer
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
 from regard.training.streams import StreamedLanguageModelling
-from regard.training.tasks import LanguageModelling, Task
+from regard.training.tasks import Task, language_task
 
 VALIDATION_STREAMS = 8
 """Where states are carried, into how many streams validation text is cut while training, to take less time."""
@@ -57,7 +57,8 @@ class LanguageJob:
         self.config, self.tokenizer = config, tokenizer
         self.cache = Path(config.data.cache) if config.data.cache else directory / "cache"
         carry = config.data.carry
-        self.task: Task = (StreamedLanguageModelling if carry else LanguageModelling)(config.train.smoothing)
+        smoothing, kind = config.train.smoothing, config.architecture()[1]
+        self.task: Task = StreamedLanguageModelling(smoothing) if carry else language_task(kind, smoothing)
         report.say("reading and tokenising the text")
         self.train = self._store(documents)
         report.say(self.train.counts.describe())

@@ -1,0 +1,165 @@
+"""A bidirectional language model whose layers give contextual vectors of words, in the manner of ELMo (Peters 2018)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.errors import ConfigError, DataError
+from regard.models.recurrent_language import TextState
+from regard.nn.batch import LabelledTexts, Pairs, Texts, Tokens, Windows
+from regard.nn.cells import CellKind, Recurrent, RecurrentLayer, initialise_cell
+from regard.nn.dropout import Dropout
+from regard.nn.embedding import Embedding, Head
+from regard.nn.initial import initialise
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ElmoConfig:
+    """`width` is that of each way; a contextual vector has twice as many features. `head` is what it is trained for:
+    `words`, the language model, or on top of a mixture of its layers `classes` or `tags`, whose names are `labels`.
+    """
+
+    vocab_size: int
+    width: int = 256
+    cell: CellKind = "lstm"
+    layers: int = 2
+    head: Literal["words", "classes", "tags"] = "words"
+    labels: tuple[str, ...] = ()
+    dropout: float = 0.1
+    max_len: int = 512
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "width", "layers", "max_len"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
+        if self.labels and self.head == "words":
+            raise ConfigError("labels are for head='classes' or 'tags', not for 'words'")
+
+    @property
+    def segments(self) -> int:
+        """Texts of a pair are told apart by what stands between them alone."""
+        return 0
+
+
+class LayerMix(nn.Module):
+    """gamma times the mean of the layers, weighed by the softmax of one learned number each."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.scores = nn.Parameter(torch.zeros(layers))
+        self.gamma = nn.Parameter(torch.ones(()))
+
+    def forward(self, layers: Float[Tensor, "L B S D"]) -> Float[Tensor, "B S D"]:
+        return self.gamma * torch.einsum("l,lbsd->bsd", self.scores.softmax(0), layers)
+
+
+class Elmo(nn.Module):
+    """Two language models over one table of words: one reads forward, one backward."""
+
+    packs = False
+    both_ways = True  # each token is predicted from those before it, and from those after it
+    tasks = ("language", "classification", "tagging", "embedding")
+    tunes = ("head", "labels")
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.config = config
+        D, dropout = config.width, config.dropout
+        self.embedding = Embedding(config.vocab_size, D, dropout=config.dropout)
+        self.onward = Recurrent(config.cell, D, D, config.layers, dropout=dropout)
+        self.back = Recurrent(config.cell, D, D, config.layers, direction="backward", dropout=dropout)
+        self.head = self.mix = self.classifier = None
+        if config.head == "words":
+            self.head = Head(D, config.vocab_size, bias=True, tied=self.embedding.tokens.weight)
+        else:
+            if not config.labels:
+                raise ConfigError(f"head='{config.head}' needs labels: the names of what it tells apart")
+            self.mix = LayerMix(config.layers + 1)
+            self.classifier = nn.Linear(2 * D, len(config.labels))
+        self.dropout = Dropout(config.dropout)
+        initialise(self)
+        for layer in self.modules():
+            for cell in layer.cells if isinstance(layer, RecurrentLayer) else ():
+                initialise_cell(cell)
+
+    def forward(self, batch: Windows | Pairs | Texts | LabelledTexts) -> Float[Tensor, "B S D"]:
+        """Of running text, the vectors that predict what follows; of a text to be labelled, the mixture of its layers.
+
+        There the first place, a mark before the text, holds the largest of each feature over the whole.
+        """
+        if isinstance(batch, (Texts, LabelledTexts)):
+            texts = batch if isinstance(batch, Texts) else batch.inputs
+            x = self._mixed(self.contexts(texts.tokens))
+            largest = x.masked_fill(~texts.tokens.mask()[..., None], -torch.inf).amax(1, keepdim=True)
+            return torch.cat((largest, x[:, 1:]), dim=1)
+        assert isinstance(batch.inputs, Tokens), "a recurrent model reads one sequence a row"
+        return self.dropout(self.onward(self.embedding(batch.inputs.ids))[0])
+
+    def before_and_after(self, batch: Windows) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"], Tensor]:
+        """The vectors that predict the token after each, those that predict each from all after it, and the tokens."""
+        ids = batch.inputs.ids
+        # Where a label is not asked for, the token itself stands one further on.
+        following = torch.cat((ids[:, 1:], batch.labels[:, -1:]), dim=1)
+        back, _ = self.back(self.embedding(following))
+        return self(batch), self.dropout(back), ids
+
+    def logits(self, batch: Windows | Pairs | Texts | LabelledTexts) -> Float[Tensor, "B *more"]:
+        """The scores of every next token; of a text to be labelled, of its class or of every token's tag."""
+        x = self(batch)
+        if self.head is not None:
+            return x if isinstance(batch, (Texts, LabelledTexts)) else self.head(x)
+        assert self.classifier is not None
+        return self.classes(x) if self.config.head == "classes" else self.classifier(self.dropout(x))
+
+    def contexts(self, tokens: Tokens) -> Float[Tensor, "L B S W"]:
+        """Every layer's vectors of every token, both ways side by side; the first are the words', twice over."""
+        lengths = tokens.lengths if tokens.padded else None
+        words = self.embedding(tokens.ids)
+        found = [torch.cat((words, words), dim=-1)]
+        x, y = words, words
+        for number, (onward, back) in enumerate(zip(self.onward.layers, self.back.layers, strict=True)):
+            x, _ = onward(self.dropout(x) if number else x, lengths)
+            y, _ = back(self.dropout(y) if number else y, lengths)
+            found.append(torch.cat((x, y), dim=-1))
+        return torch.stack(found)
+
+    def classes(self, x: Float[Tensor, "B S W"]) -> Float[Tensor, "B C"]:
+        """The scores of the classes of each text, from the largest of each feature over it."""
+        assert self.classifier is not None
+        return self.classifier(self.dropout(x[:, 0]))
+
+    def text_vectors(self, texts: Texts, pooling: str | None = None) -> Float[Tensor, "B W"]:
+        """One vector a text: the mean of its tokens', the marks around it left out; or the first token's."""
+        x, real = self(texts), texts.tokens.mask().to(self.embedding.tokens.weight.dtype)
+        if pooling == "first":
+            return x[:, min(1, x.shape[1] - 1)]
+        real[:, 0] = 0.0
+        real = real.scatter(1, (texts.tokens.lengths - 1)[:, None], 0.0)[..., None]
+        return (x * real).sum(1) / real.sum(1).clamp(min=1.0)
+
+    def start(self, batch: Tokens) -> TextState:
+        """Prompts, all but the last token of each read, by the way onward: `step` goes on from here."""
+        if int(batch.lengths.min()) < 1:
+            raise DataError("a prompt without a token has nothing to go on from")
+        words = self.embedding(batch.ids)
+        if batch.ids.shape[1] == 1:
+            return TextState(tuple(layer.zeros(words) for layer in self.onward.layers))  # type: ignore[operator]
+        read = batch.lengths - 1
+        _, states = self.onward(words[:, :-1], read.clamp(min=1) if batch.padded else None)
+        begun = (read > 0)[:, None]
+        return TextState(tuple(tuple(torch.where(begun, part, 0.0) for part in state) for state in states))
+
+    def step(self, choices: Int[Tensor, " R"], state: TextState) -> tuple[Float[Tensor, "R V"], TextState]:
+        """Log-probabilities of the tokens that may follow `choices`."""
+        assert self.head is not None
+        output, states = self.onward.step(self.embedding(choices[:, None]).squeeze(1), state.states)
+        return self.head(self.dropout(output)).log_softmax(-1), TextState(states)
+
+    def _mixed(self, layers: Float[Tensor, "L B S W"]) -> Float[Tensor, "B S W"]:
+        """The layers as learned weights mix them; their mean where none have been learned."""
+        return layers.mean(0) if self.mix is None else self.mix(layers)

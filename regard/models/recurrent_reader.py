@@ -1,0 +1,127 @@
+"""A recurrent reader of texts: many to one (a class of the whole) or many to many (a tag of each word)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.errors import ConfigError
+from regard.nn.batch import LabelledTexts, Texts
+from regard.nn.cells import CellKind, Direction, Recurrent, RecurrentLayer, initialise_cell
+from regard.nn.dropout import Dropout
+from regard.nn.embedding import Embedding
+from regard.nn.initial import initialise
+from regard.nn.lstmn import LSTMNLayer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecurrentReaderConfig:
+    """`head` is what is told: `classes` of a text, `tags` of each token, or `none`, for vectors alone.
+
+    `labels` are the names of classes or tags. `cell` may also be `lstmn`, which reads forward alone and looks back over
+    `span` of its states.
+    """
+
+    vocab_size: int
+    width: int = 256
+    cell: CellKind | Literal["lstmn"] = "lstm"
+    layers: int = 1
+    direction: Direction = "both"
+    span: int = 128
+    head: Literal["none", "classes", "tags"] = "classes"
+    labels: tuple[str, ...] = ()
+    dropout: float = 0.3
+    max_len: int = 512
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "width", "layers", "span", "max_len"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
+        if self.direction == "both" and self.width % 2:
+            raise ConfigError(f"width={self.width} must be even for a layer that reads both ways")
+        if self.cell == "lstmn" and self.direction != "forward":
+            raise ConfigError(f"cell='lstmn' reads forward, not direction='{self.direction}'")
+        if self.labels and self.head == "none":
+            raise ConfigError("labels are for head='classes' or 'tags', not for 'none'")
+
+    @property
+    def segments(self) -> int:
+        """Texts of a pair are told apart by what stands between them alone."""
+        return 0
+
+
+class RecurrentReader(nn.Module):
+    """An embedding, recurrent layers that read each way as asked, and a head over classes or tags.
+
+    The first token of a row is a mark before the text. Its place holds what the whole was read to: the state after the
+    last token of a layer that reads forward, that after the first of one that reads backward.
+    """
+
+    packs = False  # a row is one text or pair, and its first place speaks for it
+    tasks = ("classification", "tagging", "embedding")
+    tunes = ("head", "labels")
+
+    def __init__(self, config: RecurrentReaderConfig) -> None:
+        super().__init__()
+        self.config = config
+        D = config.width
+        self.embedding = Embedding(config.vocab_size, D, dropout=config.dropout)
+        self.layers: nn.Module
+        if config.cell == "lstmn":
+            self.layers = nn.ModuleList(LSTMNLayer(D, D, config.span) for _ in range(config.layers))
+        else:
+            self.layers = Recurrent(
+                config.cell, D, D, config.layers, direction=config.direction, dropout=config.dropout
+            )
+        self.classifier = None
+        if config.head != "none":
+            if not config.labels:
+                raise ConfigError(f"head='{config.head}' needs labels: the names of what it tells apart")
+            self.classifier = nn.Linear(D, len(config.labels))
+        self.dropout = Dropout(config.dropout)
+        initialise(self)
+        for part in self.modules():
+            if isinstance(part, LSTMNLayer):
+                part.initialise()
+            for cell in part.cells if isinstance(part, RecurrentLayer) else ():
+                initialise_cell(cell)
+
+    def forward(self, batch: Texts | LabelledTexts) -> Float[Tensor, "B S D"]:
+        """A vector for each token; the first place holds what the whole was read to."""
+        texts = batch if isinstance(batch, Texts) else batch.inputs
+        lengths = texts.tokens.lengths if texts.tokens.padded else None
+        x = self.embedding(texts.ids)
+        if isinstance(self.layers, Recurrent):
+            x, states = self.layers(x, lengths)
+            return torch.cat((states[-1][0][:, None], x[:, 1:]), dim=1)
+        assert isinstance(self.layers, nn.ModuleList)
+        last = x
+        for number, layer in enumerate(self.layers):
+            x = self.dropout(x) if number else x
+            x, (_, last, _, _) = layer(x, layer.zeros(x), lengths)  # type: ignore[operator]
+        return torch.cat((last[:, -1:], x[:, 1:]), dim=1)
+
+    def logits(self, batch: Texts | LabelledTexts) -> Float[Tensor, "B *more"]:
+        """What the head says: of every token its tag, of the whole its class; without a head, the vectors."""
+        x = self(batch)
+        if self.classifier is None:
+            return x
+        return self.classes(x) if self.config.head == "classes" else self.classifier(self.dropout(x))
+
+    def classes(self, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B C"]:
+        """The scores of the classes of each text, from what the whole was read to."""
+        assert self.classifier is not None
+        return self.classifier(self.dropout(x[:, 0]))
+
+    def text_vectors(self, texts: Texts, pooling: str | None = None) -> Float[Tensor, "B D"]:
+        """One vector a text: what the whole was read to, or with `mean` the mean of its tokens' vectors."""
+        x = self(texts)
+        if pooling != "mean":
+            return x[:, 0]
+        real = texts.tokens.mask()[..., None].to(x.dtype)
+        real[:, 0] = 0.0
+        return (x * real).sum(1) / real.sum(1).clamp(min=1.0)
