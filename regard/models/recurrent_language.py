@@ -9,9 +9,14 @@ from torch import Tensor, nn
 from regard.errors import ConfigError, DataError
 from regard.nn.batch import Pairs, Stretch, Tokens, Windows
 from regard.nn.cells import CellKind, Recurrent, RecurrentLayer, States, initialise_cell
+from regard.nn.copying import CopyHead
 from regard.nn.dropout import Dropout, SharedDropout
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
+from regard.nn.sentinel import Memory, Sentinel, joined, last_read, nothing_read, within
+
+Kept = tuple[tuple[Tensor, ...], ...]
+"""The layers' states and, in a model that points, a `Memory` after them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +28,8 @@ class RecurrentLanguageConfig:
     Against overfitting: `dropout` after the embedding and before the head, `layer_dropout` between layers, by default
     as much, both taking the same features from every position of a row where they are `variational`; `token_dropout`
     the vectors of that share of the vocabulary, and `weight_drop` that share of the weights over the state.
+
+    `pointer` is how many of the last tokens a prediction may point at instead of writing one (Merity et al. 2017).
     """
 
     vocab_size: int
@@ -36,12 +43,15 @@ class RecurrentLanguageConfig:
     variational: bool = False
     token_dropout: float = 0.0
     weight_drop: float = 0.0
+    pointer: int = 0
     max_len: int = 1024
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "width", "layers", "max_len"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.pointer < 0:
+            raise ConfigError(f"pointer={self.pointer} must not be negative")
         for name in ("dropout", "layer_dropout", "token_dropout", "weight_drop"):
             if not 0 <= (getattr(self, name) or 0.0) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
@@ -49,9 +59,9 @@ class RecurrentLanguageConfig:
 
 @dataclass(frozen=True, slots=True)
 class TextState:
-    """All that the model remembers of what each row has read: its layers' states."""
+    """All that the model remembers of what each row has read: its layers' states and, where it points, a `Memory`."""
 
-    states: tuple[tuple[Tensor, ...], ...]
+    states: Kept
 
     def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> "TextState":
         return TextState(tuple(tuple(part[rows] for part in state) for state in self.states))
@@ -79,7 +89,9 @@ class RecurrentLanguageModel(nn.Module):
             weight_drop=config.weight_drop,
         )
         tied = self.embedding.tokens.weight if config.tied else None
-        self.head = Head(config.width, config.vocab_size, bias=config.output_bias, tied=tied)
+        head = CopyHead if config.pointer else Head
+        self.head = head(config.width, config.vocab_size, bias=config.output_bias, tied=tied)
+        self.sentinel = Sentinel(config.width) if config.pointer else None
         self.dropout = SharedDropout(dropout) if shared else Dropout(dropout)
         initialise(self)
         for layer in self.layers.layers:
@@ -87,15 +99,24 @@ class RecurrentLanguageModel(nn.Module):
             for cell in layer.cells:
                 initialise_cell(cell)
 
-    def forward(self, batch: Windows | Stretch | Pairs) -> Float[Tensor, "B T D"]:
+    def forward(self, batch: Windows | Stretch | Pairs) -> Float[Tensor, "B T P"]:
         """For each token read, the vector from which `head` predicts the next one."""
         assert isinstance(batch.inputs, Tokens), "a recurrent model reads one sequence a row"
         return self.carry(batch.inputs)[0]
 
-    def carry(self, inputs: Tokens, states: States | None = None) -> tuple[Float[Tensor, "B T D"], States]:
+    def read(self, inputs: Tokens) -> Float[Tensor, "B T P"]:
+        """The same of tokens alone."""
+        return self.carry(inputs)[0]
+
+    def carry(self, inputs: Tokens, states: Kept | None = None) -> tuple[Float[Tensor, "B T P"], Kept]:
         """The same from `states` on, and the states after it."""
-        outputs, ends = self.layers(self.embedding(inputs.ids), None, states)
-        return self.dropout(outputs), ends
+        layers, past = self._apart(states)
+        outputs, ends = self.layers(self.embedding(inputs.ids), None, layers)
+        outputs = self.dropout(outputs)
+        if self.sentinel is None:
+            return outputs, ends
+        packed, memory = self._pointing(outputs, inputs.ids, past)
+        return packed, (*ends, memory)
 
     def logits(self, batch: Windows | Stretch | Pairs) -> Float[Tensor, "B T V"]:
         """The scores of every next token, given the true ones before it."""
@@ -106,15 +127,43 @@ class RecurrentLanguageModel(nn.Module):
         if int(batch.lengths.min()) < 1:
             raise DataError("a prompt without a token has nothing to go on from")
         words = self.embedding(batch.ids)
-        if batch.ids.shape[1] == 1:
-            return TextState(tuple(layer.zeros(words) for layer in self.layers.layers))  # type: ignore[operator]
         read = batch.lengths - 1
-        _, states = self.layers(words[:, :-1], read.clamp(min=1) if batch.padded else None)
+        if batch.ids.shape[1] == 1:
+            zeros = tuple(layer.zeros(words) for layer in self.layers.layers)  # type: ignore[operator]
+            return TextState(zeros if self.sentinel is None else (*zeros, nothing_read(words, self.config.pointer)))
+        outputs, states = self.layers(words[:, :-1], read.clamp(min=1) if batch.padded else None)
         # A prompt of one token has read nothing yet.
         begun = (read > 0)[:, None]
-        return TextState(tuple(tuple(torch.where(begun, part, 0.0) for part in state) for state in states))
+        states = tuple(tuple(torch.where(begun, part, 0.0) for part in state) for state in states)
+        if self.sentinel is None:
+            return TextState(states)
+        return TextState((*states, last_read(self.dropout(outputs), batch.ids[:, :-1], read, self.config.pointer)))
 
     def step(self, choices: Int[Tensor, " R"], state: TextState) -> tuple[Float[Tensor, "R V"], TextState]:
         """Log-probabilities of the tokens that may follow `choices`."""
-        output, states = self.layers.step(self.embedding(choices[:, None]).squeeze(1), state.states)
-        return self.head(self.dropout(output)).log_softmax(-1), TextState(states)
+        layers, past = self._apart(state.states)
+        assert layers is not None
+        output, states = self.layers.step(self.embedding(choices[:, None]).squeeze(1), layers)
+        output = self.dropout(output)
+        if self.sentinel is None:
+            return self.head(output).log_softmax(-1), TextState(states)
+        packed, memory = self._pointing(output[:, None], choices[:, None], past)
+        return self.head(packed).squeeze(1), TextState((*states, memory))
+
+    def _apart(self, states: Kept | None) -> tuple[States | None, Memory | None]:
+        """The layers' states, and what there is to point at."""
+        if states is None or self.sentinel is None:
+            return states, None
+        memory, ids, real = states[-1]
+        return states[:-1], (memory, ids, real)
+
+    def _pointing(self, outputs: Tensor, ids: Tensor, past: Memory | None) -> tuple[Tensor, Memory]:
+        """What the head is given for these outputs, and what can be pointed at after them."""
+        assert self.sentinel is not None
+        assert isinstance(self.head, CopyHead)
+        memory, words, real = joined(past, outputs, ids)
+        visible = within(real, outputs.shape[1], self.config.pointer)
+        gate, weights = self.sentinel(outputs, memory, visible)
+        lengths = torch.full_like(ids[:, 0], words.shape[1])
+        kept = last_read(memory, words, lengths, self.config.pointer, real)
+        return self.head.packed(outputs, gate, weights, words), kept

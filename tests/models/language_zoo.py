@@ -19,6 +19,8 @@ def recurrent(**changes):
 LANGUAGE_MODELS = {
     **{cell: lambda cell=cell: recurrent(cell=cell) for cell in CELLS},
     "lstm, one layer, untied": lambda: recurrent(layers=1, tied=False),
+    "lstm, pointing back": lambda: recurrent(pointer=30),
+    "gru, pointing back a little": lambda: recurrent(cell="gru-after", layers=1, pointer=2, tied=False),
     "rwkv": lambda: RWKV(RWKVConfig(**SIZES, layers=2, feed_forward=10)),
     "rwkv, one layer, tied": lambda: RWKV(RWKVConfig(**SIZES, layers=1, feed_forward=7, tied=True)),
     "lstmn": lambda: LSTMN(LSTMNConfig(**SIZES, layers=2, span=30)),
