@@ -61,8 +61,8 @@ class Neurons:
     """The vectors behind an attention's weights, head by head: queries, keys and values.
 
     The score of a query and a key is the sum over features of q k, or with `combine="additive"` of tanh(q + k) times
-    `vector`; then times `scale`; then, with `slopes`, less the head's slope times the distance. Numbers may be tensors,
-    arrays, lists or packed.
+    `vector`; then times `scale`; then, with `offsets`, plus what the head adds for the distance: for row i and column
+    j of S its number i - j + S - 1. Numbers may be tensors, arrays, lists or packed.
     """
 
     q: Any
@@ -71,11 +71,11 @@ class Neurons:
     scale: float = 1.0
     combine: Literal["product", "additive"] = "product"
     vector: Any = None
-    slopes: tuple[float, ...] | None = None
+    offsets: Any = None
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The vectors as arrays, checked against one another."""
-        given = {name: getattr(self, name) for name in ("q", "k", "v", "vector")}
+        given = {name: getattr(self, name) for name in ("q", "k", "v", "vector", "offsets")}
         found = {name: unpack_floats(value) for name, value in given.items() if value is not None}
         shapes = {name: array.shape for name, array in found.items()}
         q, k, v = (shapes[name] for name in "qkv")
@@ -83,15 +83,14 @@ class Neurons:
             raise DataError(f"q, k and v of shapes {q}, {k} and {v}; must be heads, places, features, alike")
         if (self.combine == "additive") != ("vector" in found) or ("vector" in found and shapes["vector"] != (q[2],)):
             raise DataError("an additive score, and no other, has a vector with a number for each feature")
-        if self.slopes is not None and len(self.slopes) != q[0]:
-            raise DataError(f"{len(self.slopes)} slopes for {q[0]} heads; must be one a head")
+        if "offsets" in found and shapes["offsets"] != (q[0], q[1] + k[1] - 1):
+            raise DataError(f"offsets of shape {shapes['offsets']}; must be {(q[0], q[1] + k[1] - 1)}")
         return found
 
     def to_mapping(self, *, packed: bool = True) -> dict[str, Any]:
         """Plain values; the vectors packed as 32-bit numbers in base64, or as lists."""
         vectors = {name: pack_floats(array) if packed else array.tolist() for name, array in self.arrays().items()}
-        slopes = {} if self.slopes is None else {"slopes": list(self.slopes)}
-        return {**vectors, "scale": self.scale, "combine": self.combine, **slopes}
+        return {**vectors, "scale": self.scale, "combine": self.combine}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from regard.errors import DataError
 from regard.look.packing import pack_floats, unpack_floats
 from regard.nn.patches import PatchEmbedding
-from regard.nn.positions import Alibi, Positions, Rotary, sinusoidal
+from regard.nn.positions import Alibi, Positions, RelativeBias, Rotary, sinusoidal
 
-MOST_PLACES, MOST_NUMBERS = 128, 65_536
+MOST_PLACES, MOST_NUMBERS, FAR = 128, 65_536, 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +20,12 @@ class Places:
     """The encoding of the first positions: a row a position, a column a feature.
 
     Columns of `pairs` are a sine and a cosine of one angle, which a step of one position turns by the same amount
-    everywhere; `angles` are these amounts. For `alibi` the rows are heads, and there is one column, the slope.
+    everywhere; `angles` are these amounts. For `alibi` the rows are heads, and there is one column, the slope; for
+    `relative` they are heads as well, and the columns what each adds for distances from -FAR to FAR.
     """
 
     name: str
-    kind: Literal["sinusoidal", "learned", "linear", "rotary", "alibi"]
+    kind: Literal["sinusoidal", "learned", "linear", "rotary", "alibi", "relative"]
     table: Any
     pairs: tuple[tuple[int, int], ...] = ()
     angles: tuple[float, ...] = ()
@@ -64,9 +65,17 @@ def places_of_model(model: nn.Module) -> tuple[Places, ...]:
     return tuple(found.values())
 
 
+def by_offset(distances: nn.Module, T: int, S: int) -> Tensor:
+    """What each head adds to a score, for each difference of places, query less key, from 1 - S to T - 1."""
+    bias = distances(T, S)[0].detach().float().cpu()
+    return torch.cat((bias[:, 0, 1:].flip(-1), bias[:, :, 0]), -1)
+
+
 def _places(name: str, module: nn.Module) -> Places | None:
     if isinstance(module, Alibi):
         return Places(name=name, kind="alibi", table=module.slopes[:, None].float().cpu())
+    if isinstance(module, RelativeBias):
+        return Places(name=name, kind="relative", table=by_offset(module, FAR + 1, FAR + 1))
     if isinstance(module, Rotary):
         table = torch.stack((module.sines, module.cosines), -1).flatten(1)
         return _turning(name, "rotary", _some(table), "interleaved")

@@ -21,6 +21,7 @@ MODELS = {
             "plain": {},
             "rotary": {"positions": "rotary", "kv_heads": 1},
             "alibi": {"positions": "alibi"},
+            "relative": {"positions": "relative"},
             "normed": {"qk_norm": True},
             "not scaled": {"scaled": False},
         }.items()
@@ -40,9 +41,9 @@ def weights_from(neurons, visible):
     else:
         scores = (q[:, :, None] * k[:, None]).sum(-1)
     scores = scores * neurons.scale
-    if neurons.slopes is not None:
-        distance = np.abs(np.arange(q.shape[1])[:, None] - np.arange(k.shape[1]))
-        scores = scores - np.array(neurons.slopes)[:, None, None] * distance
+    if neurons.offsets is not None:
+        places = np.arange(q.shape[1])[:, None] - np.arange(k.shape[1]) + k.shape[1] - 1
+        scores = scores + found["offsets"][:, places]
     scores = np.where(visible, scores, -np.inf)
     raised = np.exp(scores - scores.max(-1, keepdims=True))
     return raised / raised.sum(-1, keepdims=True)

@@ -184,7 +184,7 @@ def test_scripts_make_text_and_never_markup():
         ({"sentences.0.attentions.1.neurons": {"q": [], "k": [], "v": []}}, "must be heads, places, features"),
         ({"sentences.0.attentions.1.neurons": vectors(rows=4)}, "not those of 3 heads, 5 rows and 6 columns"),
         ({"sentences.0.attentions.1.neurons": {**vectors(), "combine": "additive"}}, "has a vector"),
-        ({"sentences.0.attentions.1.neurons": {**vectors(), "slopes": [1.0]}}, "1 slopes for 3 heads"),
+        ({"sentences.0.attentions.1.neurons": {**vectors(), "offsets": [[1.0]]}}, r"must be \(3, 10\)"),
         ({"sentences.0.picture": {**PICTURE, "image": "http://x"}}, "must be a PNG"),
         ({"sentences.0.picture": {**PICTURE, "image": 'data:image/png;base64,AA"onload'}}, "must be a PNG"),
         ({"sentences.0.picture": {**PICTURE, "width": 0}}, "at least 1"),

@@ -19,11 +19,12 @@ def model(**settings):
     return Transformer(TransformerConfig(**SIZES, encoder_layers=1, decoder_layers=1, **settings))
 
 
-@pytest.mark.parametrize("kind", ["sinusoidal", "learned", "linear", "rotary", "alibi"])
+@pytest.mark.parametrize("kind", ["sinusoidal", "learned", "linear", "rotary", "alibi", "relative"])
 def test_a_model_shows_its_kind_of_positions(kind):
-    (places,) = places_of_model(model(positions=kind))
+    places, *others = places_of_model(model(positions=kind))
+    assert len(others) == (1 if kind == "relative" else 0)  # a stack each
     assert places.kind == kind
-    assert places.array().shape == {"rotary": (30, 4), "alibi": (2, 1)}.get(kind, (30, 8))
+    assert places.array().shape == {"rotary": (30, 4), "alibi": (2, 1), "relative": (2, 129)}.get(kind, (30, 8))
     assert bool(places.pairs) == (kind in ("sinusoidal", "rotary"))
     again = config.from_mapping(Places, json.loads(json.dumps(places.to_mapping(packed=False))))
     assert again.to_mapping() == places.to_mapping()

@@ -71,17 +71,17 @@ function drawNeurons(root, state) {
 
 // Additive scores have no product and no scale; the steps say what is done instead.
 function stepText(attention, step) {
-  const { combine, scale, slopes } = attention.neurons;
+  const { combine, scale, offsets } = attention.neurons;
   if (step === 2 && combine === "additive") return "tanh(q + k), feature by feature, times a learnt vector, summed up: the additive score.";
+  if (step === 3 && offsets) return `The score is multiplied by ${scale.toFixed(4)}; then what the head adds for the distance between the tokens is added.`;
   if (step === 3 && scale === 1) return "This score is not scaled: it goes on as it is.";
-  if (step === 3 && slopes) return `${STEPS[2][1]} Then the distance between the tokens is taken off it, times the head's slope.`;
   if (step === 3) return `${STEPS[2][1]} Here it is multiplied by ${scale.toFixed(4)}.`;
   return STEPS[step - 1][1];
 }
 
 // The chosen token's query, and for every key: terms, score, scaled score, weight, weighed value; and their sum.
 function workings(attention, head, row, hand = null) {
-  const { q, k, v, scale, combine, vector, slopes } = attention.neurons;
+  const { q, k, v, scale, combine, vector, offsets } = attention.neurons;
   const query = vectorOf(q, head, row);
   const [, , keys] = attention.weights.shape;
   const along = vector ? numbersOf(vector) : null;
@@ -93,7 +93,7 @@ function workings(attention, head, row, hand = null) {
     const value = vectorOf(v, head, column);
     const terms = Float64Array.from(query, (one, j) => (combine === "additive" ? Math.tanh(one + key[j]) * along[j] : one * key[j]));
     const score = terms.reduce((total, term) => total + term, 0);
-    const scaled = score * scale - (slopes ? slopes[head] * Math.abs(row - column) : 0);
+    const scaled = score * scale + (offsets ? vectorOf(offsets, head)[row - column + keys - 1] : 0);
     const weight = weights[column];
     const weighed = Float64Array.from(value, (one) => one * weight);
     weighed.forEach((one, j) => (sum[j] += one));

@@ -16,6 +16,7 @@ const KINDS = {
   learned: "Learned: every position has a vector of its own, found in training.",
   linear: "Linear: one number that grows with the position.",
   rotary: "Rotary: queries and keys are turned by these sines and cosines, so that their product depends on the distance alone.",
+  relative: "Relative: nothing is added to tokens; each head adds to a score a number it has learnt for the distance.",
   alibi: "ALiBi: nothing is added to tokens; each head takes its slope times the distance off the scores.",
 };
 
@@ -26,7 +27,7 @@ function drawPositions(root) {
     root.append(element("p", { class: "neuron-choice" }, picker2("Of", "table", all.map((one) => `${one.name || one.kind} (${one.kind})`), placeState.table)));
   }
   root.append(element("p", {}, KINDS[places.kind]));
-  if (places.kind === "alibi") {
+  if (places.kind === "alibi" || places.kind === "relative") {
     drawSlopes(root, places);
     return;
   }
@@ -140,7 +141,12 @@ function circle(places, values, columns, pair, from, offset) {
 }
 
 function drawSlopes(root, places) {
-  const slopes = numbersOf(places.table);
-  const series = Array.from(slopes, (slope, head) => ({ name: `head ${head}`, kind: `head-${head % 8}`, points: [[0, 0], [64, -64 * slope]] }));
-  root.append(element("h4", {}, "What is taken off a score, by distance"), lineChart(series, { x: "distance", low: Math.min(-64 * Math.max(...slopes), -1), high: 0 }));
+  const [heads, columns] = places.table.shape;
+  const far = (columns - 1) / 2;
+  const points = (head) => {
+    const row = vectorOf(places.table, head);
+    return places.kind === "alibi" ? [[0, 0], [64, -64 * row[0]]] : Array.from(row, (value, index) => [index - far, value]);
+  };
+  const series = Array.from({ length: heads }, (_, head) => ({ name: `head ${head}`, kind: `head-${head % 8}`, points: points(head) }));
+  root.append(element("h4", {}, "What is added to a score, by how many places the key lies before"), lineChart(series, { x: "distance", ...(places.kind === "alibi" ? { high: 0 } : {}) }));
 }

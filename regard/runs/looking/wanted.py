@@ -73,7 +73,7 @@ def maps(model: nn.Module, trace: Trace, sides: Sides, wanted: Wanted) -> tuple[
     for name in trace.names:
         rows, columns = sides(name)
         settings: dict[str, Any] = {} if wanted.heads is None else {"heads": wanted.heads}
-        neurons = neurons_of(known[name], trace[name])
+        neurons = neurons_of(known[name], trace[name], heads=wanted.heads)
         found.append(
             AttentionMap(
                 name=name,
