@@ -81,7 +81,8 @@ def compare(
         _train_all(planned, folders, out, budget, equal, parameters, report)
 
     def told(what: str) -> Callable[[int, int], None] | None:
-        return None if progress is None else partial(progress, what)
+        hear = progress
+        return None if hear is None else partial(hear, what)
 
     results = []
     for one, folder in zip(planned, folders, strict=True):
