@@ -201,6 +201,7 @@ def test_the_exported_tokenizer_is_read_back(saved, tmp_path):
 def test_a_run_trained_here_is_read_by_transformers(tmp_path):
     (tmp_path / "text.txt").write_text("sun moon star\n" * 40, encoding="utf-8")
     small = ["model.width=16", "model.heads=2", "model.layers=1", "model.feed_forward=24", "model.bias=true"]
+    small += ["model.positions=learned"]
     small += ["data.max_len=16", "train.batch_tokens=64", "train.steps=2", "train.threads=1"]
     data = {"train": [str(tmp_path / "text.txt")]}
     run = regard.train(regard.make_config(None, "gpt-tiny", small, {"data": data}), tmp_path / "run")

@@ -49,7 +49,7 @@ def trained(text, folder, preset, *settings):
 
 @pytest.fixture(scope="module")
 def writer(text, tmp_path_factory):
-    return trained(text, tmp_path_factory.mktemp("runs"), "gpt-tiny")
+    return trained(text, tmp_path_factory.mktemp("runs"), "gpt-tiny", "model.positions=learned")
 
 
 @pytest.fixture(scope="module")
