@@ -135,8 +135,8 @@ def test_unknown_words_are_numbered_by_source_and_come_back_as_they_were():
 
 
 def test_telegrams_keep_the_words_and_hold_out_half_of_the_nouns():
-    train, test = (list(telegrams(300, seed=1, split=split)) for split in ("train", "test"))
-    assert train == list(telegrams(300, seed=1, split="train"))
+    train, test = (list(telegrams(60, seed=1, split=split)) for split in ("train", "test"))
+    assert train == list(telegrams(60, seed=1, split="train"))
     for english, telegram in (*train, *test):
         words = english.replace(",", " ").replace(".", " ").split()
         assert [word for word in words if word in telegram.split()][:1] == telegram.split()[:1]
@@ -144,7 +144,7 @@ def test_telegrams_keep_the_words_and_hold_out_half_of_the_nouns():
     trained = {word for pair in train for word in pair[0].replace(",", " ").replace(".", " ").split()}
     tested = {word for pair in test for word in pair[1].split()}
     held = {word for word in tested if is_held_out(word, "NN")} - trained
-    assert len(held) > 30
+    assert len(held) > 10
     assert "DT" in LEFT_OUT
 
 
