@@ -24,6 +24,7 @@ from regard.runs.checkpoint import (
     save_checkpoint,
     weights_of,
 )
+from regard.runs.clock import Clock
 from regard.runs.config import RunConfig
 from regard.runs.corpora import check_files
 from regard.runs.files import plain_words, read_tensors, whole_or_nothing, write_json, write_tensors
@@ -149,7 +150,7 @@ class _Training:
         self.average = ExponentialAverage(self.model, options.ema) if options.ema else None
         self.width = getattr(config.model_config(), "width", None)
         self.progress = Progress(step=0)
-        self.clock = _Clock()
+        self.clock = Clock()
         self.split = False
         asked = {"train.r_drop": options.r_drop, "train.compile_loss": options.compile_loss}
         asked |= {"tokenizer.dropout": config.tokenizer.dropout}
@@ -331,7 +332,7 @@ class _Training:
             "grad_norm": float(step.grad_norm),
             "learning_rate": step.learning_rate,
             "epoch": self.progress.epoch,
-            **self.clock.lap(step.number),
+            **self.clock.lap(),
         }
 
     def _check_finite(self, step: Step) -> None:
@@ -397,23 +398,3 @@ class _Training:
             self.report.say(f"the model is that of step {self.progress.best_step}, the best validated")
         else:
             self._write_model()
-
-
-class _Clock:
-    """Tokens a second of training alone, validation and saving left out."""
-
-    def __init__(self) -> None:
-        self.tokens = 0
-        self._since, self._paused, self._step = time.monotonic(), 0.0, 0
-        self._trained = 0.0
-
-    def pause(self, seconds: float) -> None:
-        self._paused += seconds
-
-    def lap(self, step: int) -> dict[str, float]:
-        now = time.monotonic()
-        seconds = max(1e-9, now - self._since - self._paused)
-        self._trained += seconds
-        values = {"tokens_per_second": round(self.tokens / seconds, 1), "seconds": round(self._trained, 2)}
-        self._since, self._paused, self._step, self.tokens = now, 0.0, step, 0
-        return values
