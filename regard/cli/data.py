@@ -141,15 +141,24 @@ def telegrams(
         print(out / f"{split}.tsv")
 
 
+# What the three puzzles are asked alike.
+Directory = Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")]
+Training = Annotated[int, typer.Option(help="Training problems.", min=1)]
+Validation = Annotated[int, typer.Option(help="Validation problems.", min=1)]
+Testing = Annotated[int, typer.Option(help="Test problems.", min=1)]
+Fewest = Annotated[int | None, typer.Option(help="The fewest, where sizes should differ.", min=3)]
+Seed = Annotated[int, typer.Option(help="Other seeds give other problems.", min=0)]
+
+
 @app.command("sort")
 def sort(
-    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
-    train: Annotated[int, typer.Option(help="Training problems.", min=1)] = 10_000,
-    valid: Annotated[int, typer.Option(help="Validation problems.", min=1)] = 1000,
-    test: Annotated[int, typer.Option(help="Test problems.", min=1)] = 1000,
+    out: Directory,
+    train: Training = 10_000,
+    valid: Validation = 1000,
+    test: Testing = 1000,
     size: Annotated[int, typer.Option(help="Numbers of a problem, or the most of them.", min=1)] = 10,
     fewest: Annotated[int | None, typer.Option(help="The fewest, where sizes should differ.", min=1)] = None,
-    seed: Annotated[int, typer.Option(help="Other seeds give other problems.", min=0)] = 1,
+    seed: Seed = 1,
 ) -> None:
     """Write sorting problems: numbers, and their positions from the smallest to the largest.
 
@@ -166,13 +175,13 @@ def sort(
 
 @app.command("hull")
 def hull(
-    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
-    train: Annotated[int, typer.Option(help="Training problems.", min=1)] = 10_000,
-    valid: Annotated[int, typer.Option(help="Validation problems.", min=1)] = 1000,
-    test: Annotated[int, typer.Option(help="Test problems.", min=1)] = 1000,
+    out: Directory,
+    train: Training = 10_000,
+    valid: Validation = 1000,
+    test: Testing = 1000,
     size: Annotated[int, typer.Option(help="Points of a problem, or the most of them.", min=3)] = 10,
-    fewest: Annotated[int | None, typer.Option(help="The fewest, where sizes should differ.", min=3)] = None,
-    seed: Annotated[int, typer.Option(help="Other seeds give other problems.", min=0)] = 1,
+    fewest: Fewest = None,
+    seed: Seed = 1,
 ) -> None:
     """Write convex hulls: points, and the corners of their hull, counter-clockwise from the leftmost.
 
@@ -185,13 +194,13 @@ def hull(
 
 @app.command("tsp")
 def tsp(
-    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
-    train: Annotated[int, typer.Option(help="Training problems.", min=1)] = 10_000,
-    valid: Annotated[int, typer.Option(help="Validation problems.", min=1)] = 1000,
-    test: Annotated[int, typer.Option(help="Test problems.", min=1)] = 1000,
+    out: Directory,
+    train: Training = 10_000,
+    valid: Validation = 1000,
+    test: Testing = 1000,
     size: Annotated[int, typer.Option(help="Cities of a problem, or the most of them.", min=3)] = 10,
-    fewest: Annotated[int | None, typer.Option(help="The fewest, where sizes should differ.", min=3)] = None,
-    seed: Annotated[int, typer.Option(help="Other seeds give other problems.", min=0)] = 1,
+    fewest: Fewest = None,
+    seed: Seed = 1,
 ) -> None:
     """Write round tours: cities, and a shortest way through all of them, counter-clockwise from the leftmost.
 
