@@ -6,12 +6,13 @@ import shutil
 import pytest
 import tokenizers
 import torch
+from refusing import refused
 from tokenizers import decoders, models, pre_tokenizers, processors
 from torch.testing import assert_close
 
 import regard
 from regard.cli import main
-from regard.errors import ConfigError, DataError, RegardError, RunError
+from regard.errors import ConfigError, DataError, RunError
 from regard.nn.batch import Texts, Tokens
 from regard.runs.files import read_tensors, write_tensors
 from regard.runs.interop.huggingface import export_run, import_directory
@@ -202,13 +203,6 @@ def copy(saved, tmp_path):
         return folder
 
     return make
-
-
-def refused(folder, tmp_path, pattern, kind=RegardError):
-    with pytest.raises(kind, match=pattern) as found:
-        import_directory(folder, tmp_path / "new")
-    assert not (tmp_path / "new").exists()
-    return str(found.value)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import struct
 import pytest
 import tokenizers
 import torch
+from refusing import refused
 from tokenizers import decoders, models, pre_tokenizers
 from torch.testing import assert_close
 
@@ -15,7 +16,7 @@ import regard
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.greedy import greedy
-from regard.errors import ConfigError, RegardError, RunError
+from regard.errors import ConfigError, RunError
 from regard.nn.batch import Tokens, Windows
 from regard.runs.files import read_tensors, write_tensors
 from regard.runs.interop.huggingface import export_run, import_directory
@@ -224,13 +225,6 @@ def copy(saved, tmp_path):
         return folder
 
     return make
-
-
-def refused(folder, tmp_path, pattern, kind=RegardError):
-    with pytest.raises(kind, match=pattern) as found:
-        import_directory(folder, tmp_path / "new")
-    assert not (tmp_path / "new").exists()
-    return str(found.value)
 
 
 @pytest.mark.parametrize(

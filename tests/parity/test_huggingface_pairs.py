@@ -13,6 +13,7 @@ import shutil
 import pytest
 import tokenizers
 import torch
+from refusing import refused
 from tokenizers import decoders, models, pre_tokenizers, processors
 from torch.testing import assert_close
 
@@ -20,7 +21,7 @@ import regard
 from regard.data import PairList
 from regard.decode.config import DecodeConfig
 from regard.decode.search import search
-from regard.errors import RegardError, RunError
+from regard.errors import RunError
 from regard.nn.batch import Pairs, Tokens
 from regard.runs.files import read_tensors, write_tensors
 from regard.runs.interop.huggingface import export_run, import_directory
@@ -273,13 +274,6 @@ def test_an_imported_run_is_trained_on_in_a_new_one(family, saved, tmp_path):
     export_run(run, tmp_path / "out")
     with pytest.raises(RunError, match=r"no checkpoint to resume.*regard train --from"):
         regard.resume(base.directory)
-
-
-def refused(folder, tmp_path, pattern, kind=RegardError):
-    with pytest.raises(kind, match=pattern) as found:
-        import_directory(folder, tmp_path / "new")
-    assert not (tmp_path / "new").exists()
-    return str(found.value)
 
 
 @pytest.mark.parametrize(
