@@ -17,9 +17,12 @@ from regard.decode.stepper import Stepper
 from regard.errors import ConfigError
 from regard.nn.batch import Tokens
 from regard.text import Tokenizer
+from regard.text.chat import Conversation
 from regard.text.streaming import TextStream
 
 Ended = Literal["eos", "stop", "length"]
+Prompt = str | Conversation
+"""What is gone on from: a text, or a conversation whose answer is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class Generator:
 
     def generation(
         self,
-        prompt: str,
+        prompt: Prompt,
         config: DecodeConfig | None = None,
         *,
         stop: Sequence[str] = (),
@@ -57,7 +60,7 @@ class Generator:
     @torch.inference_mode()
     def beams(
         self,
-        prompt: str,
+        prompt: Prompt,
         config: DecodeConfig | None = None,
         *,
         stop: Sequence[str] = (),
@@ -77,7 +80,7 @@ class Generator:
             self.stepper,
             self.stepper.start(Tokens.of([ids]).to(device)),
             torch.tensor(ids[-1:], device=device),
-            eos=self.tokenizer.eos,
+            eos=self.end(prompt),
             config=config,
             max_len=min(config.max_len, self.length - len(ids) + 1),
             constraints=[] if repetition_penalty == 1.0 else [repetition(repetition_penalty, [ids], device)],
@@ -102,8 +105,14 @@ class Generator:
         if not 0 < repetition_penalty < float("inf"):
             raise ConfigError(f"repetition_penalty={repetition_penalty} must be above 0")
 
-    def prompt_ids(self, prompt: str) -> list[int]:
+    def end(self, prompt: Prompt) -> int:
+        """The token that ends what follows the prompt."""
+        return prompt.end(self.tokenizer) if isinstance(prompt, Conversation) else self.tokenizer.eos
+
+    def prompt_ids(self, prompt: Prompt) -> list[int]:
         """The prompt as the model reads it; without any text, the `eos` after which a document begins."""
+        if isinstance(prompt, Conversation):
+            return prompt.ids(self.tokenizer)
         ids = [*self.tokenizer.opening, *self.tokenizer.encode(prompt)]
         return ids or [self.tokenizer.eos]
 
@@ -112,10 +121,10 @@ class Generation:
     """Texts being drawn. Iterating gives (sample, new text) as it comes; afterwards `outputs` has them whole."""
 
     def __init__(
-        self, generator: Generator, prompt: str, config: DecodeConfig, stop: tuple[str, ...], penalty: float
+        self, generator: Generator, prompt: Prompt, config: DecodeConfig, stop: tuple[str, ...], penalty: float
     ) -> None:
         self.generator, self.prompt, self.config, self.penalty = generator, prompt, config, penalty
-        self.ids = generator.prompt_ids(prompt)
+        self.ids, self.end = generator.prompt_ids(prompt), generator.end(prompt)
         self._rows: list[list[int]] = [[] for _ in range(config.samples)]
         self._texts = [TextStream(generator.tokenizer, self.ids, stop) for _ in range(config.samples)]
         self._ended: list[Ended | None] = [None] * config.samples
@@ -156,7 +165,7 @@ class Generation:
             if self._ended[row] is not None:
                 continue
             text, stream = "", self._texts[row]
-            if place < 0 or token == self.generator.tokenizer.eos:
+            if place < 0 or token in (self.end, self.generator.tokenizer.eos):
                 self._ended[row], text = "eos", stream.close()
             else:
                 self._rows[row].append(token)
@@ -186,7 +195,7 @@ class Generation:
             generator.stepper,
             state,
             torch.tensor([past[-1] for past in read], device=device),
-            eos=generator.tokenizer.eos,
+            eos=self.end,
             max_len=min(generator.length - len(read[0]) + 1, self.config.max_len - made),
             min_len=max(0, self.config.min_len - made),
             pick=picked,

@@ -23,7 +23,7 @@ from regard.runs.embedding import embed
 from regard.runs.encoder import Encoder
 from regard.runs.files import read_json, read_tensors
 from regard.runs.filling import Filling, fill
-from regard.runs.generator import Generated, Generation, Generator
+from regard.runs.generator import Generated, Generation, Generator, Prompt
 from regard.runs.pointer import Pointer
 from regard.runs.tagging import Tag, tag
 from regard.runs.translator import Overlong, Translation, Translator
@@ -128,11 +128,12 @@ class Run:
         return self.translator.translate(list(sentences), self.decode_config(**decode), overlong=overlong)
 
     def generate(
-        self, prompt: str = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
+        self, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
     ) -> list[str]:
         """Texts that follow the prompt, as many as `samples`: `generate("To be", temperature=0.8, max_len=100)`.
 
         `temperature=0` takes the likeliest token each time; `beam=4` finds the `top_beams` best texts by beam search.
+        A prompt may be a `Conversation`: the texts are then its answers.
         """
         if decode.get("beam", 1) > 1:
             found = self.beams(prompt, stop=stop, repetition_penalty=repetition_penalty, **decode)
@@ -143,7 +144,7 @@ class Run:
         return [output.text for output in generation.outputs]
 
     def beams(
-        self, prompt: str = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
+        self, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
     ) -> list[Generated]:
         """The best texts that follow the prompt by beam search, best first: `beams("To be", beam=4, top_beams=2)`."""
         if decode.get("temperature"):
@@ -153,7 +154,7 @@ class Run:
         return self.generator.beams(prompt, config, stop=stop, repetition_penalty=repetition_penalty)
 
     def generation(
-        self, prompt: str = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
+        self, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
     ) -> Generation:
         """The same as it is drawn: iterate for (sample, new text)."""
         if decode.get("temperature") == 0:

@@ -1,5 +1,6 @@
 """Hugging Face's GPT-2 and Llama, imported and exported: the same logits and the same texts; nothing unsafe is read."""
 
+import io
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from torch.testing import assert_close
 
 import regard
+from regard.cli import main
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.greedy import greedy
@@ -20,9 +22,10 @@ from regard.errors import ConfigError, RunError
 from regard.nn.batch import Tokens, Windows
 from regard.runs.files import read_tensors, write_tensors
 from regard.runs.interop.huggingface import export_run, import_directory
+from regard.text.chat import Conversation
 
 transformers = pytest.importorskip("transformers")
-V, EOS = 61, 0
+V, EOS, END = 61, 0, 1
 FAMILIES = ["gpt2", "gpt2 untied", "llama", "llama with biases, untied"]
 
 
@@ -52,8 +55,9 @@ def their_model(family):
 
 
 def their_tokenizer():
-    letters = [chr(ord("a") + index % 26) + str(index // 26) for index in range(V - 2)]
-    vocabulary = {"<|endoftext|>": EOS, "<|im_end|>": 1} | {letter: index + 2 for index, letter in enumerate(letters)}
+    letters = [chr(ord("a") + index % 26) + str(index // 26) for index in range(V - 3)]
+    marks = {"<|endoftext|>": EOS, "<|im_end|>": END, "<|im_start|>": V - 1}
+    vocabulary = marks | {letter: index + 2 for index, letter in enumerate(letters)}
     tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<|endoftext|>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.decoder = decoders.WordPiece(cleanup=False)
@@ -189,6 +193,46 @@ def test_beams_end_where_the_model_reads_no_more_and_before_a_stop_string(saved)
     assert len(long[0].tokens) <= 5
     with pytest.raises(ConfigError, match=r"temperature=0\.5"):
         run.generate("a0", beam=2, temperature=0.5)
+
+
+@torch.no_grad()
+def test_conversations_are_answered_alike_and_end_at_their_mark(tmp_path, capsys, monkeypatch):
+    model = their_model("llama with biases, untied")
+    model.lm_head.weight[END] *= 2  # so that answers end now and then
+    model.save_pretrained(tmp_path / "theirs")
+    their_tokenizer().save(str(tmp_path / "theirs" / "tokenizer.json"))
+    run = import_directory(tmp_path / "theirs", tmp_path / "run")
+    tokenizer, ended = run.vocabularies.target, []
+    for row in prompts(20):
+        talk = Conversation().say("system", "a0").say("user", tokenizer.decode(row))
+        ids = torch.tensor([talk.ids(tokenizer)])
+        assert ids[0].tolist().count(END) == 2
+        found = model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=15, do_sample=False, eos_token_id=[EOS, END],
+            pad_token_id=EOS,
+        )[0, ids.shape[1] :].tolist()  # fmt: skip
+        expected = [token for token in found if token not in (EOS, END)]
+        generation = run.generation(talk, temperature=0, max_len=15)
+        shown = "".join(text for _, text in generation)
+        (output,) = generation.outputs
+        assert (list(output.tokens), output.text) == (expected, shown)
+        ended.append((output.ended, found[-1]))
+    assert ("eos", END) in ended
+    assert "length" in {how for how, _ in ended}
+    question = tokenizer.decode(row)
+    asked = ["generate", str(run.directory), "--chat", "chatml", "--system", "a0", "--temperature", "0", "--max-tokens"]
+    assert main([*asked, "15", question]) == 0
+    assert capsys.readouterr().out == shown + "\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{question}\n\nb0\n"))
+    assert main([*asked, "15", "--json"]) == 0
+    first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert first == {"prompt": question, "text": shown, "ended": output.ended}
+    talk = talk.say("assistant", shown.strip()).say("user", "b0")
+    assert second["text"] == run.generate(talk, temperature=0, max_len=15)[0]
+    (best,) = run.beams(talk, beam=3, max_len=15)
+    assert END not in best.tokens
+    assert main(["generate", str(run.directory), "a0", "--system", "b0"]) == 2
+    assert main(["generate", str(run.directory), "--chat", "chatml", "--samples", "2"]) == 2
 
 
 def test_the_exported_tokenizer_is_read_back(saved, tmp_path):

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,36 @@ def test_its_sentence_vectors_are_those_of_sentence_transformers(run, directory)
     assert run.config.task == "embedding"
     assert run.config.data.max_len == 256
     assert_close(torch.from_numpy(run.embed(TEXTS)), reference(directory, TEXTS), atol=1e-5, rtol=1e-5)
+
+
+def odd_texts(count):
+    """Emoji, accents put together and apart, scripts without spaces, controls, invisible signs, very long words."""
+    alphabets = [
+        "abc XYZ 019.,;'\"()[]<>|/@#$%",
+        "éàçñßøÉŠİıſﬁ½①",
+        "漢字東京한국어ひら",
+        "🙂👩‍👩‍👧🏳️‍🌈🇫🇷👍🏽",
+        "مرحبا שלום हिन्दी ไทย Русский",
+    ]
+    alphabets += [
+        "\t\n\r\x00\x1b\x7f\x85\u00a0\u2028\u200b\u200d\ufeff\u00ad\ufffd\uffff\U0010ffff",
+        "e\u0301a\u0300\u0327\u202e",
+    ]
+    luck = random.Random(7)
+    for _ in range(count):
+        parts = (luck.choices(luck.choice(alphabets), k=luck.choice((1, 3, 8))) for _ in range(luck.choice((1, 4, 40))))
+        yield luck.choice(("", " ")).join("".join(part) for part in parts)
+    yield from ("a" * 20_000, "word " * 5_000, "漢" * 3_000, " ", "".join(map(chr, range(1, 0x500))))
+
+
+def test_odd_texts_are_cut_as_theirs(run, directory):
+    theirs = transformers.AutoTokenizer.from_pretrained(directory)
+    ours, kinds = run.vocabularies.target, set()
+    for text in odd_texts(500):
+        expected = theirs(text, add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
+        assert ours.encode(text) == expected
+        kinds.add(tuple(expected))
+    assert len(kinds) > 400
 
 
 def test_it_goes_back_as_it_came(run, directory, tmp_path):
