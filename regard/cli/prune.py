@@ -6,6 +6,8 @@ from typing import Annotated, Any, get_args
 
 import typer
 
+TITLES = {"bleu": "BLEU", "perplexity": "perplexity", "accuracy": "per cent right", "cosine": "cosine, hundredths"}
+
 
 def prune(
     run: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")],
@@ -14,15 +16,16 @@ def prune(
         str | None, typer.Option(help="How many heads to remove: 5, or 40% of them.", metavar="HEADS")
     ] = None,
     keep_score: Annotated[
-        float | None, typer.Option(help="Remove as many as cost at most so much BLEU on the pairs judged by.", min=0)
+        float | None,
+        typer.Option(help="Remove as many as cost at most so much of the score: BLEU, per cent, perplexity.", min=0),
     ] = None,
     by: Annotated[str, typer.Option(help="How heads are ranked: masking, gradient or gates.")] = "masking",
     among: Annotated[str, typer.Option(help="Remove heads of these attentions only, such as 'encoder.*'.")] = "*",
     data: Annotated[
         list[str] | None,
-        typer.Option(help="Pairs to judge heads by; by default the run's validation or test set.", metavar="FILE"),
+        typer.Option(help="What to judge heads by; by default the run's validation or test set.", metavar="FILE"),
     ] = None,
-    limit: Annotated[int, typer.Option(help="Judge by the first so many pairs.", min=1)] = 200,
+    limit: Annotated[int, typer.Option(help="Judge by so many pairs, windows, texts or pictures.", min=1)] = 200,
     steps: Annotated[
         int,
         typer.Option(help="With --by gates: train gates and weights together for so many updates, then prune.", min=0),
@@ -43,12 +46,14 @@ def prune(
       regard prune runs/demo --heads 40% --out runs/smaller
       regard prune runs/demo --keep-score 0.3 --among "encoder.*" --out runs/smaller --curve curve.json
       regard prune runs/demo --heads 60% --among "encoder.*" --by gates --steps 2000 --out runs/smaller
+      regard prune runs/flowers --heads 30% --by gradient --out runs/smaller
+      regard prune runs/minilm --heads 20% --data texts.txt --out runs/smaller
     """
     from regard.cli.progress import counting
     from regard.errors import ConfigError, RunError, nearest
     from regard.look.figures import need_matplotlib
     from regard.runs import load, pruning
-    from regard.runs.corpora import files_corpus
+    from regard.runs.evidence import evidence
     from regard.runs.files import whole_file, write_json
     from regard.runs.gating import learn_to_prune
     from regard.runs.run import CONFIG
@@ -68,7 +73,8 @@ def prune(
     if (out / CONFIG).exists():
         raise RunError(f"{out} already holds a run: choose another directory")
     loaded = load(run, device)
-    pairing = pruning.Pairing(loaded, files_corpus(tuple(data), loaded.config.data) if data else None, limit)
+    pruning.check_kind(loaded)
+    judge = evidence(loaded, data, limit)
     smaller = None
     if steps and heads is not None:
         count = counted(heads, len(pruning.every_head(loaded.model, among)))
@@ -77,30 +83,42 @@ def prune(
                 loaded, count, steps=steps, among=among, learning_rate=learning_rate, progress=progress
             )
     else:
-        ranked = pruning.importance(loaded, pairing, by, among)  # type: ignore[arg-type]
+        ranked = pruning.importance(loaded, judge, by, among)  # type: ignore[arg-type]
     order = sorted(ranked, key=lambda head: ranked[head])
     count = None if heads is None else counted(heads, len(order))
     points = []
     if curve is not None or picture is not None or keep_score is not None:
         with counting("measuring", "models") as progress:
-            points = list(pruning.curve(loaded, pairing, order, progress=progress))
+            points = list(pruning.curve(loaded, judge, order, progress=progress))
     if count is None:
-        count = max(point["removed"] for point in points if point["bleu"] >= points[0]["bleu"] - (keep_score or 0.0))
+        cost = {point["removed"]: judge.sign * (points[0][judge.name] - point[judge.name]) for point in points}
+        count = max(removed for removed, lost in cost.items() if lost <= (keep_score or 0.0))
     learnt = smaller is not None
     smaller = smaller or pruning.prune(loaded, order[:count], out)
     pruning.save(smaller, run, out)
-    result = {"learnt": learnt, **pruning.point(smaller, pairing, count, len(order) - count)} if points else None
+    result = {"learnt": learnt, **pruning.point(smaller, judge, count, len(order) - count)} if points else None
     if curve is not None:
         importance = [{"attention": name, "head": head, "importance": ranked[name, head]} for name, head in order]
-        found = {"by": by, "sentences": len(pairing.pairs), "heads": importance, "curve": points, "result": result}
-        write_json(curve, found)
+        write_json(
+            curve,
+            {
+                "by": by,
+                "score": judge.name,
+                "judged": judge.count,
+                "heads": importance,
+                "curve": points,
+                "result": result,
+            },
+        )
     if picture is not None:
         with whole_file(picture) as aside:
-            draw_curve(points, result if learnt else None, aside, picture.suffix)
+            draw_curve(points, result if learnt else None, judge.name, aside, picture.suffix)
     print(out)
 
 
-def draw_curve(points: list[dict[str, Any]], result: dict[str, Any] | None, path: Path, suffix: str) -> None:
+def draw_curve(
+    points: list[dict[str, Any]], result: dict[str, Any] | None, score: str, path: Path, suffix: str
+) -> None:
     """Score, parameters and milliseconds against heads kept; beside them `result`, a run that was trained on."""
     from matplotlib.figure import Figure
 
@@ -108,14 +126,14 @@ def draw_curve(points: list[dict[str, Any]], result: dict[str, Any] | None, path
     kept = [point["kept"] for point in points]
     for axis, (name, title) in zip(
         figure.subplots(1, 3),
-        (("bleu", "BLEU"), ("parameters", "parameters"), ("milliseconds", "milliseconds a batch")),
+        ((score, TITLES[score]), ("parameters", "parameters"), ("milliseconds", "milliseconds a batch")),
         strict=True,
     ):
         axis.plot(kept, [point[name] for point in points], marker="o", color="#0072b2", label="removed")
         if result is not None:
             axis.plot([result["kept"]], [result[name]], marker="D", color="#d55e00", linestyle="none", label="learnt")
             axis.legend()
-        axis.set(xlabel="heads kept", ylabel=title, ylim=(0, None) if name != "bleu" else None)
+        axis.set(xlabel="heads kept", ylabel=title, ylim=(0, None) if name != score else None)
         axis.invert_xaxis()
         axis.grid(alpha=0.3)
     figure.savefig(path, format=suffix.removeprefix("."), dpi=150)

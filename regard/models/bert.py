@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError
 from regard.nn.batch import LabelledTexts, MaskedTexts, Texts
-from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, activate
+from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, activate, check_layer_heads
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Head
 from regard.nn.initial import initialise_small
@@ -26,11 +26,13 @@ class BertConfig:
     `head` is what stands on the encoder: `pretraining` predicts hidden words and whether one text follows another,
     `words` the words alone, `classes` a label of the whole, `tags` a label of each token, `spans` where an answer
     begins and ends. `labels` are the names of classes or tags. `pooling` is how a text becomes one vector.
+    `layer_heads` gives layers fewer heads, of the same width; 0 is none at all.
     """
 
     vocab_size: int
     width: int = 768
     heads: int = 12
+    layer_heads: tuple[int, ...] | None = None
     layers: int = 12
     feed_forward: int = 3072
     activation: Activation = "gelu"
@@ -62,7 +64,7 @@ class BertConfig:
             raise ConfigError(f"labels={list(self.labels)} must differ from each other")
         if self.labels and self.head not in ("classes", "tags"):
             raise ConfigError(f"labels are for head='classes' or 'tags', not for '{self.head}'")
-        self.block()
+        check_layer_heads("layer_heads", self.layer_heads, self.layers, self.block())
 
     def block(self) -> BlockConfig:
         """The settings that concern a block, checked; norms always come after."""
@@ -130,7 +132,8 @@ class Bert(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = TextEmbedding(config)
-        self.encoder = nn.ModuleList(EncoderBlock(config.block()) for _ in range(config.layers))
+        heads = config.layer_heads or (None,) * config.layers
+        self.encoder = nn.ModuleList(EncoderBlock(config.block(), heads=own) for own in heads)
         self.pooler = None if config.pooler == "none" else Pooler(config.width, config.pooler)
         self.words = self.next_text = self.classifier = None
         if config.head in ("pretraining", "words"):

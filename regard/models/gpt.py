@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError, DataError
 from regard.nn.batch import Pairs, Sequences, Tokens, Windows
-from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, make_norm
+from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, check_layer_heads, make_norm
 from regard.nn.cache import KeyValues, PromptState
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise_small
@@ -17,12 +17,16 @@ from regard.nn.positions import Positions, Rotary
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GPTConfig:
-    """The defaults are GPT-2's parts. The Llama type has `rms` norms, `silu`, `gated`, `rotary` and no biases."""
+    """The defaults are GPT-2's parts. The Llama type has `rms` norms, `silu`, `gated`, `rotary` and no biases.
+
+    `layer_heads` gives layers fewer heads, of the same width; 0 is none at all."""
 
     vocab_size: int
     width: int = 384
     heads: int = 6
     kv_heads: int | None = None
+    head_width: int | None = None
+    layer_heads: tuple[int, ...] | None = None
     layers: int = 6
     feed_forward: int = 1536
     activation: Activation = "gelu-tanh"
@@ -47,7 +51,7 @@ class GPTConfig:
             raise ConfigError(f"window={self.window} must be at least 1")
         if self.rotary_base <= 1:
             raise ConfigError(f"rotary_base={self.rotary_base} must be above 1")
-        self.block()
+        check_layer_heads("layer_heads", self.layer_heads, self.layers, self.block())
 
     def block(self) -> BlockConfig:
         """The settings that concern a block, checked; norms always come first."""
@@ -67,8 +71,9 @@ class GPT(nn.Module):
         )
         rotary = None
         if config.positions == "rotary":
-            rotary = Rotary(config.width // config.heads, config.max_len, config.rotary_base)
-        self.blocks = nn.ModuleList(EncoderBlock(config.block(), rotary) for _ in range(config.layers))
+            rotary = Rotary(config.block().per_head, config.max_len, config.rotary_base)
+        heads = config.layer_heads or (None,) * config.layers
+        self.blocks = nn.ModuleList(EncoderBlock(config.block(), rotary, heads=own) for own in heads)
         self.norm = make_norm(config.norm, config.width, config.norm_epsilon)
         self.head = Head(config.width, config.vocab_size, tied=self.embedding.tokens.weight if config.tied else None)
         initialise_small(self, config.layers)

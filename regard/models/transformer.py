@@ -15,6 +15,7 @@ from regard.nn.blocks import (
     Distances,
     EncoderBlock,
     NormKind,
+    check_layer_heads,
     make_norm,
     through,
 )
@@ -88,7 +89,6 @@ class TransformerConfig:
             raise ConfigError(f"layer_drop={self.layer_drop} must be at least 0 and below 1")
         self._check_positions()
         self._check_heads()
-        self.block()
 
     def _check_positions(self) -> None:
         if self.position_offset < 0:
@@ -100,19 +100,13 @@ class TransformerConfig:
             )
 
     def _check_heads(self) -> None:
-        for name, layers in (("encoder", self.encoder_layers), ("decoder", self.decoder_layers), ("cross", None)):
+        block = self.block()
+        for name in ("encoder", "decoder", "cross"):
+            layers = self.encoder_layers if name == "encoder" else self.decoder_layers
             counts = getattr(self, f"{name}_heads")
-            if counts is None:
-                continue
-            layers = layers or self.decoder_layers
-            if len(counts) != layers or not all(0 <= count <= self.heads for count in counts):
-                raise ConfigError(
-                    f"{name}_heads={list(counts)} must be {layers} numbers, one a layer, from 0 to heads={self.heads}"
-                )
-            if self.kv_heads not in (None, self.heads) or self.positions in ("alibi", "relative"):
-                raise ConfigError(
-                    f"{name}_heads cannot differ between layers with grouped heads or alibi or relative positions"
-                )
+            check_layer_heads(f"{name}_heads", counts, layers, block)
+            if counts is not None and self.positions in ("alibi", "relative"):
+                raise ConfigError(f"{name}_heads cannot differ between layers with {self.positions} positions")
 
     @property
     def shares_tokens(self) -> bool:

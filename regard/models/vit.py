@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError, RunError
 from regard.nn.batch import Images
-from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, make_norm, through
+from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, check_layer_heads, make_norm, through
 from regard.nn.embedding import Head
 from regard.nn.initial import initialise
 from regard.nn.patches import PatchEmbedding, resized_positions
@@ -21,7 +21,7 @@ class ViTConfig:
     """A picture has `channels` and is `image_size` pixels high and wide; norms come before each sublayer.
 
     `labels` are the names of the classes; without any there is no head. `pooler` puts a layer with tanh after [CLS],
-    before the head.
+    before the head. `layer_heads` gives layers fewer heads, of the same width; 0 is none at all.
     """
 
     labels: tuple[str, ...] = ()
@@ -30,6 +30,7 @@ class ViTConfig:
     channels: int = 3
     width: int = 384
     heads: int = 6
+    layer_heads: tuple[int, ...] | None = None
     layers: int = 12
     feed_forward: int = 1536
     activation: Activation = "gelu"
@@ -58,7 +59,7 @@ class ViTConfig:
             raise ConfigError(f"channels={self.channels} must be 1 (grey) or 3 (red, green and blue)")
         if not 0.0 <= self.layer_drop < 1.0:
             raise ConfigError(f"layer_drop={self.layer_drop} must be at least 0 and below 1")
-        self.block()
+        check_layer_heads("layer_heads", self.layer_heads, self.layers, self.block())
 
     @property
     def patches(self) -> int:
@@ -85,7 +86,8 @@ class ViT(nn.Module):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         self.config = config
-        self.blocks = nn.ModuleList(EncoderBlock(config.block()) for _ in range(config.layers))
+        heads = config.layer_heads or (None,) * config.layers
+        self.blocks = nn.ModuleList(EncoderBlock(config.block(), heads=own) for own in heads)
         self.norm = make_norm(config.norm, config.width, config.norm_epsilon)
         self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
         initialise(self)

@@ -118,16 +118,28 @@ class Sublayer(nn.Module):
         return x if self.first else self.norm(x)
 
 
+def check_layer_heads(name: str, counts: tuple[int, ...] | None, layers: int, block: BlockConfig) -> None:
+    """Refuse numbers of heads by layer, called `name`, that a stack of such blocks cannot have."""
+    if counts is None:
+        return
+    group = block.heads // (block.kv_heads or block.heads)
+    if len(counts) != layers or not all(0 <= count <= block.heads for count in counts):
+        raise ConfigError(f"{name}={list(counts)} must be {layers} numbers, one a layer, from 0 to heads={block.heads}")
+    if any(count % group for count in counts):
+        raise ConfigError(f"{name}={list(counts)} must be multiples of {group}: so many heads share keys and values")
+
+
 def self_attention(
     config: BlockConfig, rotary: Rotary | None = None, distances: Distances | None = None, heads: int | None = None
 ) -> Attention | NoHeads:
     """An attention as the config says; with `heads`, of so many as wide as the config's, which may be none."""
     if heads == 0:
         return NoHeads(config.width, config.per_head, bias=config.bias)
+    heads = config.heads if heads is None else heads
     return Attention(
         config.width,
-        config.heads if heads is None else heads,
-        kv_heads=config.kv_heads if heads is None else None,
+        heads,
+        kv_heads=heads * (config.kv_heads or config.heads) // config.heads,
         head_width=config.per_head,
         bias=config.bias,
         dropout=config.attention_dropout,

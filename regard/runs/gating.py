@@ -13,7 +13,7 @@ from regard.errors import ConfigError
 from regard.look.watch import attentions
 from regard.nn.gates import HardConcrete
 from regard.runs.jobs import prepare_job
-from regard.runs.pruning import Head, every_head, prune
+from regard.runs.pruning import Head, every_head, gates_of, prune
 from regard.runs.report import Silence
 from regard.runs.run import Run, choose_precision
 from regard.training.loop import clip_gradients, precision_context, seed_step, train_step
@@ -31,15 +31,13 @@ def learn_to_prune(
     learning_rate: float = 3e-4,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Run, dict[Head, float]]:
-    """The run without `remove` heads, trained for `steps` updates on its own training pairs; and each head's chance.
+    """The run without `remove` heads, trained for `steps` updates on its own training data; and each head's chance.
 
     First gates on the heads are learnt together with the weights (Voita et al. 2019). Each gate is drawn at random, and
     how many are open on average is held to what is wanted by a multiplier that grows while there are too many (Wang,
     Wohlwend and Lei 2020), fewer and fewer at first. Then the heads whose gates are most likely shut are removed for
     good, and what is left trains on. The run given stays as it was.
     """
-    if run.config.task != "translation":
-        raise ConfigError(f"gates are learnt in runs that translate, not in one for {run.config.task}")
     heads = every_head(run.model, among)
     if not 0 <= remove <= len(heads):
         raise ConfigError(f"remove={remove} must be between 0 and the {len(heads)} heads of '{among}'")
@@ -49,13 +47,13 @@ def learn_to_prune(
     with closing(learner.stream):
         chances = learner.learn(heads, 1 - remove / len(heads), max(1, round(LEARNING * steps)))
         order = sorted(chances, key=lambda head: chances[head])
-        smaller = prune(Run(run.directory, run.config, run.vocabularies, learner.model), order[:remove])
+        smaller = prune(Run(run.directory, run.config, run._vocabularies, learner.model), order[:remove])
         learner.train_on(smaller.model)
     return smaller, chances
 
 
 class _Learner:
-    """A copy of a run's model, its training pairs, and how far it has come."""
+    """A copy of a run's model, its training data, and how far it has come."""
 
     def __init__(self, run: Run, steps: int, learning_rate: float, progress: Callable[[int, int], None] | None) -> None:
         self.options, self.steps, self.peak, self.progress = run.config.train, steps, learning_rate, progress
@@ -131,15 +129,12 @@ class _Learner:
 def scaled(model: nn.Module, heads: Sequence[Head], gates: Tensor) -> Iterator[None]:
     """The model with what each head gives multiplied by its gate; the fused kernels go on."""
     known = attentions(model)
-    places: dict[str, list[int]] = {}
-    for index, (name, _) in enumerate(heads):
-        places.setdefault(name, []).append(index)
 
-    def multiply(own: list[int], width: int, module: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
-        return (given[0] * gates[own].repeat_interleave(width).to(given[0].dtype),)
+    def multiply(own: Tensor, width: int, module: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
+        return (given[0] * own.repeat_interleave(width).to(given[0].dtype),)
 
     with ExitStack() as stack:
-        for name, own in places.items():
+        for name, own in gates_of(model, heads, gates).items():
             attention = known[name]
             hook = attention.output.register_forward_pre_hook(partial(multiply, own, attention.head_width))  # type: ignore[operator, union-attr]
             stack.callback(hook.remove)

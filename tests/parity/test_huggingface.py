@@ -283,7 +283,7 @@ def copy(saved, tmp_path):
         ("gpt2", {"auto_map": {"AutoModel": "code.Model"}}, "auto_map"),
         ("gpt2", {"vocab_size": 9}, "vocab_size=9"),
         ("llama", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope_parameters"),
-        ("llama", {"head_dim": 8}, "head_dim=8"),
+        ("llama", {"head_dim": 8}, r"q_proj.weight is \(24, 24\), not \(48, 24\)"),
         ("llama", {"mlp_bias": True}, "mlp_bias=True"),
         ("llama", {"max_position_embeddings": 10**12}, "max_position_embeddings"),
         ("llama", {"num_key_value_heads": 4}, "kv_heads=4"),

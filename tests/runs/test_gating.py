@@ -6,8 +6,9 @@ import regard
 from regard.errors import ConfigError
 from regard.look import attentions, masked
 from regard.runs.config import make_config
+from regard.runs.evidence import Pairing
 from regard.runs.gating import learn_to_prune, scaled
-from regard.runs.pruning import Pairing, every_head, save
+from regard.runs.pruning import every_head, save
 from regard.runs.training import train
 
 SETTINGS = [

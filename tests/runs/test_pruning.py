@@ -13,7 +13,8 @@ from regard.runs.config import make_config
 from regard.runs.corpora import world_held_out
 from regard.runs.describe import forward_flops
 from regard.runs.evaluation import head_alignment
-from regard.runs.pruning import Pairing, curve, every_head, importance, prune, save
+from regard.runs.evidence import Pairing
+from regard.runs.pruning import curve, every_head, importance, prune, save
 from regard.runs.training import resume, train
 
 SETTINGS = [
@@ -162,5 +163,7 @@ def test_heads_by_layer_are_checked():
         TransformerConfig(**sizes, encoder_heads=(1,))
     with pytest.raises(ConfigError, match="from 0 to heads=2"):
         TransformerConfig(**sizes, encoder_heads=(1, 3))
-    with pytest.raises(ConfigError, match="cannot differ between layers with grouped heads"):
+    with pytest.raises(ConfigError, match="must be multiples of 2: so many heads share"):
         TransformerConfig(**sizes, encoder_heads=(1, 2), kv_heads=1)
+    with pytest.raises(ConfigError, match="cannot differ between layers with alibi positions"):
+        TransformerConfig(**sizes, encoder_heads=(1, 2), positions="alibi")

@@ -116,8 +116,6 @@ def configuration(config: TransformerConfig) -> dict[str, Any]:
 def their_sizes(config: TransformerConfig, where: str) -> dict[str, Any]:
     ours_only(config, where, norm="layer", norm_first=False, norm_epsilon=1e-5, gated=False, bias=True, window=None)
     ours_only(config, where, scaled=True, qk_norm=False, residual=True, position_how="add", scale_output=False)
-    for name in ("encoder_heads", "decoder_heads", "cross_heads"):
-        ours_only(config, where, **{name: None})
     for name, usual in (("kv_heads", config.heads), ("head_width", config.width // config.heads)):
         if getattr(config, name) != usual:
             ours_only(config, where, **{name: None})

@@ -22,6 +22,7 @@ from regard.runs.interop.huggingface.generation import FIELDS as GENERATION_FIEL
 from regard.runs.interop.huggingface.generation import decode_settings, generation_settings
 from regard.runs.interop.huggingface.names import Name
 from regard.runs.interop.huggingface.vocabulary import keep_files, read_vocabularies, write_vocabularies
+from regard.runs.interop.huggingface.whole_heads import whole_heads
 from regard.runs.run import CONFIG, MODEL, TOKENIZER, Run, build_model, load
 from regard.text import TokenizerConfig
 
@@ -115,11 +116,13 @@ def export_run(run: Run, out: str | Path) -> Path:
         from regard.runs.interop.huggingface.pictures import export_pictures
 
         return export_pictures(run, out)
-    config = run.config.model_config()
+    config: Any = run.config.model_config()
     fitting = (one for one in FAMILIES.values() if run.config.model["name"] == one.MODEL and one.fits(config))
     family = next(fitting, None)
     if family is None:
         raise ConfigError(f"a model '{run.config.model['name']}' like this cannot be said in any known family")
+    if family is llama:
+        config = llama.with_equal_heads(config)
     tokenizer = run.vocabularies.target
     theirs = {
         **family.configuration(config),
@@ -138,7 +141,7 @@ def export_run(run: Run, out: str | Path) -> Path:
                 f"model.position_offset={config.position_offset} cannot be said in RoBERTa, only {tokenizer.pad + 1}: "
                 f"one more than the padding's id"
             )
-    ours = weights_of(run.model)
+    ours = whole_heads(run.model, config)
     shapes = {name: tuple(value.shape) for name, value in ours.items()}
     tensors = {}
     for name in table_of(family, asdict(config), shapes):

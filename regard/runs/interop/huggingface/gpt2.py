@@ -66,6 +66,8 @@ def configuration(config: GPTConfig) -> dict[str, Any]:
     _ours_only(config, "GPT-2", norm="layer", gated=False, bias=True, window=None)
     if config.kv_heads not in (None, config.heads):
         _ours_only(config, "GPT-2", kv_heads=None)
+    if config.block().per_head != config.width // config.heads:
+        _ours_only(config, "GPT-2", head_width=None)
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],

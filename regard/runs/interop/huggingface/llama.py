@@ -1,6 +1,7 @@
 """The Llama type: rotary positions, RMS norms, grouped heads and a gated feed-forward layer. SmolLM2 is one."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from regard.errors import ConfigError
@@ -53,12 +54,12 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     only(config, "mlp_bias", config.get("attention_bias", False))
     only(config, "tie_word_embeddings", False, True)
     width, heads = whole(config, "hidden_size", 4096), whole(config, "num_attention_heads", 32)
-    only(config, "head_dim", width // heads, None)
     return {
         "vocab_size": whole(config, "vocab_size", 32000),
         "width": width,
         "heads": heads,
         "kv_heads": whole(config, "num_key_value_heads", heads),
+        "head_width": None if config.get("head_dim") is None else whole(config, "head_dim"),
         "layers": whole(config, "num_hidden_layers", 32),
         "feed_forward": whole(config, "intermediate_size", 11008),
         "activation": one_of(config, "hidden_act", ACTIVATIONS, "silu"),
@@ -92,6 +93,15 @@ def fits(config: Any) -> bool:
     return isinstance(config, GPTConfig) and config.positions == "rotary"
 
 
+def with_equal_heads(config: GPTConfig) -> GPTConfig:
+    """Where heads were removed and every layer has as many left, a model of just these: a head's width can be said."""
+    counts, group = {*(config.layer_heads or ())}, config.heads // (config.kv_heads or config.heads)
+    if len(counts) != 1 or counts == {0}:
+        return config
+    (heads,) = counts
+    return replace(config, heads=heads, kv_heads=heads // group, head_width=config.block().per_head, layer_heads=None)
+
+
 def configuration(config: GPTConfig) -> dict[str, Any]:
     """Their configuration of our model."""
     ours_only(config, "Llama's form", norm="rms", gated=True, window=None)
@@ -102,6 +112,7 @@ def configuration(config: GPTConfig) -> dict[str, Any]:
         "hidden_size": config.width,
         "num_attention_heads": config.heads,
         "num_key_value_heads": config.kv_heads or config.heads,
+        "head_dim": config.block().per_head,
         "num_hidden_layers": config.layers,
         "intermediate_size": config.feed_forward,
         "max_position_embeddings": config.max_len,

@@ -16,6 +16,7 @@ from regard.runs.files import read_json, whole_directory, whole_or_nothing, writ
 from regard.runs.interop.huggingface import vit
 from regard.runs.interop.huggingface.bridge import check_weights, fill, table_of
 from regard.runs.interop.huggingface.files import open_weights
+from regard.runs.interop.huggingface.whole_heads import whole_heads
 from regard.runs.run import CONFIG, MODEL, Run, build_model, load
 
 PREPARING = "preprocessor_config.json"
@@ -46,7 +47,7 @@ def import_pictures(directory: Path, out: Path, theirs: Mapping[str, Any]) -> Ru
 def export_pictures(run: Run, out: Path) -> Path:
     """A Hugging Face directory with the run's model and how it prepares pictures."""
     config: Any = run.config.model_config()
-    theirs, ours = vit.configuration(config), weights_of(run.model)
+    theirs, ours = vit.configuration(config), whole_heads(run.model, config)
     shapes = {name: tuple(value.shape) for name, value in ours.items()}
     tensors = {name.theirs: name.join(ours) for name in table_of(vit, asdict(config), shapes)}
     if not config.labels:  # without a head, names stand for themselves
