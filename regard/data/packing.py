@@ -44,7 +44,8 @@ class Packing:
             used = ends[next_pair - 1] if next_pair else np.zeros(2)
             free = room - self.sizes[left].sum(0)
             stop = min(int(np.searchsorted(ends[:, side], used[side] + free[side], "right")) for side in (0, 1))
-            stop = max(next_pair, stop)
+            # One at least, where none is left over: a row is as wide as the longest pair, but what is offered is less.
+            stop = max(next_pair + (len(left) == 0), stop)
             offered = np.concatenate((left, dealt[next_pair:stop]))
             placed = self._place(offered)
             groups.append(np.stack((offered[placed >= 0], placed[placed >= 0]), 1))

@@ -142,10 +142,17 @@ class RunConfig:
             raise ConfigError(
                 f"data.carry=true cannot be: a {self.model['name']} model has no state to carry from window to window"
             )
+        if self.train.cuda_graphs and (self.data.carry or not self._one_shape()):
+            what = "carries a state from batch to batch" if self.data.carry else "has batches of many shapes"
+            raise ConfigError(f"train.cuda_graphs=true cannot be: this {self.model['name']} model {what}")
         if self.data.isolate and not getattr(self.architecture()[1], "packs", True):
             raise ConfigError(
                 f"data.isolate=true cannot be: a {self.model['name']} model reads on from one document to the next"
             )
+
+    def _one_shape(self) -> bool:
+        """Whether batches for a GPU have one shape, or few."""
+        return self.task == "language" or getattr(self.architecture()[1], "packs", True)
 
     def _check_task(self) -> None:
         one_sided = "vocab_size" in self._sizes()

@@ -11,7 +11,8 @@ from torch.optim import Optimizer
 from regard.errors import RunError
 from regard.runs.config import RunConfig
 from regard.training.loop import train_step
-from regard.training.tasks import Task
+from regard.training.replay import Replay
+from regard.training.tasks import Task, precision_context
 
 _CLOSE = 16  # stop where what fits and what does not differ by a 16th
 _FIRST = 1024
@@ -45,6 +46,8 @@ class Fitting:
     device: torch.device
     precision: torch.dtype
     accumulate: int = 1
+    replays: bool = False
+    """Whether batches are recorded: a recording keeps its memory, and validation needs some beside it."""
 
     def largest(self, job: Fittable, *, pack: bool) -> int:
         """The most tokens a batch may have. Leaves weights, gradients and the optimiser as it found them."""
@@ -68,17 +71,24 @@ class Fitting:
     def _fits(self, batches: list[Any]) -> bool:
         for group in self.optimizer.param_groups:
             group["lr"] = 0.0
-        for batch in batches:
-            # Of several batches to an update, the second meets the gradients of the first.
-            parts = [batch] * min(2, self.accumulate)
-            try:
-                step = train_step(
-                    self.model, self.task, parts, self.optimizer, device=self.device, precision=self.precision
-                )
-            except torch.OutOfMemoryError:
-                return False
-            if step.splits:
-                return False
+        return all(self._trains_on(batch) for batch in batches)
+
+    def _trains_on(self, batch: Any) -> bool:
+        # Of several batches to an update, the second meets the gradients of the first.
+        parts = [batch] * min(2, self.accumulate)
+        replay = Replay(self.model, self.task, self.device, self.precision) if self.replays else None
+        options = {"device": self.device, "precision": self.precision}
+        try:
+            step = train_step(self.model, self.task, parts, self.optimizer, replay=replay, **options)
+            if replay is None or step.splits or not replay.takes(parts):
+                return replay is None and not step.splits
+            self.model.eval()
+            with torch.no_grad(), precision_context(**options):
+                self.task.loss(self.model, batch.to(self.device))
+        except torch.OutOfMemoryError:
+            return False
+        finally:
+            self.model.train()
         return True
 
 

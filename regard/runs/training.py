@@ -177,7 +177,15 @@ class _Training:
             raise ConfigError(f"--fit cannot be used with task='{self.config.task}' yet")
         options = self.config.train
         self.report.say("finding the largest batch that fits the memory")
-        trial = Fitting(self.model, self.optimizer, self.job.task, self.device, self.precision, options.accumulate)
+        trial = Fitting(
+            self.model,
+            self.optimizer,
+            self.job.task,
+            self.device,
+            self.precision,
+            accumulate=options.accumulate,
+            replays=options.cuda_graphs,
+        )
         budget = trial.largest(self.job, pack=self._packs())
         self.report.say(f"train.batch_tokens={budget} is the most that fits")
         self.config = self.job.config = replace(self.config, train=replace(options, batch_tokens=budget))
@@ -350,7 +358,7 @@ class _Training:
         )
 
     def _averaged(self):
-        return nullcontext() if self.average is None else self.average.applied(self.model)
+        return nullcontext() if self.average is None else self.average.applied()
 
     def _validate(self, batches: Iterable[Any]) -> dict[str, float]:
         began = time.monotonic()

@@ -23,20 +23,20 @@ class ExponentialAverage:
         torch._foreach_lerp_(averages, self._followed, 1 - keep)  # pyright: ignore[reportPrivateImportUsage]
 
     @contextmanager
-    def applied(self, model: nn.Module) -> Iterator[None]:
-        """The model with the averaged weights, its own put back at the end."""
-        own = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-        load_weights(model, self.weights)
+    def applied(self) -> Iterator[None]:
+        """The model with the averaged weights, its own put back at the end. Takes no memory: the two change places."""
+        self._exchange()
         try:
             yield
         finally:
-            load_weights(model, own)
+            self._exchange()
 
-
-@torch.no_grad()
-def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    for name, parameter in model.named_parameters():
-        parameter.copy_(weights[name])
+    @torch.no_grad()
+    def _exchange(self) -> None:
+        for average, parameter in zip(self.weights.values(), self._followed, strict=True):
+            own = parameter.clone()
+            parameter.copy_(average)
+            average.copy_(own)
 
 
 def mean_weights(checkpoints: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:

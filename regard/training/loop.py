@@ -89,10 +89,11 @@ def train_step(
     """
     count, splits = sum(part.count for part in parts), 0
     while True:
+        found = None
         if replay is not None and replay.takes(parts):
             found = replay.gradients(parts[0])
-            break
-        found = _gradients(model, task, parts, count, device, precision)
+        if found is None:
+            found = _gradients(model, task, parts, count, device, precision)
         if not isinstance(found, int):
             break
         # Out here nothing holds on to the tensors of the failed pass any longer.
@@ -162,13 +163,20 @@ def validate(
     device: torch.device | str = "cpu",
     precision: torch.dtype = torch.float32,
 ) -> dict[str, float]:
-    """The loss per prediction over all batches, and its parts, with dropout off."""
+    """The loss per prediction over all batches, and its parts, dropout off; what does not fit the memory is halved."""
     was_training = model.training
     model.eval()
     total, count, named = torch.zeros((), device=device), 0, {}
-    for batch in batches:
-        with precision_context(device, precision):
-            loss = task.loss(model, batch.to(device))
+    waiting, following = list[Batch](), iter(batches)
+    while (batch := waiting.pop() if waiting else next(following, None)) is not None:
+        try:
+            with precision_context(device, precision):
+                loss = task.loss(model, batch.to(device))
+        except torch.OutOfMemoryError:
+            if len(parts := halves(batch)) < 2:
+                raise
+            waiting += reversed(parts)
+            continue
         total += loss.total
         count += loss.count
         for name, value in loss.parts.items():

@@ -1,7 +1,7 @@
 """A batch's gradients as one recording that a GPU replays: small models train as fast as the GPU, not as the host."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -9,70 +9,102 @@ from torch import Tensor, nn
 
 from regard.training.tasks import Batch, Task, precision_context
 
-WARM = 2  # updates made in the ordinary way first: what compiles or allocates on its first call has then done so
+WARM = 2  # passes made in the ordinary way first: what compiles or allocates on its first call has then done so
+MOST = 8  # forms of batches that are recorded; more would fill the memory with recordings
 
 
 class Replay:
-    """Forward and backward of one form of batch, recorded as a CUDA graph once and replayed for every batch after.
+    """Forward and backward of a batch, recorded as a CUDA graph once for each form of batch and replayed ever after.
 
     Launching a kernel costs the host microseconds, and a step of a small model is a thousand kernels that each run for
     fewer: the GPU waits. A recording is launched whole. It reads its batch from, and leaves its gradients in, memory
-    of its own. Dropout draws anew at each replay, as the generator's seed says. A batch of another form, such as a
-    shorter last one, is not for it: `takes` says so.
+    of its own. Dropout draws anew at each replay, as the generator's seed says.
+
+    A batch is replayed from its first time on: what is tried before it is recorded leaves nothing behind. So a resumed
+    run replays what an unbroken one did, and rounds alike.
     """
 
     def __init__(self, model: nn.Module, task: Task, device: torch.device, precision: torch.dtype) -> None:
         self.model, self.task, self.device, self.precision = model, task, device, precision
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._seen = 0
-        self._form: Any = None
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._recordings: dict[tuple, _Recording | None] = {}
+        self._pool: tuple[int, int] | None = None
 
     def takes(self, parts: Sequence[Batch]) -> bool:
-        """Whether the gradients of these are to be replayed: one batch of the recorded form, once all is warm."""
+        """Whether the gradients of these are to be replayed: one batch in training, if there is room to record it."""
         if len(parts) != 1 or not self.model.training:
             return False
-        self._seen += 1
-        if self._seen <= WARM:
-            return False
-        self._form = self._form or form(parts[0])
-        return self._form == form(parts[0])
+        found = form(parts[0])
+        return self._recordings[found] is not None if found in self._recordings else len(self._recordings) < MOST
 
     def forget(self) -> None:
         """Record anew: something other than the weights and the batch has changed."""
-        self._graph = None
+        self._recordings.clear()
+        self._pool = None
 
-    def gradients(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss a prediction and its parts; the gradients are left with the parameters."""
-        if self._graph is None:
-            self._record(batch)
-        assert self._graph is not None
-        for mine, given in zip(tensors(self._batch), tensors(batch), strict=True):
-            mine.copy_(given, non_blocking=True)
-        self._count.fill_(batch.count)
-        self._graph.replay()
-        for parameter, gradient in zip(self.parameters, self._gradients, strict=True):
-            parameter.grad = gradient
-        total, *named = self._sums.clone().unbind()
-        return total, dict(zip(self._names, named, strict=True))
+    def gradients(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]] | None:
+        """The loss a prediction and its parts, the gradients left with the parameters; None if memory does not do."""
+        found = form(batch)
+        if found not in self._recordings:
+            self._recordings[found] = self._recorded(batch)
+        recording = self._recordings[found]
+        return None if recording is None else recording.play(batch, self.parameters)
 
-    def _record(self, batch: Batch) -> None:
-        self._batch = batch.to(self.device)
-        self._count = torch.ones((), device=self.device)
-        for parameter in self.parameters:
-            parameter.grad = None  # so that what is recorded writes gradients, and does not add to them
+    def _recorded(self, batch: Batch) -> "_Recording | None":
+        batch, count = batch.to(self.device), torch.ones((), device=self.device)
+        try:
+            for _ in range(WARM):
+                self._pass(batch, count)
+            return self._record(batch, count)
+        except torch.OutOfMemoryError:
+            return None
+        finally:
+            self._clear()
+            torch.manual_seed(torch.initial_seed())  # the update draws as if nothing had been tried
+
+    def _record(self, batch: Batch, count: Tensor) -> "_Recording":
+        self._clear()  # so that what is recorded writes gradients, and does not add to them
         torch.cuda.synchronize(self.device)
         graph = torch.cuda.CUDAGraph()
+        # One is done before another plays, so all work in the same memory.
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
         # The thread that prepares batches may go on: it pins memory, which a stricter mode would forbid.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            with precision_context(self.device, self.precision):
-                loss = self.task.loss(self.model, self._batch)
-            (loss.total / self._count).backward()
-            sums = [loss.total.detach(), *(value.detach() for value in loss.parts.values())]
-            self._sums = torch.stack(sums) / self._count
-        self._names = list(loss.parts)
-        self._gradients = [parameter.grad for parameter in self.parameters]
-        self._graph = graph
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            sums, names = self._pass(batch, count)
+        return _Recording(graph, batch, count, sums, names, [parameter.grad for parameter in self.parameters])
+
+    def _pass(self, batch: Batch, count: Tensor) -> tuple[Tensor, list[str]]:
+        with precision_context(self.device, self.precision):
+            loss = self.task.loss(self.model, batch)
+        (loss.total / count).backward()
+        sums = [loss.total.detach(), *(value.detach() for value in loss.parts.values())]
+        return torch.stack(sums) / count, list(loss.parts)
+
+    def _clear(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """A graph and the memory it works on: the batch it reads, the sums and gradients it leaves."""
+
+    graph: torch.cuda.CUDAGraph
+    batch: Batch
+    count: Tensor
+    sums: Tensor
+    names: list[str]
+    gradients: list[Tensor | None]
+
+    def play(self, batch: Batch, parameters: Sequence[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        for mine, given in zip(tensors(self.batch), tensors(batch), strict=True):
+            mine.copy_(given, non_blocking=True)
+        self.count.fill_(batch.count)
+        self.graph.replay()
+        for parameter, gradient in zip(parameters, self.gradients, strict=True):
+            parameter.grad = gradient
+        total, *named = self.sums.clone().unbind()
+        return total, dict(zip(self.names, named, strict=True))
 
 
 def tensors(batch: Any) -> Iterator[Tensor]:

@@ -49,6 +49,14 @@ def pair_at(batch, row, number):
     return source, [inputs[0], *labels]
 
 
+def test_a_pair_as_long_as_the_only_row_is_packed():
+    packing = Packing(store([(5, 6), (207, 215), (3, 4)]), 430)
+    assert packing.rows == 1
+    groups = packing.order(7, 0)
+    assert sorted(np.concatenate(groups)[:, 0].tolist()) == [0, 1, 2]
+    assert all(len(group) for group in groups)
+
+
 def test_rows_are_well_filled_and_resume_anywhere():
     generator = np.random.default_rng(0)
     sizes = [(int(n), max(1, int(n * 1.1))) for n in np.clip(generator.lognormal(2.6, 0.4, 20_000), 2, 80)]

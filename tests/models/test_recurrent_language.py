@@ -54,6 +54,14 @@ def test_documents_that_must_not_see_each_other_are_refused_before_anything_is_r
         make_config(None, "lstm-tiny", ["data.isolate=true"])
 
 
+def test_what_cannot_be_recorded_is_refused_before_anything_is_read():
+    with pytest.raises(ConfigError, match=r"train.cuda_graphs=true cannot be: .* carries a state from batch to batch"):
+        make_config(None, "lstm-words", ["train.cuda_graphs=true"])
+    with pytest.raises(ConfigError, match=r"train.cuda_graphs=true cannot be: .* has batches of many shapes"):
+        make_config(None, "bahdanau-2015", ["train.cuda_graphs=true"])
+    make_config(None, "gpt-tiny", ["train.cuda_graphs=true"])
+
+
 def test_a_model_that_carries_its_state_resumes_exactly_and_is_measured_on_the_whole_text(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text(" the cat sees the <unk> and the dog hears N cats \n" * 30, encoding="utf-8")

@@ -143,7 +143,7 @@ def test_the_exponential_average_is_its_formula_and_gives_the_weights_back():
         model.get_parameter(name).add_(1.0)
     average.update(1000)
     assert_close(average.weights[name], start + 0.5)
-    with average.applied(model):
+    with average.applied():
         assert_close(model.get_parameter(name).detach(), start + 0.5)
     assert_close(model.get_parameter(name).detach(), start + 1.0)
 

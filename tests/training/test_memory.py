@@ -12,7 +12,7 @@ from regard.data.packing import Packing
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs
 from regard.nn.rows import doubled, halves
-from regard.training.loop import train_step
+from regard.training.loop import train_step, validate
 from regard.training.tasks import Translation
 
 
@@ -86,6 +86,18 @@ def test_a_batch_that_does_not_fit_is_split_and_trains_the_same(packed, where):
     assert_close(whole.loss, split.loss)
     assert_close(whole.parts["nll"], split.parts["nll"])
     assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_batch_that_does_not_fit_is_validated_in_parts(packed):
+    batch = batches()[packed]
+    whole = validate(tiny(), Translation(0.1), [batch, batch])
+    task = Small(batch.labels.shape[0] // 3)
+    split = validate(tiny(), task, [batch, batch])
+    assert task.tries > 4
+    assert split == pytest.approx(whole, rel=1e-5)
+    with pytest.raises(torch.OutOfMemoryError):
+        validate(tiny(), Small(0), [batch])
 
 
 def test_one_row_that_does_not_fit_is_an_error():
