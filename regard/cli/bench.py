@@ -30,11 +30,13 @@ def train(
     settings: Annotated[list[str] | None, typer.Option("--set", help="Change a setting, as in `regard train`.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Time training steps on random tokens: tokens a second, TFLOP/s, share of the machine's matrix peak, memory.
+    """Time training steps on random tokens or pictures: tokens a second, TFLOP/s, share of the machine's matrix peak.
 
     \b
     Examples:
       regard bench train --preset small
+      regard bench train --preset vit-mnist
+      regard bench train runs/smaller/config.json
       regard bench train --preset transformer-base --set train.compile=true --lengths train.en --lengths train.de
     """
     from regard.errors import ConfigError
@@ -58,7 +60,7 @@ def train(
         return
     print(f"{found['device']}, {found['precision']}, torch {found['torch']}: ", end="")
     print(f"{found['matmul_peak_tflops']:.2f} TFLOP/s in a large product")
-    print(f"{found['parameters']:,} parameters, {found['sentences_per_batch']} sentences a batch, {order} order")
+    print(f"{found['parameters']:,} parameters, {found['rows_per_batch']} rows a batch, {order} order")
     for one in found["results"]:
         print(
             f"{one['name']:32} {one['tokens_per_second']:>12,.0f} tokens/s  {one['tflops']:8.3f} TFLOP/s  "

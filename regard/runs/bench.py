@@ -1,9 +1,8 @@
 """How fast a configuration trains here, as a share of what the machine can multiply, and beside a peer."""
 
 import random
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,31 +14,19 @@ from regard.data import PairStore, collate, epoch_order
 from regard.data.packing import Packing
 from regard.errors import ConfigError
 from regard.nn.batch import Pairs
+from regard.runs.bench_clock import Clock, Speed
+from regard.runs.bench_work import random_work
 from regard.runs.config import RunConfig
 from regard.runs.describe import forward_flops
-from regard.runs.run import build_model, choose_device, choose_precision
+from regard.runs.operations import operations
+from regard.runs.run import build_model
+from regard.training.config import TrainConfig
 from regard.training.loop import train_step
 from regard.training.optim import make_optimizer
 from regard.training.replay import Replay
-from regard.training.tasks import Translation, compiled, precision_context
+from regard.training.tasks import Task, Translation, compiled, precision_context
 
 BOS, EOS, FIRST = 1, 2, 4
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Speed:
-    """One way of training, timed. Tokens are real ones, source and target, padding not counted."""
-
-    name: str
-    tokens_per_second: float
-    tflops: float
-    peak_share: float
-    memory_bytes: int
-    first_step_seconds: float
-    padding: float
-    step_seconds: float
-    launch_seconds: float
-    """How long the host is busy with a step; near `step_seconds` it is what limits the speed."""
 
 
 def bench_train(
@@ -55,32 +42,80 @@ def bench_train(
     """Train on random tokens of these sentence lengths, with regard and, where it is installed, with Hugging Face.
 
     Both get the same sentences in the same batches; `order` is `random`, or `bucketed` to put like lengths together.
-    Hugging Face pads them; regard packs them where the device has a kernel for it.
+    Hugging Face pads them; regard packs them where the device has a kernel for it. Of other kinds of run the batches
+    are random rows as long as the settings say, or pictures, and there is no peer.
     """
-    device = choose_device(config.train.device)
-    precision = choose_precision(config.train.precision, device)
-    size = config.tokenizer.vocab_size
-    config = replace(config, model={**config.model, "source_vocab_size": size, "target_vocab_size": size})
-    store, groups = _work(lengths or caption_lengths(20_000), size, config.train.batch_tokens, batches, order)
-    peak = matmul_peak(device, precision)
-    timing = _Timing(store, groups, config, device, precision, peak, seconds)
-    found = [timing.ours()]
-    if report:
-        report(found[-1])
-    if peer and config.model["name"] == "transformer":
-        found += timing.peers(report)
+    clock = Clock.of(config, seconds)
+    config = config.with_stand_ins()
+    if config.task != "translation":
+        if lengths is not None or order != "random":
+            raise ConfigError(f"lengths and their order are for pairs; the rows of a run for {config.task} are full")
+        config, task, work = random_work(config, batches)
+        found, parameters = _timed_task(config, task, work, clock)
+        rows = len(work[0].labels)
+    else:
+        size = config.tokenizer.vocab_size
+        store, groups = _work(lengths or caption_lengths(20_000), size, config.train.batch_tokens, batches, order)
+        timing = _Timing(store, groups, config, clock)
+        found = [timing.ours()]
+        if report:
+            report(found[-1])
+        if peer and config.model["name"] == "transformer":
+            found += timing.peers(report)
+        parameters, rows = timing.parameters, len(groups[0])
     return {
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "device": torch.cuda.get_device_name(clock.device) if clock.device.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
-        "precision": str(precision).removeprefix("torch."),
+        "precision": str(clock.precision).removeprefix("torch."),
         "torch": torch.__version__,
         "order": order,
-        "sentences_per_batch": len(groups[0]),
-        "matmul_peak_tflops": peak / 1e12,
-        "parameters": timing.parameters,
+        "rows_per_batch": rows,
+        "matmul_peak_tflops": clock.peak / 1e12,
+        "parameters": parameters,
         "results": [{name: getattr(speed, name) for name in speed.__slots__} for speed in found],
         "ratios": {speed.name: found[0].tokens_per_second / speed.tokens_per_second for speed in found[1:]},
     }
+
+
+def _timed_task(config: RunConfig, task: Task, work: list[Any], clock: Clock) -> tuple[list[Speed], int]:
+    """How fast a model trains on these batches, and how many parameters it has."""
+    options, model = config.train, build_model(config).to(clock.device)
+    moved = [batch.to(clock.device) for batch in work]
+    flops = []
+    for batch in moved:
+        with operations(model) as counter, torch.no_grad():
+            task.loss(model, batch)
+        flops.append(3.0 * counter.get_total_flops())
+    name, step = _stepped(model, task, moved, options, clock, dynamic=False)
+    speed = clock.speed(f"regard{name}", step, [batch.tokens for batch in work], flops)
+    return [speed], sum(parameter.numel() for parameter in model.parameters())
+
+
+def _stepped(
+    model: nn.Module, task: Task, batches: list[Any], options: TrainConfig, clock: Clock, *, dynamic: bool
+) -> tuple[str, Callable[[int], None]]:
+    """One update on a batch by its number, compiled or replayed as the settings say; and what to call that."""
+    optimizer = make_optimizer(model, options)
+    task, trained = compiled(task, model, options, dynamic=dynamic)
+    name = ", compiled" if options.compile else ", blocks compiled" if options.compile_blocks else ""
+    name += " with its loss" if options.compile_loss else ""
+    replayed = options.cuda_graphs and clock.device.type == "cuda"
+    name += ", replayed" if replayed else ""
+    replay = Replay(trained, task, clock.device, clock.precision) if replayed else None
+
+    def step(index: int) -> None:
+        train_step(
+            trained,
+            task,
+            [batches[index]],
+            optimizer,
+            clip=options.clip,
+            device=clock.device,
+            precision=clock.precision,
+            replay=replay,
+        )
+
+    return name, step
 
 
 def caption_lengths(count: int) -> list[tuple[int, int]]:
@@ -100,17 +135,6 @@ def file_lengths(source: Path, target: Path) -> list[tuple[int, int]]:
     if not found:
         raise ConfigError(f"no pair of lines in {source} and {target}")
     return found
-
-
-def matmul_peak(device: torch.device, precision: torch.dtype) -> float:
-    """Multiplications and additions a second in one large product: what no training can exceed."""
-    size = 8192 if device.type == "cuda" else 1536
-    a, b = (torch.randn(size, size, device=device, dtype=precision) for _ in range(2))
-    best = float("inf")
-    for _ in range(8):
-        seconds = _timed(lambda: a @ b, device)
-        best = min(best, seconds)
-    return 2 * size**3 / best
 
 
 def _work(
@@ -140,18 +164,8 @@ def _work(
 class _Timing:
     """The same work, done in several ways."""
 
-    def __init__(
-        self,
-        store: PairStore,
-        groups: list[np.ndarray],
-        config: RunConfig,
-        device: torch.device,
-        precision: torch.dtype,
-        peak: float,
-        seconds: float,
-    ) -> None:
-        self.store, self.groups, self.config = store, groups, config
-        self.device, self.precision, self.peak, self.seconds = device, precision, peak, seconds
+    def __init__(self, store: PairStore, groups: list[np.ndarray], config: RunConfig, clock: Clock) -> None:
+        self.store, self.groups, self.config, self.clock = store, groups, config, clock
         self.padded = [collate(store, rows) for rows in groups]
         self.tokens = [batch.tokens for batch in self.padded]
         self.parameters = 0
@@ -159,39 +173,20 @@ class _Timing:
 
     def ours(self) -> Speed:
         options = self.config.train
-        model = build_model(self.config).to(self.device)
+        model = build_model(self.config).to(self.clock.device)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         self._count_flops(model)
-        optimizer = make_optimizer(model, options)
         name, batches = "regard", self.padded
-        if self.device.type == "cuda" and getattr(model, "packs", True):
+        if self.clock.device.type == "cuda" and getattr(model, "packs", True):
             packing = Packing(self.store, options.batch_tokens)
             placed = [packing.fit(rows) for rows in self.groups]
             packing.rows = max(int(group[:, 1].max()) + 1 for group in placed)
             name, batches = "regard, packed", [packing.batch(group) for group in placed]
-        packed = name != "regard"
-        task, trained = compiled(Translation(options.smoothing, options.r_drop), model, options, dynamic=not packed)
-        name += ", compiled" if options.compile else ", blocks compiled" if options.compile_blocks else ""
-        name += " with its loss" if options.compile_loss else ""
-        name += ", replayed" if options.cuda_graphs and self.device.type == "cuda" else ""
-        moved = [batch.to(self.device) for batch in batches]
-        replayed = options.cuda_graphs and self.device.type == "cuda"
-        replay = Replay(trained, task, self.device, self.precision) if replayed else None
-
-        def step(index: int) -> None:
-            train_step(
-                trained,
-                task,
-                [moved[index]],
-                optimizer,
-                clip=options.clip,
-                device=self.device,
-                precision=self.precision,
-                replay=replay,
-            )
-
+        moved = [batch.to(self.clock.device) for batch in batches]
+        task = Translation(options.smoothing, options.r_drop)
+        more, step = _stepped(model, task, moved, options, self.clock, dynamic=name == "regard")
         room = sum(batch.source.ids.numel() + batch.inputs.ids.numel() for batch in batches)
-        return self._speed(name, step, 1 - sum(self.tokens) / room)
+        return self.clock.speed(name + more, step, self.tokens, self.flops, 1 - sum(self.tokens) / room)
 
     def peers(self, report: Callable[[Speed], None] | None) -> list[Speed]:
         try:
@@ -210,16 +205,16 @@ class _Timing:
         return found
 
     def _peer(self, compiled: bool) -> Speed:
-        model = marian(self.config.model_config()).to(self.device).train()
+        model = marian(self.config.model_config()).to(self.clock.device).train()
         options = self.config.train
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
         batches = self._rectangular() if compiled else self.padded
-        moved = [batch.to(self.device) for batch in batches]
+        moved = [batch.to(self.clock.device) for batch in batches]
         trained: Any = torch.compile(model) if compiled else model
 
         def step(index: int) -> None:
             batch = moved[index]
-            with precision_context(self.device, self.precision):
+            with precision_context(self.clock.device, self.clock.precision):
                 logits = trained(
                     input_ids=batch.source.ids,
                     attention_mask=batch.source.mask().long(),
@@ -235,7 +230,7 @@ class _Timing:
 
         room = sum(batch.source.ids.numel() + batch.inputs.ids.numel() for batch in batches)
         name = "Hugging Face Marian" + (", compiled" if compiled else "")
-        return self._speed(name, step, 1 - sum(self.tokens) / room)
+        return self.clock.speed(name, step, self.tokens, self.flops, 1 - sum(self.tokens) / room)
 
     def _rectangular(self) -> list[Pairs]:
         """The padded batches, all of one shape, so that a compiled model is compiled once."""
@@ -260,40 +255,6 @@ class _Timing:
             length = round(float(sources[rows].mean() + targets[rows].mean()) / 2)
             per_token = forward_flops(model, length) / (2 * length)
             self.flops[index] = 3 * per_token * self.tokens[index]
-
-    def _speed(self, name: str, step: Callable[[int], None], padding: float) -> Speed:
-        began = time.perf_counter()
-        _timed(lambda: step(0), self.device)
-        first = time.perf_counter() - began
-        for index in range(len(self.groups)):
-            step(index)
-        if self.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self.device)
-        rounds, spent, launched = 0, 0.0, 0.0
-
-        def once() -> None:
-            nonlocal launched
-            began = time.perf_counter()
-            for index in range(len(self.groups)):
-                step(index)
-            launched += time.perf_counter() - began
-
-        while spent < self.seconds:
-            spent += _timed(once, self.device)
-            rounds += 1
-        memory = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else 0
-        flops = rounds * sum(self.flops) / spent
-        return Speed(
-            name=name,
-            tokens_per_second=rounds * sum(self.tokens) / spent,
-            tflops=flops / 1e12,
-            peak_share=flops / self.peak,
-            memory_bytes=memory,
-            first_step_seconds=first,
-            padding=padding,
-            step_seconds=spent / (rounds * len(self.groups)),
-            launch_seconds=launched / (rounds * len(self.groups)),
-        )
 
 
 def marian(sizes: Any) -> Any:
@@ -325,13 +286,3 @@ def marian(sizes: Any) -> Any:
             scale_embedding=True,
         )
     )
-
-
-def _timed(work: Callable[[], Any], device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    began = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - began

@@ -61,3 +61,30 @@ def test_the_command_prints_json(capsys):
     settings = [f"--set={setting}" for setting in TINY]
     assert main(["bench", "train", "--preset", "tiny", *settings, "--seconds", "0.01", "--no-peer", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["results"][0]["name"] == "regard"
+
+
+SMALL = ["model.width=16", "model.heads=2", "model.layers=1", "model.feed_forward=24", "train.device=cpu"]
+TEXT = [*SMALL, "tokenizer.vocab_size=60", "data.max_len=12", "train.batch_tokens=48"]
+
+
+@pytest.mark.parametrize(
+    "preset", ["gpt-tiny", "bert-tiny", "bert-classify", "bert-tag", "bert-answer", "vit-digits", "lstm-tiny"]
+)
+def test_every_kind_of_run_that_reads_text_or_pictures_is_timed(preset):
+    settings = [*SMALL, "train.batch_tokens=70"] if preset == "vit-digits" else TEXT
+    if preset == "lstm-tiny":
+        settings = [one for one in TEXT if "heads" not in one and "feed" not in one]
+    found = bench_train(make_config(None, preset, settings), batches=2, seconds=0.01)
+    (one,) = found["results"]
+    assert one["name"] == "regard"
+    assert one["tokens_per_second"] > 0
+    assert one["peak_share"] == pytest.approx(one["tflops"] / found["matmul_peak_tflops"])
+    assert one["padding"] == 0
+    assert found["rows_per_batch"] == 4
+    with pytest.raises(ConfigError, match="are for pairs"):
+        bench_train(make_config(None, preset, settings), batches=1, order="bucketed")
+
+
+def test_what_is_not_timed_is_said(capsys):
+    assert main(["bench", "train", "--preset", "pointer-sort"]) == 2
+    assert "training is timed on text and on pictures, not on what a run for pointing" in capsys.readouterr().err

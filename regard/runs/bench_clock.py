@@ -1,0 +1,107 @@
+"""A way of training, timed: tokens a second, and the share of what the machine reaches in one large product."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from regard.runs.config import RunConfig
+from regard.runs.run import choose_device, choose_precision
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Speed:
+    """One way of training, timed. Tokens are real ones, padding not counted: source and target, or patches."""
+
+    name: str
+    tokens_per_second: float
+    tflops: float
+    peak_share: float
+    memory_bytes: int
+    first_step_seconds: float
+    padding: float
+    step_seconds: float
+    launch_seconds: float
+    """How long the host is busy with a step; near `step_seconds` it is what limits the speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A device with what it reaches, and for how many seconds each way is timed."""
+
+    device: torch.device
+    precision: torch.dtype
+    peak: float
+    seconds: float
+
+    @classmethod
+    def of(cls, config: RunConfig, seconds: float) -> "Clock":
+        device = choose_device(config.train.device)
+        precision = choose_precision(config.train.precision, device)
+        return cls(device, precision, matmul_peak(device, precision), seconds)
+
+    def speed(
+        self,
+        name: str,
+        step: Callable[[int], None],
+        tokens: Sequence[int],
+        flops: Sequence[float],
+        padding: float = 0.0,
+    ) -> Speed:
+        """How fast `step(index)` is on batches of so many tokens, each so much work, taken in turn."""
+        began = time.perf_counter()
+        timed(lambda: step(0), self.device)
+        first = time.perf_counter() - began
+        for index in range(len(tokens)):
+            step(index)
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        rounds, spent, launched = 0, 0.0, 0.0
+
+        def once() -> None:
+            nonlocal launched
+            began = time.perf_counter()
+            for index in range(len(tokens)):
+                step(index)
+            launched += time.perf_counter() - began
+
+        while spent < self.seconds:
+            spent += timed(once, self.device)
+            rounds += 1
+        memory = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else 0
+        work = rounds * sum(flops) / spent
+        return Speed(
+            name=name,
+            tokens_per_second=rounds * sum(tokens) / spent,
+            tflops=work / 1e12,
+            peak_share=work / self.peak,
+            memory_bytes=memory,
+            first_step_seconds=first,
+            padding=padding,
+            step_seconds=spent / (rounds * len(tokens)),
+            launch_seconds=launched / (rounds * len(tokens)),
+        )
+
+
+def matmul_peak(device: torch.device, precision: torch.dtype) -> float:
+    """Multiplications and additions a second in one large product: what no training can exceed."""
+    size = 8192 if device.type == "cuda" else 1536
+    a, b = (torch.randn(size, size, device=device, dtype=precision) for _ in range(2))
+    best = float("inf")
+    for _ in range(8):
+        seconds = timed(lambda: a @ b, device)
+        best = min(best, seconds)
+    return 2 * size**3 / best
+
+
+def timed(work: Callable[[], Any], device: torch.device) -> float:
+    """The seconds that it takes, the device's included."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    began = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - began
