@@ -241,10 +241,10 @@ class Page:
         return [*self._mine("Runtime.exceptionThrown"), *logged, *entries]
 
     def requests(self) -> list[str]:
-        """Every address that the page asked for, its own left out."""
+        """Every address that the page asked for, its own left out, and pictures that it wrote itself (`data:`)."""
         asked = [one["request"]["url"] for one in self._mine("Network.requestWillBeSent")]
         own = (self.address.partition("#")[0], "about:blank")
-        return [url for url in asked if url.partition("#")[0] not in own]
+        return [url for url in asked if url.partition("#")[0] not in own and not url.startswith("data:image/")]
 
 
 def _pipe() -> tuple[int, int]:

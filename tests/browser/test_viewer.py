@@ -1,5 +1,6 @@
 """The page in a real browser, by pointing, clicking and typing; numbers on screen against the document's own."""
 
+import math
 import re
 from decimal import ROUND_HALF_UP, Decimal
 
@@ -315,13 +316,40 @@ def test_every_view_saves_itself_as_a_drawing_with_its_text(page):
     for view in VIEWS:
         page.click(f"[data-key=tab-{view}]")
         page.js("globalThis.saved = null")
-        page.click("[data-key=save]")
+        page.click("[data-key=save-svg]")
         text = page.js("globalThis.saved.text()")
         assert page.js("globalThis.savedAs").startswith(view)
         broken = f"new DOMParser().parseFromString({text!r}, 'image/svg+xml').querySelector('parsererror')"
         assert page.js(f"{broken} === null")
         assert ("slept" in text) == (view in ("heads", "map", "text", "neurons", "decoding"))
         assert "class=" not in text
+
+
+def test_every_view_saves_itself_as_pixels(page):
+    page.js("URL.createObjectURL = (blob) => ((globalThis.saved = blob), 'blob:none')")
+    page.js("HTMLAnchorElement.prototype.click = function () { globalThis.savedAs = this.download; }")
+    decode = """(async () => {
+      const picture = await createImageBitmap(globalThis.saved);
+      const canvas = new OffscreenCanvas(picture.width, picture.height);
+      const context = canvas.getContext("2d");
+      context.drawImage(picture, 0, 0);
+      const { data } = context.getImageData(0, 0, picture.width, picture.height);
+      return [picture.width, picture.height, new Set(new Uint32Array(data.buffer)).size];
+    })()"""
+    for view in VIEWS:
+        page.click(f"[data-key=tab-{view}]")
+        page.js("globalThis.saved = null")
+        page.click("[data-key=save-png]")
+        page.wait("globalThis.saved !== null")
+        assert page.js("globalThis.savedAs").startswith(view)
+        assert page.js("globalThis.savedAs").endswith(".png")
+        assert page.js("globalThis.saved.type") == "image/png"
+        width, height, colours = page.js(decode)
+        view = "document.getElementById('view')"
+        box = page.js(f"[{view}.getBoundingClientRect().width, {view}.scrollHeight]")
+        assert (width, height) == (2 * math.ceil(box[0]), 2 * math.ceil(box[1]))
+        assert colours > 10  # something is drawn, smoothly
+    assert page.complaints() == []
 
 
 def test_a_frame_in_a_notebook_shows_the_same_page(browser, tmp_path):

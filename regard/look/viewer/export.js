@@ -128,7 +128,28 @@ function fileName(state, ending) {
   return `${state.view}-${attentionOf(state).name}-${state.sentence + 1}.${ending}`.replaceAll(/[^\w.-]+/g, "_");
 }
 
+function drawnView() {
+  const drawing = pictureOf(document.getElementById("view"));
+  return { width: Number(drawing.getAttribute("width")), height: Number(drawing.getAttribute("height")), text: new XMLSerializer().serializeToString(drawing) };
+}
+
 function saveSvg(state) {
-  const text = new XMLSerializer().serializeToString(pictureOf(document.getElementById("view")));
-  save(fileName(state, "svg"), "image/svg+xml", text);
+  save(fileName(state, "svg"), "image/svg+xml", drawnView().text);
+}
+
+const [FINE, LONGEST] = [2, 16_000]; // pixels to a point, and the longest side that a canvas may have
+
+// The same drawing as pixels.
+async function savePng(state) {
+  const { width, height, text } = drawnView();
+  const picture = new Image();
+  picture.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+  await picture.decode();
+  const scale = Math.min(FINE, LONGEST / Math.max(width, height));
+  const canvas = document.createElement("canvas");
+  canvas.width = Math.floor(width * scale);
+  canvas.height = Math.floor(height * scale);
+  canvas.getContext("2d").drawImage(picture, 0, 0, canvas.width, canvas.height);
+  const pixels = await new Promise((done) => canvas.toBlob(done, "image/png"));
+  save(fileName(state, "png"), "image/png", pixels);
 }

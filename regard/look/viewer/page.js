@@ -60,7 +60,8 @@ function controls(state) {
       },
       said(view.title, sentenceOf(state)),
     );
-  const title = "Save this picture as SVG";
+  const saver = (kind, how) =>
+    element("button", { type: "button", class: "save", title: `Save this picture as ${kind}`, "data-key": `save-${kind.toLowerCase()}`, onclick: () => how(regard.state) }, `Save ${kind}`);
   return element(
     "nav",
     { "aria-label": "What to show" },
@@ -68,7 +69,7 @@ function controls(state) {
       "div",
       { class: "bar-of-tabs" },
       element("div", { class: "tabs", role: "tablist" }, ...viewsOf(sentenceOf(state)).map(tab)),
-      element("button", { type: "button", class: "save", title, "data-key": "save", onclick: () => saveSvg(regard.state) }, "Save SVG"),
+      element("div", { class: "savers" }, saver("SVG", saveSvg), saver("PNG", savePng)),
     ),
     ...(viewOf(state).bare ? sentencePicker(state) : choices(state)),
   );
