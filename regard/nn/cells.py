@@ -1,13 +1,11 @@
-"""Recurrent cells, each with its equations written out, and the layers that run them over a padded batch.
+"""Layers that run a recurrent cell over a padded batch, by whatever way is fastest, and stacks of them.
 
-A cell has two halves. `project` is what it makes of its inputs alone, for all positions at once. `advance` is one step:
-from that and the state before, the state after. A state is a tuple of tensors, of which the first is the output h; an
-LSTM has its cell c beside it. Where torch has a fused kernel for the same equations, `kernel` names it; some
-others, and those on a CPU, run by the hand-written loops of `nn/sweeps.py`.
+The cells and their equations are in `nn/basic_cells.py` and `nn/mut_cells.py`. The plain loop steps through them as
+they are written; a faster way is one of torch's fused kernels or a sweep of `nn/sweeps.py`, and gives the same.
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -17,186 +15,15 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from regard.errors import ConfigError
+from regard.nn.basic_cells import GRUAfterCell, GRUBeforeCell, LSTMCell, State, StateLinear, VanillaCell
 from regard.nn.dropout import Dropout, SharedDropout
-from regard.nn.sweeps import SWEPT, Plan, sweep
+from regard.nn.mut_cells import MUT1Cell, MUT2Cell, MUT3Cell
+from regard.nn.plans import Plan
+from regard.nn.sweeps import SWEPT, sweep
 
 CellKind = Literal["rnn", "lstm", "gru-before", "gru-after", "mut1", "mut2", "mut3"]
 Direction = Literal["forward", "backward", "both"]
-State = tuple[Float[Tensor, "B D"], ...]
 States = tuple[State, ...]  # one a layer
-
-
-class StateLinear(nn.Linear):
-    """A matrix over the state. While `dropped` is set it is used in place of the weight: see `weight_drop` below."""
-
-    dropped: Tensor | None = None
-
-    @property
-    def used(self) -> Tensor:
-        return self.weight if self.dropped is None else self.dropped
-
-    def forward(self, input: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch G"]:
-        return nn.functional.linear(input, self.used, self.bias)
-
-
-class VanillaCell(nn.Module):
-    """h' = tanh(W x + U h + b)."""
-
-    parts = 1
-    kernel: Callable[..., Any] | None = staticmethod(torch.rnn_tanh)
-
-    def __init__(self, input_width: int, width: int) -> None:
-        super().__init__()
-        self.inputs = nn.Linear(input_width, width)
-        self.hidden = StateLinear(width, width, bias=False)
-
-    def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch D"]:
-        return self.inputs(x)
-
-    def advance(self, x: Float[Tensor, "B D"], state: State) -> State:
-        (h,) = state
-        return (torch.tanh(x + self.hidden(h)),)
-
-
-class LSTMCell(nn.Module):
-    """c' = f * c + i * g and h' = o * tanh(c'), with gates i, f, o = sigmoid(W x + U h + b), g = tanh of the same."""
-
-    parts = 2
-    kernel: Callable[..., Any] | None = staticmethod(torch.lstm)
-
-    def __init__(self, input_width: int, width: int) -> None:
-        super().__init__()
-        self.inputs = nn.Linear(input_width, 4 * width)
-        self.hidden = StateLinear(width, 4 * width, bias=False)
-
-    def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
-        return self.inputs(x)
-
-    def advance(self, x: Float[Tensor, "B G"], state: State) -> State:
-        h, c = state
-        i, f, g, o = (x + self.hidden(h)).chunk(4, dim=-1)
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        return o.sigmoid() * c.tanh(), c
-
-
-class GRUBeforeCell(nn.Module):
-    """h' = z * h + (1 - z) * tanh(W x + U (r * h) + b): the reset gate acts before the product, as first published."""
-
-    parts = 1
-    kernel: Callable[..., Any] | None = None
-
-    def __init__(self, input_width: int, width: int) -> None:
-        super().__init__()
-        self.inputs = nn.Linear(input_width, 3 * width)
-        self.gates = StateLinear(width, 2 * width, bias=False)
-        self.hidden = StateLinear(width, width, bias=False)
-
-    def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
-        return self.inputs(x)
-
-    def advance(self, x: Float[Tensor, "B G"], state: State) -> State:
-        (h,) = state
-        x_rz, x_h = x.tensor_split((2 * h.shape[-1],), dim=-1)
-        r, z = (x_rz + self.gates(h)).sigmoid().chunk(2, dim=-1)
-        return (z * h + (1 - z) * torch.tanh(x_h + self.hidden(r * h)),)
-
-
-class GRUAfterCell(nn.Module):
-    """h' = z * h + (1 - z) * tanh(W x + b + r * (U h + d)): the reset gate acts after the product, as torch's does."""
-
-    parts = 1
-    kernel: Callable[..., Any] | None = staticmethod(torch.gru)
-
-    def __init__(self, input_width: int, width: int) -> None:
-        super().__init__()
-        self.inputs = nn.Linear(input_width, 3 * width)
-        # With a bias of its own, since r multiplies it.
-        self.hidden = StateLinear(width, 3 * width)
-
-    def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
-        return self.inputs(x)
-
-    def advance(self, x: Float[Tensor, "B G"], state: State) -> State:
-        (h,) = state
-        x_r, x_z, x_h = x.chunk(3, dim=-1)
-        h_r, h_z, h_h = self.hidden(h).chunk(3, dim=-1)
-        r, z = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
-        return (z * h + (1 - z) * torch.tanh(x_h + r * h_h),)
-
-
-class MUT1Cell(nn.Module):
-    """z = sigmoid(Wz x + bz), r = sigmoid(Wr x + Ur h + br), h' = tanh(U (r * h) + tanh(x) + b) * z + h * (1 - z).
-
-    In all three MUT cells z writes the new state, where a GRU's keeps the old one. Where x is added as it is, it must
-    be as wide as h, or is brought to that width by a matrix.
-    """
-
-    parts = 1
-    kernel: Callable[..., Any] | None = None
-
-    def __init__(self, input_width: int, width: int) -> None:
-        super().__init__()
-        self.inputs = nn.Linear(input_width, 2 * width)
-        self.widen = _widen(input_width, width)
-        self.reset = StateLinear(width, width, bias=False)
-        self.hidden = StateLinear(width, width)
-
-    def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
-        return torch.cat((self.inputs(x), self.widen(x).tanh()), dim=-1)
-
-    def advance(self, x: Float[Tensor, "B G"], state: State) -> State:
-        (h,) = state
-        x_z, x_r, x_h = x.chunk(3, dim=-1)
-        z, r = x_z.sigmoid(), (x_r + self.reset(h)).sigmoid()
-        return (torch.tanh(self.hidden(r * h) + x_h) * z + h * (1 - z),)
-
-
-class MUT2Cell(nn.Module):
-    """z = sigmoid(Wz x + Uz h + bz), r = sigmoid(x + Ur h + br), h' = tanh(U (r * h) + W x + b) * z + h * (1 - z)."""
-
-    parts = 1
-    kernel: Callable[..., Any] | None = None
-
-    def __init__(self, input_width: int, width: int) -> None:
-        super().__init__()
-        self.inputs = nn.Linear(input_width, 2 * width)
-        self.widen = _widen(input_width, width)
-        self.gates = StateLinear(width, width, bias=False)
-        self.reset = StateLinear(width, width)
-        self.hidden = StateLinear(width, width, bias=False)
-
-    def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
-        return torch.cat((self.inputs(x), self.widen(x)), dim=-1)
-
-    def advance(self, x: Float[Tensor, "B G"], state: State) -> State:
-        (h,) = state
-        x_z, x_h, x_r = x.chunk(3, dim=-1)
-        z, r = (x_z + self.gates(h)).sigmoid(), (x_r + self.reset(h)).sigmoid()
-        return (torch.tanh(self.hidden(r * h) + x_h) * z + h * (1 - z),)
-
-
-class MUT3Cell(nn.Module):
-    """z = sigmoid(Wz x + Uz tanh(h) + bz), r = sigmoid(Wr x + Ur h + br), h' as in MUT2."""
-
-    parts = 1
-    kernel: Callable[..., Any] | None = None
-
-    def __init__(self, input_width: int, width: int) -> None:
-        super().__init__()
-        self.inputs = nn.Linear(input_width, 3 * width)
-        self.gates = StateLinear(width, width, bias=False)
-        self.reset = StateLinear(width, width, bias=False)
-        self.hidden = StateLinear(width, width, bias=False)
-
-    def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
-        return self.inputs(x)
-
-    def advance(self, x: Float[Tensor, "B G"], state: State) -> State:
-        (h,) = state
-        x_z, x_r, x_h = x.chunk(3, dim=-1)
-        z, r = (x_z + self.gates(h.tanh())).sigmoid(), (x_r + self.reset(h)).sigmoid()
-        return (torch.tanh(self.hidden(r * h) + x_h) * z + h * (1 - z),)
-
 
 CELLS: dict[str, type[nn.Module]] = {
     "rnn": VanillaCell,
@@ -324,11 +151,11 @@ class RecurrentLayer(nn.Module):
         outputs, ends = [], []
         for number, (cell, start) in enumerate(zip(self.cells, starts, strict=True)):
             plan = Plan.of(B, T, lengths, backward=number == 1 or self.direction == "backward").to(x.device)
-            found, *end = sweep(self.kind, x, plan, start, _for_sweeping(cell))
+            found, end = sweep(self.kind, cell, x, plan, start)
             outputs.append(found)
             ends.append(end)
         if len(outputs) == 1:
-            return outputs[0], tuple(ends[0])
+            return outputs[0], ends[0]
         return torch.cat(outputs, dim=-1), tuple(torch.cat(part, dim=-1) for part in zip(*ends, strict=True))
 
     def _fused(self, x: Tensor, lengths: Tensor | None, state: State) -> tuple[Tensor, State]:
@@ -439,14 +266,3 @@ def _in_torchs_order(cell: nn.Module) -> tuple[Tensor, ...]:
     inputs, hidden = cell.inputs, cell.hidden
     second = torch.zeros_like(inputs.bias) if hidden.bias is None else hidden.bias  # type: ignore[union-attr, arg-type]
     return inputs.weight, hidden.used, inputs.bias, second  # type: ignore[union-attr, return-value]
-
-
-def _for_sweeping(cell: nn.Module) -> list[Tensor]:
-    """Weights and biases as a sweep takes them: the input's, then those over the state."""
-    parts = [cell.gates, cell.hidden] if hasattr(cell, "gates") else [cell.hidden]
-    over_state = [tensor for part in parts for tensor in (part.used, part.bias) if tensor is not None]  # type: ignore[union-attr]
-    return [cell.inputs.weight, cell.inputs.bias, *over_state]  # type: ignore[union-attr, list-item]
-
-
-def _widen(input_width: int, width: int) -> nn.Module:
-    return nn.Identity() if input_width == width else nn.Linear(input_width, width, bias=False)
