@@ -121,7 +121,10 @@ def script() -> None:
 
 
 def _fail(text: str, code: int = 2) -> int:
-    print(f"regard: {' '.join(text.splitlines())}", file=sys.stderr)
+    """One line, whatever names and values are quoted in it: nothing that would move a terminal's cursor."""
+    line = " ".join(text.splitlines())
+    shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
+    print(f"regard: {shown}", file=sys.stderr)
     return code
 
 

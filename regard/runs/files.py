@@ -15,6 +15,9 @@ from torch import Tensor
 
 from regard.errors import RunError
 
+LARGEST_JSON = 256 << 20
+"""Bytes of the largest JSON that is read: some times what the tokenizer of a large vocabulary takes."""
+
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
@@ -91,12 +94,14 @@ def write_text(path: Path, text: str) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a part of a run."""
     try:
+        if (size := path.stat().st_size) > LARGEST_JSON:
+            raise RunError(f"{path} has {size:,} bytes; of JSON at most {LARGEST_JSON:,} are read")
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RunError(f"{path.parent} is missing its {path.name}") from None
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, a number of thousands of digits, or nested too deeply
         raise RunError(f"{path} was cut short or is not JSON") from None
     if not isinstance(value, dict):
         raise RunError(f"{path} does not hold a JSON object")

@@ -1,14 +1,9 @@
 """A Hugging Face directory to a run, and a run to such a directory."""
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-import torch
-from torch import nn
 
 from regard import config as settings
 from regard.decode.config import DecodeConfig
@@ -17,20 +12,18 @@ from regard.runs.checkpoint import weights_of
 from regard.runs.config import DataConfig, RunConfig
 from regard.runs.files import read_json, whole_directory, whole_or_nothing, write_json, write_tensors
 from regard.runs.interop.huggingface import bart, bert, distilbert, encoders, gpt2, llama, marian, roberta, t5, vit
-from regard.runs.interop.huggingface.files import KINDS, Weights, open_weights
+from regard.runs.interop.huggingface.files import Weights, open_weights
+from regard.runs.interop.huggingface.fitting import filled, unfilled
 from regard.runs.interop.huggingface.generation import FIELDS as GENERATION_FIELDS
 from regard.runs.interop.huggingface.generation import decode_settings, generation_settings
-from regard.runs.interop.huggingface.names import Name
+from regard.runs.interop.huggingface.pictures import export_pictures, import_pictures
 from regard.runs.interop.huggingface.vocabulary import keep_files, read_vocabularies, write_vocabularies
-from regard.runs.interop.huggingface.whole_heads import whole_heads
-from regard.runs.run import CONFIG, MODEL, TOKENIZER, Run, build_model, load
+from regard.runs.run import CONFIG, MODEL, TOKENIZER, Run, load
 from regard.text import TokenizerConfig
 
 ENCODERS: dict[str, ModuleType] = {"bert": bert, "distilbert": distilbert, "roberta": roberta}
 PAIRS: dict[str, ModuleType] = {"marian": marian, "bart": bart, "t5": t5}
 FAMILIES: dict[str, ModuleType] = {"gpt2": gpt2, "llama": llama, "vit": vit, **PAIRS, **ENCODERS}
-SHOWN = 20
-"""How many faults are named one by one."""
 
 
 def import_directory(directory: str | Path, out: str | Path) -> Run:
@@ -43,8 +36,6 @@ def import_directory(directory: str | Path, out: str | Path) -> Run:
     theirs = _configuration(directory)
     family = _family(theirs)
     if family is vit:
-        from regard.runs.interop.huggingface.pictures import import_pictures
-
         return import_pictures(directory, out, theirs)
     model = {"name": family.MODEL, **family.settings(theirs)}
     vocabularies, tokenizer = read_vocabularies(
@@ -52,23 +43,15 @@ def import_directory(directory: str | Path, out: str | Path) -> Run:
         theirs,
         entries=_entries(model),
         start=family.START if family in PAIRS.values() else None,
-        opened=encoders.read_tokenizer(directory) if family in ENCODERS.values() else None,
+        opened=encoders.encoder_tokenizer(directory) if family in ENCODERS.values() else None,
     )
     with open_weights(directory) as weights:
-        layers = sum(model[count] for count in family.STACKS)
-        if layers > len(weights.shapes):
-            raise RunError(f"config.json says {layers} layers; {directory} has {len(weights.shapes)} weights")
         config = _config(family, model, theirs, directory, weights, tokenizer)
-        with torch.device("meta"):  # shapes alone: nothing is allocated until they are known to fit
-            shapes = {name: tuple(value.shape) for name, value in weights_of(build_model(config)).items()}
-        table = list(table_of(family, asdict(config.model_config()), shapes))
-        stored = check_weights(weights, table, shapes, family)
-        filled = build_model(config)
-        fill(filled, weights, table, stored)
+        made = filled(config, weights, family)
     with whole_or_nothing(out):
         vocabularies.save(out / TOKENIZER)
         keep_files(directory, out)
-        write_tensors(out / MODEL, weights_of(filled))
+        write_tensors(out / MODEL, weights_of(made))
         write_json(out / CONFIG, settings.to_mapping(config, nulls=True))
     return load(out, "cpu")
 
@@ -102,7 +85,7 @@ def _config(
         model = {**model, **family.found(theirs, weights.shapes), **pooling}
         task = family.task(model)
     elif family in PAIRS.values():
-        decode = decode_settings(theirs, length)
+        decode = decode_settings(theirs, length, _entries(model)[1])
         model = {**model, **(family.found(theirs, weights.shapes) if hasattr(family, "found") else {})}
     return RunConfig(model=model, task=task, data=DataConfig(max_len=length), tokenizer=tokenizer, decode=decode)
 
@@ -113,8 +96,6 @@ def export_run(run: Run, out: str | Path) -> Path:
     if out.exists() and any(out.iterdir()):
         raise RunError(f"{out} is not empty: choose another directory")
     if run.config.task == "images":
-        from regard.runs.interop.huggingface.pictures import export_pictures
-
         return export_pictures(run, out)
     config: Any = run.config.model_config()
     fitting = (one for one in FAMILIES.values() if run.config.model["name"] == one.MODEL and one.fits(config))
@@ -141,13 +122,8 @@ def export_run(run: Run, out: str | Path) -> Path:
                 f"model.position_offset={config.position_offset} cannot be said in RoBERTa, only {tokenizer.pad + 1}: "
                 f"one more than the padding's id"
             )
-    ours = whole_heads(run.model, config)
-    shapes = {name: tuple(value.shape) for name, value in ours.items()}
-    tensors = {}
-    for name in table_of(family, asdict(config), shapes):
-        tensors[name.theirs] = name.join(ours)
-    if family in ENCODERS.values() and config.head == "none":  # without a head, names stand for themselves
-        tensors = {name.removeprefix(family.PREFIX): value for name, value in tensors.items()}
+    headless = family in ENCODERS.values() and config.head == "none"
+    tensors = unfilled(run.model, config, family, bare=headless)
     with whole_directory(out) as aside:
         write_tensors(aside / "model.safetensors", tensors)
         write_json(aside / "config.json", theirs)
@@ -175,58 +151,9 @@ def _generation(run: Run) -> dict[str, Any]:
 
 def _family(config: Mapping[str, Any]) -> ModuleType:
     kind = config.get("model_type")
-    if kind not in FAMILIES:
+    if not isinstance(kind, str) or kind not in FAMILIES:
         raise ConfigError(f"config.json: model_type={kind!r} is not supported{nearest(str(kind), FAMILIES)}")
     for field in ("auto_map", "quantization_config"):
         if config.get(field):
             raise ConfigError(f"config.json: {field} is not supported: the model is not of the plain {kind} kind")
     return FAMILIES[kind]
-
-
-def table_of(family: ModuleType, model: Mapping[str, Any], shapes: Mapping[str, Any]) -> Iterator[Name]:
-    """The names of this very model: rows for weights that it does not have, such as biases, are left out."""
-    rows = list(family.outside(model) if family in ENCODERS.values() else family.OUTSIDE)
-    for count, stack in family.STACKS.items():
-        rows += [row.of_layer(layer) for layer in range(model[count]) for row in stack]
-    rows.append(Name(family.HEAD, ("head.weight",)))
-    rows = [row for row in rows if row.when is None or model[row.when[0]] == row.when[1]]
-    found = [row for row in rows if row.ours[0] in shapes]
-    covered = {name for row in found for name in row.ours}
-    assert covered == shapes.keys(), f"no name for {sorted(shapes.keys() - covered)}"
-    yield from found
-
-
-def check_weights(
-    weights: Weights, table: list[Name], shapes: Mapping[str, tuple[int, ...]], family: ModuleType
-) -> dict[str, str]:
-    """The name each weight is stored under; or every one that is missing, extra or misshapen, said at once."""
-    bare = not any(name.startswith(family.PREFIX) for name in weights.shapes)
-    stored = {row.theirs: row.theirs.removeprefix(family.PREFIX) if bare else row.theirs for row in table}
-    faults = []
-    for row in table:
-        name = stored[row.theirs]
-        wanted = row.shape(shapes)
-        if name not in weights.shapes:
-            faults += [] if row.optional else [f"missing {name}"]
-        elif weights.shapes[name] != wanted:
-            faults.append(f"{name} is {weights.shapes[name]}, not {wanted}")
-        elif weights.kinds[name] not in KINDS:
-            faults.append(f"{name} holds {weights.kinds[name]}, not one of {', '.join(KINDS)}")
-    known = {*stored.values(), family.HEAD}  # a head that is tied may be stored all the same
-    faults += [
-        f"extra {name}" for name in weights.shapes if name not in known and not re.fullmatch(family.IGNORED, name)
-    ]
-    if faults:
-        shown = "; ".join(faults[:SHOWN]) + (f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else "")
-        raise RunError(f"the weights in {weights.where} do not fit its config.json: {shown}")
-    return stored
-
-
-@torch.no_grad()
-def fill(model: nn.Module, weights: Weights, table: list[Name], stored: Mapping[str, str]) -> None:
-    ours = weights_of(model)
-    shapes = {name: tuple(value.shape) for name, value in ours.items()}
-    for row in table:
-        if (name := stored[row.theirs]) in weights.shapes:
-            for part, value in row.split(weights[name], shapes).items():
-                ours[part].copy_(value)

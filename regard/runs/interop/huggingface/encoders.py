@@ -1,6 +1,5 @@
 """What BERT and its kin have in common: heads told by their weights, labels, tokenizers that frame texts."""
 
-import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from regard.errors import ConfigError, DataError, RunError
 from regard.models.bert import BertConfig
 from regard.runs.files import read_json
 from regard.runs.interop.huggingface.names import LARGEST, Name
+from regard.runs.interop.huggingface.vocabulary import read_tokenizer
 from regard.text.tokenizer import Tokenizer
 
 TASKS = {
@@ -68,7 +68,7 @@ def labels_of(config: Mapping[str, Any], head: str) -> list[str]:
         return []
     table = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}  # their default
     if not isinstance(table, Mapping) or len(table) > LARGEST:
-        raise ConfigError(f"config.json: id2label={str(table)[:60]} must be an object")
+        raise ConfigError(f"config.json: id2label={str(table)[:60]!r} must be an object")
     names = [table.get(str(index)) for index in range(len(table))]
     if not all(isinstance(name, str) for name in names):
         raise ConfigError(f"config.json: id2label={str(dict(table))[:60]} must name 0 to {len(table) - 1}")
@@ -92,13 +92,10 @@ def label_tables(config: BertConfig) -> dict[str, Any]:
     }
 
 
-def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
+def encoder_tokenizer(directory: Path) -> tokenizers.Tokenizer:
     """The directory's tokenizer.json, or a WordPiece tokenizer of its vocab.txt."""
     if (directory / "tokenizer.json").exists():
-        try:
-            return tokenizers.Tokenizer.from_str(json.dumps(read_json(directory / "tokenizer.json")))
-        except Exception as error:  # the library raises plain Exception
-            raise DataError(f"{directory / 'tokenizer.json'} is not a tokenizer: {error}") from None
+        return read_tokenizer(directory / "tokenizer.json")
     if not (directory / "vocab.txt").exists():
         raise RunError(f"{directory} is missing its tokenizer.json or vocab.txt")
     return _wordpiece(directory)

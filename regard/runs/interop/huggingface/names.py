@@ -95,7 +95,7 @@ def yes_or_no(config: Mapping[str, Any], field: str, default: bool) -> bool:
 
 def one_of(config: Mapping[str, Any], field: str, known: Mapping[str, str], default: str) -> str:
     value = config.get(field, default)
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise ConfigError(f"config.json: {field}={value!r} is not supported, only {', '.join(known)}")
     return known[value]
 

@@ -1,23 +1,19 @@
 """Models of pictures: no tokenizer, but how a picture is prepared."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from regard import config as settings
 from regard.data.images import ImageConfig
-from regard.errors import ConfigError, RunError
+from regard.errors import ConfigError
 from regard.runs.checkpoint import weights_of
 from regard.runs.config import RunConfig
 from regard.runs.files import read_json, whole_directory, whole_or_nothing, write_json, write_tensors
 from regard.runs.interop.huggingface import vit
-from regard.runs.interop.huggingface.bridge import check_weights, fill, table_of
 from regard.runs.interop.huggingface.files import open_weights
-from regard.runs.interop.huggingface.whole_heads import whole_heads
-from regard.runs.run import CONFIG, MODEL, Run, build_model, load
+from regard.runs.interop.huggingface.fitting import filled, unfilled
+from regard.runs.run import CONFIG, MODEL, Run, load
 
 PREPARING = "preprocessor_config.json"
 FILTERS = {2: "bilinear", 3: "bicubic"}  # as Pillow numbers them
@@ -27,19 +23,12 @@ def import_pictures(directory: Path, out: Path, theirs: Mapping[str, Any]) -> Ru
     """A new run in `out` with a model of pictures."""
     model = {"name": vit.MODEL, **vit.settings(theirs)}
     with open_weights(directory) as weights:
-        if model["layers"] > len(weights.shapes):
-            raise RunError(f"config.json says {model['layers']} layers; {directory} has {len(weights.shapes)} weights")
         path = directory / PREPARING
         images = image_settings(read_json(path) if path.exists() else {}, model["image_size"], model["channels"])
         config = RunConfig(model={**model, **vit.found(theirs, weights.shapes)}, task=vit.TASK, images=images)
-        with torch.device("meta"):  # shapes alone: nothing is allocated until they are known to fit
-            shapes = {name: tuple(value.shape) for name, value in weights_of(build_model(config)).items()}
-        table = list(table_of(vit, asdict(config.model_config()), shapes))
-        stored = check_weights(weights, table, shapes, vit)
-        filled = build_model(config)
-        fill(filled, weights, table, stored)
+        made = filled(config, weights, vit)
     with whole_or_nothing(out):
-        write_tensors(out / MODEL, weights_of(filled))
+        write_tensors(out / MODEL, weights_of(made))
         write_json(out / CONFIG, settings.to_mapping(config, nulls=True))
     return load(out, "cpu")
 
@@ -47,11 +36,8 @@ def import_pictures(directory: Path, out: Path, theirs: Mapping[str, Any]) -> Ru
 def export_pictures(run: Run, out: Path) -> Path:
     """A Hugging Face directory with the run's model and how it prepares pictures."""
     config: Any = run.config.model_config()
-    theirs, ours = vit.configuration(config), whole_heads(run.model, config)
-    shapes = {name: tuple(value.shape) for name, value in ours.items()}
-    tensors = {name.theirs: name.join(ours) for name in table_of(vit, asdict(config), shapes)}
-    if not config.labels:  # without a head, names stand for themselves
-        tensors = {name.removeprefix(vit.PREFIX): value for name, value in tensors.items()}
+    theirs = vit.configuration(config)
+    tensors = unfilled(run.model, config, vit, bare=not config.labels)
     with whole_directory(out) as aside:
         write_tensors(aside / "model.safetensors", tensors)
         write_json(aside / "config.json", theirs)
@@ -68,7 +54,7 @@ def image_settings(theirs: Mapping[str, Any], side: int, channels: int) -> Image
     if not isinstance(factor, float) or abs(factor * 255 - 1) > 1e-6:
         raise ConfigError(f"{PREPARING}: rescale_factor={factor!r} is not supported, only 1 / 255")
     filter = theirs.get("resample", 2)
-    if filter not in FILTERS:
+    if not isinstance(filter, int) or filter not in FILTERS:
         raise ConfigError(f"{PREPARING}: resample={filter!r} is not supported, only 2 (bilinear) and 3 (bicubic)")
     mean, std = (_numbers(theirs, field, channels) for field in ("image_mean", "image_std"))
     if not theirs.get("do_normalize", True):

@@ -116,8 +116,8 @@ def configuration(config: ViTConfig) -> dict[str, Any]:
 def _side(config: Mapping[str, Any], field: str, default: int) -> int:
     """A height that is also the width."""
     value = config.get(field)
-    if isinstance(value, (list, tuple)):
-        if len(set(value)) != 1:
+    if isinstance(value, list):
+        if not value or any(side != value[0] for side in value):
             raise ConfigError(f"config.json: {field}={value!r} is not supported, only height and width alike")
         config = {**config, field: value[0]}
     return whole(config, field, default)

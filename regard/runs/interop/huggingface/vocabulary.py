@@ -9,7 +9,7 @@ from typing import Any
 import tokenizers
 from tokenizers import models
 
-from regard.errors import DataError, RunError
+from regard.errors import ConfigError, DataError, RunError
 from regard.runs.files import read_json, write_json
 from regard.runs.interop.huggingface.spm import marian_tokenizers, t5_tokenizer
 from regard.text import TokenizerConfig, Vocabularies
@@ -42,8 +42,9 @@ def read_vocabularies(
             raise DataError(f"{where} has {one.get_vocab_size()} entries; the model's vocab_size={most} is fewer")
         one.no_padding()
         one.no_truncation()
-    eos = _named(inner[1], config.get("eos_token_id")) if opened is None else None
-    bos = None if start is None else _named(inner[1], config.get("decoder_start_token_id", config.get(start)))
+    eos = _named(inner[1], config, "eos_token_id") if opened is None else None
+    said = config.get("decoder_start_token_id") is not None
+    bos = None if start is None else _named(inner[1], config, "decoder_start_token_id" if said else start)
     source = Tokenizer(inner[0], eos, bos)
     target = source if inner[0] is inner[1] else Tokenizer(inner[1], eos, bos)
     settings = TokenizerConfig(
@@ -56,13 +57,19 @@ def read_vocabularies(
     return Vocabularies(source, target), settings
 
 
+def read_tokenizer(path: Path) -> tokenizers.Tokenizer:
+    """The tokenizer that a `tokenizer.json` describes."""
+    described = json.dumps(read_json(path))
+    try:
+        return tokenizers.Tokenizer.from_str(described)
+    except Exception as error:  # the library raises plain Exception
+        raise DataError(f"{path} is not a tokenizer: {error}") from None
+
+
 def _open(directory: Path) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
     path = directory / "tokenizer.json"
     if path.exists():
-        try:
-            inner = tokenizers.Tokenizer.from_str(json.dumps(read_json(path)))
-        except Exception as error:  # the library raises plain Exception
-            raise DataError(f"{path} is not a tokenizer: {error}") from None
+        inner = read_tokenizer(path)
         return inner, inner
     if (directory / MARIAN[0]).exists():
         for name in MARIAN:
@@ -83,10 +90,15 @@ def _extra_ids(directory: Path) -> int:
     return count
 
 
-def _named(inner: tokenizers.Tokenizer, index: Any) -> str | None:
-    """The token of this number, or of the first of these."""
-    index = index[0] if isinstance(index, list) and index else index
-    return inner.id_to_token(index) if isinstance(index, int) and index >= 0 else None
+def _named(inner: tokenizers.Tokenizer, config: Mapping[str, Any], field: str) -> str | None:
+    """The token of the number that a field holds, or of the first of several; None where there is no such token."""
+    value = config.get(field)
+    index = value[0] if isinstance(value, list) and value else value
+    if index is None:
+        return None
+    if not isinstance(index, int) or isinstance(index, bool):
+        raise ConfigError(f"config.json: {field}={value!r} must be the number of a token")
+    return inner.id_to_token(index) if 0 <= index < inner.get_vocab_size() else None
 
 
 def keep_files(directory: Path, out: Path) -> None:
