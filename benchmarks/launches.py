@@ -31,7 +31,7 @@ def main(preset: str, *settings: str) -> None:
             continue
         print(
             f"{name:24} {one['tokens_per_second']:>12,.0f} tokens/s  {1000 * one['step_seconds']:8.2f} ms a step  "
-            f"{1000 * one['launch_seconds']:8.2f} ms on the host  {one['memory_bytes'] / 2**30:6.2f} GiB",
+            f"{1000 * one['launch_seconds']:8.2f} ms on the host  {(one['memory_bytes'] or 0) / 2**30:6.2f} GiB",
             flush=True,
         )
 

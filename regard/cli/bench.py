@@ -21,9 +21,14 @@ def train(
     lengths: Annotated[
         list[Path] | None, typer.Option(help="Two line-aligned files to take sentence lengths from (give it twice).")
     ] = None,
-    order: Annotated[str, typer.Option(help="random, or bucketed: sentences of like length together.")] = "random",
+    order: Annotated[
+        str | None,
+        typer.Option(
+            help="random, or bucketed: sentences of like length together. By default as `regard train` would."
+        ),
+    ] = None,
     batches: Annotated[int, typer.Option(help="How many different batches to go round.", min=1)] = 8,
-    seconds: Annotated[float, typer.Option(help="How long to measure each way.")] = 5.0,
+    seconds: Annotated[float, typer.Option(help="How long to measure each way.", min=0.01)] = 5.0,
     peer: Annotated[
         bool, typer.Option(help="Also time Hugging Face's Marian, where transformers is installed.")
     ] = True,
@@ -43,7 +48,7 @@ def train(
     from regard.runs import make_config
     from regard.runs.bench import bench_train, file_lengths
 
-    if order not in ("random", "bucketed"):
+    if order not in (None, "random", "bucketed"):
         raise ConfigError(f"--order={order}: must be random or bucketed")
     if lengths and len(lengths) != 2:
         raise ConfigError("--lengths takes two files: the source's and the target's")
@@ -60,13 +65,17 @@ def train(
         return
     print(f"{found['device']}, {found['precision']}, torch {found['torch']}: ", end="")
     print(f"{found['matmul_peak_tflops']:.2f} TFLOP/s in a large product")
-    print(f"{found['parameters']:,} parameters, {found['rows_per_batch']} rows a batch, {order} order")
+    ordered = "" if found["order"] is None else f", {found['order']} order"
+    print(f"{found['parameters']:,} parameters, {found['rows_per_batch']} rows a batch{ordered}")
     for one in found["results"]:
+        memory = "" if one["memory_bytes"] is None else f"{one['memory_bytes'] / 2**30:6.2f} GiB  "
         print(
             f"{one['name']:32} {one['tokens_per_second']:>12,.0f} tokens/s  {one['tflops']:8.3f} TFLOP/s  "
             f"{100 * one['peak_share']:5.1f} % of peak  {100 * one['padding']:4.1f} % padding  "
-            f"{one['memory_bytes'] / 2**30:6.2f} GiB  first step {one['first_step_seconds']:.1f} s  "
+            f"{memory}first step {one['first_step_seconds']:.1f} s  "
             f"{1000 * one['step_seconds']:.2f} ms a step, {1000 * one['launch_seconds']:.2f} ms of it on the host"
         )
+    if peer and not found["ratios"]:
+        print("Hugging Face beside it: for Transformers, where the package transformers is installed")
     for name, ratio in found["ratios"].items():
         print(f"regard is {ratio:.2f}x {name}")

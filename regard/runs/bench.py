@@ -19,7 +19,7 @@ from regard.runs.bench_work import random_work
 from regard.runs.config import RunConfig
 from regard.runs.describe import forward_flops
 from regard.runs.operations import operations
-from regard.runs.run import build_model
+from regard.runs.run import build_model, packs
 from regard.training.config import TrainConfig
 from regard.training.loop import train_step
 from regard.training.optim import make_optimizer
@@ -35,29 +35,31 @@ def bench_train(
     lengths: Sequence[tuple[int, int]] | None = None,
     batches: int = 8,
     seconds: float = 5.0,
-    order: str = "random",
+    order: str | None = None,
     peer: bool = True,
     report: Callable[[Speed], None] | None = None,
 ) -> dict[str, Any]:
     """Train on random tokens of these sentence lengths, with regard and, where it is installed, with Hugging Face.
 
-    Both get the same sentences in the same batches; `order` is `random`, or `bucketed` to put like lengths together.
-    Hugging Face pads them; regard packs them where the device has a kernel for it. Of other kinds of run the batches
-    are random rows as long as the settings say, or pictures, and there is no peer.
+    Both get the same sentences in the same batches; `order` is `random`, or `bucketed` to put like lengths together: by
+    default as in training, random where they are packed and bucketed where they are padded. Hugging Face pads them. Of
+    other kinds of run the batches are random rows as long as the settings say, or pictures, and there is no peer.
     """
     clock = Clock.of(config, seconds)
     config = config.with_stand_ins()
     if config.task != "translation":
-        if lengths is not None or order != "random":
+        if lengths is not None or order is not None:
             raise ConfigError(f"lengths and their order are for pairs; the rows of a run for {config.task} are full")
         config, task, work = random_work(config, batches)
         found, parameters = _timed_task(config, task, work, clock)
         rows = len(work[0].labels)
     else:
         size = config.tokenizer.vocab_size
+        packed = packs(config.architecture()[1], config.train.pack, clock.device)
+        order = order or ("random" if packed else "bucketed")
         store, groups = _work(lengths or caption_lengths(20_000), size, config.train.batch_tokens, batches, order)
         timing = _Timing(store, groups, config, clock)
-        found = [timing.ours()]
+        found = [timing.ours(packed)]
         if report:
             report(found[-1])
         if peer and config.model["name"] == "transformer":
@@ -171,20 +173,20 @@ class _Timing:
         self.parameters = 0
         self.flops = [0.0] * len(groups)
 
-    def ours(self) -> Speed:
+    def ours(self, packed: bool) -> Speed:
         options = self.config.train
         model = build_model(self.config).to(self.clock.device)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         self._count_flops(model)
         name, batches = "regard", self.padded
-        if self.clock.device.type == "cuda" and getattr(model, "packs", True):
+        if packed:
             packing = Packing(self.store, options.batch_tokens)
             placed = [packing.fit(rows) for rows in self.groups]
             packing.rows = max(int(group[:, 1].max()) + 1 for group in placed)
             name, batches = "regard, packed", [packing.batch(group) for group in placed]
         moved = [batch.to(self.clock.device) for batch in batches]
         task = Translation(options.smoothing, options.r_drop)
-        more, step = _stepped(model, task, moved, options, self.clock, dynamic=name == "regard")
+        more, step = _stepped(model, task, moved, options, self.clock, dynamic=not packed)
         room = sum(batch.source.ids.numel() + batch.inputs.ids.numel() for batch in batches)
         return self.clock.speed(name + more, step, self.tokens, self.flops, 1 - sum(self.tokens) / room)
 

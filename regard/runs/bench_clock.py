@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +20,8 @@ class Speed:
     tokens_per_second: float
     tflops: float
     peak_share: float
-    memory_bytes: int
+    memory_bytes: int | None
+    """The most in use at once: of the GPU, or of this process on a CPU, where its system tells."""
     first_step_seconds: float
     padding: float
     step_seconds: float
@@ -38,6 +40,8 @@ class Clock:
 
     @classmethod
     def of(cls, config: RunConfig, seconds: float) -> "Clock":
+        if config.train.threads:
+            torch.set_num_threads(config.train.threads)
         device = choose_device(config.train.device)
         precision = choose_precision(config.train.precision, device)
         return cls(device, precision, matmul_peak(device, precision), seconds)
@@ -51,13 +55,11 @@ class Clock:
         padding: float = 0.0,
     ) -> Speed:
         """How fast `step(index)` is on batches of so many tokens, each so much work, taken in turn."""
-        began = time.perf_counter()
-        timed(lambda: step(0), self.device)
-        first = time.perf_counter() - began
+        # From the first step on: a recording's memory is taken when it is made.
+        memory = PeakMemory(self.device)
+        first = timed(lambda: step(0), self.device)
         for index in range(len(tokens)):
             step(index)
-        if self.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self.device)
         rounds, spent, launched = 0, 0.0, 0.0
 
         def once() -> None:
@@ -70,19 +72,40 @@ class Clock:
         while spent < self.seconds:
             spent += timed(once, self.device)
             rounds += 1
-        memory = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else 0
         work = rounds * sum(flops) / spent
         return Speed(
             name=name,
             tokens_per_second=rounds * sum(tokens) / spent,
             tflops=work / 1e12,
             peak_share=work / self.peak,
-            memory_bytes=memory,
+            memory_bytes=memory.bytes(),
             first_step_seconds=first,
             padding=padding,
             step_seconds=spent / (rounds * len(tokens)),
             launch_seconds=launched / (rounds * len(tokens)),
         )
+
+
+class PeakMemory:
+    """The most memory in use at once since this was made."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._known = device, True
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+            return
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # Linux forgets the peak so far
+        except OSError:
+            self._known = False
+
+    def bytes(self) -> int | None:
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device)
+        if not self._known:
+            return None
+        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return 1024 * int(status["VmHWM"].split()[0])
 
 
 def matmul_peak(device: torch.device, precision: torch.dtype) -> float:

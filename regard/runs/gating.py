@@ -15,7 +15,7 @@ from regard.nn.gates import HardConcrete
 from regard.runs.jobs import prepare_job
 from regard.runs.pruning import Head, every_head, gates_of, prune
 from regard.runs.report import Silence
-from regard.runs.run import Run, choose_precision
+from regard.runs.run import Run, choose_precision, packs
 from regard.training.loop import clip_gradients, precision_context, seed_step, train_step
 
 LEARNING, RAMP = 0.6, 0.7
@@ -61,8 +61,8 @@ class _Learner:
         self.precision = choose_precision(self.options.precision, self.device)
         self.model = copy.deepcopy(run.model)
         _, self.job = prepare_job(run.config, run.directory, Silence(), new=False)
-        cuda = self.device.type == "cuda"
-        self.stream = self.job.stream(Position(0, 0), pin=cuda, pack=cuda and getattr(run.model, "packs", True))
+        pack = packs(run.model, self.options.pack, self.device)
+        self.stream = self.job.stream(Position(0, 0), pin=self.device.type == "cuda", pack=pack)
         self.step = 0
 
     def learn(self, heads: Sequence[Head], share: float, steps: int) -> dict[Head, float]:

@@ -233,6 +233,11 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if name == "bfloat16" else torch.float32
 
 
+def packs(model: nn.Module | type[nn.Module], pack: str, device: torch.device) -> bool:
+    """Whether several sequences share a row: `auto` is where a GPU trains a model that can tell them apart."""
+    return pack == "always" or (pack == "auto" and device.type == "cuda" and getattr(model, "packs", True))
+
+
 def absolute(config: RunConfig) -> RunConfig:
     """The configuration with its files named from the root, so that the run can be taken up from anywhere."""
     names = ("train", "valid", "test")

@@ -43,6 +43,7 @@ from regard.runs.run import (
     load,
     load_config,
     load_vocabularies,
+    packs,
 )
 from regard.runs.signals import stop_signals
 from regard.runs.starting import start_weights
@@ -265,8 +266,7 @@ class _Training:
         return before
 
     def _packs(self) -> bool:
-        pack, able = self.config.train.pack, getattr(self.model, "packs", True)
-        return pack == "always" or (pack == "auto" and able and self.device.type == "cuda")
+        return packs(self.model, self.config.train.pack, self.device)
 
     def _compiled(self) -> tuple[Task, nn.Module]:
         """Task and model, compiled as asked: for one shape where batches are packed, for any length where padded."""

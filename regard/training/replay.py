@@ -28,7 +28,7 @@ class Replay:
         self.model, self.task, self.device, self.precision = model, task, device, precision
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._recordings: dict[tuple, _Recording | None] = {}
-        self._pool: tuple[int, int] | None = None
+        self._pool: Any = None
 
     def takes(self, parts: Sequence[Batch]) -> bool:
         """Whether the gradients of these are to be replayed: one batch in training, if there is room to record it."""

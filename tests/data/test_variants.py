@@ -108,12 +108,13 @@ SMALL = [
 ]
 
 
-def test_a_run_with_every_recipe_resumes_to_the_byte(tmp_path):
+@pytest.mark.parametrize("more", [[], ["train.pack=always", "train.accumulate=2", "train.ema=0.9"]])
+def test_a_run_with_every_recipe_resumes_to_the_byte(tmp_path, more):
     path = tmp_path / "train.tsv"
     path.write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS), encoding="utf-8")
 
     def config(steps):
-        settings = [*SMALL, f"train.steps={steps}", "train.schedule=constant", "train.warmup=0"]
+        settings = [*SMALL, f"train.steps={steps}", "train.schedule=constant", "train.warmup=0", *more]
         return make_config(None, "tiny", settings, {"data": {"train": [str(path)]}})
 
     regard.train(config(18), tmp_path / "whole")

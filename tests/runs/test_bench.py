@@ -36,6 +36,18 @@ def test_it_times_regard_and_the_peer_on_the_same_sentences(order):
         assert one["peak_share"] == pytest.approx(one["tflops"] / found["matmul_peak_tflops"])
 
 
+def test_without_being_told_it_takes_the_order_that_training_would():
+    config = make_config(None, "tiny", [*TINY, "train.pack=never"])
+    found = bench_train(config, lengths=caption_lengths(200), batches=2, seconds=0.01, peer=False)
+    assert found["order"] == "bucketed"
+    (one,) = found["results"]
+    assert one["padding"] < 0.2
+    assert one["memory_bytes"] is None or one["memory_bytes"] > 10**8
+    packed = make_config(None, "tiny", [*TINY, "train.pack=always"])
+    found = bench_train(packed, lengths=caption_lengths(200), batches=2, seconds=0.01, peer=False)
+    assert (found["order"], found["results"][0]["name"]) == ("random", "regard, packed")
+
+
 def test_flops_follow_the_model():
     def work(*settings):
         config = make_config(None, "tiny", [*TINY, *settings])

@@ -14,7 +14,7 @@ from regard.errors import ConfigError
 from regard.runs.config import RunConfig
 from regard.runs.jobs import Job
 from regard.runs.operations import operations
-from regard.runs.run import build_model, choose_device, choose_precision
+from regard.runs.run import build_model, choose_device, choose_precision, packs
 from regard.training.loop import train_step
 from regard.training.optim import make_optimizer
 
@@ -132,11 +132,8 @@ def _updates(config: RunConfig, job: Job, count: int, model: nn.Module) -> Itera
     model = model.to(device)
     optimizer = make_optimizer(model, options)
     precision = choose_precision(options.precision, device)
-    packs = options.pack == "always" or (
-        options.pack == "auto" and getattr(model, "packs", True) and device.type == "cuda"
-    )
     model.train()
-    with closing(job.stream(Position(0, 0), pin=False, pack=packs)) as stream:
+    with closing(job.stream(Position(0, 0), pin=False, pack=packs(model, options.pack, device))) as stream:
         for _ in range(count):
             parts = [next(stream) for _ in range(options.accumulate)]
             step = train_step(model, job.task, parts, optimizer, clip=options.clip, device=device, precision=precision)
