@@ -25,15 +25,30 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """How a step that may copy came to its piece: `writing` is the share that the vocabulary has in its prediction.
+
+    That is p_gen of a pointer-generator and the sentinel's share of a pointer-sentinel; the rest copies words that
+    were read. `written` and `copied` add up to the probability of the piece; None where no piece followed.
+    """
+
+    writing: float
+    written: float | None = None
+    copied: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
     """Vectors of every step, as tensors, arrays, lists or packed, and the branches of every step of the search.
 
-    `hidden` is what a step predicts from, `context` what it gathered from where it looked.
+    `hidden` is what a step predicts from, `context` what it gathered from where it looked. `mixture` is of models that
+    copy.
     """
 
     hidden: Any = None
     context: Any = None
     beam: tuple[tuple[Branch, ...], ...] = ()
+    mixture: tuple[Mixture, ...] = ()
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The vectors that there are, as arrays."""
@@ -41,10 +56,16 @@ class Decoding:
         return {name: unpack_floats(value) for name, value in given.items() if value is not None}
 
     def check(self, steps: int) -> None:
-        """Refuse vectors of another number of steps, and branches from nowhere."""
+        """Refuse vectors of another number of steps, shares that are none, and branches from nowhere."""
         for name, array in self.arrays().items():
             if array.ndim != 2 or len(array) != steps:
                 raise DataError(f"{name} vectors of shape {array.shape} for {steps} steps; must be one a step")
+        if self.mixture and len(self.mixture) != steps:
+            raise DataError(f"{len(self.mixture)} mixtures for {steps} steps; must be one a step")
+        for one in self.mixture:
+            # A NaN fails these comparisons too.
+            if not all(share is None or 0 <= share <= 1 for share in (one.writing, one.written, one.copied)):
+                raise DataError(f"{one} has a share outside 0 to 1")
         before = 0
         for number, branches in enumerate(self.beam, 1):
             for branch in branches:
@@ -55,7 +76,8 @@ class Decoding:
     def to_mapping(self, *, packed: bool = True) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         vectors = {name: pack_floats(array) if packed else array.tolist() for name, array in self.arrays().items()}
-        return {**vectors, "beam": [[config.to_mapping(one) for one in step] for step in self.beam]}
+        mixture = {"mixture": [config.to_mapping(one) for one in self.mixture]} if self.mixture else {}
+        return {**vectors, "beam": [[config.to_mapping(one) for one in step] for step in self.beam], **mixture}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,6 +87,21 @@ class CopyHead(Head):
     def r_drop_loss(self, x: Tensor, labels: Tensor, smoothing: float, alpha: float):
         raise ConfigError("train.r_drop is not for models that copy")
 
+    def vectors(self, x: Float[Tensor, "*batch P"]) -> Float[Tensor, "*batch D"]:
+        """Of what was packed, the vectors of the predictions."""
+        return x[..., : self.weight.shape[1]]
+
+    def shares(
+        self, x: Float[Tensor, "N P"], labels: Int[Tensor, " N"]
+    ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"], Float[Tensor, " N"]]:
+        """How much of each prediction is writing, and the two parts of its label's probability: written and copied."""
+        vectors, gate, weights, ids = self._parts(x)
+        known = labels < self.weight.shape[0]
+        words = F.linear(vectors, self.weight, self.bias).softmax(-1)
+        word = words.gather(1, torch.where(known, labels, 0)[:, None])[:, 0].masked_fill(~known, 0.0)
+        writing = gate.sigmoid()
+        return writing, writing * word, (-gate).sigmoid() * (weights * (ids == labels[:, None])).sum(-1)
+
     def _parts(self, x: Float[Tensor, "*batch P"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         D = self.weight.shape[1]
         weights, ids = x[..., D + 1 :].chunk(2, dim=-1)

@@ -7,7 +7,7 @@ import zlib
 
 import torch
 
-from regard.look.decoding import Branch, Decoding, Edited
+from regard.look.decoding import Branch, Decoding, Edited, Mixture
 from regard.look.document import AttentionMap, Candidate, Document, Neurons, Picture, Sentence, Side
 from regard.look.history import HeadHistory, History
 from regard.look.places import Places
@@ -56,7 +56,7 @@ def sentence(**more):
             for piece in TARGET
         ),
         scores={"score": "-0.100"},
-        decoding=Decoding(hidden=torch.randn(T, 7), context=torch.randn(T, 12), beam=beam()),
+        decoding=Decoding(hidden=torch.randn(T, 7), context=torch.randn(T, 12), beam=beam(), mixture=mixture()),
         edited=tuple(
             Edited(
                 attention=name,
@@ -73,6 +73,11 @@ def sentence(**more):
         ),
         **more,
     )
+
+
+def mixture():
+    """The fourth piece of six is copied, the others are written."""
+    return tuple(Mixture(writing=w, written=0.6 * w, copied=0.6 * (1 - w)) for w in (0.9, 0.9, 0.8, 0.25, 0.9, 1.0))
 
 
 def beam():

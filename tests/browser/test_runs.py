@@ -62,6 +62,8 @@ KINDS = {
         [*ALWAYS, "neurons", "decoding", "edits", "positions"],
     ),
     "recurrent": (texts("bahdanau-2015"), [*ALWAYS, "neurons", "decoding", "edits"]),
+    "copying": (texts("see-2017"), [*ALWAYS, "neurons", "decoding", "edits"]),
+    "pointing back": (texts("merity-2017", "data.train=['x']"), [*ALWAYS, "neurons", "decoding", "edits"]),
     "convolutional": (
         texts("gehring-2017", "model.encoder_layers=1", "model.decoder_layers=2"),
         [*ALWAYS, "neurons", "decoding", "edits", "positions"],

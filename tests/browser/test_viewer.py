@@ -219,6 +219,20 @@ def test_decoding_shows_each_step_as_the_document_has_it(page, given):
     assert page.text(".word[aria-pressed=true]") == "ani"
 
 
+def test_a_model_that_copies_shows_at_each_step_how_much_it_writes_and_which_pieces_it_copied(page, given):
+    page.click("[data-key=tab-decoding]")
+    page.click("[data-key=grown-3]")
+    page.away()
+    assert page.texts(".mixture .share .number") == ["0.250", "0.750"]
+    assert f"Of the probability of {given.target.pieces[3]}, 0.150 was written and 0.450 copied" in page.text(
+        ".mixture p"
+    )
+    assert page.js("[...document.querySelectorAll('.word.copied')].map((one) => one.dataset.key)") == ["grown-3"]
+    page.click("[data-key=grown-0]")
+    page.away()
+    assert page.texts(".mixture .share .number") == ["0.900", "0.100"]
+
+
 def test_decoding_can_be_played(page):
     page.click("[data-key=tab-decoding]")
     page.click("[data-key=decoding-play]")

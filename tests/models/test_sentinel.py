@@ -14,7 +14,7 @@ from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentL
 from regard.nn.batch import Tokens, Windows
 from regard.nn.sentinel import last_read, within
 from regard.runs.config import make_config
-from regard.runs.looking import page
+from regard.runs.looking import document, page
 from regard.training.tasks import LanguageModelling
 
 TINY = RecurrentLanguageConfig(vocab_size=11, width=6, layers=1, dropout=0.0, pointer=3, max_len=40)
@@ -124,3 +124,20 @@ def test_perplexity_is_that_of_the_steps_and_a_run_writes_and_is_looked_into(tmp
     assert found["tokens"] == len(ids) - 1
     assert found["nll"] == pytest.approx(total / (len(ids) - 1), rel=1e-4)
     assert "sentinel.pointing" in page(run, ["the cat"])
+    check_what_is_shown_of_the_sentinel(run)
+
+
+@torch.no_grad()
+def check_what_is_shown_of_the_sentinel(run):
+    """The sentinel's share of every step, and the two parts of what followed; nothing follows the last piece."""
+    (sentence,) = document(run, ["the cat sees the cat"]).sentences
+    *mixture, last = sentence.decoding.mixture
+    ids = torch.tensor(run.generator.prompt_ids("the cat sees the cat"))
+    h, _ = run.model.layers(run.model.embedding(ids[None]))
+    h, own = h[0], run.model.sentinel
+    q = torch.tanh(h @ own.query.weight.T + own.query.bias)
+    for t, one in enumerate(mixture):
+        scores = torch.cat((q[t] @ h[: t + 1].T, (q[t] @ own.vector)[None])).softmax(-1)
+        assert one.writing == pytest.approx(float(scores[-1]), abs=1e-5)
+        assert one.copied == pytest.approx(float(scores[:-1][ids[: t + 1] == ids[t + 1]].sum()), abs=1e-5)
+    assert (last.written, last.copied) == (None, None)

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 import regard
 from regard.data.world.telegrams import LEFT_OUT, is_held_out, telegrams
 from regard.errors import ConfigError
+from regard.look.document import Document
 from regard.models.recurrent import RecurrentConfig, RecurrentModel
 from regard.nn.batch import Pairs, Tokens
 from regard.runs import make_config
@@ -79,6 +80,24 @@ def test_the_page_names_copied_words(run):
     assert "Xylo" in sentence.target.text
     assert "Xylo" in sentence.target.pieces
     assert "Xylo" in [candidate.piece for candidate in sentence.candidates[1]]
+
+
+def test_the_page_says_how_much_of_each_step_is_writing(run):
+    found = document(run, ["the Xylo sleeps"])
+    (sentence,) = found.sentences
+    mixture, piece = sentence.decoding.mixture, sentence.target.pieces.index("Xylo")
+    assert len(mixture) == len(sentence.target.pieces)
+    # A word outside the vocabulary cannot be written.
+    assert mixture[piece].written == 0.0
+    assert mixture[piece].copied > 0.5
+    assert mixture[piece].writing < 0.5
+    for one, step, name in zip(mixture, sentence.candidates, sentence.target.pieces, strict=True):
+        (chosen,) = [candidate for candidate in step if candidate.piece == name]
+        assert chosen.probability == pytest.approx(one.written + one.copied, abs=1e-5)
+    assert sentence.decoding.arrays()["hidden"].shape[1] == run.model.config.width
+    plain = found.to_mapping(packed=False)
+    assert plain["sentences"][0]["decoding"]["mixture"][piece]["writing"] == mixture[piece].writing
+    assert Document.from_mapping(plain).sentences[0].decoding.mixture == mixture
 
 
 def test_without_copying_none_can_be_right(corpus, tmp_path):

@@ -26,6 +26,7 @@ function drawDecoding(root, state) {
   const last = pieces.length - 1;
   const shown = pinned >= 0 ? pinned : (decodingState.step ?? last);
   const step = Math.min(shown, last);
+  const mixture = sentence.decoding?.mixture?.[step];
   const go = (to) => {
     decodingState.step = Math.min(Math.max(to, 0), last);
     change({ pin: { side, piece: decodingState.step } });
@@ -36,16 +37,41 @@ function drawDecoding(root, state) {
   root.append(
     element("div", { class: "caption" }, element("span", { class: "steps" }, button("back", "‹ back", step - 1), button("on", "on ›", step + 1), play, slider, element("span", { class: "muted" }, `step ${step + 1} of ${last + 1}`)), legend("−", "+", "signed")),
     growing(sentence, side, pieces, step, go),
-    element("div", { class: "decoding-step" }, lookedAt(state, sentence, side, step), sentence.candidates ? distribution(sentence, side, step) : ""),
+    mixture ? element("p", { class: "tree-key muted" }, element("span", { class: "copied" }, "copied"), "more likely copied from what was read than written") : "",
+    element("div", { class: "decoding-step" }, lookedAt(state, sentence, side, step), element("div", {}, sentence.candidates ? distribution(sentence, side, step) : "", mixture ? mixtureOf(mixture, wantedPiece(sentence, side, step) ?? "") : "")),
   );
   if (sentence.decoding?.hidden) root.append(element("h3", {}, "Vectors of the steps so far"), vectorTable(sentence, pieces, step, go));
   if (sentence.decoding?.beam.length) root.append(element("h3", {}, "The beam: what was kept, and what was pruned"), beamTree(sentence.decoding.beam, step, go));
 }
 
 function growing(sentence, side, pieces, step, go) {
+  const kinds = (index) => ["word", index > step && "later", copiedAt(sentence, side, index) && "copied"].filter(Boolean).join(" ");
   const chip = (label, index) =>
-    element("button", { type: "button", class: index > step ? "word later" : "word", "aria-pressed": String(index === step), "data-key": `grown-${index}`, onclick: () => go(index) }, element("bdi", {}, label));
+    element("button", { type: "button", class: kinds(index), "aria-pressed": String(index === step), "data-key": `grown-${index}`, onclick: () => go(index) }, element("bdi", {}, label));
   return element("div", { class: "chooser", role: "group", "aria-label": sideTitle(sentence, side) }, ...pieces.map(chip));
+}
+
+// Whether a piece was more likely copied from what was read than written. In a text that is read, the step before gave it.
+function copiedAt(sentence, side, piece) {
+  const one = sentence.decoding?.mixture?.[side === "target" ? piece : piece - 1];
+  return Boolean(one) && one.copied > one.written;
+}
+
+// How the step of a model that may copy was mixed, and what either way gave the piece that came.
+function mixtureOf(one, piece) {
+  const part = (share, kind, label) => element("tr", {}, element("th", { scope: "row" }, label), element("td", {}, shareBar(share, kind)));
+  const came = one.written == null ? "" : ` Of the probability of ${visible(piece)}, ${one.written.toFixed(3)} was written and ${one.copied.toFixed(3)} copied.`;
+  return element(
+    "div",
+    { class: "mixture" },
+    element("h4", {}, "Written or copied"),
+    element("table", {}, element("tbody", {}, part(one.writing, "model", "writes a word it knows"), part(1 - one.writing, "copy", "copies a word it read"))),
+    element("p", { class: "muted" }, came),
+  );
+}
+
+function shareBar(share, kind) {
+  return element("span", { class: `share ${kind}` }, element("span", { class: "fill", style: { width: `${(share * 100).toFixed(1)}%` } }), element("span", { class: "number" }, share.toFixed(3)));
 }
 
 // The text that the chosen attention looked at in this step; a decoder's self-attention looks at its own past.
@@ -83,14 +109,13 @@ function distribution(sentence, side, step) {
   const candidates = sentence.candidates[step];
   const wanted = wantedPiece(sentence, side, step);
   const row = candidates.find((one) => one.piece === wanted);
-  const bar = (share, kind) => element("span", { class: `share ${kind}` }, element("span", { class: "fill", style: { width: `${(share * 100).toFixed(1)}%` } }), element("span", { class: "number" }, share.toFixed(3)));
   const lines = candidates.map((one) =>
     element(
       "tr",
       { class: one === row ? "wanted" : "" },
       element("th", { scope: "row" }, element("bdi", {}, visible(one.piece))),
-      element("td", {}, bar(one.probability, "model")),
-      element("td", {}, wanted === undefined ? "" : bar(one === row ? 1 : 0, "target")),
+      element("td", {}, shareBar(one.probability, "model")),
+      element("td", {}, wanted === undefined ? "" : shareBar(one === row ? 1 : 0, "target")),
     ),
   );
   const rest = 1 - candidates.reduce((sum, one) => sum + one.probability, 0);

@@ -68,6 +68,6 @@ def _sentence(run: Run, texts: Sequence[str], number: int, wanted: Wanted) -> tu
         attentions=maps(run.model, trace, _within, wanted),
         candidates=candidates(tokenizer, log_probs.exp(), [*ids[1:], None]),
         scores={"perplexity": f"{float(loss.exp()):.2f}"},
-        decoding=decoding(vectors[0], trace, names),
+        decoding=decoding(vectors[0], trace, names, head=run.model.head, pieces=[*ids[1:], None]),  # type: ignore[arg-type]
         edited=edited(run.model, wanted, judge, other=_alike(run, texts, number)) if wanted.edits else (),
     ), note(run.model, names, wanted)

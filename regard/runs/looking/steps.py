@@ -1,4 +1,4 @@
-"""What every kind of run shows of its steps: vectors, and what becomes of them when heads are changed."""
+"""What every kind of run shows of its steps: vectors, copying, and what becomes of them when heads are changed."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -6,9 +6,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.look.decoding import Branch, Decoding, Edited
+from regard.look.decoding import Branch, Decoding, Edited, Mixture
 from regard.look.edits import evened, masked, swapped
 from regard.look.watch import Trace, attentions
+from regard.nn.copying import CopyHead
 from regard.runs.looking.wanted import Wanted
 
 MOST_VECTORS = 1_000_000
@@ -19,11 +20,35 @@ Judged = tuple[Tensor, str | None]
 """The log-probability of each old piece, and what the model says anew."""
 
 
-def decoding(hidden: Tensor, trace: Trace, names: Sequence[str], beam: tuple[tuple[Branch, ...], ...] = ()) -> Decoding:
-    """The vectors that steps predict from, and what they gathered in the last of the named attentions."""
+def decoding(
+    hidden: Tensor,
+    trace: Trace,
+    names: Sequence[str],
+    beam: tuple[tuple[Branch, ...], ...] = (),
+    *,
+    head: nn.Module | None = None,
+    pieces: Sequence[int | None] = (),
+) -> Decoding:
+    """The vectors that steps predict from, and what they gathered in the last of the named attentions.
+
+    If their `head` copies, also how each came to its piece of `pieces`, None where there is none.
+    """
+    mixture = ()
+    if isinstance(head, CopyHead):
+        mixture, hidden = mixtures(head, hidden, pieces), head.vectors(hidden)
     if hidden.numel() > MOST_VECTORS:
-        return Decoding(beam=beam)
-    return Decoding(hidden=hidden.float().cpu(), context=_context(trace, names), beam=beam)
+        return Decoding(beam=beam, mixture=mixture)
+    return Decoding(hidden=hidden.float().cpu(), context=_context(trace, names), beam=beam, mixture=mixture)
+
+
+def mixtures(head: CopyHead, packed: Tensor, pieces: Sequence[int | None]) -> tuple[Mixture, ...]:
+    """How each step of a model that copies came to its piece."""
+    labels = torch.tensor([-1 if piece is None else piece for piece in pieces], device=packed.device)
+    shares = torch.stack(head.shares(packed, labels.clamp_min(0)), dim=-1).float().clamp(0, 1).tolist()
+    return tuple(
+        Mixture(writing=writing) if piece is None else Mixture(writing=writing, written=written, copied=copied)
+        for piece, (writing, written, copied) in zip(pieces, shares, strict=True)
+    )
 
 
 def _context(trace: Trace, names: Sequence[str]) -> Tensor | None:

@@ -127,7 +127,7 @@ def _sentence(
         alignment=None if (gold := _gold(source, target)) is None else gold.alignment,
         candidates=candidates(tokenizers.target, log_probs.exp(), rows[1][1:]),
         scores=shown if wanted.targets is not None else {"score": f"{best.score:.3f}", **shown},
-        decoding=decoding(hidden[0], trace, crossing, beam),
+        decoding=decoding(hidden[0], trace, crossing, beam, head=run.model.head, pieces=rows[1][1:]),  # type: ignore[arg-type]
         edited=edited(run.model, wanted, judge, other=other, swaps=_of_the_source) if wanted.edits else (),
     ), note(run.model, names, wanted)
 
