@@ -93,19 +93,24 @@ def write_text(path: Path, text: str) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a part of a run."""
+    value = read_any_json(path)
+    if not isinstance(value, dict):
+        raise RunError(f"{path} does not hold a JSON object")
+    return value
+
+
+def read_any_json(path: Path) -> Any:
+    """What the JSON in a file says, whatever it is."""
     try:
         if (size := path.stat().st_size) > LARGEST_JSON:
             raise RunError(f"{path} has {size:,} bytes; of JSON at most {LARGEST_JSON:,} are read")
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RunError(f"{path.parent} is missing its {path.name}") from None
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError):  # not JSON, not UTF-8, a number of thousands of digits, or nested too deeply
         raise RunError(f"{path} was cut short or is not JSON") from None
-    if not isinstance(value, dict):
-        raise RunError(f"{path} does not hold a JSON object")
-    return value
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -225,6 +225,37 @@ def test_an_unsupported_configuration_says_which_field(copy, tmp_path, family, e
     refused(copy(family, ending, **changes), tmp_path, pattern, ConfigError)
 
 
+def write(folder, name, value):
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(json.dumps(value))
+
+
+def test_how_a_text_becomes_one_vector_comes_along_and_goes_back(copy, tmp_path):
+    folder = copy()
+    kinds = ("Transformer", "Pooling", "Normalize")
+    modules = [{"idx": index, "type": f"sentence_transformers.models.{kind}"} for index, kind in enumerate(kinds)]
+    write(folder, "modules.json", modules)
+    write(folder, "1_Pooling/config.json", {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
+    write(folder, "sentence_bert_config.json", {"max_seq_length": 17})
+    run = import_directory(folder, tmp_path / "run")
+    assert (run.config.model["pooling"], run.config.data.max_len) == ("first", 17)
+    again = import_directory(export_run(run, tmp_path / "out"), tmp_path / "again")
+    assert (again.config.model["pooling"], again.config.data.max_len) == ("first", 17)
+    write(folder, "1_Pooling/config.json", {"pooling_mode": "cls"})  # as newer versions write it, the length elsewhere
+    write(folder, "sentence_bert_config.json", {})
+    write(folder, "tokenizer_config.json", {"model_max_length": 23})
+    newer = import_directory(folder, tmp_path / "newer")
+    assert (newer.config.model["pooling"], newer.config.data.max_len) == ("first", 23)
+    for mode in ("max", ["mean"], None):
+        write(folder, "1_Pooling/config.json", {"pooling_mode": mode})
+        refused(folder, tmp_path, "pooling_mode=", ConfigError)
+    write(folder, "1_Pooling/config.json", {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True})
+    refused(folder, tmp_path, "is not supported, only one of", ConfigError)
+    for said in ([*modules, {"type": "sentence_transformers.models.Dense"}], modules[:1], {}, [3]):
+        write(folder, "modules.json", said)
+        refused(folder, tmp_path, "modules.json", ConfigError)
+
+
 def test_every_missing_or_extra_weight_is_named_at_once(copy, tmp_path):
     folder = copy("Bert", "ForTokenClassification")
     weights = read_tensors(folder / "model.safetensors")

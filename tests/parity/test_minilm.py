@@ -93,7 +93,17 @@ def test_it_goes_back_as_it_came(run, directory, tmp_path):
     assert all(torch.equal(value, before[name]) for name, value in after.items())
     assert before.keys() - after.keys() <= {"embeddings.position_ids"}
     again = import_directory(tmp_path / "out", tmp_path / "again")
-    assert_close(again.embed(TEXTS[:3]), run.embed(TEXTS[:3]))
+    assert again.config.data.max_len == 256
+    assert_close(again.embed(TEXTS), run.embed(TEXTS))
+
+
+def test_sentence_transformers_reads_what_goes_out_and_is_read(run, tmp_path):
+    theirs = pytest.importorskip("sentence_transformers")
+    model = theirs.SentenceTransformer(str(export_run(run, tmp_path / "out")), device="cpu")
+    assert_close(model.encode(TEXTS), run.embed(TEXTS), atol=1e-5, rtol=1e-5)
+    model.save_pretrained(str(tmp_path / "saved"))
+    again = import_directory(tmp_path / "saved", tmp_path / "again")
+    assert_close(again.embed(TEXTS), run.embed(TEXTS), atol=1e-6, rtol=1e-6)
 
 
 def test_it_finds_what_is_near_in_meaning(run, tmp_path, capsys):

@@ -17,6 +17,7 @@ from regard.runs.interop.huggingface.fitting import filled, unfilled
 from regard.runs.interop.huggingface.generation import FIELDS as GENERATION_FIELDS
 from regard.runs.interop.huggingface.generation import decode_settings, generation_settings
 from regard.runs.interop.huggingface.pictures import export_pictures, import_pictures
+from regard.runs.interop.huggingface.sentences import pooling_of, write_pooling
 from regard.runs.interop.huggingface.vocabulary import keep_files, read_vocabularies, write_vocabularies
 from regard.runs.run import CONFIG, MODEL, TOKENIZER, Run, load
 from regard.text import TokenizerConfig
@@ -80,7 +81,7 @@ def _config(
     """The run's configuration, with what only its weights tell, such as the head of an encoder."""
     task, length, decode = family.TASK, model["max_len"], DecodeConfig()
     if family in ENCODERS.values():
-        pooling = encoders.pooling_of(directory)
+        pooling = pooling_of(directory)
         length = min(length, pooling.pop("length", length))
         model = {**model, **family.found(theirs, weights.shapes), **pooling}
         task = family.task(model)
@@ -129,6 +130,8 @@ def export_run(run: Run, out: str | Path) -> Path:
         write_json(aside / "config.json", theirs)
         if family in PAIRS.values():
             write_json(aside / "generation_config.json", _generation(run))
+        if headless:
+            write_pooling(aside, config, run.config.data.max_len)
         write_vocabularies(run.vocabularies, run.directory, aside, names)
     return out
 

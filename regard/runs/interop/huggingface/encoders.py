@@ -126,23 +126,6 @@ def _wordpiece(directory: Path) -> tokenizers.Tokenizer:
     return inner
 
 
-def pooling_of(directory: Path) -> dict[str, Any]:
-    """How a sentence-transformers directory makes one vector of a text, and of how many tokens of it."""
-    found: dict[str, Any] = {}
-    if (directory / "1_Pooling" / "config.json").exists():
-        config = read_json(directory / "1_Pooling" / "config.json")
-        modes = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
-        known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
-        if len(modes) != 1 or modes[0] not in known:
-            raise ConfigError(f"1_Pooling/config.json: {modes} is not supported, only one of {', '.join(known)}")
-        found["pooling"] = known[modes[0]]
-    if (directory / "sentence_bert_config.json").exists():
-        length = read_json(directory / "sentence_bert_config.json").get("max_seq_length")
-        if isinstance(length, int) and not isinstance(length, bool) and length > 1:
-            found["length"] = length
-    return found
-
-
 def tokenizer_settings(tokenizer: Tokenizer, *, segments: bool) -> dict[str, Any]:
     """What their tokenizer's settings call the special tokens, and what it gives the model."""
     roles = {role: getattr(tokenizer, role) for role in _ROLES}
