@@ -1,7 +1,7 @@
 """Checkpoints: everything an exact continuation needs, as safetensors and JSON."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from regard.training.average import ExponentialAverage
 from regard.training.optim import optimizer_tensors, restore_optimizer
 
 FORMAT = 1
+AVERAGE = "average.safetensors"
 CARRIED = "carried.safetensors"
 
 
@@ -27,6 +28,8 @@ class Progress:
     best: float | None = None
     best_step: int = 0
     stale: int = 0
+    data: str | None = None
+    """A digest of the files trained on, to tell whether they are still the same."""
 
 
 def save_checkpoint(
@@ -43,7 +46,7 @@ def save_checkpoint(
         write_tensors(aside / "model.safetensors", weights_of(model))
         write_tensors(aside / "optimizer.safetensors", optimizer_tensors(model, optimizer))
         if average is not None:
-            write_tensors(aside / "average.safetensors", average.weights)
+            write_tensors(aside / AVERAGE, average.weights)
         if carried is not None:
             write_tensors(aside / CARRIED, carried)
         sizes = {file.name: file.stat().st_size for file in sorted(aside.iterdir())}
@@ -56,14 +59,23 @@ def load_checkpoint(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     average: ExponentialAverage | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Progress:
-    """Put model, optimiser and average back as they were, and say how far the run had come."""
+    """Put model, optimiser and average back as they were, and tell how far the run had come.
+
+    An optimiser of another kind, and an average where there was none, begin here; `say` is told so.
+    """
+    say = say or (lambda _: None)
     progress = read_progress(path)
     load_weights_strictly(model, read_tensors(path / "model.safetensors"), path)
-    restore_optimizer(model, optimizer, read_tensors(path / "optimizer.safetensors"))
-    if average is not None:
-        kept = read_tensors(path / "average.safetensors")
+    if not restore_optimizer(model, optimizer, read_tensors(path / "optimizer.safetensors")):
+        say(f"the optimiser is of another kind than that of {path.name}: it starts afresh")
+    if average is not None and (path / AVERAGE).exists():
+        kept = read_tensors(path / AVERAGE)
         average.weights = {name: kept[name].to(value.device) for name, value in average.weights.items()}
+    elif average is not None:
+        average.start()
+        say(f"{path.name} has no average of the weights: it starts here")
     return progress
 
 

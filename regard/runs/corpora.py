@@ -1,6 +1,7 @@
 """The corpora a run's configuration names."""
 
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from regard.data.documents import Documents
-from regard.data.readers import Corpus, PairFiles
+from regard.data.readers import Corpus, PairFiles, content_digest
 from regard.data.world import Grammar, Sentence, sentences
 from regard.errors import ConfigError, DataError
 from regard.runs.config import DataConfig, RunConfig
@@ -92,6 +93,18 @@ def check_files(config: RunConfig) -> None:
         for file in getattr(config.data, part):
             if not Path(file).exists():
                 raise DataError(f"no such file: {file}")
+
+
+def data_digest(config: DataConfig) -> str:
+    """Tells whether the files to train on are the same as before: of folders by names and sizes alone."""
+    files = [path for path in map(Path, config.train) if not path.is_dir()]
+    inside = [
+        [str(path.relative_to(folder)), path.stat().st_size]
+        for folder in map(Path, config.train)
+        if folder.is_dir()
+        for path in sorted(folder.rglob("*"))
+    ]
+    return content_digest(files, [json.dumps(inside)])
 
 
 def files_corpus(files: tuple[str, ...], config: DataConfig) -> PairFiles:

@@ -26,7 +26,7 @@ from regard.runs.checkpoint import (
 )
 from regard.runs.clock import Clock
 from regard.runs.config import RunConfig
-from regard.runs.corpora import check_files
+from regard.runs.corpora import check_files, data_digest
 from regard.runs.files import plain_words, read_tensors, whole_or_nothing, write_json, write_tensors
 from regard.runs.fitting import Fittable, Fitting
 from regard.runs.jobs import Job, Stream, prepare_job
@@ -95,7 +95,7 @@ def train(
         if fit_memory:
             config = training.fit_memory()
         write_json(directory / CONFIG, settings.to_mapping(config, nulls=True))
-    training.go(resume=None)
+    training.go()
     return load(directory, config.train.device)
 
 
@@ -109,6 +109,8 @@ def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Repor
     if overrides:
         if strange := [name for name in overrides if not name.startswith(("train.", "decode."))]:
             raise ConfigError(f"'{strange[0]}' cannot change in a run that has begun; only train.* and decode.* can")
+        if begun := [name for name in overrides if name.startswith(("train.start_from", "train.vectors"))]:
+            raise ConfigError(f"'{begun[0]}' says what a run starts from; this one has begun")
         config = settings.from_mapping(RunConfig, settings.override(settings.to_mapping(config, nulls=True), overrides))
     _check_machine(config)
     found = checkpoints(directory / CHECKPOINTS)
@@ -121,9 +123,11 @@ def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Repor
         report.say("no checkpoint yet: starting from the first step")
     config, job = prepare_job(config, directory, report, new=False)
     training = _Training(config, directory, job, report)
+    if found:
+        training.take_up(found[-1])
     if overrides:
         write_json(directory / CONFIG, settings.to_mapping(config, nulls=True))
-    training.go(resume=found[-1] if found else None)
+    training.go()
     return load(directory, config.train.device)
 
 
@@ -150,7 +154,7 @@ class _Training:
         self.optimizer = make_optimizer(self.model, options)
         self.average = ExponentialAverage(self.model, options.ema) if options.ema else None
         self.width = getattr(config.model_config(), "width", None)
-        self.progress = Progress(step=0)
+        self.progress = Progress(step=0, data=data_digest(config.data))
         self.clock = Clock()
         self.split = False
         asked = {"train.r_drop": options.r_drop, "train.compile_loss": options.compile_loss}
@@ -192,18 +196,24 @@ class _Training:
         self.config = self.job.config = replace(self.config, train=replace(options, batch_tokens=budget))
         return self.config
 
-    def go(self, resume: Path | None) -> None:
+    def take_up(self, checkpoint: Path) -> None:
+        """Go on from where a checkpoint was saved."""
+        before = load_checkpoint(checkpoint, self.model, self.optimizer, self.average, self.report.say)
+        if isinstance(self.job.task, StreamedLanguageModelling):
+            self.job.task.restore(read_tensors(checkpoint / CARRIED))
+        if before.data not in (None, self.progress.data):
+            self.report.say("the training data is not what it was: from here on this is another run")
+        self.progress = replace(before, data=self.progress.data)
+
+    def go(self) -> None:
         """Train to the end, or to where a signal, a divergence or patience ends it."""
-        options = self.config.train
-        if resume is not None:
-            self.progress = load_checkpoint(resume, self.model, self.optimizer, self.average)
-            if isinstance(self.job.task, StreamedLanguageModelling):
-                self.job.task.restore(read_tensors(resume / CARRIED))
-            if self._done():
-                self.report.say(f"the run is finished: {self.progress.step} steps")
-                return
-            self.report.say(f"continuing from step {self.progress.step}")
-        log = Log(self.directory, resume_at=self.progress.step if resume else None, tensorboard=options.tensorboard)
+        options, begun = self.config.train, self.progress.step
+        if self._done():
+            self.report.say(f"the run is finished: {begun} steps")
+            return
+        if begun:
+            self.report.say(f"continuing from step {begun}")
+        log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard)
         try:
             with stop_signals() as stop:
                 self._loop(log, stop)

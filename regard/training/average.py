@@ -12,8 +12,14 @@ class ExponentialAverage:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
-        self.weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+        self._names = [name for name, _ in model.named_parameters()]
         self._followed: list[Tensor] = list(model.parameters())
+        self.start()
+
+    def start(self) -> None:
+        """Begin with the weights as they are."""
+        copies = (parameter.detach().clone() for parameter in self._followed)
+        self.weights = dict(zip(self._names, copies, strict=True))
 
     @torch.no_grad()
     def update(self, step: int) -> None:

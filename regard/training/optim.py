@@ -42,11 +42,14 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
     return tensors
 
 
-def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put back what `optimizer_tensors` gave."""
+def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> bool:
+    """Put back what `optimizer_tensors` gave; False, and nothing done, if that was another kind of optimiser's."""
+    if any(name.startswith("momentum/") for name in tensors) != (isinstance(optimizer, Muon) and bool(tensors)):
+        return False
     parameters = dict(model.named_parameters())
     for full_name, value in tensors.items():
         key, _, name = full_name.partition("/")
         parameter = parameters[name]
         # Adam's step counter is kept on the parameter's device, where the fused kernel reads it.
         optimizer.state[parameter][key] = value.to(parameter.device).clone()
+    return True

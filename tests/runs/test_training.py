@@ -15,6 +15,7 @@ from regard.runs import make_config
 from regard.runs.checkpoint import checkpoints
 from regard.runs.files import read_tensors
 from regard.runs.log import read_log
+from regard.runs.report import Silence
 from regard.runs.training import Stopped
 
 SMALL = [
@@ -152,6 +153,59 @@ def test_a_finished_run_resumes_to_itself_and_can_be_extended(corpus, tmp_path):
     assert model_bytes(tmp_path / "short") == model_bytes(longer.directory)
     with pytest.raises(ConfigError, match=r"'model.width=32' cannot change in a run that has begun"):
         regard.resume(tmp_path / "short", ("model.width=32",))
+
+
+class Told(Silence):
+    def __init__(self):
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "said"),
+    [
+        ("train.ema=0", "train.ema=0.9", "step-3 has no average of the weights: it starts here"),
+        ("train.optimizer=adam", "train.optimizer=muon", "the optimiser is of another kind than that of step-3"),
+        ("train.optimizer=muon", "train.optimizer=adamw", "the optimiser is of another kind than that of step-3"),
+    ],
+)
+def test_what_was_not_there_before_begins_where_a_run_is_taken_up(corpus, tmp_path, first, later, said):
+    out, told = tmp_path / "run", Told()
+    regard.train(config(corpus, "train.steps=3", first), out)
+    regard.resume(out, ("train.steps=5", later), told)
+    assert sum(said in line for line in told.lines) == 1
+    told = Told()
+    regard.resume(out, ("train.steps=6",), told)
+    assert not any(said.split(" ", 1)[1] in line for line in told.lines)
+
+
+def test_a_run_that_could_not_be_taken_up_keeps_its_settings(run, tmp_path):
+    broken = copy(run.directory, tmp_path / "broken")
+    before = (broken / "config.json").read_bytes()
+    (broken / "checkpoints" / "step-12" / "optimizer.safetensors").write_bytes(b"")
+    with pytest.raises(RunError, match="was cut short"):
+        regard.resume(broken, ("train.steps=14",))
+    for setting in ("train.start_from=elsewhere", "train.vectors=words.txt"):
+        with pytest.raises(ConfigError, match="says what a run starts from; this one has begun"):
+            regard.resume(broken, (setting,))
+    assert (broken / "config.json").read_bytes() == before
+
+
+def test_data_that_changed_since_is_said(corpus, tmp_path):
+    data = tmp_path / "own"
+    data.mkdir()
+    for name in ("train.tsv", "valid.tsv"):
+        (data / name).write_bytes((corpus / name).read_bytes())
+    regard.train(config(data, "train.steps=2"), tmp_path / "run")
+    told = Told()
+    regard.resume(tmp_path / "run", ("train.steps=3",), told)
+    assert not any("not what it was" in line for line in told.lines)
+    with (data / "train.tsv").open("a", encoding="utf-8") as file:
+        file.write("the cat\tCAT THE\n")
+    regard.resume(tmp_path / "run", ("train.steps=4",), told)
+    assert sum("the training data is not what it was" in line for line in told.lines) == 1
 
 
 def test_divergence_stops_with_the_last_good_checkpoint(corpus, tmp_path):
