@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.look.report import where_the_work_is
+
 
 def heads(
     run: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")],
@@ -39,7 +41,8 @@ def heads(
     from regard.runs import load
     from regard.runs.corpora import WorldCorpus, corpus_of, files_corpus, world_held_out
     from regard.runs.files import whole_file
-    from regard.runs.heads import head_roles, pronoun_report
+    from regard.runs.head_pronouns import pronoun_report
+    from regard.runs.heads import head_roles
 
     if data and world:
         raise ConfigError("give --data or --world, not both")
@@ -57,7 +60,8 @@ def heads(
         result = head_roles(loaded, corpus, limit=limit, progress=progress)
     used = corpus or corpus_of(loaded.config.data, "test")
     if isinstance(used, WorldCorpus) and used.grammar == "whole":  # the plain part has no pronouns
-        result["pronoun"] = pronoun_report(loaded, limit=min(limit, 200))
+        with counting("masking", "heads") as progress:
+            result["pronoun"] = pronoun_report(loaded, limit=min(limit, 200), progress=progress)
     if out is not None:
         with whole_file(out) as aside:
             aside.write_text(heads_page(f"What the heads of {loaded.directory.name} do", result), encoding="utf-8")
@@ -110,14 +114,27 @@ def _neurons(found: dict[str, Any]) -> str:
 
 
 def _pronoun_lines(found: dict[str, Any]) -> list[str]:
-    evidence = found["evidence"]
-    lines = [
-        f"'{found['pronoun']}' to its noun: {found['attention']} head {found['head']} looks there "
-        f"{100 * evidence['accuracy']:.1f} % of {evidence['questions']} times "
-        f"(chance {100 * found['chance']:.1f} %, {evidence['rule']} {100 * evidence['baseline']:.1f} %); "
-        f"by what it takes from there {100 * found['by_value']['accuracy']:.1f} %",
-        f"pronouns translated right: {100 * found['translated']:.1f} %; with one head masked:",
-    ]
+    lines = [f"'{found['pronoun']}' to its noun, {found['sentences']:,} test sentences; the best head of each kind:"]
+    for one in found["by_kind"].values():
+        evidence, rule = one["evidence"], one["evidence"]["rule"]
+        low, high = 100 * evidence["low"], 100 * evidence["high"]
+        fixed = "" if rule == "chance" else f", {rule} {100 * evidence['baseline']:.1f} %"
+        lines.append(
+            f"  {one['attention']} {one['head']}: {one['asks']} {100 * evidence['accuracy']:.1f} % "
+            f"[{low:.1f}, {high:.1f}] of {evidence['questions']} times (chance {100 * one['chance']:.1f} %{fixed}); "
+            f"by what it takes from there {100 * one['by_value']['accuracy']:.1f} %"
+        )
+    low, high = (100 * share for share in found["translated_interval"])
+    lines.append(
+        f"pronouns translated right: {100 * found['translated']:.1f} % [{low:.1f}, {high:.1f}]; with one head masked:"
+    )
     for name, shares in found["translated_when_masked"].items():
         lines += [f"  {name} {head:<3} {100 * share:5.1f} %" for head, share in enumerate(shares)]
-    return lines
+    lines.append("with two masked, and what each of them alone adds up to:")
+    for two in found["together"]:
+        named = " and ".join(f"{one['attention']} {one['head']}" for one in two["heads"])
+        lines.append(
+            f"  {named}: {100 * two['translated']:.1f} %, {100 * two['lost']:.1f} points lost; apart "
+            f"{100 * two['lost_apart']:.1f}"
+        )
+    return [*lines, where_the_work_is(found)]

@@ -63,21 +63,67 @@ def _evidence(one: Mapping[str, Any]) -> str:
 
 
 def _pronoun(found: Mapping[str, Any]) -> str:
-    evidence, word = found["evidence"], escape(str(found["pronoun"]))
+    word = escape(str(found["pronoun"]))
+    kinds = "".join(
+        f"<tr><td>{escape(one['attention'])}</td><td>{one['head']}</td><td>{escape(one['asks'])}</td>"
+        f"{_evidence(one['evidence'])}"
+        f'<td class="number">{_percent(one["chance"])}</td>'
+        f'<td class="number">{_percent(one["by_value"]["accuracy"])}</td></tr>'
+        for one in found["by_kind"].values()
+    )
     masked = "".join(
         f'<tr><td>{escape(name)}</td><td>{head}</td><td class="number">{_percent(share)}</td>'
-        f'<td class="number">{_percent(found["by_head"][name][head])}</td></tr>'
+        f'<td class="number">{_looks(found, name, head)}</td></tr>'
         for name, shares in found["translated_when_masked"].items()
         for head, share in enumerate(shares)
     )
+    together = "".join(
+        f"<tr><td>{' and '.join(escape(_named(one)) for one in two['heads'])}</td>"
+        f'<td class="number">{_percent(two["translated"])}</td>'
+        f'<td class="number">{_points(two["lost"])}</td><td class="number">{_points(two["lost_apart"])}</td></tr>'
+        for two in found["together"]
+    )
+    low, high = found["translated_interval"]
     return f"""<h2>From “{word}” to its noun</h2>
-<p>Of the encoder's heads, {escape(found["attention"])} head {found["head"]} follows it best, chosen on validation
-sentences: on {found["sentences"]:,} test sentences it looks at the right noun {_percent(evidence["accuracy"])} of
-{evidence["questions"]:,} times. Chance is {_percent(found["chance"])}, {escape(evidence["rule"])}
-{_percent(evidence["baseline"])}. The whole model translates {_percent(found["translated"])} of the pronouns right.</p>
+<p>{escape(where_the_work_is(found))}</p>
+<p>Of each kind of attention the head that looks there most often, chosen on validation sentences and measured on
+{found["sentences"]:,} test sentences, by its weights and by what it takes from each place.</p>
+<table><thead><tr><th>attention</th><th>head</th><th>asks whether</th><th colspan="2">looks there</th>
+<th>95 % interval</th><th>without a model</th><th>questions</th><th>chance</th><th>by value</th></tr></thead>
+<tbody>{kinds}</tbody></table>
+<p>The whole model translates {_percent(found["translated"])} of the pronouns right ({_percent(low)} to
+{_percent(high)}).</p>
 <table><thead><tr><th>attention</th><th>head</th><th>pronouns right without it</th><th>looks at the noun</th></tr>
-</thead>
-<tbody>{masked}</tbody></table>"""
+</thead><tbody>{masked}</tbody></table>
+<table><thead><tr><th>without both</th><th>pronouns right</th><th>lost</th><th>lost apart, added up</th></tr></thead>
+<tbody>{together}</tbody></table>"""
+
+
+def where_the_work_is(found: Mapping[str, Any]) -> str:
+    """One sentence: the head that follows the pronoun, and whether the translation hangs on it alone."""
+    best, needed = _named(found), [_named(one) for one in found["needed"]]
+    said = f"{best} follows the pronoun best, {_percent(found['evidence']['accuracy'])} of the times. "
+    if not needed:
+        return said + "No head is needed alone: masking any one of them costs less than the figures are sure of."
+    listed = ", ".join(f"{_named(one)} ({_points(one['lost'])})" for one in found["needed"])
+    if needed == [best]:
+        return said + f"The work is its own: masking it costs {_points(found['needed'][0]['lost'])}, any other nothing."
+    if needed[0] == best:
+        return said + f"Masking it also costs most; the work is spread over {listed}."
+    return said + f"The work is spread over {listed}."
+
+
+def _named(one: Mapping[str, Any]) -> str:
+    return f"{one['attention']} head {one['head']}"
+
+
+def _looks(found: Mapping[str, Any], name: str, head: int) -> str:
+    shares = found["by_head"].get(name)
+    return "" if shares is None else _percent(shares[head])
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.1f} points"
 
 
 def _percent(share: float) -> str:

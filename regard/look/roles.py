@@ -179,6 +179,7 @@ class Quiz:
                     for answer in one.answers:
                         own = (f"offset {answer - one.query:+d}", f"place {answer}", f"place {answer - size}")
                         rules[number[one.role]].update(own)
+        self.chances = [float(one) for one in chance / np.maximum(self.asked, 1)]
         self.baselines = [
             max([(chance[index] / self.asked[index], "chance")] + [(n / self.asked[index], rule) for rule, n in best])
             for index, best in enumerate(counts.most_common(1) for counts in rules)

@@ -40,6 +40,20 @@ class Looked:
     gold: Sentence | None = None
 
 
+def by_pronoun(gold: Sentence, places: int) -> dict[Kind, list[Question]]:
+    """Of each pronoun its noun: asked of itself, and of the step that writes it, for the noun and its translation."""
+    found: dict[Kind, list[Question]] = {"encoder": [], "decoder": [], "cross": []}
+    for one in gold.pronouns:
+        noun = frozenset({one.antecedent})
+        # The decoder's first place is what it begins with, so a word that it has read stands one further on.
+        written = frozenset(there + 1 for here, there in gold.alignment if here in noun and there < one.french)
+        found["encoder"].append(Question("pronoun", one.english, noun, places))
+        found["cross"].append(Question("pronoun", one.french, noun, places))
+        if written:
+            found["decoder"].append(Question("pronoun", one.french, written, one.french + 1))
+    return found
+
+
 def of_running_text(run: Run, documents: Documents, limit: int) -> list[Looked]:
     """Windows of the text, and beside them random tokens said twice, which ask what only their order can answer.
 

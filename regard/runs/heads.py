@@ -10,14 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.data import Corpus, Documents
-from regard.data.world import Sentence, pronoun_accuracy
+from regard.data.world import Sentence
 from regard.errors import ConfigError, DataError
 from regard.look.align import merge
-from regard.look.edits import masked
 from regard.look.measures import Measures, value_norms
 from regard.look.roles import (
     HeadRoles,
-    Question,
     Quiz,
     RoleCounts,
     at_landmarks,
@@ -32,10 +30,10 @@ from regard.look.roles import (
 )
 from regard.look.watch import attentions, watch
 from regard.nn.batch import Pairs, Texts, Tokens, Windows
-from regard.runs.corpora import WorldCorpus, corpus_of, documents_of, world_held_out
+from regard.runs.corpora import WorldCorpus, corpus_of, documents_of
 from regard.runs.evaluation import encode_pair, words_of_row
 from regard.runs.head_neurons import role_neurons
-from regard.runs.head_questions import Kind, Looked, of_framed_texts, of_running_text
+from regard.runs.head_questions import Kind, Looked, by_pronoun, of_framed_texts, of_running_text
 from regard.runs.run import Run, build_model
 
 SCALING, JUDGING = 10, 19
@@ -117,60 +115,6 @@ def untrained(run: Run, number: int) -> nn.Module:
     return model.to(next(run.model.parameters()).device).eval()
 
 
-@torch.inference_mode()
-def pronoun_report(run: Run, *, word: str | None = "it", limit: int = 300) -> dict[str, Any] | None:
-    """Which encoder head best follows a pronoun to its noun, and what masking each head of its layer costs.
-
-    The head is chosen on validation sentences; accuracies are of test sentences, `limit` of each with such a pronoun.
-    None where the run does not read English.
-    """
-    if run.config.task != "translation" or run.config.data.source != "en":
-        return None
-    names = [name for name in attentions(run.model) if kind(name) == "encoder"]
-    if not names:
-        return None
-    found: dict[str, dict[str, RoleCounts]] = {}
-    items: list[Looked] = []
-    quizzes: Quizzes = {}
-    parts = {part: _with_pronoun(run, part, word, limit) for part in ("valid", "test")}
-    for part, sentences in parts.items():
-        items = [_only_pronouns(_looked(run, sentence, {})) for sentence in sentences]
-        quizzes = {"encoder": (_quiz(items, "encoder"),)}
-        found[part] = {name: counts[0] for name, counts in _ask(run, run.model, items, quizzes).items()}
-    # Of the last, the test sentences, also by what is taken from each place.
-    weighed = _ask(run, run.model, items, quizzes, by_value=True)
-    scored = [
-        (evidence.accuracy, name, head)
-        for name in names
-        for head, evidence in enumerate(found["valid"][name].evidence("pronoun"))
-    ]
-    _, best, head = max(scored, key=lambda one: one[0])
-    evidence = found["test"][best].evidence("pronoun")[head]
-    texts = [sentence.english for sentence in parts["test"]]
-
-    def accuracy(heads: dict[str, list[int]]) -> float:
-        with masked(run.model, heads):
-            right, total = pronoun_accuracy(parts["test"], run.translate(texts, beam=1))
-        return right / total
-
-    chance = sum(1 / len(sentence.english_words) for sentence in parts["test"]) / len(texts)
-    return {
-        "pronoun": word,
-        "sentences": len(texts),
-        "attention": best,
-        "head": head,
-        "evidence": evidence.to_mapping(),
-        "by_value": weighed[best][0].evidence("pronoun")[head].to_mapping(),
-        "chance": chance,
-        "by_head": {name: [one.accuracy for one in found["test"][name].evidence("pronoun")] for name in names},
-        "translated": accuracy({}),
-        "translated_when_masked": {
-            name: [accuracy({name: [one]}) for one in range(attentions(run.model)[name].heads)]  # type: ignore[arg-type]
-            for name in names
-        },
-    }
-
-
 def _items(run: Run, corpus: Corpus | Documents | None, limit: int) -> list[Looked]:
     if run.config.task != "translation":
         return _text_items(run, corpus, limit)
@@ -185,7 +129,7 @@ def _items(run: Run, corpus: Corpus | Documents | None, limit: int) -> list[Look
         drawn = list(islice((pair for pair in corpus if pair[0].strip() and pair[1].strip()), limit))
         texts = [pair[0] for pair in drawn]
     counts = Counter(word.lower() for text in texts for word in text.split())
-    items = [_looked(run, one, counts) for one in drawn]
+    items = [looked(run, one, counts) for one in drawn]
     items = [item for item in items if max(map(len, item.rows)) <= run.translator.max_len]
     if len(items) < 2:
         raise DataError("at least two pairs that the model can read are needed")
@@ -208,7 +152,7 @@ def _text_items(run: Run, corpus: Any, limit: int) -> list[Looked]:
     return items
 
 
-def _looked(run: Run, given: Any, counts: dict[str, int]) -> Looked:
+def looked(run: Run, given: Any, counts: dict[str, int]) -> Looked:
     """A sentence of the bundled corpus, or a pair of texts, with everything that can be asked of it."""
     gold: Sentence | None = given if isinstance(given, Sentence) else None
     english = run.config.data.source == "en"
@@ -247,7 +191,8 @@ def _looked(run: Run, given: Any, counts: dict[str, int]) -> Looked:
         cross += by_alignment(pairs, S)
         if english:
             encoder += by_relation(gold.heads, gold.relations, S)
-            encoder += [Question("pronoun", one.english, frozenset({one.antecedent}), S) for one in gold.pronouns]
+            about = by_pronoun(gold, S)
+            encoder, decoder, cross = encoder + about["encoder"], decoder + about["decoder"], cross + about["cross"]
     return Looked(rows, places, {"encoder": encoder, "decoder": decoder, "cross": cross}, gold)
 
 
@@ -258,20 +203,21 @@ Quizzes: TypeAlias = dict[Kind, tuple[Quiz, ...]]
 def make_quizzes(items: Sequence[Looked]) -> Quizzes:
     """Every second item for choosing, the others for reporting."""
     kinds: list[Kind] = [own for own in get_args(Kind) if own in items[0].questions]
-    return {own: (_quiz(items[::2], own), _quiz(items[1::2], own)) for own in kinds}
+    return {own: (quiz(items[::2], own), quiz(items[1::2], own)) for own in kinds}
 
 
-def _quiz(items: Sequence[Looked], own: Kind) -> Quiz:
+def quiz(items: Sequence[Looked], own: Kind) -> Quiz:
+    """The questions of these items about one kind of attention."""
     return Quiz([item.questions[own] for item in items], [item.places[own][3] for item in items])
 
 
 def answers(run: Run, model: nn.Module, items: Sequence[Looked], quizzes: Quizzes) -> dict[str, list[HeadRoles]]:
     """What every head of every attention did at each role."""
-    return {name: roles_of_heads(*counts) for name, counts in _ask(run, model, items, quizzes).items()}
+    return {name: roles_of_heads(*counts) for name, counts in ask(run, model, items, quizzes).items()}
 
 
 @torch.inference_mode()
-def _ask(
+def ask(
     run: Run, model: nn.Module, items: Sequence[Looked], quizzes: Quizzes, *, by_value: bool = False
 ) -> dict[str, tuple[RoleCounts, ...]]:
     """The answers of every attention that there is a quiz about; items are dealt to its quizzes in turn.
@@ -286,8 +232,9 @@ def _ask(
             model(_batch(run, part))
         for name, counts in found.items():
             weights = trace.weights(name).cpu()
-            if by_value and (v := trace[name].v) is not None:
-                weights = value_norms(weights, v.cpu(), model.get_submodule(name).output.weight.cpu())  # type: ignore[union-attr]
+            output: Any = getattr(model.get_submodule(name), "output", None)
+            if by_value and (v := trace[name].v) is not None and output is not None:
+                weights = value_norms(weights, v.cpu(), output.weight.cpu())
             for index, item in enumerate(part, start):
                 own = _between_places(weights[index - start], item, kinds[name])
                 counts[index % len(counts)].add(index // len(counts), own)
@@ -340,18 +287,3 @@ def kind(name: str) -> Kind:
     if "cross" in name:
         return "cross"
     return "encoder" if name.startswith("encoder") else "decoder"
-
-
-def _with_pronoun(run: Run, part: Any, word: str | None, limit: int) -> list[Sentence]:
-    def wanted(sentence: Sentence) -> bool:
-        words = {sentence.english_words[one.english].lower() for one in sentence.pronouns}
-        fits = max(map(len, encode_pair(run, sentence.english, sentence.french))) <= run.translator.max_len
-        return fits and (bool(words) if word is None else words == {word})
-
-    drawn = world_held_out(part, "en", 50 * limit).drawn()
-    return list(islice((sentence for sentence in drawn if wanted(sentence)), limit))
-
-
-def _only_pronouns(item: Looked) -> Looked:
-    own = [question for question in item.questions["encoder"] if question.role == "pronoun"]
-    return replace(item, questions={"encoder": own, "decoder": [], "cross": []})

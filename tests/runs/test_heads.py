@@ -1,3 +1,4 @@
+import json
 import math
 
 import pytest
@@ -5,14 +6,17 @@ import torch
 
 from regard.data.readers import PairFiles
 from regard.errors import ConfigError
-from regard.look import attentions
+from regard.look import attentions, watch
+from regard.look.report import heads_page, where_the_work_is
 from regard.look.roles import largest_margins, thresholds
 from regard.runs.config import make_config
 from regard.runs.corpora import world_held_out
-from regard.runs.heads import _items, answers, head_roles, make_quizzes, pronoun_report, untrained
+from regard.runs.head_pronouns import _with_pronoun, asked_of_pronouns, pronoun_report
+from regard.runs.heads import _items, answers, head_roles, looked, make_quizzes, untrained
 from regard.runs.run import Run, build_model
 from regard.text import train_vocabularies
 
+REPORT = {"heads": [], "sentences": 0, "false_positive_rate": 0.05, "untrained_models": 29}
 CORPUS = world_held_out("test", "en", 50)
 
 
@@ -97,16 +101,63 @@ def test_pairs_without_gold_are_asked_what_can_be_asked(run, tmp_path):
     assert "alignment" not in report["thresholds"]
 
 
-def test_the_pronoun_report_counts_every_encoder_head(run):
-    found = pronoun_report(run, word=None, limit=4)
-    assert found["attention"] in ("encoder.0.attention", "encoder.1.attention")
+def test_the_pronoun_report_asks_and_masks_every_head(run):
+    told = []
+    found = pronoun_report(run, word=None, limit=4, progress=lambda *one: told.append(one))
+    assert told[-1] == (15, 15)  # the whole model, 8 heads, 6 pairs
+    assert set(found["by_kind"]) == {"encoder", "decoder", "cross"}
     assert found["evidence"]["questions"] >= 4
-    assert 0 < found["chance"] < 0.3
-    assert {name: len(shares) for name, shares in found["translated_when_masked"].items()} == {
-        "encoder.0.attention": 2,
-        "encoder.1.attention": 2,
-    }
+    assert all(0 < one["chance"] < 0.5 for one in found["by_kind"].values())
+    heads = {"encoder.0.attention": 2, "encoder.1.attention": 2, "decoder.0.attention": 2}
+    heads["decoder.0.cross_attention"] = 2
+    assert {name: len(shares) for name, shares in found["translated_when_masked"].items()} == heads
     assert found["by_head"][found["attention"]][found["head"]] == found["evidence"]["accuracy"]
+    assert len(found["together"]) == 6
+    # An untrained model translates no pronoun, so no head of it can be needed.
+    assert found["needed"] == []
+    assert "No head is needed alone" in where_the_work_is(found)
+    json.dumps(found)
+    assert "From “None” to its noun" in heads_page("heads", {**REPORT, "pronoun": found})
+
+
+def test_a_decoder_head_that_follows_a_pronoun_to_its_noun_is_found(run):
+    parts = [
+        [asked_of_pronouns(looked(run, one, {})) for one in _with_pronoun(run, part, None, 4)]
+        for part in ("valid", "test")
+    ]
+    seen = []
+
+    def plant(name, weights):
+        """Head 1 looks at the noun's translation, where a pronoun is written; not while translating step by step."""
+        if weights.shape[0] != 4 or weights.shape[2] == 1 or len(seen) > 2:
+            return weights
+        items = parts[min(len(seen), 1)]  # validation sentences, test sentences, and these again by value
+        seen.append(name)
+        weights = weights.clone()
+        for row, item in enumerate(items):
+            writes, reads, _, _ = item.places["decoder"]
+            for asked in item.questions["decoder"]:
+                steps = [step for step, word in enumerate(writes) if word == asked.query]
+                nouns = [place for place, word in enumerate(reads) if word in asked.answers]
+                weights[row, 1, steps] = 0
+                weights[row, 1, steps, nouns[0]] = 1
+        return weights
+
+    with watch(run.model, "decoder.0.attention", parts=(), edit=plant):
+        found = pronoun_report(run, word=None, limit=4)
+    assert (found["attention"], found["head"]) == ("decoder.0.attention", 1)
+    assert found["evidence"]["accuracy"] == found["by_value"]["accuracy"] == 1
+    assert found["by_kind"]["encoder"]["evidence"]["accuracy"] < 1
+
+
+def test_the_report_says_where_the_work_is():
+    best = {"attention": "decoder.1.attention", "head": 1, "evidence": {"accuracy": 0.95}}
+    own, other = ({"attention": f"{side}.1.attention", "head": 1, "lost": 0.3} for side in ("decoder", "encoder"))
+    said = where_the_work_is({**best, "needed": [own]})
+    assert said.endswith("The work is its own: masking it costs 30.0 points, any other nothing.")
+    said = where_the_work_is({**best, "needed": [own, other]})
+    assert "Masking it also costs most; the work is spread over decoder.1.attention head 1 (30.0 points), enc" in said
+    assert "best, 95.0 % of the times. The work is spread" in where_the_work_is({**best, "needed": [other]})
 
 
 def test_nothing_to_compare_with_is_refused(run):
