@@ -23,9 +23,9 @@ class Seen:
     """One call of one attention: the weights it used, and q, k and v where they were asked for."""
 
     weights: Float[Tensor, "B H T S"] | None
-    q: Float[Tensor, "B H T K"] | None = None
+    q: Float[Tensor, "B H T Q"] | None = None
     k: Float[Tensor, "B H S K"] | None = None
-    v: Float[Tensor, "B H S K"] | None = None
+    v: Float[Tensor, "B H S V"] | None = None
 
 
 @dataclass(slots=True)

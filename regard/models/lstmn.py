@@ -60,6 +60,10 @@ class LSTMN(nn.Module):
         assert isinstance(batch.inputs, Tokens), "a recurrent model reads one sequence a row"
         return self.carry(batch.inputs)[0]
 
+    def read(self, inputs: Tokens) -> Float[Tensor, "B T D"]:
+        """The same of tokens alone."""
+        return self.carry(inputs)[0]
+
     def logits(self, batch: Windows | Stretch | Pairs) -> Float[Tensor, "B T V"]:
         """The scores of every next token, given the true ones before it."""
         return self.head(self(batch))

@@ -12,6 +12,7 @@ from regard.look.watch import attentions, watch
 from regard.nn.batch import Tokens
 from regard.nn.rows import halves
 from regard.runs.config import make_config
+from regard.runs.looking import Wanted, page
 from regard.runs.training import Stopped
 from regard.training.streams import StreamedLanguageModelling
 from regard.training.tasks import LanguageModelling
@@ -86,6 +87,7 @@ def test_watching_changes_no_output_and_sees_only_what_came_before(name):
     model = make_language(name)
     batch = windows(IDS[:, :6].tolist())
     expected = model.logits(batch)
+    assert_close(model.head(model.read(batch.inputs)), expected)
     if not attentions(model):
         return
     with watch(model) as trace:
@@ -121,3 +123,5 @@ def test_a_resumed_run_equals_an_unbroken_one_byte_for_byte_and_writes(preset, t
     assert one == other
     assert whole.generate("the", max_len=30, seed=1) == broken.generate("the", max_len=30, seed=1)
     assert regard.evaluate(whole)["carried"]
+    if attentions(whole.model):
+        assert next(iter(attentions(whole.model))) in page(whole, ["the cat sees"], Wanted(edits=True))

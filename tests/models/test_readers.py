@@ -183,9 +183,8 @@ def test_a_bidirectional_language_model_is_measured_writes_embeds_and_is_tuned_t
     assert scores["perplexity"] == pytest.approx(math.exp(scores["nll"]))
     assert base.generate("cat", max_len=4, temperature=0)
     assert base.embed(["cat sees", "dog"]).shape == (2, 32)
-    data = {"data": {"train": [str(labelled / "tags.jsonl")], "text": "words", "label": "tags"}}
-    data |= {"train": {"start_from": str(base.directory)}, "model": {"name": "elmo", "head": "tags"}}
-    settings = [*SMALL[:-1], 'task="tagging"', "train.steps=40", "train.learning_rate=3e-2", "train.schedule=linear"]
-    run = regard.train(make_config(None, None, [*settings, "data.max_len=16"], data), tmp_path / "tags")
+    data = {"data": {"train": [str(labelled / "tags.jsonl")]}, "train": {"start_from": str(base.directory)}}
+    settings = [*SMALL[:-1], "model.name=elmo", "train.steps=40", "train.learning_rate=3e-2", "train.schedule=linear"]
+    run = regard.train(make_config(None, "lstm-tag", settings, data), tmp_path / "tags")
     assert [tag.tag for tag in run.tag([["cat", "sees", "not", "dog"]])[0]] == ["noun", "verb", "other", "noun"]
     assert run.model.mix.scores.detach().abs().max() > 0
