@@ -41,11 +41,9 @@ def answer(encoder: Encoder, question: str, context: str, *, top: int = 1) -> li
             continue
         first, size = inside[0], len(inside)
         begin, end = logits[first : first + size].unbind(-1)
-        scores = (begin[:, None] + end[None]).triu()
-        allowed = torch.ones(size, size, dtype=torch.bool).triu() & ~torch.ones(size, size, dtype=torch.bool).triu(
-            LONGEST
-        )
-        values, places = scores.masked_fill(~allowed, -torch.inf).flatten().topk(min(4 * top, size))
+        forward = torch.ones(size, size, dtype=torch.bool).triu()
+        scores = (begin[:, None] + end[None]).masked_fill(~forward | forward.triu(LONGEST), -torch.inf)
+        values, places = scores.flatten().topk(min(4 * top, size))
         for value, place in zip(values.tolist(), places.tolist(), strict=True):
             if value == -torch.inf:
                 continue

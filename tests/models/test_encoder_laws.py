@@ -67,6 +67,35 @@ def test_every_token_sees_every_other(name):
 
 
 @every_encoder
+@torch.no_grad()
+def test_a_loss_is_what_it_says_of_each_row_alone(name):
+    """Row by row and label by label, without padding: the mean surprise of words and that of pairs add up."""
+    model = make(name)
+    task, batch = question(model)
+    loss = task.loss(model, batch)
+    said: dict[str, list[float]] = {"own": [], "next": []}
+    for index, row in enumerate(rows_of((7, 3, 5, 9))):
+        alone = texts([row])
+        logits, labels = model.logits(alone)[0], batch.labels[index]
+        if model.config.head in ("pretraining", "words"):
+            asked = [(logits[place], label) for place, label in zip(batch.places[index], labels, strict=True)]
+        elif model.config.head == "spans":
+            asked = list(zip(logits.T, labels, strict=True))
+        else:
+            asked = [(logits, labels)] if model.config.head == "classes" else list(zip(logits, labels, strict=False))
+        said["own"] += [-float(scores.log_softmax(-1)[label]) for scores, label in asked if label != IGNORE]
+        if model.config.head == "pretraining":
+            chances = model.next_logits(model(alone))[0].log_softmax(-1)
+            said["next"].append(-float(chances[batch.elsewhere[index]]))
+    mean = {part: sum(values) / max(1, len(values)) for part, values in said.items()}
+    assert len(said["own"]) == loss.count
+    assert float(loss.total) / loss.count == pytest.approx(mean["own"] + mean["next"], rel=1e-4)
+    if said["next"]:
+        assert float(loss.parts["words"]) / loss.count == pytest.approx(mean["own"], rel=1e-4)
+        assert float(loss.parts["next"]) / loss.count == pytest.approx(mean["next"], rel=1e-4)
+
+
+@every_encoder
 def test_splitting_a_batch_changes_no_gradient(name):
     model = make(name).train()
     task, batch = question(model)

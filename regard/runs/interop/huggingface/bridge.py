@@ -22,9 +22,12 @@ from regard.runs.interop.huggingface.vocabulary import keep_files, read_vocabula
 from regard.runs.run import CONFIG, MODEL, TOKENIZER, Run, load
 from regard.text import TokenizerConfig
 
-ENCODERS: dict[str, ModuleType] = {"bert": bert, "distilbert": distilbert, "roberta": roberta}
-PAIRS: dict[str, ModuleType] = {"marian": marian, "bart": bart, "t5": t5}
-FAMILIES: dict[str, ModuleType] = {"gpt2": gpt2, "llama": llama, "vit": vit, **PAIRS, **ENCODERS}
+FAMILIES: dict[str, ModuleType] = {
+    **{"gpt2": gpt2, "llama": llama},
+    **{"marian": marian, "bart": bart, "t5": t5},
+    **{"bert": bert, "distilbert": distilbert, "roberta": roberta},
+    "vit": vit,
+}
 
 
 def import_directory(directory: str | Path, out: str | Path) -> Run:
@@ -43,8 +46,8 @@ def import_directory(directory: str | Path, out: str | Path) -> Run:
         directory,
         theirs,
         entries=_entries(model),
-        start=family.START if family in PAIRS.values() else None,
-        opened=encoders.encoder_tokenizer(directory) if family in ENCODERS.values() else None,
+        start=family.START if family.TASK == "translation" else None,
+        opened=encoders.encoder_tokenizer(directory) if family.MODEL == "bert" else None,
     )
     with open_weights(directory) as weights:
         config = _config(family, model, theirs, directory, weights, tokenizer)
@@ -80,12 +83,12 @@ def _config(
 ) -> RunConfig:
     """The run's configuration, with what only its weights tell, such as the head of an encoder."""
     task, length, decode = family.TASK, model["max_len"], DecodeConfig()
-    if family in ENCODERS.values():
+    if family.MODEL == "bert":
         pooling = pooling_of(directory)
         length = min(length, pooling.pop("length", length))
         model = {**model, **family.found(theirs, weights.shapes), **pooling}
         task = family.task(model)
-    elif family in PAIRS.values():
+    elif family.TASK == "translation":
         decode = decode_settings(theirs, length, _entries(model)[1])
         model = {**model, **(family.found(theirs, weights.shapes) if hasattr(family, "found") else {})}
     return RunConfig(model=model, task=task, data=DataConfig(max_len=length), tokenizer=tokenizer, decode=decode)
@@ -113,22 +116,22 @@ def export_run(run: Run, out: str | Path) -> Path:
         "dtype": "float32",
     }
     names: dict[str, Any] = {"eos_token": tokenizer.pieces([tokenizer.eos])[0]}
-    if family in PAIRS.values():
+    if family.TASK == "translation":
         theirs |= _special_tokens(run)
         names["pad_token"] = tokenizer.pieces([tokenizer.pad])[0]
-    if family in ENCODERS.values():
+    if family.MODEL == "bert":
         names = encoders.tokenizer_settings(tokenizer, segments=config.segments > 1)
         if theirs.setdefault("pad_token_id", tokenizer.pad) != tokenizer.pad:
             raise ConfigError(
                 f"model.position_offset={config.position_offset} cannot be said in RoBERTa, only {tokenizer.pad + 1}: "
                 f"one more than the padding's id"
             )
-    headless = family in ENCODERS.values() and config.head == "none"
+    headless = family.MODEL == "bert" and config.head == "none"
     tensors = unfilled(run.model, config, family, bare=headless)
     with whole_directory(out) as aside:
         write_tensors(aside / "model.safetensors", tensors)
         write_json(aside / "config.json", theirs)
-        if family in PAIRS.values():
+        if family.TASK == "translation":
             write_json(aside / "generation_config.json", _generation(run))
         if headless:
             write_pooling(aside, config, run.config.data.max_len)
