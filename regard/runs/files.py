@@ -15,6 +15,11 @@ from torch import Tensor
 
 from regard.errors import RunError
 
+try:
+    import fcntl
+except ImportError:  # not on Windows, which cannot lock a directory
+    fcntl = None
+
 LARGEST_JSON = 256 << 20
 """Bytes of the largest JSON that is read: some times what the tokenizer of a large vocabulary takes."""
 
@@ -69,16 +74,37 @@ def whole_or_nothing(directory: Path) -> Iterator[None]:
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     with plain_words(directory):
         directory.mkdir(parents=True, exist_ok=True)
-    before = set(directory.iterdir())
-    try:
+    with alone_in(directory):
+        before = set(directory.iterdir())
+        try:
+            yield
+        except BaseException:
+            for path in set(directory.iterdir()) - before:
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+            for path in missing:
+                with suppress(OSError):  # someone else has put something there meanwhile
+                    path.rmdir()
+            raise
+
+
+@contextmanager
+def alone_in(directory: Path) -> Iterator[None]:
+    """Refuse to write to `directory` while another process does. The lock ends with its process, however that ends."""
+    if fcntl is None:
         yield
-    except BaseException:
-        for path in set(directory.iterdir()) - before:
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
-        for path in missing:
-            with suppress(OSError):  # someone else has put something there meanwhile
-                path.rmdir()
-        raise
+        return
+    with plain_words(directory):
+        handle = os.open(directory, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"{directory} is being written to by another process") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -27,7 +27,7 @@ from regard.runs.checkpoint import (
 from regard.runs.clock import Clock
 from regard.runs.config import RunConfig
 from regard.runs.corpora import check_files, data_digest
-from regard.runs.files import plain_words, read_tensors, whole_or_nothing, write_json, write_tensors
+from regard.runs.files import alone_in, plain_words, read_tensors, whole_or_nothing, write_json, write_tensors
 from regard.runs.fitting import Fittable, Fitting
 from regard.runs.jobs import Job, Stream, prepare_job
 from regard.runs.log import Log, summary_writer
@@ -82,12 +82,12 @@ def train(
     `adjust` may change settings of the model and of training once the data is known.
     """
     directory, report = Path(directory), report or Silence()
-    if (directory / CONFIG).exists():
-        raise RunError(f"{directory} already holds a run: choose another directory, or continue it with --resume")
+    _check_free(directory)
     config.check()
     check_files(config)
     _check_machine(config, fit_memory)
     with whole_or_nothing(directory):
+        _check_free(directory)  # another process may have been faster
         config, job = prepare_job(config, directory, report, new=True)
         if adjust is not None:
             config = job.config = adjust(config, job)  # type: ignore[attr-defined]
@@ -95,8 +95,14 @@ def train(
         if fit_memory:
             config = training.fit_memory()
         write_json(directory / CONFIG, settings.to_mapping(config, nulls=True))
-    training.go()
+    with alone_in(directory):
+        training.go()
     return load(directory, config.train.device)
+
+
+def _check_free(directory: Path) -> None:
+    if (directory / CONFIG).exists():
+        raise RunError(f"{directory} already holds a run: choose another directory, or continue it with --resume")
 
 
 def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Report | None = None) -> Run:
@@ -113,6 +119,15 @@ def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Repor
             raise ConfigError(f"'{begun[0]}' says what a run starts from; this one has begun")
         config = settings.from_mapping(RunConfig, settings.override(settings.to_mapping(config, nulls=True), overrides))
     _check_machine(config)
+    with alone_in(directory):
+        training = _taken_up(config, directory, report)
+        if overrides:
+            write_json(directory / CONFIG, settings.to_mapping(training.config, nulls=True))
+        training.go()
+    return load(directory, config.train.device)
+
+
+def _taken_up(config: RunConfig, directory: Path, report: Report) -> "_Training":
     found = checkpoints(directory / CHECKPOINTS)
     if not found and (directory / MODEL).exists():
         raise RunError(
@@ -125,10 +140,7 @@ def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Repor
     training = _Training(config, directory, job, report)
     if found:
         training.take_up(found[-1])
-    if overrides:
-        write_json(directory / CONFIG, settings.to_mapping(config, nulls=True))
-    training.go()
-    return load(directory, config.train.device)
+    return training
 
 
 def _check_machine(config: RunConfig, fit_memory: bool = False) -> None:

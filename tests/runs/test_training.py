@@ -13,7 +13,7 @@ import regard
 from regard.errors import ConfigError, Diverged, RunError
 from regard.runs import make_config
 from regard.runs.checkpoint import checkpoints
-from regard.runs.files import read_tensors
+from regard.runs.files import alone_in, read_tensors
 from regard.runs.log import read_log
 from regard.runs.report import Silence
 from regard.runs.training import Stopped
@@ -292,6 +292,19 @@ def test_a_directory_that_holds_a_run_is_not_overwritten(run, corpus):
     with pytest.raises(RunError, match="already holds a run"):
         regard.train(config(corpus), run.directory)
     assert model_bytes(run.directory) == before
+
+
+def test_two_cannot_train_in_one_directory(corpus, run, tmp_path):
+    begun = copy(run.directory, tmp_path / "begun")
+    with alone_in(begun), pytest.raises(RunError, match="begun is being written to by another process"):
+        regard.resume(begun, ("train.steps=14",))
+    (tmp_path / "new").mkdir()
+    with alone_in(tmp_path / "new"):
+        (tmp_path / "new" / "theirs").touch()
+        with pytest.raises(RunError, match="new is being written to by another process"):
+            regard.train(config(corpus), tmp_path / "new")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["theirs"]
+    regard.resume(begun, ("train.steps=13",))
 
 
 def copy(directory, to):
