@@ -155,6 +155,10 @@ class RunConfig:
         return self.task == "language" or getattr(self.architecture()[1], "packs", True)
 
     def _check_task(self) -> None:
+        for_pairs = {"train.r_drop": self.train.r_drop, "train.compile_loss": self.train.compile_loss}
+        for_pairs |= {"tokenizer.dropout": self.tokenizer.dropout}
+        if (names := [name for name, value in for_pairs.items() if value]) and self.task != "translation":
+            raise ConfigError(f"{names[0]} is for task='translation', not for task='{self.task}'")
         one_sided = "vocab_size" in self._sizes()
         fitting = getattr(self.architecture()[1], "tasks", ("language",) if one_sided else ("translation",))
         if self.task not in fitting:

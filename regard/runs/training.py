@@ -15,21 +15,15 @@ from torch import nn
 from regard import config as settings
 from regard.data import Position
 from regard.errors import ConfigError, Diverged, RegardError, RunError
-from regard.runs.checkpoint import (
-    CARRIED,
-    Progress,
-    checkpoints,
-    forget_checkpoints,
-    load_checkpoint,
-    save_checkpoint,
-    weights_of,
-)
+from regard.runs.checkpoint import Progress, checkpoints
 from regard.runs.clock import Clock
 from regard.runs.config import RunConfig
 from regard.runs.corpora import check_files, data_digest
-from regard.runs.files import alone_in, plain_words, read_tensors, whole_or_nothing, write_json, write_tensors
+from regard.runs.files import alone_in, whole_or_nothing, write_json
+from regard.runs.first_model import first_model
 from regard.runs.fitting import Fittable, Fitting
 from regard.runs.jobs import Job, Stream, prepare_job
+from regard.runs.keeping import Keeper
 from regard.runs.log import Log, summary_writer
 from regard.runs.report import Report, Silence
 from regard.runs.run import (
@@ -37,24 +31,19 @@ from regard.runs.run import (
     CONFIG,
     MODEL,
     Run,
-    build_model,
     choose_device,
     choose_precision,
     load,
     load_config,
-    load_vocabularies,
     packs,
 )
 from regard.runs.signals import stop_signals
-from regard.runs.starting import start_weights
-from regard.runs.vectors import freeze_tables, start_from_vectors
-from regard.training.average import ExponentialAverage, mean_weights
+from regard.training.average import ExponentialAverage
 from regard.training.dropout import DropoutUntil
 from regard.training.loop import Step, fit, validate
 from regard.training.optim import make_optimizer
 from regard.training.replay import Replay
 from regard.training.schedule import learning_rate
-from regard.training.streams import StreamedLanguageModelling
 from regard.training.tasks import Task, compiled
 
 
@@ -162,31 +151,14 @@ class _Training:
             torch.set_num_threads(options.threads)
         self.device = choose_device(options.device)
         self.precision = choose_precision(options.precision, self.device)
-        self.model = self._start().to(self.device)
+        self.model = first_model(config, directory, report).to(self.device)
         self.optimizer = make_optimizer(self.model, options)
         self.average = ExponentialAverage(self.model, options.ema) if options.ema else None
         self.width = getattr(config.model_config(), "width", None)
         self.progress = Progress(step=0, data=data_digest(config.data))
+        self.keeper = Keeper(directory, options, self.model, self.optimizer, self.average, job.task)
         self.clock = Clock()
         self.split = False
-        asked = {"train.r_drop": options.r_drop, "train.compile_loss": options.compile_loss}
-        asked |= {"tokenizer.dropout": config.tokenizer.dropout}
-        if (names := [name for name, value in asked.items() if value]) and config.task != "translation":
-            raise ConfigError(f"{names[0]} is for task='translation', not for task='{config.task}'")
-
-    def _start(self) -> nn.Module:
-        """The model with fresh weights, or with what another run or a file of word vectors gives it to start from."""
-        model, options = build_model(self.config), self.config.train
-        if not checkpoints(self.directory / CHECKPOINTS):
-            if options.start_from:
-                self.report.say(start_weights(model, self.config.model, Path(options.start_from)))
-            if options.vectors is not None:
-                vocabularies = load_vocabularies(self.directory, self.config.tokenizer)
-                for started in start_from_vectors(model, vocabularies, options.vectors):
-                    self.report.say(started.describe())
-        if options.freeze_vectors:
-            freeze_tables(model)
-        return model
 
     def fit_memory(self) -> RunConfig:
         """The configuration with the largest token budget that the memory holds."""
@@ -210,9 +182,7 @@ class _Training:
 
     def take_up(self, checkpoint: Path) -> None:
         """Go on from where a checkpoint was saved."""
-        before = load_checkpoint(checkpoint, self.model, self.optimizer, self.average, self.report.say)
-        if isinstance(self.job.task, StreamedLanguageModelling):
-            self.job.task.restore(read_tensors(checkpoint / CARRIED))
+        before = self.keeper.take_up(checkpoint, self.report.say)
         if before.data not in (None, self.progress.data):
             self.report.say("the training data is not what it was: from here on this is another run")
         self.progress = replace(before, data=self.progress.data)
@@ -229,7 +199,8 @@ class _Training:
         try:
             with stop_signals() as stop:
                 self._loop(log, stop)
-            self._finish()
+            if (told := self.keeper.finish(self.progress)) is not None:
+                self.report.say(told)
         except torch.OutOfMemoryError:
             raise RunError(
                 f"the GPU ran out of memory after step {self.progress.step}; a lower train.batch_tokens with a higher "
@@ -397,34 +368,5 @@ class _Training:
 
     def _save(self) -> None:
         began = time.monotonic()
-        folder = self.directory / CHECKPOINTS
-        with plain_words(folder):
-            folder.mkdir(exist_ok=True)
-        carried = self.job.task.tensors() if isinstance(self.job.task, StreamedLanguageModelling) else None
-        save_checkpoint(folder, self.progress, self.model, self.optimizer, self.average, carried)
-        best = {self.progress.best_step} if self.config.train.choose == "best" else set()
-        forget_checkpoints(folder, self.config.train.keep, best)
-        self._write_model()
+        self.keeper.save(self.progress)
         self.clock.pause(time.monotonic() - began)
-
-    def _write_model(self) -> None:
-        """The weights to use so far, so that a run can be tried while it trains."""
-        weights = dict(weights_of(self.model))
-        if self.average is not None:
-            weights |= self.average.weights
-        write_tensors(self.directory / MODEL, weights)
-
-    def _finish(self) -> None:
-        options, folder = self.config.train, self.directory / CHECKPOINTS
-        if options.average_last > 1:
-            last = checkpoints(folder)[-options.average_last :]
-            mean = mean_weights(read_tensors(path / MODEL) for path in last)
-            write_tensors(self.directory / MODEL, mean)
-            self.report.say(f"the model is the mean of {len(last)} checkpoints")
-        elif options.choose == "best" and self.progress.best_step:
-            path = folder / f"step-{self.progress.best_step}"
-            name = MODEL if self.average is None else "average.safetensors"
-            write_tensors(self.directory / MODEL, read_tensors(path / name))
-            self.report.say(f"the model is that of step {self.progress.best_step}, the best validated")
-        else:
-            self._write_model()

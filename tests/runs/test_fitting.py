@@ -1,5 +1,8 @@
 """The largest batch that fits, found on a device that is made to run out of memory."""
 
+from contextlib import closing
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -7,11 +10,12 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import regard
-from regard.data import PairList
+from regard.data import PairList, Position
 from regard.errors import ConfigError, RunError
 from regard.runs import make_config
 from regard.runs import training as training_module
-from regard.runs.fitting import Fitting, largest_budget
+from regard.runs.fitting import Fittable, Fitting, largest_budget
+from regard.runs.jobs import prepare_job
 from regard.runs.jobs.translation import TranslationJob
 from regard.runs.log import read_log
 from regard.runs.report import Silence
@@ -98,6 +102,39 @@ def test_it_is_refused_on_a_cpu_before_any_work(data, tmp_path):
     with pytest.raises(ConfigError, match=r"--fit tries how much a GPU's memory holds; on a CPU set"):
         regard.train(make_config(None, "tiny", SETTINGS, data), tmp_path / "run", fit_memory=True)
     assert not (tmp_path / "run").exists()
+
+
+TEXT = "".join(f"The cat number {i} sees {i % 7} dogs. It sleeps.{chr(10) * (1 + i % 2)}" for i in range(200))
+LABELLED = "".join(f"the cat sees {'a ' * (i % 9)}dog\t{'long' if i % 9 > 4 else 'short'}\n" for i in range(200))
+KINDS = {
+    "gpt-tiny": ["data.max_len=32", "model.width=8", "model.heads=2", "model.layers=1"],
+    "lstm-words": ["data.max_len=16", "model.width=8"],
+    "bert-tiny": ["data.max_len=32", "model.width=8", "model.heads=2", "model.layers=1", "tokenizer.vocab_size=200"],
+    "lstm-classify": ["model.width=8", "tokenizer.vocab_size=100"],
+}
+
+
+@pytest.mark.parametrize("preset", KINDS)
+def test_every_kind_of_text_can_be_fitted(tmp_path, preset):
+    path = tmp_path / ("text.tsv" if preset == "lstm-classify" else "text.txt")
+    path.write_text(LABELLED if preset == "lstm-classify" else TEXT, encoding="utf-8")
+    settings = [*KINDS[preset], "train.threads=1", "train.device=cpu", "train.batch_tokens=500"]
+    config = make_config(None, preset, settings, {"data": {"train": [str(path)]}})
+    config, job = prepare_job(config, tmp_path, Silence(), new=True)
+    assert isinstance(job, Fittable)
+    least, most = job.bounds()
+    assert least < 500 < most
+    for budget in (least, 500, most):
+        sizes = [batch.labels.shape[0] for batch in job.trials(budget, pack=False)]
+        assert max(sizes) >= (1 if budget == least else 2)
+        assert all(batch.tokens <= budget for batch in job.trials(budget, pack=False))
+    # What was found is what is trained with.
+    rows = []
+    for budget in (least, 500):
+        job.config = replace(config, train=replace(config.train, batch_tokens=budget))
+        with closing(job.stream(Position(), pin=False, pack=False)) as stream:
+            rows.append(next(stream).labels.shape[0])
+    assert rows[0] < rows[1]
 
 
 class Told(Silence):

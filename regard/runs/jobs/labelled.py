@@ -76,6 +76,16 @@ class LabelledJob:
         options = self.config.train
         return Loader(LabelledLayout(self.train, options.batch_tokens), seed=options.seed, position=position, pin=pin)
 
+    def bounds(self) -> tuple[int, int]:
+        lengths = self.train.ids.lengths
+        return int(lengths.max()), int(lengths.sum())
+
+    def trials(self, budget: int, *, pack: bool) -> list[LabelledTexts]:
+        layout = LabelledLayout(self.train, budget)
+        order = layout.order(self.config.train.seed, 0)
+        longest = max(order, key=lambda rows: int(self.train.ids.lengths[rows].max()))
+        return [layout.batch(rows) for rows in (longest, max(order, key=len))]
+
     def validation(self) -> Iterator[LabelledTexts] | None:
         return None if self.valid is None else self.valid.evaluation(self.config.train.batch_tokens)
 

@@ -62,18 +62,22 @@ class LanguageJob:
         report.say("reading and tokenising the text")
         self.train = self._store(documents)
         report.say(self.train.counts.describe())
-        data, budget = config.data, config.train.batch_tokens
-        self.layout = (
-            StreamLayout(self.train, data.max_len, budget=budget)
-            if carry
-            else WindowLayout(self.train, data.max_len, budget=budget, isolate=data.isolate)
-        )
-        valid = documents_of(data, "valid")
+        self._layout(config.train.batch_tokens)  # refuses a text that is too short before anything else is read
+        valid = documents_of(config.data, "valid")
         self.valid = None if valid is None else self._store(valid)
 
     def stream(self, position: Position, *, pin: bool, pack: bool) -> Loader:
         """Windows are full, so there is nothing to pack."""
-        return Loader(self.layout, seed=self.config.train.seed, position=position, pin=pin)
+        options = self.config.train
+        return Loader(self._layout(options.batch_tokens), seed=options.seed, position=position, pin=pin)
+
+    def bounds(self) -> tuple[int, int]:
+        length = self.config.data.max_len
+        return length, max(length, len(self.train.ids) - 1)
+
+    def trials(self, budget: int, *, pack: bool) -> list[Windows | Stretch]:
+        layout = self._layout(budget)
+        return [layout.batch(layout.order(self.config.train.seed, 0)[0])]
 
     def validation(self) -> Iterator[Windows] | Iterator[Stretch] | None:
         """Windows side by side: every token predicted once, those at the start of one from little.
@@ -89,6 +93,12 @@ class LanguageJob:
 
     def scores(self, model: nn.Module) -> dict[str, float]:
         return {}
+
+    def _layout(self, budget: int) -> StreamLayout | WindowLayout:
+        data = self.config.data
+        if data.carry:
+            return StreamLayout(self.train, data.max_len, budget=budget)
+        return WindowLayout(self.train, data.max_len, budget=budget, isolate=data.isolate)
 
     def _store(self, documents: Documents) -> TextStore:
         return prepare_text(documents, self.tokenizer, self.cache)

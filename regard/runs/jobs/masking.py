@@ -1,6 +1,7 @@
 """Masked words and next sentences: plain text to an encoder that has read much."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,14 +55,24 @@ class MaskingJob:
         self.cache = Path(config.data.cache) if config.data.cache else directory / "cache"
         self.task: Task = MaskedWords(config.train.smoothing)
         report.say("reading and tokenising the text")
-        train = self._store(documents)
-        report.say(train.counts.describe())
-        self.layout = masked_rows(config, train, tokenizer)
+        self.train = self._store(documents)
+        report.say(self.train.counts.describe())
+        self._layout(config.train.batch_tokens)  # refuses what cannot be before anything else is read
         valid = documents_of(config.data, "valid")
         self.valid = None if valid is None else masked_rows(config, self._store(valid), tokenizer)
 
     def stream(self, position: Position, *, pin: bool, pack: bool) -> Loader:
-        return Loader(self.layout, seed=self.config.train.seed, position=position, pin=pin)
+        options = self.config.train
+        return Loader(self._layout(options.batch_tokens), seed=options.seed, position=position, pin=pin)
+
+    def bounds(self) -> tuple[int, int]:
+        length = self.config.data.max_len
+        return length, max(length, self.train.counts.tokens)
+
+    def trials(self, budget: int, *, pack: bool) -> list[MaskedTexts]:
+        layout = self._layout(budget)
+        order = layout.order(self.config.train.seed, 0)
+        return [layout.batch(max(order, key=len)), layout.batch(order[0])]
 
     def validation(self) -> Iterator[MaskedTexts] | None:
         """The same rows with the same words hidden, every time."""
@@ -75,6 +86,10 @@ class MaskingJob:
             return {}
         device = next(model.parameters()).device
         return {"word_accuracy": word_accuracy(model, self.validation() or iter(()), device)}
+
+    def _layout(self, budget: int) -> MaskedRows:
+        config = replace(self.config, train=replace(self.config.train, batch_tokens=budget))
+        return masked_rows(config, self.train, self.tokenizer)
 
     def _store(self, documents: Documents) -> SentenceStore:
         return prepare_sentences(
