@@ -1,7 +1,7 @@
 """The rows of one file, one at a time: lines, TSV, JSONL, Parquet. What is wrong is said with its place."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,7 +63,13 @@ def _tsv(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _jsonl(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    for number, line in numbered(path):
+    for number, record in objects(path, numbered(path)):
+        yield tuple(_field(record, key, f"{path}, line {number}") for key in keys)
+
+
+def objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The JSON object of each numbered line of a file; blank lines are passed over."""
+    for number, line in lines:
         if not line.strip():
             continue
         try:
@@ -72,7 +78,7 @@ def _jsonl(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
             raise DataError(f"{path}, line {number} is not JSON: {error}") from None
         if not isinstance(record, dict):
             raise DataError(f"{path}, line {number} is not a JSON object: {line[:40]}")
-        yield tuple(_field(record, key, f"{path}, line {number}") for key in keys)
+        yield number, record
 
 
 def _field(record: dict[str, Any], key: str, where: str) -> str:

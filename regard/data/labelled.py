@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.data.formats import format_of, rows
+from regard.data.formats import format_of, objects, rows
 from regard.errors import DataError, nearest
 
 
@@ -131,16 +131,8 @@ def _records(path: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[str, 
 
 
 def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, (line,) in enumerate(rows(path, "lines", ["text"]), 1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}, line {number} is not JSON: {error}") from None
-        if not isinstance(record, dict):
-            raise DataError(f"{path}, line {number} is not a JSON object: {line[:40]}")
-        yield number, record
+    lines = rows(path, "lines", ["text"])
+    return objects(path, ((number, line) for number, (line,) in enumerate(lines, 1)))
 
 
 def _parquet(path: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -1,7 +1,9 @@
 """Train a run: data, tokenizer, model, loop, checkpoints and logs in one directory, stoppable anywhere."""
 
 import math
+import os
 import shlex
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, nullcontext
@@ -137,8 +139,15 @@ def _check_machine(config: RunConfig, fit_memory: bool = False) -> None:
     device = choose_device(config.train.device)
     if fit_memory and device.type != "cuda":
         raise ConfigError("--fit tries how much a GPU's memory holds; on a CPU set train.batch_tokens yourself")
+    if config.train.compile and device.type == "cpu" and not any(map(shutil.which, _cpp_compilers())):
+        raise ConfigError("train.compile=true needs a C++ compiler here, such as g++; without one set it to false")
     if config.train.tensorboard:
         summary_writer()
+
+
+def _cpp_compilers() -> list[str]:
+    """What torch would call."""
+    return [os.environ["CXX"]] if "CXX" in os.environ else ["g++", "clang++", "cl"]
 
 
 class _Training:
@@ -206,6 +215,14 @@ class _Training:
                 f"the GPU ran out of memory after step {self.progress.step}; a lower train.batch_tokens with a higher "
                 f"train.accumulate trains the same in less"
             ) from None
+        except RuntimeError as error:
+            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                raise
+            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            raise RunError(
+                f"torch could not compile the model: {reason}; go on without: regard train --resume "
+                f"{shlex.quote(str(self.directory))} --set train.compile=false --set train.compile_blocks=false"
+            ) from error
         finally:
             log.close()
 

@@ -1,7 +1,5 @@
 """Models of every kind in sizes that suit tests, for the laws to be held against. A new one is a line in MODELS."""
 
-import os
-import signal
 from dataclasses import replace
 from functools import partial
 
@@ -149,20 +147,3 @@ def rows(sizes, generator=None):
 
 def batch(sources, targets):
     return Pairs(Tokens.of(sources), Tokens.of(targets), sum(len(target) - 1 for target in targets))
-
-
-class StopAt:
-    """Asks training to stop, as a signal would, after hearing of a step."""
-
-    def __init__(self, step):
-        self.wanted = step
-
-    def say(self, text): ...
-
-    def progress(self, what, pairs): ...
-
-    def validation(self, values): ...
-
-    def step(self, values, total):
-        if values["step"] == self.wanted:
-            os.kill(os.getpid(), signal.SIGTERM)

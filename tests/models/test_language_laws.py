@@ -3,7 +3,7 @@
 import pytest
 import torch
 from language_zoo import LANGUAGE_MODELS, make_language, stretch, windows
-from model_zoo import StopAt
+from listeners import StopAt
 from torch.testing import assert_close
 
 import regard

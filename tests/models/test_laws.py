@@ -4,7 +4,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_zoo import MODELS, StopAt, batch, make, rows
+from listeners import StopAt
+from model_zoo import MODELS, batch, make, rows
 from torch.testing import assert_close
 
 import regard

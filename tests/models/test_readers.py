@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from model_zoo import StopAt
+from listeners import StopAt
 from torch.testing import assert_close
 
 import regard

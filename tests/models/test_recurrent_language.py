@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from model_zoo import StopAt
+from listeners import StopAt
 
 import regard
 from regard.errors import ConfigError

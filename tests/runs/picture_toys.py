@@ -1,8 +1,5 @@
 """Pictures for tests, and a model small enough for them."""
 
-import os
-import signal
-
 import numpy as np
 
 SMALL = [
@@ -34,20 +31,3 @@ def shapes(count, seed=0):
         if labels[-1] == "light":
             picture[:] = 255 - picture
     return pictures, labels
-
-
-class StopAt:
-    """Asks training to stop, as a signal would, after hearing of a step."""
-
-    def __init__(self, step):
-        self.wanted = step
-
-    def say(self, text): ...
-
-    def progress(self, what, pairs): ...
-
-    def validation(self, values): ...
-
-    def step(self, values, total):
-        if values["step"] == self.wanted:
-            os.kill(os.getpid(), signal.SIGTERM)

@@ -2,11 +2,11 @@
 
 import json
 import random
-import signal
 
 import numpy as np
 import pytest
 import torch
+from listeners import StopAt
 from torch.testing import assert_close
 
 import regard
@@ -79,17 +79,6 @@ def base(files, tmp_path_factory):
 def classifier(files, base, tmp_path_factory):
     made = config(files, "bert-classify", ".tsv", "train.steps=60", start=base.directory)
     return regard.train(made, tmp_path_factory.mktemp("runs") / "classes")
-
-
-class StopAt(Silence):
-    """Asks training to stop, as Ctrl-C does, when a step is reported."""
-
-    def __init__(self, step):
-        self.step_to_stop = step
-
-    def step(self, values, total):
-        if values["step"] == self.step_to_stop:
-            signal.raise_signal(signal.SIGINT)
 
 
 def same_bytes(one, other):

@@ -1,11 +1,10 @@
 import json
-import os
 import random
 import re
-import signal
 
 import pytest
 import torch
+from listeners import StopAt
 
 import regard
 from regard.errors import ConfigError, Diverged
@@ -19,18 +18,6 @@ from regard.runs.comparison.plan import ablation, entries, entry
 from regard.runs.jobs import prepare_job
 from regard.runs.report import Silence
 from regard.runs.training import Stopped
-
-
-class StopAt(Silence):
-    """Asks training to stop, as a signal would, after hearing of a step."""
-
-    def __init__(self, step):
-        self.wanted = step
-
-    def step(self, values, total):
-        if values["step"] == self.wanted:
-            os.kill(os.getpid(), signal.SIGTERM)
-
 
 WORDS = ["the", "a", "cat", "dog", "sees", "hears", "big", "small", "red", "house", "runs", "sleeps", "and"]
 SMALL = [

@@ -22,7 +22,7 @@ from regard.text import TokenizerConfig, train_vocabularies
 from regard.text.copying import encode_with_copies, reading, surface
 
 sys.path.append(str(Path(__file__).parents[1] / "models"))
-from model_zoo import StopAt
+from listeners import StopAt
 
 SMALL = ["model.width=24", "tokenizer.min_count=2", "train.batch_tokens=400", "train.log_every=10", "train.threads=1"]
 SMALL += ["train.warmup=10", "train.learning_rate=0.01", "train.validate_sentences=4", "decode.beam=2"]

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from listeners import Told
 from torch.testing import assert_close
 
 import regard
@@ -135,14 +136,6 @@ def test_every_kind_of_text_can_be_fitted(tmp_path, preset):
         with closing(job.stream(Position(), pin=False, pack=False)) as stream:
             rows.append(next(stream).labels.shape[0])
     assert rows[0] < rows[1]
-
-
-class Told(Silence):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, text):
-        self.lines.append(text)
 
 
 def test_a_run_trains_with_what_was_found_and_splits_what_does_not_fit(data, tmp_path, monkeypatch):

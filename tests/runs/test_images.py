@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import pytest
 import torch
-from picture_toys import SMALL, StopAt, shapes
+from listeners import StopAt
+from picture_toys import SMALL, shapes
 from torch.testing import assert_close
 
 import regard

@@ -5,6 +5,7 @@ import random
 
 import pytest
 import torch
+from listeners import StopAt
 from torch.testing import assert_close
 
 import regard
@@ -15,7 +16,6 @@ from regard.nn.batch import Tokens, Windows
 from regard.runs import make_config
 from regard.runs.files import read_tensors
 from regard.runs.generator import Generator
-from regard.runs.report import Silence
 from regard.runs.training import Stopped
 
 SMALL = [
@@ -56,19 +56,6 @@ def config(text, *settings):
 @pytest.fixture(scope="module")
 def run(text, tmp_path_factory):
     return regard.train(config(text), tmp_path_factory.mktemp("runs") / "words")
-
-
-class StopAt(Silence):
-    """Asks training to stop, as Ctrl-C does, when a step is reported."""
-
-    def __init__(self, step):
-        self.step_to_stop = step
-
-    def step(self, values, total):
-        if values["step"] == self.step_to_stop:
-            import signal
-
-            signal.raise_signal(signal.SIGINT)
 
 
 def test_a_stopped_run_ends_with_the_same_bytes(text, run, tmp_path):

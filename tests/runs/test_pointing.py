@@ -17,7 +17,7 @@ from regard.runs.pointing_scores import is_simple
 from regard.runs.training import Stopped
 
 sys.path.append(str(Path(__file__).parents[1] / "models"))
-from model_zoo import StopAt
+from listeners import StopAt
 
 SMALL = [
     "model.width=8",

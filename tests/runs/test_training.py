@@ -1,12 +1,12 @@
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
 
 import pytest
 import torch
+from listeners import StopAt, Told
+from torch._dynamo.exc import TorchDynamoException
 from torch.testing import assert_close
 
 import regard
@@ -15,7 +15,6 @@ from regard.runs import make_config
 from regard.runs.checkpoint import checkpoints
 from regard.runs.files import alone_in, read_tensors
 from regard.runs.log import read_log
-from regard.runs.report import Silence
 from regard.runs.training import Stopped
 
 SMALL = [
@@ -90,23 +89,6 @@ def test_it_translates_after_loading(run):
     assert [one[0].text for one in best] == found
 
 
-class StopAt:
-    """Asks training to stop, as a signal would, after hearing of a step."""
-
-    def __init__(self, step):
-        self.wanted = step
-
-    def say(self, text): ...
-
-    def progress(self, what, pairs): ...
-
-    def validation(self, values): ...
-
-    def step(self, values, total):
-        if values["step"] == self.wanted:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-
 @pytest.mark.parametrize("settings", [(), ("train.ema=0.9", "train.accumulate=2"), ("train.average_last=2",)])
 @pytest.mark.parametrize("stop", [3, 6])
 def test_a_resumed_run_equals_an_unbroken_one_byte_for_byte(corpus, tmp_path, settings, stop):
@@ -153,14 +135,6 @@ def test_a_finished_run_resumes_to_itself_and_can_be_extended(corpus, tmp_path):
     assert model_bytes(tmp_path / "short") == model_bytes(longer.directory)
     with pytest.raises(ConfigError, match=r"'model.width=32' cannot change in a run that has begun"):
         regard.resume(tmp_path / "short", ("model.width=32",))
-
-
-class Told(Silence):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, text):
-        self.lines.append(text)
 
 
 @pytest.mark.parametrize(
@@ -249,6 +223,22 @@ def test_patience_ends_a_run_and_the_best_is_kept(corpus, tmp_path):
 def test_tensorboard_and_compile_are_options(corpus, tmp_path):
     regard.train(config(corpus, "train.tensorboard=true", "train.steps=3"), tmp_path / "run")
     assert list((tmp_path / "run" / "tensorboard").glob("events*"))
+
+
+def test_compiling_without_a_compiler_is_refused_before_any_work(corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigError, match=r"train.compile=true needs a C\+\+ compiler"):
+        regard.train(config(corpus, "train.compile=true", "train.device=cpu"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_torch_cannot_compile_is_said_in_a_line(corpus, tmp_path, monkeypatch):
+    def fail(self, *_):
+        raise TorchDynamoException("no working compiler")
+
+    monkeypatch.setattr("regard.training.tasks.Translation.loss", fail)
+    with pytest.raises(RunError, match=r"torch could not compile the model: .*no working compiler; go on without: .*"):
+        regard.train(config(corpus), tmp_path / "run")
 
 
 @pytest.mark.parametrize("part", ["config.json", "tokenizer.json", "model.safetensors"])

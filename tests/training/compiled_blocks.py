@@ -3,27 +3,14 @@
 import torch
 from torch._dynamo.utils import counters
 from torch.testing import assert_close
-from training_toys import work
+from training_toys import tiny, work
 
-from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.blocks import DecoderBlock, EncoderBlock
 from regard.training.tasks import Translation
 
 
 def make():
-    torch.manual_seed(0)
-    return Transformer(
-        TransformerConfig(
-            source_vocab_size=17,
-            target_vocab_size=17,
-            width=8,
-            heads=2,
-            encoder_layers=3,
-            decoder_layers=4,
-            feed_forward=12,
-            dropout=0.0,
-        )
-    )
+    return tiny(encoder_layers=3, decoder_layers=4)
 
 
 def gradients(model):

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
+from training_toys import tiny
 
-from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs, Tokens
 from regard.training.average import ExponentialAverage, mean_weights
 from regard.training.config import TrainConfig
@@ -14,22 +14,6 @@ from regard.training.loop import clip_gradients, fit, train_step, validate
 from regard.training.optim import make_optimizer
 from regard.training.schedule import learning_rate
 from regard.training.tasks import Translation
-
-
-def tiny(seed=0, dropout=0.0):
-    torch.manual_seed(seed)
-    return Transformer(
-        TransformerConfig(
-            source_vocab_size=17,
-            target_vocab_size=17,
-            width=8,
-            heads=2,
-            encoder_layers=1,
-            decoder_layers=1,
-            feed_forward=10,
-            dropout=dropout,
-        )
-    )
 
 
 def pairs(rows):

@@ -2,45 +2,19 @@
 
 from dataclasses import dataclass
 
-import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
+from training_toys import tiny, work
 
-from regard.data import PairStore, collate
-from regard.data.packing import Packing
-from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs
 from regard.nn.rows import doubled, halves
 from regard.training.loop import train_step, validate
 from regard.training.tasks import Translation
 
 
-def tiny():
-    torch.manual_seed(0)
-    return Transformer(
-        TransformerConfig(
-            source_vocab_size=17,
-            target_vocab_size=17,
-            width=8,
-            heads=2,
-            encoder_layers=1,
-            decoder_layers=1,
-            feed_forward=10,
-            dropout=0.0,
-        )
-    )
-
-
 def batches():
-    generator = torch.Generator().manual_seed(1)
-
-    def ids(length):
-        return torch.randint(4, 17, (length,), generator=generator).tolist()
-
-    store = PairStore.of([([*ids(1 + i % 5), 2], [1, *ids(1 + i % 7), 2]) for i in range(60)])
-    packing = Packing(store, 3000)
-    return collate(store, np.arange(13)), packing.batch(packing.order(0, 0)[0])
+    return work(), work(packed=True)
 
 
 @dataclass

@@ -8,23 +8,14 @@ from regard.data.packing import Packing
 from regard.models.transformer import Transformer, TransformerConfig
 
 
-def tiny(dropout=0.0, seed=0):
+def tiny(dropout=0.0, seed=0, **settings):
     torch.manual_seed(seed)
-    return Transformer(
-        TransformerConfig(
-            source_vocab_size=17,
-            target_vocab_size=17,
-            width=8,
-            heads=2,
-            encoder_layers=2,
-            decoder_layers=1,
-            feed_forward=12,
-            dropout=dropout,
-        )
-    )
+    sizes = {"width": 8, "heads": 2, "encoder_layers": 2, "decoder_layers": 1, "feed_forward": 12, **settings}
+    return Transformer(TransformerConfig(source_vocab_size=17, target_vocab_size=17, dropout=dropout, **sizes))
 
 
 def work(packed=False):
+    """Twenty pairs side by side, or forty in a few rows."""
     generator = torch.Generator().manual_seed(1)
 
     def ids(length):
