@@ -41,12 +41,16 @@ class Tagged:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, the text that answers it, and where in it the answer stands; `start` is -1 where it does not."""
+    """A question, the text that answers it, and where in it the answer stands; `start` is -1 where it does not.
+
+    `others` are answers that are as right.
+    """
 
     question: str
     context: str
     answer: str
     start: int
+    others: tuple[str, ...] = ()
 
 
 def examples(path: Path, keys: Keys) -> Iterator[Example]:
@@ -93,17 +97,18 @@ def tagged(path: Path, keys: Keys) -> Iterator[Tagged]:
 def questions(path: Path, keys: Keys) -> Iterator[Question]:
     """The questions of a file: contexts, questions and answers, which stand where `start` says or else first occur.
 
-    An answer may also be an object with lists `text` and `answer_start`, as SQuAD has them; an empty one says that the
-    context has none.
+    An answer may also be an object with lists `text` and `answer_start`, as SQuAD has them: the first is to be learned,
+    any is right. An empty one says that the context has none.
     """
     asked = keys.pair or "question"
     for number, row in _records(path, (keys.text, asked, keys.label)):
         context, question = _text(row, keys.text, path, number), _text(row, asked, path, number)
-        value, start = row.get(keys.label), row.get("start")
+        value, start, others = row.get(keys.label), row.get("start"), ()
         if isinstance(value, dict):
             texts, starts = value.get("text"), value.get("answer_start")
-            value = texts[0] if isinstance(texts, list) and texts else ""
+            value, *more = texts if isinstance(texts, list) and texts else [""]
             start = starts[0] if isinstance(starts, list) and starts else None
+            others = tuple(text for text in more if isinstance(text, str))
         if not isinstance(value, str):
             raise DataError(f"{path}, row {number}: '{keys.label}' is {json.dumps(value)[:40]}, not an answer")
         if not value:
@@ -112,7 +117,7 @@ def questions(path: Path, keys: Keys) -> Iterator[Question]:
         start = context.find(value) if start is None else start
         if not isinstance(start, int) or start < 0 or context[start : start + len(value)] != value:
             raise DataError(f"{path}, row {number}: the answer '{value[:40]}' does not stand in its context")
-        yield Question(question, context, value, start)
+        yield Question(question, context, value, start, others)
 
 
 def _sentence(words: list[tuple[str, str]]) -> Tagged:

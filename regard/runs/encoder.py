@@ -13,7 +13,7 @@ from regard.text.framing import Framed
 BUDGET = 8192
 """Tokens of one batch, padding included."""
 
-Told = Callable[[int, int | None], None]
+Told = Callable[[int, int], None]
 
 
 class Encoder:

@@ -1,7 +1,7 @@
 """Measure an encoder's run on labelled or plain text: accuracy, F1, exact match, masked words."""
 
-import math
 import re
+import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,13 +11,14 @@ from regard.data import Documents
 from regard.data.labelled import Example, Question, Tagged
 from regard.data.sentences import prepare_sentences
 from regard.errors import ConfigError
+from regard.runs.accuracy import wilson_interval
+from regard.runs.encoder import Told
 from regard.runs.jobs.labelled import items_of
 from regard.runs.jobs.masking import masked_rows, word_accuracy
 from regard.runs.run import Run
+from regard.runs.tagging import tag
 from regard.training.loop import validate
 from regard.training.text_tasks import MaskedWords
-
-Told = Callable[[int, int], None]
 
 
 def judge(run: Run, files: Sequence[str] | None = None, progress: Told | None = None) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def judge(run: Run, files: Sequence[str] | None = None, progress: Told | None = 
 
 def _classes(run: Run, items: Sequence[Example], progress: Told | None) -> dict[str, Any]:
     texts = [item.texts[0] if len(item.texts) == 1 else item.texts for item in items]
-    found = [choices[0].label for choices in run.classifier().classify(texts, progress)]  # type: ignore[arg-type]
+    found = [choices[0].label for choices in run.classifier().classify(texts, progress)]
     return {"texts": len(items), **class_scores(found, [item.label for item in items])}
 
 
@@ -53,22 +54,14 @@ def class_scores(found: Sequence[str], gold: Sequence[str]) -> dict[str, Any]:
         classes[label] = _prf(both, sum(one == label for one in found), sum(one == label for one in gold))
     return {
         "accuracy": right / len(gold),
-        "accuracy_interval": interval(right, len(gold)),
+        "accuracy_interval": wilson_interval(right, len(gold)),
         "macro_f1": sum(scores["f1"] for scores in classes.values()) / len(classes),
         "classes": classes,
     }
 
 
-def interval(right: int, count: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's interval of a share."""
-    share, wide = right / count, z * z / count
-    middle = (share + wide / 2) / (1 + wide)
-    half = z * math.sqrt(share * (1 - share) / count + wide / (4 * count)) / (1 + wide)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 def _tags(run: Run, items: Sequence[Tagged], progress: Told | None) -> dict[str, Any]:
-    found = [[tag.tag for tag in tags] for tags in run.tag([item.words for item in items])]
+    found = [[one.tag for one in tags] for tags in tag(run.encoder, [item.words for item in items], progress)]
     pairs = [
         (one, other)
         for tags, item in zip(found, items, strict=True)
@@ -85,9 +78,9 @@ def _tags(run: Run, items: Sequence[Tagged], progress: Told | None) -> dict[str,
 def stretches(tags: Sequence[str], number: int = 0) -> list[tuple[int, int, int, str]]:
     """What B- and I- tags mark: the sentence's number, first word, word after the last, and kind."""
     found, start = [], None
-    for place, tag in enumerate([*tags, "O"]):
-        kind = tag[2:] if tag != "O" else None
-        if start is not None and (tag.startswith(("O", "B-")) or kind != tags[start][2:]):
+    for place, mark in enumerate([*tags, "O"]):
+        kind = mark[2:] if mark != "O" else None
+        if start is not None and (mark.startswith(("O", "B-")) or kind != tags[start][2:]):
             found.append((number, start, place, tags[start][2:]))
             start = None
         if start is None and kind is not None:
@@ -96,14 +89,22 @@ def stretches(tags: Sequence[str], number: int = 0) -> list[tuple[int, int, int,
 
 
 def _answers(run: Run, items: Sequence[Question], progress: Told | None) -> dict[str, Any]:
-    exact = overlap = 0.0
-    for number, item in enumerate(items, 1):
-        found, gold = _plain(run.answer(item.question, item.context)[0].text), _plain(item.answer)
-        exact += found == gold
-        overlap += token_f1(found, gold)
+    found = []
+    for item in items:
+        found.append(run.answer(item.question, item.context)[0].text)
         if progress is not None:
-            progress(number, len(items))
-    return {"questions": len(items), "exact_match": exact / len(items), "f1": overlap / len(items)}
+            progress(len(found), len(items))
+    return {"questions": len(items), **answer_scores(found, items)}
+
+
+def answer_scores(found: Sequence[str], items: Sequence[Question]) -> dict[str, float]:
+    """How many answers are right word for word, and how far they share words with a right one: of several, the best."""
+    exact = overlap = 0.0
+    for text, item in zip(found, items, strict=True):
+        words, right = _plain(text), [_plain(gold) for gold in (item.answer, *item.others)]
+        exact += words in right
+        overlap += max(token_f1(words, gold) for gold in right)
+    return {"exact_match": exact / len(items), "f1": overlap / len(items)}
 
 
 def token_f1(found: list[str], gold: list[str]) -> float:
@@ -116,7 +117,8 @@ def token_f1(found: list[str], gold: list[str]) -> float:
 
 def _plain(text: str) -> list[str]:
     """Words without articles, marks and capitals, as SQuAD compares them."""
-    return [word for word in re.findall(r"\w+", text.lower()) if word not in ("a", "an", "the")]
+    bare = "".join(character for character in text.lower() if character not in string.punctuation)
+    return [word for word in bare.split() if word not in ("a", "an", "the")]
 
 
 def _prf(both: int, found: int, gold: int) -> dict[str, float]:

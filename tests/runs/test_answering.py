@@ -23,7 +23,8 @@ LENGTH = 15  # who ? and what frames the two leaves room for ten words of the te
 
 
 class Planted(torch.nn.Module):
-    """Scores by word alone: `begins` and `ends` say which words score how much; `nothing` is the first token's."""
+    """Scores by word alone: `begins` and `ends` say which words score how much; `nothing` is the first token's, and
+    much more where nothing begins."""
 
     config = SimpleNamespace(head="spans", segments=2)
 
@@ -38,7 +39,8 @@ class Planted(torch.nn.Module):
 
     def logits(self, texts: Texts):
         found = self.scores[texts.ids].clone()
-        found[:, 0] = self.nothing / 2
+        begins = (found[..., 0] > 0).any(1)
+        found[:, 0] = torch.where(begins, self.nothing / 2, 50.0)[:, None]
         return found
 
 

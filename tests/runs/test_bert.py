@@ -12,12 +12,13 @@ from torch.testing import assert_close
 import regard
 from regard.cli import main
 from regard.data.framer import Framer, fit_pair
+from regard.data.labelled import Keys, questions
 from regard.errors import ConfigError, DataError, RunError
 from regard.models.bert import Bert, BertConfig
 from regard.runs import make_config
 from regard.runs.embedding import nearest_texts
 from regard.runs.files import read_tensors
-from regard.runs.judging import interval, stretches, token_f1
+from regard.runs.judging import _plain, answer_scores, class_scores, stretches, token_f1
 from regard.runs.log import read_log
 from regard.runs.looking import document
 from regard.runs.report import Silence
@@ -305,8 +306,23 @@ def test_scores_of_labels_are_the_usual_ones():
     ]  # fmt: skip
     assert token_f1(["red", "sea"], ["the", "sea"]) == 0.5
     assert token_f1([], []) == 1.0
-    low, high = interval(90, 100)
+    assert _plain("The Sea, a twenty-one-year-old's: An ANT.") == ["sea", "twentyoneyearolds", "ant"]  # as SQuAD's own
+    scores = class_scores(["a", "a", "b", "b"], ["a", "b", "b", "b"])
+    assert scores["accuracy"] == 0.75
+    assert scores["classes"]["b"] == {"precision": 1.0, "recall": 2 / 3, "f1": 0.8, "count": 3}
+    assert scores["macro_f1"] == pytest.approx((2 / 3 + 0.8) / 2)
+    low, high = class_scores(["a"] * 90 + ["b"] * 10, ["a"] * 100)["accuracy_interval"]
     assert (round(low, 4), round(high, 4)) == (0.8256, 0.9448)
+
+
+def test_an_answer_is_right_if_any_is(tmp_path):
+    right = {"text": ["Ada", "Ada of London"], "answer_start": [0, 0]}
+    row = {"question": "who?", "context": "Ada of London", "answer": right}
+    (tmp_path / "asked.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    (item,) = questions(tmp_path / "asked.jsonl", Keys("context", "question", "answer"))
+    assert (item.answer, item.start, item.others) == ("Ada", 0, ("Ada of London",))
+    assert answer_scores(["the ada of London."], [item]) == {"exact_match": 1.0, "f1": 1.0}
+    assert answer_scores(["ADA", "London"], [item, item]) == {"exact_match": 0.5, "f1": (1 + 0.5) / 2}
 
 
 def test_impossible_settings_and_data_are_refused(files, base, tmp_path):
