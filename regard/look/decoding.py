@@ -85,7 +85,8 @@ class Edited:
     """What became of a sentence when one head was changed: what the model then says, and how it finds the old one.
 
     A head is `masked`, made to look `even`ly at all that it sees, or `swapped`: it looks where it looks on the sentence
-    `other` of the document. `head` is its number in the model. `log_prob` is of all the old pieces together.
+    `other` of the document. `head` is its number in the model. `log_prob` is of all the old pieces together, and
+    `probabilities` of each; where the sentence has answers, of the first answer, and of each.
     """
 
     attention: str

@@ -192,7 +192,8 @@ class Sentence:
     `scores` are lines to show beside the text, each a name and a value. A `picture` has its patches for pieces;
     `rollout` is what each layer's output holds of each piece, layers in the place of heads. `decoding` is how the
     output came about, and `edited` what becomes of it when heads are changed. Steps are target pieces, or
-    where there is no target the source's.
+    where there is no target the source's. `answers` are what a model says of the whole, such as classes, likeliest
+    first.
     """
 
     source: Side
@@ -205,6 +206,7 @@ class Sentence:
     picture: Picture | None = None
     rollout: AttentionMap | None = None
     decoding: Decoding | None = None
+    answers: tuple[Candidate, ...] = ()
     edited: tuple[Edited, ...] = ()
 
     def __post_init__(self) -> None:
@@ -228,10 +230,11 @@ class Sentence:
             raise DataError(f"candidates for {len(self.candidates)} steps; must be {steps}, one a piece")
         if self.decoding is not None:
             self.decoding.check(steps)
+        wanted = len(self.answers) or steps
         for one in self.edited:
-            if len(one.probabilities) != steps:
+            if len(one.probabilities) != wanted:
                 raise DataError(
-                    f"{len(one.probabilities)} probabilities of {one.attention} {one.head}; must be {steps}"
+                    f"{len(one.probabilities)} probabilities of {one.attention} {one.head}; must be {wanted}"
                 )
 
     def side(self, name: SideName) -> Side:
@@ -256,6 +259,8 @@ class Sentence:
             result["rollout"] = self.rollout.to_mapping(packed=packed)
         if self.decoding is not None:
             result["decoding"] = self.decoding.to_mapping(packed=packed)
+        if self.answers:
+            result["answers"] = [config.to_mapping(one) for one in self.answers]
         if self.edited:
             result["edited"] = [config.to_mapping(one) for one in self.edited]
         return {**result, "scores": dict(self.scores)}

@@ -45,7 +45,7 @@ def images(folder):
     np.save(folder / "two.npy", pictures[:2])
     settings = ["model.width=16", "model.heads=2", "model.layers=2", "model.feed_forward=24", *BRIEF]
     config = make_config(None, "vit-digits", settings, {"data": {"train": [str(folder / "a.npz")]}})
-    return regard.train(config, folder / "run"), [str(folder / "two.npy")], Wanted()
+    return regard.train(config, folder / "run"), [str(folder / "two.npy")], Wanted(edits=True)
 
 
 def pointer(folder):
@@ -73,7 +73,7 @@ KINDS = {
         [*ALWAYS, "neurons", "decoding", "edits", "positions"],
     ),
     "encoder": (encoder, [*ALWAYS, "neurons", "decoding", "positions"]),
-    "images": (images, [*ALWAYS, "neurons", "patches", "positions"]),
+    "images": (images, [*ALWAYS, "neurons", "edits", "patches", "positions"]),
     "pointer": (pointer, [*ALWAYS, "decoding"]),
 }
 

@@ -12,12 +12,13 @@ addView({
 const editState = { kind: "masked", chosen: null };
 
 // What is done to a head, said before and after its name.
-function editNames(edited) {
+function editNames({ edited, picture }) {
   const other = edited.find((one) => one.edit === "swapped")?.other;
+  const what = picture ? "picture" : "sentence";
   return {
     masked: { button: "Masked", title: "The head gives nothing", before: "Without" },
     even: { button: "Looking evenly", title: "The head looks evenly at all that it sees", before: "Looking evenly:" },
-    swapped: { button: `As on sentence ${other + 1}`, title: "The head looks where it looks on the other sentence", before: `As on sentence ${other + 1}:` },
+    swapped: { button: `As on ${what} ${other + 1}`, title: `The head looks where it looks on the other ${what}`, before: `As on ${what} ${other + 1}:` },
   };
 }
 
@@ -25,8 +26,10 @@ function drawEdits(root, state) {
   const sentence = sentenceOf(state);
   const side = stepSide(sentence);
   const whole = wholeProbabilities(sentence, side);
-  const total = whole.reduce((sum, p) => sum + Math.log(Math.max(p, 1e-30)), 0);
-  const names = editNames(sentence.edited);
+  // Of answers the first is what the model says; of pieces all of them together are.
+  const output = sentence.answers ? whole.slice(0, 1) : whole;
+  const total = output.reduce((sum, p) => sum + Math.log(Math.max(p, 1e-30)), 0);
+  const names = editNames(sentence);
   const kinds = Object.keys(names).filter((kind) => sentence.edited.some((one) => one.edit === kind));
   const kind = kinds.includes(editState.kind) ? editState.kind : kinds[0];
   const here = sentence.edited.filter((one) => one.edit === kind);
@@ -70,8 +73,9 @@ function drawEdits(root, state) {
   );
 }
 
-// How likely the whole model finds each piece of the output.
+// How likely the whole model finds each piece of the output, or each answer.
 function wholeProbabilities(sentence, side) {
+  if (sentence.answers) return sentence.answers.map((one) => one.probability);
   return sentence[side].pieces.map((_, step) => {
     const wanted = wantedPiece(sentence, side, step);
     return wanted === undefined ? 1 : (sentence.candidates?.[step].find((one) => one.piece === wanted)?.probability ?? 1);
@@ -79,15 +83,16 @@ function wholeProbabilities(sentence, side) {
 }
 
 function editedOne(sentence, side, whole, one, cost, before) {
-  const changed = one.text !== undefined && one.text !== null && one.text !== sentence[side].text;
+  const whatItSaid = sentence.answers?.[0].piece ?? sentence[side].text;
+  const changed = one.text !== undefined && one.text !== null && one.text !== whatItSaid;
   const said = one.text === undefined || one.text === null ? [] : [
     element("dt", {}, "as it is"),
-    element("dd", { dir: "auto" }, ...marked(sentence[side].text, one.text)),
+    element("dd", { dir: "auto" }, ...marked(whatItSaid, one.text)),
     element("dt", {}, "changed"),
-    element("dd", { dir: "auto", class: "said-changed" }, ...marked(one.text, sentence[side].text)),
+    element("dd", { dir: "auto", class: "said-changed" }, ...marked(one.text, whatItSaid)),
   ];
-  const lines = sentence[side].pieces.flatMap((_, step) => {
-    const wanted = wantedPiece(sentence, side, step);
+  const lines = (sentence.answers ?? sentence[side].pieces).flatMap((_, step) => {
+    const wanted = sentence.answers?.[step].piece ?? wantedPiece(sentence, side, step);
     if (wanted === undefined) return [];
     const bar = (share, kind) => element("span", { class: `share ${kind}` }, element("span", { class: "fill", style: { width: `${(share * 100).toFixed(1)}%` } }), element("span", { class: "number" }, share.toFixed(3)));
     return [element("tr", {}, element("th", { scope: "row" }, element("bdi", {}, visible(wanted))), element("td", {}, bar(whole[step], "model")), element("td", {}, bar(one.probabilities[step], "target")))];
@@ -98,7 +103,7 @@ function editedOne(sentence, side, whole, one, cost, before) {
     element("h3", {}, `${before} ${one.attention}, head ${one.head}`),
     element("p", {}, `The output's log-probability changes by ${cost.toFixed(3)}. `, one.text === undefined || one.text === null ? "" : changed ? "The model then says something else:" : "The model still says the same."),
     said.length ? element("dl", { class: "said" }, ...said) : "",
-    element("div", { class: "distribution" }, element("table", {}, element("thead", {}, element("tr", {}, element("th", {}, "piece"), element("th", {}, "as it is"), element("th", {}, "changed"))), element("tbody", {}, ...lines))),
+    element("div", { class: "distribution" }, element("table", {}, element("thead", {}, element("tr", {}, element("th", {}, sentence.answers ? "answer" : "piece"), element("th", {}, "as it is"), element("th", {}, "changed"))), element("tbody", {}, ...lines))),
   );
 }
 

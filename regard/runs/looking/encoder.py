@@ -5,12 +5,15 @@ from typing import Any
 
 import torch
 
+from regard.errors import ConfigError
 from regard.look.document import Document, Sentence, Side, SideName
 from regard.look.watch import watch
+from regard.nn.batch import Texts
 from regard.runs.filling import fill
-from regard.runs.looking.steps import decoding
+from regard.runs.looking.steps import answered, decoding, edited, first_answer
 from regard.runs.looking.wanted import Wanted, maps, note, parts
 from regard.runs.run import Run
+from regard.text.framing import Framed
 
 BETWEEN = " ||| "
 """Stands between the two texts of a pair."""
@@ -19,7 +22,9 @@ CLASSES, WORDS = 3, 5
 
 def encoder(run: Run, texts: Sequence[str], wanted: Wanted, **decode: Any) -> Document:
     """Every text, or pair written `first ||| second`, looking at itself. Nothing is decoded."""
-    found = [_sentence(run, text, wanted) for text in texts]
+    if wanted.edits and getattr(run.model.config, "head", "classes") != "classes":  # type: ignore[union-attr]
+        raise ConfigError(f"a run for {run.config.task} gives no class of a text that changing a head could change")
+    found = [_sentence(run, texts, number, wanted) for number in range(len(texts))]
     return Document(
         title=f"Where {run.directory.name} looked",
         sentences=tuple(sentence for sentence, _ in found),
@@ -32,12 +37,11 @@ def _within(name: str) -> tuple[SideName, SideName]:
 
 
 @torch.inference_mode()
-def _sentence(run: Run, text: str, wanted: Wanted) -> tuple[Sentence, str]:
-    reader, tokenizer = run.encoder, run.encoder.tokenizer
+def _sentence(run: Run, given: Sequence[str], number: int, wanted: Wanted) -> tuple[Sentence, str]:
+    reader, tokenizer, text = run.encoder, run.encoder.tokenizer, given[number]
     texts = text.split(BETWEEN, 1)
     ids = [_encode(run, part) for part in texts]
-    row = reader.framer.ids(*ids, overlong="refuse")
-    assert row is not None
+    row = _row(run, text)
     size = len(row.ids)
     names = wanted.fitting(run.model, lambda name: size**2)
     kept = parts(run.model, names, size, wanted)
@@ -47,12 +51,37 @@ def _sentence(run: Run, text: str, wanted: Wanted) -> tuple[Sentence, str]:
     second = len(texts[0] + BETWEEN)  # where the second text begins in the text as it was given
     sources = [iter(spans[0]), iter([(start + second, stop + second) for start, stop in spans[-1]])]
     places = [next(sources[source]) if source >= 0 else (0, 0) for source in row.sources]
+    answers, changed = (), ()
+    if wanted.edits:
+        model: Any = run.model
+        read = reader.texts([row])
+        answers, judge = answered(
+            model.config.labels, lambda: model.logits(read)[0].float().log_softmax(-1).cpu(), CLASSES
+        )
+        changed = edited(run.model, wanted, judge, other=_alike(run, given, number), total=first_answer)
     return Sentence(
         source=Side.of(text, tokenizer.pieces(row.ids), places),
         attentions=maps(run.model, trace, _within, wanted),
         scores=_scores(run, texts),
         decoding=decoding(hidden[0], trace, names),
+        answers=answers,
+        edited=changed,
     ), note(run.model, names, wanted)
+
+
+def _row(run: Run, text: str) -> Framed:
+    row = run.encoder.framer.ids(*(_encode(run, part) for part in text.split(BETWEEN, 1)), overlong="refuse")
+    assert row is not None
+    return row
+
+
+def _alike(run: Run, texts: Sequence[str], number: int) -> tuple[int, Texts] | None:
+    """The first other text with as many tokens as this one."""
+    rows = [_row(run, text) for text in texts]
+    for other, row in enumerate(rows):
+        if other != number and len(row.ids) == len(rows[number].ids):
+            return other, run.encoder.texts([row])
+    return None
 
 
 def _encode(run: Run, text: str) -> list[int]:

@@ -17,6 +17,7 @@ from regard.look.measures import rollout
 from regard.look.watch import attentions, watch
 from regard.runs.classifying import ranked
 from regard.runs.image_classifier import ImageClassifier
+from regard.runs.looking.steps import answered, edited, first_answer
 from regard.runs.looking.wanted import Wanted, maps, note, parts
 from regard.runs.run import Run
 
@@ -26,24 +27,29 @@ BEST = 5
 
 def pictures(run: Run, texts: Sequence[str], wanted: Wanted, **decode: Any) -> Document:
     """Each picture with the classes the model takes it for. `texts` are paths of pictures, folders or arrays."""
-    if wanted.edits or wanted.targets:
-        raise ConfigError("outputs without each head, and targets, are of texts; a picture has neither")
+    if wanted.targets:
+        raise ConfigError("targets are of texts; a picture has none")
     classifier = ImageClassifier(run.model, run.config)
     given = classifier.arguments(texts)
     if not given:
         raise DataError("nothing to look at: no picture was given")
     room = classifier.patches**2 * len(given)  # of one head, in all pictures
     names = wanted.fitting(run.model, lambda name: room)
-    shown = [_sentence(run, classifier, item, names, wanted) for item in given]
+    if wanted.edits and not classifier.labels:
+        raise ConfigError("this model has no classes, so there is no answer that a head could change")
+    shown = [_sentence(run, classifier, given, number, names, wanted) for number in range(len(given))]
     return Document(
         title=f"Where {run.directory.name} looked", sentences=tuple(shown), note=note(run.model, names, wanted)
     )
 
 
 @torch.inference_mode()
-def _sentence(run: Run, classifier: ImageClassifier, item: Any, names: list[str], wanted: Wanted) -> Sentence:
+def _sentence(
+    run: Run, classifier: ImageClassifier, given: Sequence[Any], number: int, names: list[str], wanted: Wanted
+) -> Sentence:
+    item, device = given[number], next(run.model.parameters()).device
     seen = classifier.pixels([item])[0]
-    images = classifier.images([seen]).to(next(run.model.parameters()).device)
+    images = classifier.images([seen]).to(device)
     kept = parts(run.model, names, images.patches, wanted)
     with watch(run.model, names, heads=wanted.heads, parts=kept) as trace:  # type: ignore[arg-type]
         scores = _scores(classifier, run.model(images), item.name)
@@ -53,12 +59,23 @@ def _sentence(run: Run, classifier: ImageClassifier, item: Any, names: list[str]
     rolled = torch.cat([rollout(layers[: count + 1]) for count in range(len(layers))])
     side = seen.shape[0] // run.config.model_config().patch_size
     places = [f"{row},{column}" for row in range(1, side + 1) for column in range(1, side + 1)]
+    answers, changed = (), ()
+    if wanted.edits:
+        model: Any = run.model
+        answers, judge = answered(
+            classifier.labels, lambda: model.logits(images)[0].float().log_softmax(-1).cpu(), BEST
+        )
+        other = 1 if number == 0 else 0  # all pictures are of one size
+        swap = (other, classifier.images(classifier.pixels([given[other]])).to(device)) if len(given) > 1 else None
+        changed = edited(run.model, wanted, judge, other=swap, total=first_answer)
     return Sentence(
         source=Side(text=item.name, pieces=(WHOLE, *places)),
         attentions=maps(run.model, trace, _within, wanted),
         rollout=AttentionMap(name="rollout", kind="self", rows="source", columns="source", weights=rolled.cpu()),
         picture=Picture(image=png_address(seen), width=seen.shape[1], height=seen.shape[0], rows=side, columns=side),
         scores=scores,
+        answers=answers,
+        edited=changed,
     )
 
 

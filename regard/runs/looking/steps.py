@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.look.decoding import Branch, Decoding, Edited, Mixture
+from regard.look.document import Candidate
 from regard.look.edits import evened, masked, swapped
 from regard.look.watch import Trace, attentions
 from regard.nn.copying import CopyHead
@@ -18,6 +19,23 @@ MOST_VECTORS = 1_000_000
 Kind = Literal["masked", "even", "swapped"]
 Judged = tuple[Tensor, str | None]
 """The log-probability of each old piece, and what the model says anew."""
+
+
+def answered(labels: Sequence[str], log_probs: Callable[[], Tensor], most: int) -> tuple[tuple[Candidate, ...], Any]:
+    """The likeliest of some classes, and a judge of how likely they are found once a head has been changed."""
+    found = log_probs()
+    best: list[int] = found.topk(min(most, len(labels))).indices.tolist()
+
+    def judge() -> Judged:
+        again = log_probs()
+        return again[best], labels[int(again.argmax())]
+
+    return tuple(Candidate(piece=labels[one], probability=float(found[one].exp())) for one in best), judge
+
+
+def first_answer(log_probs: Tensor) -> Tensor:
+    """How likely the answer is that the whole model gave."""
+    return log_probs[0]
 
 
 def decoding(
@@ -67,10 +85,12 @@ def edited(
     *,
     other: tuple[int, Any] | None = None,
     swaps: Callable[[str], bool] = lambda name: True,
+    total: Callable[[Tensor], Tensor] = torch.sum,
 ) -> tuple[Edited, ...]:
     """The text judged again with each head in turn masked, made even, or swapped with another text of the same shape.
 
-    `other` is that text's number and batch, and `swaps` says of which attentions heads can be swapped with it.
+    `other` is that text's number and batch, and `swaps` says of which attentions heads can be swapped with it. `total`
+    makes one log-probability of the judge's.
     """
     known = attentions(model)
     heads = [
@@ -96,7 +116,7 @@ def edited(
             Edited(
                 attention=name,
                 head=head,
-                log_prob=float(log_probs.sum()),
+                log_prob=float(total(log_probs)),
                 probabilities=tuple(log_probs.exp().tolist()),
                 text=text,
                 edit=kind,
