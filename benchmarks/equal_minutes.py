@@ -176,10 +176,11 @@ def translate(options: argparse.Namespace, config, model) -> list[str]:
     import torch
 
     from regard.nn.batch import Tokens
+    from regard.runs import load
     from regard.runs.corpora import corpus_of
-    from regard.runs.run import load_config, load_vocabularies
 
-    vocabularies = load_vocabularies(options.out / "prepared", load_config(options.out / "prepared"))
+    vocabularies = load(options.out / "prepared", "cpu").vocabularies
+    assert vocabularies is not None
     sources = [source for source, _ in corpus_of(config.data, "test")][: options.limit]
     order = sorted(range(len(sources)), key=lambda row: len(sources[row]))
     found, device = [""] * len(sources), next(model.parameters()).device

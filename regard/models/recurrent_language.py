@@ -23,6 +23,9 @@ Kept = tuple[tuple[Tensor, ...], ...]
 class RecurrentLanguageConfig:
     """`tied` makes the head's matrix the table of token vectors.
 
+    With `scale_embedding` token vectors are multiplied by the root of their width on the way in. Without it an update
+    moves what a word says to the cell no further than what it says to the head, which is better where they are `tied`.
+
     A window of text starts from a state of zeros, unless `data.carry` lets it start from where the one before ended.
 
     Against overfitting: `dropout` after the embedding and before the head, `layer_dropout` between layers, by default
@@ -40,6 +43,7 @@ class RecurrentLanguageConfig:
     output_bias: bool = True
     dropout: float = 0.1
     layer_dropout: float | None = None
+    scale_embedding: bool = True
     variational: bool = False
     token_dropout: float = 0.0
     weight_drop: float = 0.0
@@ -77,7 +81,12 @@ class RecurrentLanguageModel(nn.Module):
         self.config = config
         dropout, shared = config.dropout, config.variational
         self.embedding = Embedding(
-            config.vocab_size, config.width, dropout=dropout, token_dropout=config.token_dropout, shared=shared
+            config.vocab_size,
+            config.width,
+            scale=config.scale_embedding,
+            dropout=dropout,
+            token_dropout=config.token_dropout,
+            shared=shared,
         )
         self.layers = Recurrent(
             config.cell,

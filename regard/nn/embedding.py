@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.nn import fused_loss
 from regard.nn.dropout import Dropout, SharedDropout
 from regard.nn.loss import linear_cross_entropy, loss_and_gradient
 from regard.nn.positions import Positions
@@ -71,8 +72,10 @@ class Head(nn.Module):
         self.kernel, self.pair_kernel = loss_and_gradient, r_drop_loss_and_gradient
 
     def fuse(self) -> None:
-        """Compile the loss's elementwise work into few kernels: worth it on a GPU."""
-        self.kernel, self.pair_kernel = torch.compile(loss_and_gradient), torch.compile(r_drop_loss_and_gradient)
+        """The loss's elementwise work in few kernels: worth it on a GPU."""
+        fused = fused_loss.available()
+        self.kernel = fused_loss.fused_loss_and_gradient if fused else torch.compile(loss_and_gradient)
+        self.pair_kernel = torch.compile(r_drop_loss_and_gradient)
 
     def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
         return nn.functional.linear(self._scaled(x), self.weight, self.bias)

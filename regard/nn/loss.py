@@ -61,6 +61,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_weight = None
         grad_bias = torch.zeros_like(bias) if train and bias is not None else None
         rows = together * max(1, _chunk_rows(weight.shape[0], x.device.type) // together)
+        if getattr(kernel, "in_place", False):  # it needs no room beside the logits
+            rows *= 2
         losses, plains = [], []
         for start in range(0, max(1, x.shape[0]), rows):
             part = slice(start, start + rows)

@@ -1,0 +1,61 @@
+"""The kernel of the loss. It runs where there is a GPU, or anywhere with triton and TRITON_INTERPRET=1."""
+
+import os
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+from regard.nn import fused_loss
+from regard.nn.embedding import Head
+from regard.nn.loss import IGNORE, linear_cross_entropy, loss_and_gradient
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+runs = pytest.mark.skipif(
+    not fused_loss.available() or (DEVICE == "cpu" and not os.environ.get("TRITON_INTERPRET")),
+    reason="needs triton and a GPU",
+)
+
+
+@runs
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("V", [11, 5000, 17001])
+def test_it_is_torchs_cross_entropy_and_its_gradient(V, smoothing):
+    torch.manual_seed(0)
+    logits = (3 * torch.randn(7, V, device=DEVICE)).requires_grad_()
+    labels = torch.randint(V, (7,), device=DEVICE)
+    labels[2] = IGNORE
+    expected = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
+    expected.backward()
+    loss, plain, gradient = fused_loss.fused_loss_and_gradient(logits.detach().clone(), labels, smoothing)
+    assert_close(loss, expected.detach())
+    assert_close(plain, F.cross_entropy(logits.detach(), labels, reduction="sum"))
+    assert_close(gradient, logits.grad, atol=1e-5, rtol=1e-4)
+
+
+@runs
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_whole_loss_is_the_same_with_it(smoothing, dtype):
+    torch.manual_seed(0)
+    x = torch.randn(3000, 32, device=DEVICE).to(dtype).requires_grad_()
+    weight = torch.randn(1003, 32, device=DEVICE, requires_grad=True)
+    labels = torch.randint(1003, (3000,), device=DEVICE)
+    labels[::7] = IGNORE
+
+    def found(kernel):
+        total, plain = linear_cross_entropy(x, weight.to(dtype), None, labels, smoothing, kernel)
+        return total, plain, *torch.autograd.grad(total, (x, weight))
+
+    close = {"atol": 1e-3, "rtol": 1e-3} if dtype == torch.float32 else {"atol": 0.1, "rtol": 0.02}
+    assert_close(found(fused_loss.fused_loss_and_gradient), found(loss_and_gradient), **close)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own imports
+def test_a_head_is_fused_by_the_kernel_or_by_compiling():
+    head = Head(4, 8)
+    assert head.kernel is loss_and_gradient
+    head.fuse()
+    assert (head.kernel is fused_loss.fused_loss_and_gradient) == fused_loss.available()
+    assert head.kernel is not loss_and_gradient
