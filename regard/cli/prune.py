@@ -13,7 +13,7 @@ def prune(
     run: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The directory to make the smaller run in.")],
     heads: Annotated[
-        str | None, typer.Option(help="How many heads to remove: 5, or 40% of them.", metavar="HEADS")
+        str | None, typer.Option("--heads", help="How many heads to remove: 5, or 40% of them.", metavar="HEADS")
     ] = None,
     keep_score: Annotated[
         float | None,
