@@ -37,7 +37,9 @@ class PointingJob:
         self.task: Task = Pointing()
         train = problems_of(config.data, puzzle, "train")
         if train is None:
-            report.say(f"drawing problems afresh for every batch: {puzzle.name}, {config.data.puzzle_sizes[1]} items")
+            fewest, most = config.data.puzzle_sizes
+            items = f"{most}" if fewest == most else f"{fewest} to {most}"
+            report.say(f"drawing problems afresh for every batch: {puzzle.name}, {items} items")
         else:
             report.say(f"{len(train):,} problems")
             self._check_sizes(train)
