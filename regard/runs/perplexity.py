@@ -1,6 +1,5 @@
 """How well a language model predicts a text: perplexity, and bits for each character and byte of it."""
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ from regard.nn.batch import Stretch, Windows
 from regard.runs.corpora import documents_of
 from regard.runs.run import Run
 from regard.training.loop import validate
+from regard.training.metrics import bits_per_character, perplexity
 from regard.training.streams import StreamedLanguageModelling
 from regard.training.tasks import language_task
 
@@ -53,16 +53,16 @@ def text_perplexity(
         windows = strided_windows(store, length, stride=stride, budget=max(BUDGET, length), isolate=data.isolate)
     device = next(run.model.parameters()).device
     values = validate(run.model, task, _told(windows, total, progress), device=device)
-    bits = values["nll"] * total / math.log(2)
+    nats = values["nll"] * total
     return {
         "documents": store.counts.documents,
         "tokens": total,
         "characters": store.counts.characters,
         "bytes": store.counts.bytes,
         "nll": values["nll"],
-        "perplexity": math.exp(values["nll"]),
-        "bits_per_character": bits / store.counts.characters,
-        "bits_per_byte": bits / store.counts.bytes,
+        "perplexity": perplexity(nats, total),
+        "bits_per_character": bits_per_character(nats, store.counts.characters),
+        "bits_per_byte": bits_per_character(nats, store.counts.bytes),
         "carried": data.carry,
         "window": None if data.carry else min(length, total),
         "stride": None if data.carry else stride,

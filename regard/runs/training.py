@@ -205,6 +205,7 @@ class _Training:
         if begun:
             self.report.say(f"continuing from step {begun}")
         log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard)
+        stop: Callable[[], bool] = bool
         try:
             with stop_signals() as stop:
                 self._loop(log, stop)
@@ -218,6 +219,8 @@ class _Training:
         except RuntimeError as error:
             if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 raise
+            if stop():  # a signal to all of a terminal's processes ends the compiler too
+                raise Stopped(f"stopped while compiling, after step {self.progress.step}; {self._again()}") from None
             reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise RunError(
                 f"torch could not compile the model: {reason}; go on without: regard train --resume "
@@ -260,8 +263,10 @@ class _Training:
                 if stop():
                     self._check_finite(step)
                     self._save()
-                    again = f"regard train --resume {shlex.quote(str(self.directory))}"
-                    raise Stopped(f"stopped at step {step.number} and saved; continue with: {again}")
+                    raise Stopped(f"stopped at step {step.number} and saved; {self._again()}")
+
+    def _again(self) -> str:
+        return f"continue with: regard train --resume {shlex.quote(str(self.directory))}"
 
     def _before(self, replay: Replay | None) -> Callable[[int], None] | None:
         """What to do before each update."""
@@ -279,8 +284,9 @@ class _Training:
         return packs(self.model, self.config.train.pack, self.device)
 
     def _compiled(self) -> tuple[Task, nn.Module]:
-        """Task and model, compiled as asked: for one shape where batches are packed, for any length where padded."""
-        return compiled(self.job.task, self.model, self.config.train, dynamic=not self._packs())
+        """Task and model, compiled as asked: for one shape where batches have one, for any length where padded."""
+        one_shape = self._packs() or self.config.task in ("language", "images")
+        return compiled(self.job.task, self.model, self.config.train, dynamic=not one_shape)
 
     def _done(self) -> bool:
         options = self.config.train

@@ -216,7 +216,7 @@ def perplexity(nll_sum: float, count: int | float) -> float:
 
 
 def bits_per_character(nll_sum: float, characters: int | float) -> float:
-    """The bits each character costs, from a sum in nats: comparable between tokenizers, as perplexity is not."""
+    """The bits a character or byte costs, from a sum in nats: comparable between tokenizers, as perplexity is not."""
     return _mean(nll_sum, characters) / math.log(2)
 
 
@@ -253,17 +253,6 @@ def word_error_rate(hypotheses: Sequence[str], references: References) -> float:
     """Word edits per reference word over the corpus, words being what white space separates."""
     choices = _choices(hypotheses, references)
     return token_error_rate([text.split() for text in hypotheses], [[one.split() for one in row] for row in choices])
-
-
-def sequence_error_rate(
-    hypotheses: Sequence[Sequence[Hashable]], references: Sequence[Sequence[Sequence[Hashable]]]
-) -> float:
-    """The share, 0 to 1, of hypotheses that equal none of their references: a pronunciation's "word error rate"."""
-    _same_length(hypotheses, references)
-    wrong = sum(
-        all(list(text) != list(one) for one in right) for text, right in zip(hypotheses, references, strict=True)
-    )
-    return wrong / len(hypotheses)
 
 
 def _bleu(lowercase: bool, tokenize: str) -> BLEU:

@@ -1,4 +1,6 @@
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -238,6 +240,16 @@ def test_what_torch_cannot_compile_is_said_in_a_line(corpus, tmp_path, monkeypat
 
     monkeypatch.setattr("regard.training.tasks.Translation.loss", fail)
     with pytest.raises(RunError, match=r"torch could not compile the model: .*no working compiler; go on without: .*"):
+        regard.train(config(corpus), tmp_path / "run")
+
+
+def test_a_compiler_that_was_stopped_too_is_no_failure(corpus, tmp_path, monkeypatch):
+    def stopped(self, *_):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise TorchDynamoException("g++ was killed")
+
+    monkeypatch.setattr("regard.training.tasks.Translation.loss", stopped)
+    with pytest.raises(Stopped, match="stopped while compiling, after step 0; continue with: regard train --resume"):
         regard.train(config(corpus), tmp_path / "run")
 
 

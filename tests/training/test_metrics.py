@@ -19,7 +19,6 @@ from regard.training.metrics import (
     exact_match,
     paired_bootstrap,
     perplexity,
-    sequence_error_rate,
     token_error_rate,
     word_error_rate,
 )
@@ -157,7 +156,6 @@ def test_error_rates_take_the_nearest_reference():
     said = [list("kitten"), list("abc")]
     right = [[list("sitting"), list("smitten")], [list("abc"), list("abcd")]]
     assert token_error_rate(said, right) == pytest.approx(2 / 10)
-    assert sequence_error_rate(said, right) == 0.5
     assert word_error_rate(["the cat sat", "yes"], ["the cat sat down", "no"]) == pytest.approx(2 / 5)
 
 
