@@ -21,6 +21,7 @@ from regard.runs.checkpoint import Progress, checkpoints
 from regard.runs.clock import Clock
 from regard.runs.config import RunConfig
 from regard.runs.corpora import check_files, data_digest
+from regard.runs.determinism import repeatable
 from regard.runs.files import alone_in, whole_or_nothing, write_json
 from regard.runs.first_model import first_model
 from regard.runs.fitting import Fittable, Fitting
@@ -207,7 +208,7 @@ class _Training:
         log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard)
         stop: Callable[[], bool] = bool
         try:
-            with stop_signals() as stop:
+            with stop_signals() as stop, repeatable(options.deterministic):
                 self._loop(log, stop)
             if (told := self.keeper.finish(self.progress)) is not None:
                 self.report.say(told)
@@ -217,6 +218,8 @@ class _Training:
                 f"train.accumulate trains the same in less"
             ) from None
         except RuntimeError as error:
+            if "does not have a deterministic implementation" in str(error):
+                raise RunError(f"train.deterministic=true cannot be here: {str(error).partition(',')[0]}") from None
             if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 raise
             if stop():  # a signal to all of a terminal's processes ends the compiler too

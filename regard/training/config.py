@@ -71,6 +71,8 @@ class TrainConfig:
     """With `compile`, the loss as part of the same graph: fewer kernels to launch."""
     cuda_graphs: bool = False
     """On a GPU, record what it is told to do once and replay it: for models so small that launching takes the time."""
+    deterministic: bool = False
+    """On a GPU, only kernels that always add up in one order: the same run gives the same bytes, somewhat slower."""
     pack: Literal["auto", "always", "never"] = "auto"
     """Put several sequences in a row instead of padding each to the longest; `auto` does on a GPU."""
     threads: int = 0

@@ -18,6 +18,7 @@ from regard.runs.checkpoint import checkpoints
 from regard.runs.files import alone_in, read_tensors
 from regard.runs.log import read_log
 from regard.runs.training import Stopped
+from regard.training.tasks import Translation
 
 SMALL = [
     "model.width=16",
@@ -225,6 +226,31 @@ def test_patience_ends_a_run_and_the_best_is_kept(corpus, tmp_path):
 def test_tensorboard_and_compile_are_options(corpus, tmp_path):
     regard.train(config(corpus, "train.tensorboard=true", "train.steps=3"), tmp_path / "run")
     assert list((tmp_path / "run" / "tensorboard").glob("events*"))
+
+
+def test_repeatable_kernels_are_asked_for_and_given_back(corpus, run, tmp_path, monkeypatch):
+    asked = []
+    loss = Translation.loss
+
+    def heard(self, *given):
+        asked.append(torch.are_deterministic_algorithms_enabled())
+        return loss(self, *given)
+
+    monkeypatch.setattr("regard.training.tasks.Translation.loss", heard)
+    same = regard.train(config(corpus, "train.deterministic=true"), tmp_path / "run")
+    assert asked
+    assert all(asked)
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert model_bytes(same.directory) == model_bytes(run.directory)
+
+
+def test_a_kernel_that_is_not_repeatable_is_said(corpus, tmp_path, monkeypatch):
+    def fail(self, *_):
+        raise RuntimeError("cumsum_cuda does not have a deterministic implementation, but you set this and that")
+
+    monkeypatch.setattr("regard.training.tasks.Translation.loss", fail)
+    with pytest.raises(RunError, match=r"train.deterministic=true cannot be here: cumsum_cuda does not have a"):
+        regard.train(config(corpus, "train.deterministic=true"), tmp_path / "run")
 
 
 def test_compiling_without_a_compiler_is_refused_before_any_work(corpus, tmp_path, monkeypatch):
