@@ -5,12 +5,13 @@
 Each batch is taken four times on end: by one, the other, the other and the one again, so that a machine that slows down
 or a cache that gets warm favours neither. The four give a ratio of process times. The median of all ratios counts, with
 its 95 % interval from 2,000 resamplings. The same is done with two that are alike, which shows what the measurement
-itself is worth. Below stands what watching costs when one does.
+itself is worth. Below stand the seam timed alone, and what watching costs when one does.
 """
 
 import random
 import statistics
 import time
+import timeit
 from contextlib import nullcontext
 
 import torch
@@ -59,9 +60,23 @@ def main() -> None:
             print(f"{name:10} unwatched, of the speed {what}: {said(ratios)}", flush=True)
     Attention.gather = seam
     model.eval()
+    print(seam_itself(model, lambda: forward(batches[0])), flush=True)
     for name, how in (("one head", {"names": "encoder.0.attention", "heads": [0]}), ("everything", {})):
-        ratios = interleaved(forward, batches, options.rounds // 4, lambda how=how: watch(model, **how), nullcontext)
+        ratios = interleaved(
+            forward, batches, max(1, options.rounds // 4), lambda how=how: watch(model, **how), nullcontext
+        )
         print(f"{'forward':10} watched, {name}, of the unwatched speed: {said(ratios)}", flush=True)
+
+
+def seam_itself(model, work) -> str:
+    """What is asked at the seam, timed alone, beside a whole pass."""
+    attention, times = model.encoder[0].attention, 200_000
+    asked = min(timeit.repeat(lambda: attention.watcher is None, number=times, timer=time.process_time)) / times
+    plain = min(timeit.repeat(lambda: None, number=times, timer=time.process_time)) / times
+    whole = min(timeit.repeat(work, number=1, repeat=20, timer=time.process_time))
+    calls = sum(isinstance(part, Attention) for part in model.modules())
+    cost = calls * (asked - plain)
+    return f"the seam alone: {1e6 * cost:.2f} microseconds of {1e3 * whole:.1f} ms forward, {100 * cost / whole:.4f} %"
 
 
 def with_gather(gather):

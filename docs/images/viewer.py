@@ -21,16 +21,16 @@ ANIMAL = "The animal didn't cross the street because it was too tired."
 WIDE = ANIMAL.replace("tired", "wide")
 AREA = "The agreement on the European Economic Area was signed in August 1992."
 SHOTS = {
-    "lines": "view=heads&attention=1&heads=all&pin=source.7",
+    "lines": "view=heads&attention=4&heads=all&pin=target.10",
     "map": "view=map&sentence=1&attention=5&heads=all&words=1",
     "heads": "view=grid",
-    "text": "view=text&attention=1&heads=all&pin=source.7",
-    "decoding": "view=decoding&attention=5&pin=target.9",
-    "edits": "view=edits",
+    "text": "view=text&attention=4&heads=1&pin=target.10",
+    "decoding": "view=decoding&attention=5&pin=target.10",
+    "edits": "view=edits&sentence=2",
     "positions": "view=positions",
-    "neurons-dark": "view=neurons&attention=1&heads=1&pin=source.7",
+    "neurons-dark": "view=neurons&attention=4&heads=1&pin=target.10",
 }
-CLICKS = {"edits": ["[data-key=kind-swapped]"]}
+CLICKS = {"edits": ["[data-key=kind-masked]", "[data-key=edit-9]"]}  # head 1 of decoder.1.attention
 
 
 def main(directory: str, history: str | None = None, pictures: str | None = None) -> None:
