@@ -21,7 +21,7 @@ class LabelledRows:
 
     ids: Rows
     segments: Rows
-    labels: list[Int[np.ndarray, " labels"]]
+    labels: list[Int[np.ndarray, " _"]]
     segmented: bool
 
     @classmethod

@@ -2,10 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from regard.data.labelled import Example, Keys, Question, Tagged, examples, questions, tagged
+from regard.data.labelled_rows import LabelledRows
 from regard.errors import DataError
+from regard.nn.loss import IGNORE
+from regard.text.framing import Framed
 
 pyarrow = pytest.importorskip("pyarrow")
 
@@ -37,6 +41,18 @@ def test_rows_by_name_hold_texts_numbers_and_lists(tmp_path, suffix):
     assert found == [Question("q", "ab ab", "ab", 3), Question("q", "ab", "", -1)]
     rows = [{"context": "ab ab", "question": "q", "answer": "ab", "start": 3}]
     assert next(questions(write(tmp_path / f"d.{suffix}", rows), asked)).start == 3
+
+
+def test_only_what_has_a_label_is_asked_for():
+    rows = [Framed([1, 5, 6, 2], [0] * 4, [-1, 0, 0, -1]), Framed([1, 7, 2], [0] * 3, [-1, 0, -1])]
+    tags = LabelledRows.of(rows, [[IGNORE, 0, 1, IGNORE], [IGNORE, 2, IGNORE]], pad=9, segmented=False)
+    batch = tags.batch(np.array([1, 0]))
+    assert batch.labels.tolist() == [[IGNORE, 2, IGNORE, IGNORE], [IGNORE, 0, 1, IGNORE]]
+    assert batch.inputs.ids.tolist() == [[1, 7, 2, 9], [1, 5, 6, 2]]
+    assert batch.count == 3
+    classes = LabelledRows.of(rows, [[1], [0]], pad=9, segmented=True).batch(np.array([0, 1]))
+    assert classes.labels.tolist() == [1, 0]
+    assert (classes.count, classes.inputs.segments.shape) == (2, (2, 4))
 
 
 def test_a_table_has_its_columns_in_order_or_named(tmp_path):

@@ -265,6 +265,13 @@ def test_vectors_are_means_of_tokens_and_search_finds_the_same_text(base, tmp_pa
         assert main(["embed-text", run, "the sea", *wrong]) == 2
 
 
+def test_near_is_a_matter_of_direction_alone():
+    vectors = np.array([[10.0, 10.0], [0.1, 0.0], [0.0, -3.0], [0.0, 0.0]], dtype=np.float32)
+    ((first, second, third),) = nearest_texts(np.array([[2.0, 0.0]], dtype=np.float32), vectors, 3)
+    assert [first.index, second.index, third.index] == [1, 0, 2]  # of equals the earlier
+    assert [round(one.cosine, 4) for one in (first, second, third)] == [1.0, 0.7071, 0.0]
+
+
 def test_every_kind_of_run_can_be_looked_into(base, classifier, tmp_path):
     made = document(base, ["the [MASK] was cold. ||| It was good.", "the sea was fine."])
     pair, single = made.sentences

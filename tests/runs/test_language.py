@@ -1,5 +1,6 @@
 """A language model's life: train on plain text, stop and go on, write from a prompt, measure."""
 
+import copy
 import math
 import random
 
@@ -87,25 +88,53 @@ def test_perplexity_is_that_of_each_token_given_all_before_it(run, text):
     assert coarse["tokens"] == found["tokens"]
 
 
-def test_greedy_text_past_the_models_length_follows_the_stated_rule(run):
-    tokenizer, length = run.vocabularies.target, 16
-    prompt = "sun moon star"
-    found = run.generation(prompt, temperature=0, max_len=40, min_len=39)
-    parts = list(found)
-    ids, start, texts = tokenizer.encode(prompt), 0, len(tokenizer.encode(prompt))
-    for _ in range(40):
-        if len(ids) - start > length:
-            start = len(ids) - length // 2
+def lively(run):
+    """A generator whose every word depends on all that it has read."""
+    model = copy.deepcopy(run.model)
+    torch.manual_seed(3)
+    for name, parameter in model.named_parameters():
+        if "norm" not in name:
+            torch.nn.init.normal_(parameter, std=0.1 if "embedding" in name else 0.6)
+    return Generator(model, run.vocabularies.target, DecodeConfig(max_ratio=None), 16)
+
+
+@torch.no_grad()
+def written_out(model, ids, count, kept, banned):
+    """Greedy tokens, each from all that was read; where 16 have been, from the last `kept` of them on."""
+    ids, start, before = list(ids), 0, len(ids)
+    for _ in range(count):
+        if len(ids) - start > 16:
+            start = len(ids) - kept
         read = Tokens.of([ids[start:]])
-        with torch.no_grad():
-            logits = run.model.logits(Windows(read, read.ids, 0))[0, -1]
-        if len(ids) - texts < 39:
-            logits[tokenizer.eos] = -torch.inf
+        logits = model.logits(Windows(read, read.ids, 0))[0, -1]
+        logits[banned] = -torch.inf
         ids.append(int(logits.argmax()))
-    tokens = ids[texts:]
-    assert list(found.outputs[0].tokens) == (tokens[:-1] if tokens[-1] == tokenizer.eos else tokens)
-    assert "".join(text for _, text in parts) == found.outputs[0].text == tokenizer.decode(tokens)
-    assert run.generate(prompt * 9, temperature=0, max_len=3)  # a prompt longer than the model reads
+    return ids[before:]
+
+
+def test_greedy_text_past_the_models_length_follows_the_stated_rule(run):
+    generator, tokenizer = lively(run), run.vocabularies.target
+    for prompt in ("sun moon star", "sun moon star été sky sun moon"):  # the second is longer than the model reads
+        found = generator.generation(prompt, DecodeConfig(max_len=40, max_ratio=None, forbid=(tokenizer.eos,)))
+        parts, (output,) = list(found), found.outputs
+        ids = tokenizer.encode(prompt)[-16:]
+        tokens = written_out(generator.model, ids, 40, 8, tokenizer.eos)
+        assert list(output.tokens) == tokens
+        assert "".join(text for _, text in parts) == output.text == tokenizer.decode(tokens)
+        assert tokens not in [written_out(generator.model, ids, 40, kept, tokenizer.eos) for kept in (7, 9)]
+
+
+def test_a_beam_reads_as_much_of_a_long_prompt_as_leaves_room(run):
+    generator, tokenizer = lively(run), run.vocabularies.target
+    prompt, settings = "sun moon star été sky sun moon", {"beam": 3, "max_ratio": None}
+    for most, read in ((5, 12), (3, 14), (30, 8)):  # at least half of what it reads
+        config = DecodeConfig(max_len=most, min_len=most - 1, **settings)
+        (found,) = generator.beams(prompt, config)
+        (again,) = generator.beams(tokenizer.decode(tokenizer.encode(prompt)[-read:]), config)
+        (less,) = generator.beams(tokenizer.decode(tokenizer.encode(prompt)[1 - read :]), config)
+        assert len(found.tokens) >= min(most - 1, 9)
+        assert found == again
+        assert found.tokens != less.tokens
 
 
 def test_draws_are_a_function_of_seed_and_sample(run):
