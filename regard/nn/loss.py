@@ -1,6 +1,7 @@
 """Cross-entropy that never holds the logits of a whole batch."""
 
 from collections.abc import Callable
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +18,8 @@ _ALIGN = {"cuda": 8}  # rows of logits of a multiple of so many numbers are what
 
 _MIXED = TorchVersion(torch.__version__) >= "2.8"  # products of one precision summed up in another
 
-# Of logits at a time: on a CPU what stays in its cache, on a GPU enough rows for its matrix units.
-_CHUNK_BYTES = {"cpu": 8 << 20, "cuda": 512 << 20}
+_CPU_CHUNK = 8 << 20  # bytes of logits at a time: what stays in its cache
+_GPU_CHUNK = 1 / 64  # of its memory: rows enough for its matrix units, and few sums of the weights' gradient
 
 
 def linear_cross_entropy(
@@ -154,4 +155,11 @@ def _total(parts: list[Tensor]) -> Tensor:
 
 
 def _chunk_rows(vocab_size: int, device: str = "cpu") -> int:
-    return max(64, _CHUNK_BYTES.get(device, 8 << 20) // (4 * vocab_size))
+    return max(64, _chunk_bytes(device) // (4 * vocab_size))
+
+
+@cache
+def _chunk_bytes(device: str) -> int:
+    if device != "cuda":
+        return _CPU_CHUNK
+    return int(_GPU_CHUNK * torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
