@@ -6,7 +6,7 @@ DATA has train, valid and test files ending in .en and .de. Both read the same t
 sizes and vocabulary, train in bfloat16 for `--seconds` of wall clock from building the model to the last update, and
 translate the test set with beam 5. Each first measures its speed in a short trial, outside that time, so that its
 learning rate comes down just in time. The seeds of one toolkit run side by side, then those of the other. regard's
-settings are the preset's, except for the number of updates.
+settings are the preset's, except for the number of updates. `--peer-seconds` gives the Trainer more.
 """
 
 import argparse
@@ -208,6 +208,7 @@ def score(options: argparse.Namespace, steps: int) -> None:
 
     references = [target for _, target in corpus_of(config_of(options, 1).data, "test")][: options.limit]
     found: dict = {"data": str(options.data), "preset": PRESET, "limit_seconds": options.seconds, "runs": []}
+    found["peer_limit_seconds"] = options.peer_seconds or options.seconds
     for seed in options.seeds:
         mine: list[str] = []
         result = evaluate(load(options.out / f"regard-{seed}-{steps}"), limit=options.limit, out=mine.append)
@@ -245,6 +246,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=190.0)
+    parser.add_argument("--peer-seconds", type=float, default=None, help="the Trainer's; by default as many")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--trial", type=int, default=120, help="updates of a trial")
     parser.add_argument("--sentences", type=int, default=512, help="the Trainer's sentences a batch")
@@ -259,7 +261,7 @@ def main() -> None:
     if options.part == "ours":
         return ours(options, options.seed, options.steps)
     if options.part == "theirs":
-        return theirs(options, options.seed, options.seconds)
+        return theirs(options, options.seed, options.peer_seconds or options.seconds)
     began = time.monotonic()
 
     def tell(what: str) -> None:

@@ -1,7 +1,6 @@
 """Cross-entropy that never holds the logits of a whole batch."""
 
 from collections.abc import Callable
-from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -158,7 +157,6 @@ def _chunk_rows(vocab_size: int, device: str = "cpu") -> int:
     return max(64, _chunk_bytes(device) // (4 * vocab_size))
 
 
-@cache
 def _chunk_bytes(device: str) -> int:
     if device != "cuda":
         return _CPU_CHUNK
