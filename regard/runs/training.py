@@ -205,6 +205,8 @@ class _Training:
             return
         if begun:
             self.report.say(f"continuing from step {begun}")
+        elif options.warmup > options.steps:
+            self.report.say(f"the rate will not reach its peak: train.warmup={options.warmup} is more than train.steps")
         log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard)
         stop: Callable[[], bool] = bool
         try:

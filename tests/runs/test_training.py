@@ -185,6 +185,13 @@ def test_data_that_changed_since_is_said(corpus, tmp_path):
     assert sum("the training data is not what it was" in line for line in told.lines) == 1
 
 
+def test_a_warm_up_that_never_ends_is_said(corpus, tmp_path):
+    for steps, said in ((3, 0), (2, 1)):
+        told = Told()
+        regard.train(config(corpus, f"train.steps={steps}"), tmp_path / str(steps), told)
+        assert sum("the rate will not reach its peak: train.warmup=3" in line for line in told.lines) == said
+
+
 def test_divergence_stops_with_the_last_good_checkpoint(corpus, tmp_path):
     settings = (
         "train.learning_rate=1e30",
@@ -223,7 +230,7 @@ def test_patience_ends_a_run_and_the_best_is_kept(corpus, tmp_path):
         assert_close(kept[name], value, atol=0, rtol=0)
 
 
-def test_tensorboard_and_compile_are_options(corpus, tmp_path):
+def test_tensorboard_is_an_option(corpus, tmp_path):
     regard.train(config(corpus, "train.tensorboard=true", "train.steps=3"), tmp_path / "run")
     assert list((tmp_path / "run" / "tensorboard").glob("events*"))
 
