@@ -305,6 +305,9 @@ def test_words_keep_whole_in_rows(base):
     rows = framer.words(words)
     assert sorted(word for _, first in rows for word in first) == list(range(16))
     assert all(len(row.ids) <= 8 for row, _ in rows)
+    assert 2 <= len(base.vocabularies.target.encode("odd")) <= 6  # pieces that a row has room for
+    for before in range(6):  # every row begins with a word's beginning
+        assert all(min(first.values()) == 1 for _, first in framer.words(["sun"] * before + ["odd"] * 8))
 
 
 def test_scores_of_labels_are_the_usual_ones():
