@@ -57,6 +57,7 @@ def import_directory(directory: str | Path, out: str | Path) -> Run:
         keep_files(directory, out)
         write_tensors(out / MODEL, weights_of(made))
         write_json(out / CONFIG, settings.to_mapping(config, nulls=True))
+    del made  # so that no two of it are in memory
     return load(out, "cpu")
 
 

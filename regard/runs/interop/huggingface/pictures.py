@@ -30,6 +30,7 @@ def import_pictures(directory: Path, out: Path, theirs: Mapping[str, Any]) -> Ru
     with whole_or_nothing(out):
         write_tensors(out / MODEL, weights_of(made))
         write_json(out / CONFIG, settings.to_mapping(config, nulls=True))
+    del made  # so that no two of it are in memory
     return load(out, "cpu")
 
 
