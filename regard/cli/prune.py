@@ -1,6 +1,7 @@
 """`regard prune`: a smaller run without the heads that it can do without."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -113,6 +114,10 @@ def prune(
     if picture is not None:
         with whole_file(picture) as aside:
             draw_curve(points, result if learnt else None, judge.name, aside, picture.suffix)
+    kept = sum(parameter.numel() for parameter in smaller.model.parameters())
+    before = sum(parameter.numel() for parameter in loaded.model.parameters())
+    gone = ", ".join(f"{name} {head}" for name, head in sorted(order[:count])) or "none"
+    print(f"{count} of {len(order)} heads removed: {gone}; {before:,} to {kept:,} parameters", file=sys.stderr)
     print(out)
 
 

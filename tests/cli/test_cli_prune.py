@@ -5,6 +5,7 @@ def test_a_run_is_pruned_used_and_trained_on(cli, trained, tmp_path):
     out, curve = tmp_path / "smaller", tmp_path / "curve.json"
     result = cli("prune", trained, "--heads", "50%", "--out", out, "--limit", 4, "--curve", curve, "--device", "cpu")
     assert (result.code, result.out.strip()) == (0, str(out))
+    assert "3 of 6 heads removed: " in result.err
     record = json.loads(curve.read_text(encoding="utf-8"))
     assert [point["kept"] for point in record["curve"]] == [6, 5, 4, 3, 2, 1, 0]
     assert len(record["heads"]) == 6
