@@ -1,10 +1,11 @@
 """Tokens to vectors, and vectors back to predictions over tokens."""
 
+from importlib.util import find_spec
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.nn import fused_loss
 from regard.nn.dropout import Dropout, SharedDropout
 from regard.nn.loss import linear_cross_entropy, loss_and_gradient
 from regard.nn.positions import Positions
@@ -73,8 +74,12 @@ class Head(nn.Module):
 
     def fuse(self) -> None:
         """The loss's elementwise work in few kernels: worth it on a GPU."""
-        fused = fused_loss.available()
-        self.kernel = fused_loss.fused_loss_and_gradient if fused else torch.compile(loss_and_gradient)
+        if find_spec("triton"):
+            from regard.nn.fused_loss import fused_loss_and_gradient
+
+            self.kernel = fused_loss_and_gradient
+        else:
+            self.kernel = torch.compile(loss_and_gradient)
         self.pair_kernel = torch.compile(r_drop_loss_and_gradient)
 
     def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:

@@ -1,21 +1,14 @@
 """Cross-entropy and its gradient in one kernel for a GPU: a row of logits is read twice and becomes its gradient."""
 
+# pyright: reportMissingImports=false, reportIndexIssue=false
 import torch
+import triton  # comes with torch for a GPU, and not with torch for a CPU
+import triton.language as tl
 from torch import Tensor
 
 from regard.nn.loss import IGNORE
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # comes with torch for a GPU, and not with torch for a CPU
-    triton = None
-
 _WIDEST = 16384  # columns at a time
-
-
-def available() -> bool:
-    return triton is not None
 
 
 def fused_loss_and_gradient(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -46,49 +39,47 @@ def fused_loss_and_gradient(logits: Tensor, labels: Tensor, smoothing: float) ->
 fused_loss_and_gradient.in_place = True  # type: ignore[attr-defined]
 
 
-if triton is not None:
-
-    @triton.jit
-    def _row(
-        logits,
-        labels,
-        sums,
-        stride,
-        N,
-        V,
-        smoothing,
-        SMOOTHED: tl.constexpr,
-        IGNORE: tl.constexpr,
-        BLOCK: tl.constexpr,
-    ):
-        """One row: log sum exp of it as it is read, then p - y, y being the (smoothed) target distribution."""
-        row = tl.program_id(0).to(tl.int64)
-        label = tl.load(labels + row)
-        start = logits + row * stride
-        ignored = label == IGNORE
-        highest = -float("inf")
-        total = 0.0  # of exp(x - highest)
-        flat = 0.0  # of x
-        for first in range(0, V, BLOCK):
-            columns = first + tl.arange(0, BLOCK)
-            inside = columns < V
-            x = tl.load(start + columns, mask=inside, other=-float("inf")).to(tl.float32)
-            higher = tl.maximum(highest, tl.max(x, 0))
-            total = total * tl.exp(highest - higher) + tl.sum(tl.exp(x - higher), 0)
-            highest = higher
-            if SMOOTHED:
-                flat += tl.sum(tl.where(inside, x, 0.0), 0)
-        log_sum = highest + tl.log(total)
-        right = tl.load(start + tl.where(ignored, 0, label)).to(tl.float32)
-        plain = tl.where(ignored, 0.0, log_sum - right)
-        uniform = tl.where(ignored, 0.0, log_sum - flat / V)
-        tl.store(sums + row, (1.0 - smoothing) * plain + smoothing * uniform)
-        tl.store(sums + N + row, plain)
-        tl.debug_barrier()  # all have read the label's logit before it is written over
-        for first in range(0, V, BLOCK):
-            columns = first + tl.arange(0, BLOCK)
-            inside = columns < V
-            x = tl.load(start + columns, mask=inside, other=-float("inf")).to(tl.float32)
-            y = tl.where(columns == label, 1.0 - smoothing, 0.0) + smoothing / V
-            gradient = tl.where(ignored, 0.0, tl.exp(x - log_sum) - y)
-            tl.store(start + columns, gradient.to(logits.dtype.element_ty), mask=inside)
+@triton.jit
+def _row(
+    logits,
+    labels,
+    sums,
+    stride,
+    N,
+    V,
+    smoothing,
+    SMOOTHED: tl.constexpr,
+    IGNORE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One row: log sum exp of it as it is read, then p - y, y being the (smoothed) target distribution."""
+    row = tl.program_id(0).to(tl.int64)
+    label = tl.load(labels + row)
+    start = logits + row * stride
+    ignored = label == IGNORE
+    highest = -float("inf")
+    total = 0.0  # of exp(x - highest)
+    flat = 0.0  # of x
+    for first in range(0, V, BLOCK):
+        columns = first + tl.arange(0, BLOCK)
+        inside = columns < V
+        x = tl.load(start + columns, mask=inside, other=-float("inf")).to(tl.float32)
+        higher = tl.maximum(highest, tl.max(x, 0))
+        total = total * tl.exp(highest - higher) + tl.sum(tl.exp(x - higher), 0)
+        highest = higher
+        if SMOOTHED:
+            flat += tl.sum(tl.where(inside, x, 0.0), 0)
+    log_sum = highest + tl.log(total)
+    right = tl.load(start + tl.where(ignored, 0, label)).to(tl.float32)
+    plain = tl.where(ignored, 0.0, log_sum - right)
+    uniform = tl.where(ignored, 0.0, log_sum - flat / V)
+    tl.store(sums + row, (1.0 - smoothing) * plain + smoothing * uniform)
+    tl.store(sums + N + row, plain)
+    tl.debug_barrier()  # all have read the label's logit before it is written over
+    for first in range(0, V, BLOCK):
+        columns = first + tl.arange(0, BLOCK)
+        inside = columns < V
+        x = tl.load(start + columns, mask=inside, other=-float("inf")).to(tl.float32)
+        y = tl.where(columns == label, 1.0 - smoothing, 0.0) + smoothing / V
+        gradient = tl.where(ignored, 0.0, tl.exp(x - log_sum) - y)
+        tl.store(start + columns, gradient.to(logits.dtype.element_ty), mask=inside)
