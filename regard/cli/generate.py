@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,11 +95,22 @@ def generate(
         return
     if (samples or 1) > 1 or (top_beams or 1) > 1:
         raise ConfigError("a conversation goes on from one answer: give a PROMPT to see several")
-    for line in sys.stdin:
+    for question in _questions():
+        talk = talk.say("user", question)
+        (answer,) = write(loaded, talk, as_json, how)
+        talk = talk.say("assistant", answer.text.strip())
+
+
+def _questions() -> Iterator[str]:
+    """The lines of standard input that say something; someone at a terminal is asked for each."""
+    while True:
+        if sys.stdin.isatty():
+            print("> ", end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            return
         if line.strip():
-            talk = talk.say("user", line.strip())
-            (answer,) = write(loaded, talk, as_json, how)
-            talk = talk.say("assistant", answer.text.strip())
+            yield line.strip()
 
 
 def write(run: "Run", prompt: "Prompt", as_json: bool, how: dict[str, Any]) -> "list[Generated]":
