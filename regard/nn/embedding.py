@@ -74,7 +74,7 @@ class Head(nn.Module):
 
     def fuse(self) -> None:
         """The loss's elementwise work in few kernels: worth it on a GPU."""
-        if find_spec("triton"):
+        if self.weight.is_cuda and find_spec("triton"):
             from regard.nn.fused_loss import fused_loss_and_gradient
 
             self.kernel = fused_loss_and_gradient

@@ -95,7 +95,7 @@ class Fitting:
 def largest_budget(fits: Callable[[int], bool], least: int, most: int) -> int:
     """About the largest number from `least` to `most` that fits: doubled while it does, then narrowed to a 16th."""
     if not fits(least):
-        raise RunError(f"even a batch of {least} tokens, the longest pair alone, does not fit the memory")
+        raise RunError(f"even the smallest batch, of {least} tokens, does not fit the memory")
     low, high = least, most + 1
     while low < most:
         size = min(most, max(_FIRST, 2 * low))

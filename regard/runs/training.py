@@ -185,7 +185,8 @@ class _Training:
             accumulate=options.accumulate,
             replays=options.cuda_graphs,
         )
-        budget = trial.largest(self.job, pack=self._packs())
+        with repeatable(options.deterministic):
+            budget = trial.largest(self.job, pack=self._packs())
         self.report.say(f"train.batch_tokens={budget} is the most that fits")
         self.config = self.job.config = replace(self.config, train=replace(options, batch_tokens=budget))
         return self.config
@@ -220,8 +221,6 @@ class _Training:
                 f"train.accumulate trains the same in less"
             ) from None
         except RuntimeError as error:
-            if "does not have a deterministic implementation" in str(error):
-                raise RunError(f"train.deterministic=true cannot be here: {str(error).partition(',')[0]}") from None
             if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 raise
             if stop():  # a signal to all of a terminal's processes ends the compiler too

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from regard.nn.embedding import Head
-from regard.nn.loss import IGNORE, linear_cross_entropy, loss_and_gradient
+from regard.nn.loss import _ALIGN, IGNORE, linear_cross_entropy, loss_and_gradient
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 runs = pytest.mark.skipif(
@@ -39,7 +39,7 @@ def test_it_is_torchs_cross_entropy_and_its_gradient(V, smoothing):
 @runs
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_whole_loss_is_the_same_with_it(smoothing, dtype):
+def test_the_whole_loss_is_the_same_with_it(smoothing, dtype, monkeypatch):
     torch.manual_seed(0)
     x = torch.randn(3000, 32, device=DEVICE).to(dtype).requires_grad_()
     weight = torch.randn(1003, 32, device=DEVICE, requires_grad=True)
@@ -53,14 +53,22 @@ def test_the_whole_loss_is_the_same_with_it(smoothing, dtype):
     close = {"atol": 1e-3, "rtol": 1e-3} if dtype == torch.float32 else {"atol": 0.1, "rtol": 0.02}
     from regard.nn.fused_loss import fused_loss_and_gradient
 
-    assert_close(found(fused_loss_and_gradient), found(loss_and_gradient), **close)
+    wanted = found(loss_and_gradient)
+    monkeypatch.setitem(_ALIGN, "cpu", 8)  # as on a GPU
+    assert_close(found(fused_loss_and_gradient), wanted, **close)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own imports
-def test_a_head_is_fused_by_the_kernel_or_by_compiling():
+def test_a_head_on_a_cpu_is_compiled_even_where_triton_is_installed(monkeypatch):
+    monkeypatch.setattr("regard.nn.embedding.find_spec", lambda _: "found")
     head = Head(4, 8)
     assert head.kernel is loss_and_gradient
     head.fuse()
-    name = getattr(head.kernel, "__name__", "")
-    assert (name == "fused_loss_and_gradient") == bool(find_spec("triton"))
-    assert head.kernel is not loss_and_gradient
+    assert getattr(head.kernel, "__wrapped__", None) is loss_and_gradient
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_head_on_a_gpu_has_the_kernel():
+    head = Head(4, 8).cuda()
+    head.fuse()
+    assert getattr(head.kernel, "__name__", "") == "fused_loss_and_gradient"

@@ -61,7 +61,7 @@ def test_the_budget_found_fits_and_hardly_more_would(least, more, room):
         return size <= room
 
     if room < least:
-        with pytest.raises(RunError, match=f"even a batch of {least} tokens"):
+        with pytest.raises(RunError, match=f"even the smallest batch, of {least} tokens"):
             largest_budget(fits, least, most)
         return
     found = largest_budget(fits, least, most)
@@ -142,10 +142,18 @@ def test_a_run_trains_with_what_was_found_and_splits_what_does_not_fit(data, tmp
     monkeypatch.setattr(training_module, "_check_machine", lambda config, fit_memory=False: None)
     room = Room(700)
     monkeypatch.setattr("regard.runs.jobs.translation.Translation", lambda *_: room)
-    settings = [*SETTINGS, "train.steps=3", "train.log_every=1"]
+    asked, tried = [], Fitting.largest
+
+    def largest(*given, **options):
+        asked.append(torch.are_deterministic_algorithms_enabled())
+        return tried(*given, **options)
+
+    monkeypatch.setattr(Fitting, "largest", largest)
+    settings = [*SETTINGS, "train.steps=3", "train.log_every=1", "train.deterministic=true"]
     told = Told()
     run = regard.train(make_config(None, "tiny", settings, data), tmp_path / "fit", told, fit_memory=True)
     assert 500 < run.config.train.batch_tokens <= 760
+    assert asked == [True]  # the kernels that training will use, which may need more memory
     assert not any("was split" in line for line in told.lines)
     told = Told()
     large = make_config(None, "tiny", [*settings, "train.batch_tokens=2000"], data)
