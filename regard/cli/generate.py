@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,6 +65,7 @@ def generate(
       regard generate runs/mine "Q: Why?" --temperature 0 --stop "Q:" --max-tokens 100 --json
       regard generate runs/smollm2 "Why is the sky blue?" --chat chatml --temperature 0
     """
+    from regard.cli.standard_input import standard_input
     from regard.runs import load
     from regard.text.chat import Conversation
 
@@ -95,22 +95,10 @@ def generate(
         return
     if (samples or 1) > 1 or (top_beams or 1) > 1:
         raise ConfigError("a conversation goes on from one answer: give a PROMPT to see several")
-    for question in _questions():
+    for question in filter(None, map(str.strip, standard_input("> "))):
         talk = talk.say("user", question)
         (answer,) = write(loaded, talk, as_json, how)
         talk = talk.say("assistant", answer.text.strip())
-
-
-def _questions() -> Iterator[str]:
-    """The lines of standard input that say something; someone at a terminal is asked for each."""
-    while True:
-        if sys.stdin.isatty():
-            print("> ", end="", file=sys.stderr, flush=True)
-        line = sys.stdin.readline()
-        if not line:
-            return
-        if line.strip():
-            yield line.strip()
 
 
 def write(run: "Run", prompt: "Prompt", as_json: bool, how: dict[str, Any]) -> "list[Generated]":
@@ -121,10 +109,11 @@ def write(run: "Run", prompt: "Prompt", as_json: bool, how: dict[str, Any]) -> "
             print("\n---\n".join(_before(prompt) + output.text for output in found))
     else:
         generation = run.generation(prompt, **how)
-        if not as_json:
+        if as_json:
+            for _ in generation:
+                pass
+        else:
             show(generation)
-        for _ in generation if as_json else ():
-            pass
         found = generation.outputs
     if as_json:
         asked = prompt if isinstance(prompt, str) else prompt.messages[-1].text

@@ -68,6 +68,7 @@ def translate(
     """
     from regard.cli.options import check_overlong
     from regard.cli.progress import counting
+    from regard.cli.standard_input import standard_input, typed
     from regard.errors import ConfigError
     from regard.runs import load
 
@@ -86,7 +87,9 @@ def translate(
         "samples": samples,
         "seed": seed,
     }
-    lines = text or (_file(input) if input else _stdin())
+    lines = text or (_file(input) if input else standard_input())
+    if not text and input is None and typed():
+        print("Type sentences, one a line; Ctrl-D ends.", file=sys.stderr)
     loaded = load(run, device)
     config = loaded.decode_config(**{name: value for name, value in given.items() if value is not None})
     with ExitStack() as stack:
@@ -120,25 +123,6 @@ def _file(path: Path) -> Iterator[str]:
     if not path.exists():
         raise DataError(f"no such file: {path}")
     return iter(TextFiles((path,), format="lines"))
-
-
-def _stdin() -> Iterator[str]:
-    """The lines of standard input. Only a newline ends a line, as in a file, and the text is UTF-8 in any locale."""
-    from regard.errors import DataError
-
-    # Not through sys.stdin: Python would close that while the thread still waits for a line, and abort.
-    try:
-        lines = open(0, "rb", closefd=False)  # noqa: SIM115
-    except OSError as error:
-        raise DataError(f"cannot read standard input: {error.strerror}") from None
-    if lines.isatty():
-        print("Type sentences, one a line; Ctrl-D ends.", file=sys.stderr)
-    for number, raw in enumerate(lines, 1):
-        try:
-            line = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(f"standard input is not UTF-8 text: byte {error.start} of line {number}") from None
-        yield (line.removeprefix("\ufeff") if number == 1 else line).removesuffix("\n").removesuffix("\r")
 
 
 def _available(lines: Iterable[str]) -> Iterator[list[str]]:

@@ -12,25 +12,6 @@ import regard
 LONG = " ".join(["the cat sees a big red house and"] * 8)  # 64 tokens; the model reads 23
 
 
-@pytest.fixture
-def stdin(monkeypatch):
-    """Puts bytes in the place of standard input."""
-    kept = []
-
-    def put(content):
-        read, write = os.pipe()
-        with os.fdopen(write, "wb") as end:
-            end.write(content)
-        kept.append(os.dup(0))
-        os.dup2(read, 0)
-        os.close(read)
-
-    yield put
-    for descriptor in kept:
-        os.dup2(descriptor, 0)
-        os.close(descriptor)
-
-
 @pytest.fixture(scope="module")
 def loaded(trained):
     return regard.load(trained)

@@ -1,6 +1,5 @@
 """Hugging Face's GPT-2 and Llama, imported and exported: the same logits and the same texts; nothing unsafe is read."""
 
-import io
 import json
 import os
 import shutil
@@ -196,7 +195,7 @@ def test_beams_end_where_the_model_reads_no_more_and_before_a_stop_string(saved)
 
 
 @torch.no_grad()
-def test_conversations_are_answered_alike_and_end_at_their_mark(tmp_path, capsys, monkeypatch):
+def test_conversations_are_answered_alike_and_end_at_their_mark(tmp_path, capsys, stdin):
     model = their_model("llama with biases, untied")
     model.lm_head.weight[END] *= 2  # so that answers end now and then
     model.save_pretrained(tmp_path / "theirs")
@@ -223,7 +222,7 @@ def test_conversations_are_answered_alike_and_end_at_their_mark(tmp_path, capsys
     asked = ["generate", str(run.directory), "--chat", "chatml", "--system", "a0", "--temperature", "0", "--max-tokens"]
     assert main([*asked, "15", question]) == 0
     assert capsys.readouterr().out == shown + "\n"
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"{question}\n\nb0\n"))
+    stdin(f"{question}\n\nb0\n".encode())
     assert main([*asked, "15", "--json"]) == 0
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert first == {"prompt": question, "text": shown, "ended": output.ended}
