@@ -25,7 +25,8 @@ class BertConfig:
 
     `head` is what stands on the encoder: `pretraining` predicts hidden words and whether one text follows another,
     `words` the words alone, `classes` a label of the whole, `tags` a label of each token, `spans` where an answer
-    begins and ends. `labels` are the names of classes or tags. `pooling` is how a text becomes one vector.
+    begins and ends. `labels` are the names of classes or tags. `pooling` is how a text becomes one vector, by which it
+    is also judged where there is no `pooler`.
     `layer_heads` gives layers fewer heads, of the same width; 0 is none at all.
     """
 
@@ -58,8 +59,8 @@ class BertConfig:
                 raise ConfigError(f"{name}={getattr(self, name)} must not be negative")
         if not 0.0 <= self.head_dropout < 1.0:
             raise ConfigError(f"head_dropout={self.head_dropout} must be at least 0 and below 1")
-        if self.head in ("pretraining", "classes") and self.pooler == "none":
-            raise ConfigError(f"head='{self.head}' judges the whole text by a pooler: set pooler='tanh'")
+        if self.head == "pretraining" and self.pooler == "none":
+            raise ConfigError("head='pretraining' judges whether a text follows by a pooler: set pooler='tanh'")
         if len(set(self.labels)) < len(self.labels):
             raise ConfigError(f"labels={list(self.labels)} must differ from each other")
         if self.labels and self.head not in ("classes", "tags"):
@@ -163,13 +164,14 @@ class Bert(nn.Module):
             return self.words(x)
         if self.classifier is None:
             return x
-        return self.classes(x) if self.config.head == "classes" else self.classifier(self.dropout(x))
+        return self.classes(x, batch) if self.config.head == "classes" else self.classifier(self.dropout(x))
 
-    def classes(self, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B C"]:
-        """The scores of the classes of each text, from its tokens' vectors."""
-        assert self.pooler is not None
+    def classes(self, x: Float[Tensor, "B S D"], batch: Texts | MaskedTexts | LabelledTexts) -> Float[Tensor, "B C"]:
+        """The scores of the classes of each text, from its tokens' vectors `x`."""
         assert self.classifier is not None
-        return self.classifier(self.dropout(self.pooler(x)))
+        texts = batch if isinstance(batch, Texts) else batch.inputs
+        whole = pooled(x, texts, self.config.pooling) if self.pooler is None else self.pooler(x)
+        return self.classifier(self.dropout(whole))
 
     def next_logits(self, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B 2"]:
         """The scores that the second text goes on from the first, and that it is from elsewhere."""
@@ -179,8 +181,12 @@ class Bert(nn.Module):
 
     def text_vectors(self, texts: Texts, pooling: Pooling | None = None) -> Float[Tensor, "B D"]:
         """One vector a text: the mean of its tokens' vectors, or the first one."""
-        x = self(texts)
-        if (pooling or self.config.pooling) == "first":
-            return x[:, 0]
-        real = texts.tokens.mask()[..., None].to(x.dtype)
-        return (x * real).sum(1) / real.sum(1)
+        return pooled(self(texts), texts, pooling or self.config.pooling)
+
+
+def pooled(x: Float[Tensor, "B S D"], texts: Texts, pooling: Pooling) -> Float[Tensor, "B D"]:
+    """The mean of each text's vectors, or the first of them."""
+    if pooling == "first":
+        return x[:, 0]
+    real = texts.tokens.mask()[..., None].to(x.dtype)
+    return (x * real).sum(1) / real.sum(1)

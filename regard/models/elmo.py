@@ -114,7 +114,7 @@ class Elmo(nn.Module):
         if self.head is not None:
             return x if isinstance(batch, (Texts, LabelledTexts)) else self.head(x)
         assert self.classifier is not None
-        return self.classes(x) if self.config.head == "classes" else self.classifier(self.dropout(x))
+        return self.classes(x, batch) if self.config.head == "classes" else self.classifier(self.dropout(x))
 
     def contexts(self, tokens: Tokens) -> Float[Tensor, "L B S W"]:
         """Every layer's vectors of every token, both ways side by side; the first are the words', twice over."""
@@ -128,7 +128,9 @@ class Elmo(nn.Module):
             found.append(torch.cat((x, y), dim=-1))
         return torch.stack(found)
 
-    def classes(self, x: Float[Tensor, "B S W"]) -> Float[Tensor, "B C"]:
+    def classes(
+        self, x: Float[Tensor, "B S W"], batch: Windows | Pairs | Texts | LabelledTexts
+    ) -> Float[Tensor, "B C"]:
         """The scores of the classes of each text, from the largest of each feature over it."""
         assert self.classifier is not None
         return self.classifier(self.dropout(x[:, 0]))

@@ -110,9 +110,9 @@ class RecurrentReader(nn.Module):
         x = self(batch)
         if self.classifier is None:
             return x
-        return self.classes(x) if self.config.head == "classes" else self.classifier(self.dropout(x))
+        return self.classes(x, batch) if self.config.head == "classes" else self.classifier(self.dropout(x))
 
-    def classes(self, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B C"]:
+    def classes(self, x: Float[Tensor, "B S D"], batch: Texts | LabelledTexts) -> Float[Tensor, "B C"]:
         """The scores of the classes of each text, from what the whole was read to."""
         assert self.classifier is not None
         return self.classifier(self.dropout(x[:, 0]))

@@ -43,7 +43,8 @@ class Classification:
     smoothing: float = 0.0
 
     def loss(self, model: nn.Module, batch: LabelledTexts) -> Loss:
-        return labelled_loss(model.classes(model(batch)), batch.labels, batch.count, self.smoothing)  # type: ignore[operator]
+        logits = model.classes(model(batch), batch)  # type: ignore[operator]
+        return labelled_loss(logits, batch.labels, batch.count, self.smoothing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,7 @@ ENCODERS = {
     "classes, shifted positions, relu": lambda: Bert(
         replace(BERT, head="classes", labels=("a", "b"), pooler="relu", position_offset=2, activation="relu")
     ),
+    "classes by the mean": lambda: Bert(replace(BERT, head="classes", labels=("a", "b"), pooler="none")),
     "tags": lambda: Bert(replace(BERT, head="tags", labels=("a", "b", "c"), pooler="none")),
     "spans": lambda: Bert(replace(BERT, head="spans", pooler="none")),
 }

@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,9 +16,11 @@ from regard.data.framer import Framer, fit_pair
 from regard.data.labelled import Keys, questions
 from regard.errors import ConfigError, DataError, RunError
 from regard.models.bert import Bert, BertConfig
+from regard.nn.batch import Texts, Tokens
 from regard.runs import make_config
 from regard.runs.embedding import nearest_texts
 from regard.runs.files import read_tensors
+from regard.runs.interop.huggingface import bert, roberta
 from regard.runs.judging import _plain, answer_scores, class_scores, stretches, token_f1
 from regard.runs.log import read_log
 from regard.runs.looking import document
@@ -335,9 +338,23 @@ def test_an_answer_is_right_if_any_is(tmp_path):
     assert answer_scores(["ADA", "London"], [item, item]) == {"exact_match": 0.5, "f1": (1 + 0.5) / 2}
 
 
+def test_without_a_pooler_a_text_is_judged_by_its_one_vector():
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=9, width=12, heads=2, layers=1, feed_forward=8, head="classes", labels=("a", "b"))
+    model = Bert(replace(config, pooler="none")).eval()
+    texts = Texts(Tokens.of([[1, 2, 3, 4], [5, 6]], 0))
+    vectors = torch.stack([model(texts)[0].mean(0), model(texts)[1, :2].mean(0)])
+    assert_close(model.logits(texts), model.classifier(vectors))
+    first = Bert(replace(config, pooler="none", pooling="first")).eval()
+    assert_close(first.logits(texts), first.classifier(first(texts)[:, 0]))
+    for family in (bert, roberta):
+        with pytest.raises(ConfigError, match="pooler"):
+            family.configuration(model.config)
+
+
 def test_impossible_settings_and_data_are_refused(files, base, tmp_path):
     with pytest.raises(ConfigError, match="pooler"):
-        BertConfig(vocab_size=9, head="classes", pooler="none")
+        BertConfig(vocab_size=9, head="pretraining", pooler="none")
     with pytest.raises(ConfigError, match="must differ"):
         BertConfig(vocab_size=9, head="tags", labels=("a", "a"))
     with pytest.raises(ConfigError, match="needs labels"):

@@ -103,7 +103,7 @@ def fits(config: Any) -> bool:
 
 def configuration(config: BertConfig) -> dict[str, Any]:
     """Their configuration of our model."""
-    if config.pooler != "none":
+    if config.pooler != "none" or config.head == "classes":
         ours_only(config, "BERT", pooler="tanh")
     return {"model_type": "bert", "architectures": ["Bert" + ENDINGS[config.head]], **sizes(config)}
 

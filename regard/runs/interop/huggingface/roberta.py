@@ -70,7 +70,7 @@ def fits(config: Any) -> bool:
 
 def configuration(config: BertConfig) -> dict[str, Any]:
     """Their configuration of our model."""
-    if config.pooler != "none":
+    if config.pooler != "none" or config.head == "classes":
         ours_only(config, "RoBERTa", pooler="tanh")
     if config.head == "pretraining":
         raise ConfigError(
