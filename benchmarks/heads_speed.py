@@ -2,18 +2,16 @@
 
     python benchmarks/heads_speed.py runs/whole runs/smaller runs/smallest
 
-Each run is held beside the first by its shape alone, with fresh weights. Every batch is taken four times on end, by
-one, the other, the other and the one again; the four give a ratio of process times. The median of all counts, with its
-95 % interval.
+Each run is held beside the first by its shape alone, with fresh weights, as in `beside.py`.
 """
 
 import argparse
 import random
-import statistics
-import time
+from functools import partial
 from pathlib import Path
 
 import torch
+from beside import ratios, said, timed
 
 from regard.nn.batch import Pairs, Tokens
 from regard.runs.run import build_model, load_config
@@ -34,12 +32,14 @@ def main() -> None:
     }
     for path, other in zip(options.runs[1:], others, strict=True):
         for name, work in works.items():
-            ratios = [
-                ratio(work, first, other, batch, (turn + number) % 2)
-                for turn in range(options.rounds + 1)
-                for number, batch in enumerate(batches)
-            ][len(batches) :]  # the first turn warms up
-            print(f"{path} {name:8} {said(ratios)} times as fast as {options.runs[0]}", flush=True)
+            with torch.inference_mode():
+                found = ratios(
+                    lambda batch, model=other, work=work: timed(partial(work, model), batch),
+                    lambda batch, work=work: timed(partial(work, first), batch),
+                    batches,
+                    options.rounds,
+                )
+            print(f"{path} {name:8} {said(found)} times as fast as {options.runs[0]}", flush=True)
 
 
 def captions(seed: int) -> Pairs:
@@ -48,22 +48,6 @@ def captions(seed: int) -> Pairs:
     lengths = sorted(max(4, round(draw.lognormvariate(2.6, 0.35))) for _ in range(100))[40:60]
     rows = [[draw.randrange(4, 100) for _ in range(length)] for length in lengths]
     return Pairs(Tokens.of(rows), Tokens.of([[1, *row, 2] for row in rows]))
-
-
-@torch.inference_mode()
-def ratio(work, first, other, batch, swapped: int) -> float:
-    seconds = {first: 0.0, other: 0.0}
-    for model in (first, other, other, first) if swapped else (other, first, first, other):
-        began = time.process_time()  # of this process alone: what else the machine does is not counted
-        work(model, batch)
-        seconds[model] += time.process_time() - began
-    return seconds[first] / seconds[other]
-
-
-def said(ratios: list[float]) -> str:
-    draw = random.Random(0)
-    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(1000))
-    return f"{statistics.median(ratios):.3f} [{medians[25]:.3f}, {medians[974]:.3f}]"
 
 
 if __name__ == "__main__":

@@ -2,19 +2,17 @@
 
     python benchmarks/watching.py --threads 1
 
-Each batch is taken four times on end: by one, the other, the other and the one again, so that a machine that slows down
-or a cache that gets warm favours neither. The four give a ratio of process times. The median of all ratios counts, with
-its 95 % interval from 2,000 resamplings. The same is done with two that are alike, which shows what the measurement
-itself is worth. Below stand the seam timed alone, and what watching costs when one does.
+The two are timed batch beside batch, as in `beside.py`. The same is done with two that are alike, which shows what the
+measurement itself is worth. Below stand the seam timed alone, and what watching costs when one does.
 """
 
-import random
-import statistics
 import time
 import timeit
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import torch
+from beside import ratios, said, timed
 from peer import arguments, ours, store
 
 from regard.data import collate, epoch_order
@@ -56,16 +54,16 @@ def main() -> None:
     for name, work in (("forward", forward), ("training", train)):
         model.train(name == "training")
         for what, other in (("without any seam", plain), ("itself, as a control", seam)):
-            ratios = interleaved(work, batches, options.rounds, with_gather(seam), with_gather(other))
-            print(f"{name:10} unwatched, of the speed {what}: {said(ratios)}", flush=True)
+            one, two = (within(partial(with_gather, gather), work) for gather in (seam, other))
+            found = ratios(one, two, batches, options.rounds)
+            print(f"{name:10} unwatched, of the speed {what}: {said(found)}", flush=True)
     Attention.gather = seam
     model.eval()
     print(seam_itself(model, lambda: forward(batches[0])), flush=True)
     for name, how in (("one head", {"names": "encoder.0.attention", "heads": [0]}), ("everything", {})):
-        ratios = interleaved(
-            forward, batches, max(1, options.rounds // 4), lambda how=how: watch(model, **how), nullcontext
-        )
-        print(f"{'forward':10} watched, {name}, of the unwatched speed: {said(ratios)}", flush=True)
+        watched, plainly = within(partial(watch, model, **how), forward), within(nullcontext, forward)
+        found = ratios(watched, plainly, batches, max(1, options.rounds // 4))
+        print(f"{'forward':10} watched, {name}, of the unwatched speed: {said(found)}", flush=True)
 
 
 def seam_itself(model, work) -> str:
@@ -79,40 +77,20 @@ def seam_itself(model, work) -> str:
     return f"the seam alone: {1e6 * cost:.2f} microseconds of {1e3 * whole:.1f} ms forward, {100 * cost / whole:.4f} %"
 
 
+@contextmanager
 def with_gather(gather):
-    class Swapped:
-        def __enter__(self):
-            Attention.gather = gather
-
-        def __exit__(self, *raised): ...
-
-    return Swapped
+    Attention.gather = gather
+    yield
 
 
-def interleaved(work, batches, rounds, first, second) -> list[float]:
-    """How fast `work` is in `first` as a share of how fast in `second`, batch by batch, one right after the other."""
-    ratios = []
-    for turn in range(rounds + 1):
-        for number, batch in enumerate(batches):
-            seconds = [0.0, 0.0]
-            for which in (0, 1, 1, 0) if (turn + number) % 2 else (1, 0, 0, 1):
-                with (first, second)[which]():
-                    seconds[which] += timed(work, batch)
-            if turn:  # the first turn warms up
-                ratios.append(seconds[1] / seconds[0])
-    return ratios
+def within(context, work):
+    """The seconds of the work alone, in this context."""
 
+    def run(batch) -> float:
+        with context():
+            return timed(work, batch)
 
-def said(ratios: list[float]) -> str:
-    draw = random.Random(0)
-    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(2000))
-    return f"{statistics.median(ratios):.4f} [{medians[50]:.4f}, {medians[1949]:.4f}] of {len(ratios)}"
-
-
-def timed(work, batch) -> float:
-    began = time.process_time()  # of this process alone: what else the machine does is not counted
-    work(batch)
-    return time.process_time() - began
+    return run
 
 
 if __name__ == "__main__":

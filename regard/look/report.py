@@ -107,7 +107,8 @@ def where_the_work_is(found: Mapping[str, Any]) -> str:
         return said + "No head is needed alone: masking any one of them costs less than the figures are sure of."
     listed = ", ".join(f"{_named(one)} ({_points(one['lost'])})" for one in found["needed"])
     if needed == [best]:
-        return said + f"The work is its own: masking it costs {_points(found['needed'][0]['lost'])}, any other nothing."
+        lost = _points(found["needed"][0]["lost"])
+        return said + f"The work is its own: masking it costs {lost}, any other less than the figures are sure of."
     if needed[0] == best:
         return said + f"Masking it also costs most; the work is spread over {listed}."
     return said + f"The work is spread over {listed}."

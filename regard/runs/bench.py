@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from regard.data import PairStore, collate, epoch_order
 from regard.data.packing import Packing
 from regard.errors import ConfigError
 from regard.nn.batch import Pairs
-from regard.runs.bench_clock import Clock, Speed
-from regard.runs.bench_work import random_work
+from regard.runs.bench_clock import Speed, Stopwatch
+from regard.runs.bench_work import FIRST, random_work
 from regard.runs.config import RunConfig
 from regard.runs.describe import forward_flops
 from regard.runs.operations import operations
@@ -26,7 +27,7 @@ from regard.training.optim import make_optimizer
 from regard.training.replay import Replay
 from regard.training.tasks import Task, Translation, compiled, precision_context
 
-BOS, EOS, FIRST = 1, 2, 4
+BOS, EOS = 1, 2
 
 
 def bench_train(
@@ -37,7 +38,6 @@ def bench_train(
     seconds: float = 5.0,
     order: str | None = None,
     peer: bool = True,
-    report: Callable[[Speed], None] | None = None,
 ) -> dict[str, Any]:
     """Train on random tokens of these sentence lengths, with regard and, where it is installed, with Hugging Face.
 
@@ -45,7 +45,7 @@ def bench_train(
     default as in training, random where they are packed and bucketed where they are padded. Hugging Face pads them. Of
     other kinds of run the batches are random rows as long as the settings say, or pictures, and there is no peer.
     """
-    clock = Clock.of(config, seconds)
+    clock = Stopwatch.of(config, seconds)
     config = config.with_stand_ins()
     if config.task != "translation":
         if lengths is not None or order is not None:
@@ -60,10 +60,8 @@ def bench_train(
         store, groups = _work(lengths or caption_lengths(20_000), size, config.train.batch_tokens, batches, order)
         timing = _Timing(store, groups, config, clock)
         found = [timing.ours(packed)]
-        if report:
-            report(found[-1])
         if peer and config.model["name"] == "transformer":
-            found += timing.peers(report)
+            found += timing.peers()
         parameters, rows = timing.parameters, len(groups[0])
     return {
         "device": torch.cuda.get_device_name(clock.device) if clock.device.type == "cuda" else "cpu",
@@ -79,7 +77,7 @@ def bench_train(
     }
 
 
-def _timed_task(config: RunConfig, task: Task, work: list[Any], clock: Clock) -> tuple[list[Speed], int]:
+def _timed_task(config: RunConfig, task: Task, work: list[Any], clock: Stopwatch) -> tuple[list[Speed], int]:
     """How fast a model trains on these batches, and how many parameters it has."""
     options, model = config.train, build_model(config).to(clock.device)
     moved = [batch.to(clock.device) for batch in work]
@@ -94,7 +92,7 @@ def _timed_task(config: RunConfig, task: Task, work: list[Any], clock: Clock) ->
 
 
 def _stepped(
-    model: nn.Module, task: Task, batches: list[Any], options: TrainConfig, clock: Clock, *, dynamic: bool
+    model: nn.Module, task: Task, batches: list[Any], options: TrainConfig, clock: Stopwatch, *, dynamic: bool
 ) -> tuple[str, Callable[[int], None]]:
     """One update on a batch by its number, compiled or replayed as the settings say; and what to call that."""
     optimizer = make_optimizer(model, options)
@@ -166,7 +164,7 @@ def _work(
 class _Timing:
     """The same work, done in several ways."""
 
-    def __init__(self, store: PairStore, groups: list[np.ndarray], config: RunConfig, clock: Clock) -> None:
+    def __init__(self, store: PairStore, groups: list[np.ndarray], config: RunConfig, clock: Stopwatch) -> None:
         self.store, self.groups, self.config, self.clock = store, groups, config, clock
         self.padded = [collate(store, rows) for rows in groups]
         self.tokens = [batch.tokens for batch in self.padded]
@@ -190,21 +188,12 @@ class _Timing:
         room = sum(batch.source.ids.numel() + batch.inputs.ids.numel() for batch in batches)
         return self.clock.speed(name + more, step, self.tokens, self.flops, 1 - sum(self.tokens) / room)
 
-    def peers(self, report: Callable[[Speed], None] | None) -> list[Speed]:
-        try:
-            import transformers  # noqa: F401
-        except ImportError:
+    def peers(self) -> list[Speed]:
+        """Hugging Face's Marian, and compiled too where ours is; none where it is not installed."""
+        if not find_spec("transformers"):
             return []
-        found = [
-            self._peer(compiled)
-            for compiled in (
-                (False, True) if self.config.train.compile or self.config.train.compile_blocks else (False,)
-            )
-        ]
-        for speed in found:
-            if report:
-                report(speed)
-        return found
+        options = self.config.train
+        return [self._peer(compiled) for compiled in sorted({False, options.compile or options.compile_blocks})]
 
     def _peer(self, compiled: bool) -> Speed:
         model = marian(self.config.model_config()).to(self.clock.device).train()

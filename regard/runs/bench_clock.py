@@ -30,7 +30,7 @@ class Speed:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class Stopwatch:
     """A device with what it reaches, and for how many seconds each way is timed."""
 
     device: torch.device
@@ -39,7 +39,7 @@ class Clock:
     seconds: float
 
     @classmethod
-    def of(cls, config: RunConfig, seconds: float) -> "Clock":
+    def of(cls, config: RunConfig, seconds: float) -> "Stopwatch":
         if config.train.threads:
             torch.set_num_threads(config.train.threads)
         device = choose_device(config.train.device)

@@ -14,14 +14,13 @@ from torch import Tensor, nn
 
 from regard.data import Corpus, Documents, PairStore, TextStore, evaluation_batches, strided_windows
 from regard.data.images.store import class_numbers
-from regard.data.sentences import prepare_sentences
 from regard.errors import ConfigError, DataError
 from regard.nn.batch import Texts
 from regard.runs.corpora import corpus_of, files_corpus
 from regard.runs.evaluation import encode_pair
 from regard.runs.image_classifier import ImageClassifier
 from regard.runs.jobs.labelled import TASKS, items_of, labelled_rows
-from regard.runs.jobs.masking import masked_rows, word_accuracy
+from regard.runs.jobs.masking import masked_rows_of, word_accuracy
 from regard.runs.pictures import evaluation_pictures, open_evaluation
 from regard.runs.run import Run
 from regard.training.images import ImageClassification
@@ -135,22 +134,16 @@ def _windows(run: Run, files: Sequence[str], limit: int) -> Evidence:
         raise ConfigError("heads of a model that carries its state cannot be judged")
     store = TextStore.of(iter(Documents.of(files, data.text)), run.vocabularies.target)
     length = min(data.max_len, len(store.ids) - 1)
-    rows = max(1, BUDGET // length)
+    rows = max(1, min(limit, BUDGET // length))
     windows = strided_windows(store, length, stride=length, budget=rows * length, isolate=data.isolate)
     batches = list(islice(windows, max(1, limit // rows)))
     return RunningText(run, language_task(type(run.model)), batches, sum(len(batch.labels) for batch in batches))
 
 
 def _hidden_words(run: Run, files: Sequence[str], limit: int) -> Evidence:
-    data, tokenizer = run.config.data, run.encoder.tokenizer
-    cache = Path(data.cache) if data.cache else run.directory / "cache"
-    rows = masked_rows(run.config, prepare_sentences(Documents.of(files, data.text), tokenizer, cache), tokenizer)
-    batches, count = [], 0
-    for one in rows.order(0, 0):
-        if count < limit:
-            batches.append(rows.batch(one))
-            count += len(one)
-    return HiddenWords(run, MaskedWords(), batches, count)
+    rows = masked_rows_of(run.config, files, run.encoder.tokenizer, run.directory)
+    batches = [rows.batch(one) for one in rows.order(0, 0)[: math.ceil(limit / rows.rows)]]
+    return HiddenWords(run, MaskedWords(), batches, sum(len(batch.labels) for batch in batches))
 
 
 def _labelled(run: Run, files: Sequence[str], limit: int) -> Evidence:

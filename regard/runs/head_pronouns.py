@@ -7,6 +7,7 @@ at the noun in its own translation, which shows the gender, or over at the noun 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations, islice
+from math import comb
 from typing import Any
 
 import torch
@@ -56,18 +57,18 @@ def pronoun_report(
         found[part] = {name: counts[0] for name, counts in ask(run, run.model, items, quizzes).items()}
         if part == "test":  # also by what is taken from each place
             found["value"] = {n: c[0] for n, c in ask(run, run.model, items, quizzes, by_value=True).items()}
-    best: dict[Kind, dict[str, Any]] = {}
+    best: dict[Kind, tuple[float, dict[str, Any]]] = {}
     for own in FROM_TO:
         if one := _best(found, [name for name in found["valid"] if kind(name) == own]):
             best[own] = one
     if not best:
         return None
-    first = max(best.values(), key=lambda one: one.pop("chosen_by"))
+    _, first = max(best.values(), key=lambda one: one[0])
     return {
         "pronoun": word,
         "sentences": len(parts["test"]),
         **first,
-        "by_kind": {own: {"asks": FROM_TO[own], **one} for own, one in best.items()},
+        "by_kind": {own: {"asks": FROM_TO[own], **one} for own, (_, one) in best.items()},
         "by_head": {
             name: [one.accuracy for one in counts.evidence("pronoun")]
             for name, counts in found["test"].items()
@@ -77,8 +78,8 @@ def pronoun_report(
     }
 
 
-def _best(found: dict[str, dict[str, RoleCounts]], names: Sequence[str]) -> dict[str, Any] | None:
-    """Of these attentions the head that is right most often on validation sentences, with its evidence on others."""
+def _best(found: dict[str, dict[str, RoleCounts]], names: Sequence[str]) -> tuple[float, dict[str, Any]] | None:
+    """Of these attentions the head that is right most often on validation sentences: how often, and on others."""
     scored = [
         (evidence.accuracy, name, head)
         for name in names
@@ -88,13 +89,12 @@ def _best(found: dict[str, dict[str, RoleCounts]], names: Sequence[str]) -> dict
     if not scored:
         return None
     accuracy, name, head = max(scored, key=lambda one: one[0])
-    return {
+    return accuracy, {
         "attention": name,
         "head": head,
         "evidence": found["test"][name].evidence("pronoun")[head].to_mapping(),
         "by_value": found["value"][name].evidence("pronoun")[head].to_mapping(),
         "chance": found["test"][name].quiz.chances[found["test"][name].quiz.roles.index("pronoun")],
-        "chosen_by": accuracy,
     }
 
 
@@ -104,7 +104,7 @@ def _without(
     """How many pronouns are translated right by the whole model, and without each head, and without two."""
     texts = [sentence.english for sentence in sentences]
     every = [(name, head) for name, one in attentions(run.model).items() for head in range(getattr(one, "heads", 1))]
-    total = 1 + len(every) + TOGETHER * (TOGETHER - 1) // 2
+    total = 1 + len(every) + comb(min(TOGETHER, len(every)), 2)
     done = 0
 
     def right(*heads: tuple[str, int]) -> tuple[int, int]:
@@ -116,7 +116,7 @@ def _without(
             counted = pronoun_accuracy(sentences, run.translate(texts, beam=1))
         done += 1
         if progress is not None:
-            progress(min(done, total), total)
+            progress(done, total)
         return counted
 
     whole, asked = right()

@@ -7,14 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.data import Documents
 from regard.data.labelled import Example, Question, Tagged
-from regard.data.sentences import prepare_sentences
 from regard.errors import ConfigError
 from regard.runs.accuracy import wilson_interval
 from regard.runs.encoder import Told
 from regard.runs.jobs.labelled import items_of
-from regard.runs.jobs.masking import masked_rows, word_accuracy
+from regard.runs.jobs.masking import masked_rows_of, word_accuracy
 from regard.runs.run import Run
 from regard.runs.tagging import tag
 from regard.training.loop import validate
@@ -128,9 +126,7 @@ def _prf(both: int, found: int, gold: int) -> dict[str, float]:
 
 def _words(run: Run, files: Sequence[str]) -> dict[str, Any]:
     """The same hidden words for every run with one tokenizer."""
-    config, data, tokenizer = run.config, run.config.data, run.encoder.tokenizer
-    cache = Path(data.cache) if data.cache else run.directory / "cache"
-    rows = masked_rows(config, prepare_sentences(Documents.of(files, data.text), tokenizer, cache), tokenizer)
+    rows = masked_rows_of(run.config, files, run.encoder.tokenizer, run.directory)
     device, order = next(run.model.parameters()).device, rows.order(0, 0)
     values = validate(run.model, MaskedWords(), (rows.batch(one) for one in order), device=device)
     accuracy = word_accuracy(run.model, (rows.batch(one) for one in order), device)

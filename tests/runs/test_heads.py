@@ -154,7 +154,9 @@ def test_the_report_says_where_the_work_is():
     best = {"attention": "decoder.1.attention", "head": 1, "evidence": {"accuracy": 0.95}}
     own, other = ({"attention": f"{side}.1.attention", "head": 1, "lost": 0.3} for side in ("decoder", "encoder"))
     said = where_the_work_is({**best, "needed": [own]})
-    assert said.endswith("The work is its own: masking it costs 30.0 points, any other nothing.")
+    assert said.endswith(
+        "The work is its own: masking it costs 30.0 points, any other less than the figures are sure of."
+    )
     said = where_the_work_is({**best, "needed": [own, other]})
     assert "Masking it also costs most; the work is spread over decoder.1.attention head 1 (30.0 points), enc" in said
     assert "best, 95.0 % of the times. The work is spread" in where_the_work_is({**best, "needed": [other]})

@@ -82,6 +82,8 @@ def test_a_run_without_some_heads_is_used_like_any_other(kind, trained, tmp_path
     run = trained(kind)
     judge = evidence(run, limit=8)
     assert judge.name == KINDS[kind][2]
+    assert judge.count == sum(batch.labels.shape[0] for batch in judge.batches)
+    assert judge.count == 8 or kind == "words"  # whose rows of text come by whole batches
     order = every_head(run.model)
     for by in ("masking", "gradient"):
         ranked = importance(run, judge, by)

@@ -1,6 +1,6 @@
 """Masked words and next sentences: plain text to an encoder that has read much."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,7 +52,7 @@ class MaskingJob:
         self, config: RunConfig, documents: Documents, tokenizer: Tokenizer, directory: Path, report: Report
     ) -> None:
         self.config, self.tokenizer, self.report = config, tokenizer, report
-        self.cache = Path(config.data.cache) if config.data.cache else directory / "cache"
+        self.cache = _cache(config, directory)
         self.task: Task = MaskedWords(config.train.smoothing)
         report.say("reading and tokenising the text")
         self.train = self._store(documents)
@@ -114,6 +114,16 @@ def masked_rows(config: RunConfig, store: SentenceStore, tokenizer: Tokenizer) -
         pad=tokenizer.pad,
         segmented=model.segments > 1,
     )
+
+
+def masked_rows_of(config: RunConfig, files: Sequence[str], tokenizer: Tokenizer, directory: Path) -> MaskedRows:
+    """The rows of these files, by a run in `directory`."""
+    documents = Documents.of(files, config.data.text)
+    return masked_rows(config, prepare_sentences(documents, tokenizer, _cache(config, directory)), tokenizer)
+
+
+def _cache(config: RunConfig, directory: Path) -> Path:
+    return Path(config.data.cache) if config.data.cache else directory / "cache"
 
 
 @torch.no_grad()
