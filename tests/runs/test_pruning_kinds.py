@@ -12,7 +12,7 @@ from picture_toys import shapes
 
 import regard
 from regard.cli import main
-from regard.errors import ConfigError
+from regard.errors import ConfigError, DataError
 from regard.look import attentions
 from regard.runs import make_config
 from regard.runs.evidence import evidence
@@ -133,6 +133,20 @@ def test_vectors_of_texts_stay_near_those_of_the_whole_model(trained, files, tmp
     assert 50 < judge.score(smaller) < 100
     save(smaller, run.directory, tmp_path / "smaller")
     assert regard.load(tmp_path / "smaller", "cpu").embed(["the sun was good"]).shape == (1, 16)
+
+
+def test_what_heads_cannot_be_judged_by_is_refused(trained, tmp_path):
+    run = trained("text")
+    (tmp_path / "empty.txt").write_text("", encoding="utf-8")
+    with pytest.raises(DataError, match=r"empty\.txt is empty"):
+        evidence(run, [str(tmp_path / "empty.txt")])
+    for changes, said in (
+        ({"data": replace(run.config.data, carry=True)}, "carries its state cannot be judged"),
+        ({"task": "pointing"}, "heads of a run for pointing cannot be judged"),
+    ):
+        other = Run(run.directory, replace(run.config, **changes), run.vocabularies, run.model)
+        with pytest.raises(ConfigError, match=said):
+            evidence(other)
 
 
 def test_a_pruned_encoder_is_tuned_for_another_task(trained, files, tmp_path):
