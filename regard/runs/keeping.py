@@ -62,9 +62,14 @@ class Keeper:
             write_tensors(model, mean_weights(read_tensors(path / MODEL) for path in last))
             return f"the model is the mean of {len(last)} checkpoints" if len(last) > 1 else None
         if self.options.choose == "best" and progress.best_step:
-            name = MODEL if self.average is None else AVERAGE
-            write_tensors(model, read_tensors(folder / f"step-{progress.best_step}" / name))
-            return f"the model is that of step {progress.best_step}, the best validated"
+            best = folder / f"step-{progress.best_step}"
+            if best.exists():
+                # Its average, if it had one, is what was validated, whatever was set when the run was taken up again.
+                averaged = read_tensors(best / AVERAGE) if (best / AVERAGE).exists() else {}
+                write_tensors(model, {**read_tensors(best / MODEL), **averaged})
+                return f"the model is that of step {progress.best_step}, the best validated"
+            self._write_model()
+            return f"the model is the last: that of step {progress.best_step}, the best validated, was not kept"
         self._write_model()
         return None
 

@@ -158,6 +158,34 @@ def test_what_was_not_there_before_begins_where_a_run_is_taken_up(corpus, tmp_pa
     assert not any(said.split(" ", 1)[1] in line for line in told.lines)
 
 
+@pytest.mark.parametrize(
+    ("before", "later", "chosen"),
+    [
+        (("train.choose=best", "train.ema=0"), "train.ema=0.9", "model"),
+        (("train.choose=best", "train.ema=0.9"), "train.ema=0", "average"),
+        (("train.keep=1", "train.ema=0"), "train.choose=best", None),
+    ],
+)
+def test_the_best_is_what_was_validated_even_if_settings_changed_since(corpus, tmp_path, before, later, chosen):
+    out, told = tmp_path / "run", Told()
+    first = ("train.steps=6", "train.validate_every=2", "train.save_every=2", "train.validate_sentences=0", *before)
+    regard.train(config(corpus, *first), out)
+    # From here on it gets worse.
+    worse = ("train.learning_rate=5.0", "train.schedule=constant", "train.warmup=0")
+    if chosen is None:
+        regard.resume(out, ("train.steps=8", *worse))
+    regard.resume(out, ("train.steps=10", later, *worse), told)
+    kept = read_tensors(out / "model.safetensors")
+    if chosen is None:
+        assert "the model is the last: that of step 6, the best validated, was not kept" in told.lines
+        wanted = read_tensors(out / "checkpoints" / "step-10" / "model.safetensors")
+    else:
+        assert "the model is that of step 6, the best validated" in told.lines
+        wanted = read_tensors(out / "checkpoints" / "step-6" / f"{chosen}.safetensors")
+    assert kept.keys() == wanted.keys()
+    assert all(torch.equal(kept[name], value) for name, value in wanted.items())
+
+
 def test_a_run_that_could_not_be_taken_up_keeps_its_settings(run, tmp_path):
     broken = copy(run.directory, tmp_path / "broken")
     before = (broken / "config.json").read_bytes()
