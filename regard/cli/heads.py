@@ -6,8 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.look.report import where_the_work_is
-
 
 def heads(
     run: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")],
@@ -114,6 +112,8 @@ def _neurons(found: dict[str, Any]) -> str:
 
 
 def _pronoun_lines(found: dict[str, Any]) -> list[str]:
+    from regard.look.report import where_the_work_is
+
     lines = [f"'{found['pronoun']}' to its noun, {found['sentences']:,} test sentences; the best head of each kind:"]
     for one in found["by_kind"].values():
         evidence, rule = one["evidence"], one["evidence"]["rule"]

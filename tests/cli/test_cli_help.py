@@ -1,5 +1,7 @@
 import json
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -100,3 +102,9 @@ def test_describe_counts_what_the_model_has(cli, refused, trained):
     assert facts["parameters"] == sum(parameter.numel() for parameter in model.parameters())
     assert f"{facts['parameters']:,} parameters" in cli("describe", trained).out
     assert "longer than the model's max_len=24" in refused("describe", trained, "--length", 25)
+
+
+def test_help_does_not_wait_for_torch():
+    asked = "import sys, regard.cli; print(sorted({'torch', 'numpy', 'transformers'} & sys.modules.keys()))"
+    found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
