@@ -26,6 +26,9 @@ def growth(
 ) -> dict[str, Any]:
     """For each way and length: seconds to read one sequence forward and back, and bytes kept for the way back.
 
+    Only the last output is asked, so a recurrence's gradient fades over thousands of steps to numbers so small that
+    some processors are slow with them; they count as zeros here, or time would grow with the square of the length.
+
     The bytes are those that autograd holds between the two passes. Seconds are the least of `repeats`. Attention comes
     twice: as it trains, by the fused kernel, and with its weights formed, which is what the n x n of a lecture costs.
     """
@@ -66,11 +69,15 @@ def growth(
 
 def _cost(reader: Reader, ids: Tensor, repeats: int) -> dict[str, float]:
     seconds = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        reader(ids).sum().backward()
-        seconds.append(time.perf_counter() - began)
-        reader.zero_grad()
+    torch.set_flush_denormal(True)
+    try:
+        for _ in range(repeats):
+            began = time.perf_counter()
+            reader(ids).sum().backward()
+            seconds.append(time.perf_counter() - began)
+            reader.zero_grad()
+    finally:
+        torch.set_flush_denormal(False)
     return {"seconds": min(seconds), "bytes": kept_bytes(lambda: reader(ids).sum(), reader)}
 
 
