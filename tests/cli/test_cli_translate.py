@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+from functools import partial
 
 import pytest
 
@@ -184,7 +185,9 @@ def test_a_full_standard_output_is_one_line(trained, monkeypatch, capsys):
 def test_a_pipe_is_answered_line_by_line_and_ends_quietly(python, trained, loaded, tmp_path, number):
     command = [python, "-m", "regard", "translate", str(trained), *(["-o", str(tmp_path / "out")] * (number == 15))]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes) as process:
+    # A job in the background is born deaf to SIGINT, and so are its children.
+    hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, **pipes, preexec_fn=hears) as process:
         process.stdin.write(b"the cat\n")
         process.stdin.flush()
         if number == signal.SIGINT:
