@@ -27,6 +27,10 @@ ENCODER_HEADS = {
 """What a model without a decoder needs for its task."""
 
 
+READ_TWICE = ("translation", "classification", "tagging", "answering")
+"""Tasks that R-Drop is for."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataConfig:
     """Where data comes from: pairs for translation, running text for language models, pictures with classes.
@@ -155,7 +159,9 @@ class RunConfig:
         return self.task == "language" or getattr(self.architecture()[1], "packs", True)
 
     def _check_task(self) -> None:
-        for_pairs = {"train.r_drop": self.train.r_drop, "train.compile_loss": self.train.compile_loss}
+        if self.train.r_drop and self.task not in READ_TWICE:
+            raise ConfigError(f"train.r_drop is for {', '.join(READ_TWICE)}, not for task='{self.task}'")
+        for_pairs: dict[str, Any] = {"train.compile_loss": self.train.compile_loss}
         for_pairs |= {"tokenizer.dropout": self.tokenizer.dropout}
         if (names := [name for name, value in for_pairs.items() if value]) and self.task != "translation":
             raise ConfigError(f"{names[0]} is for task='translation', not for task='{self.task}'")

@@ -40,7 +40,7 @@ def started_from(mapping: Mapping[str, Any], base: Path, overrides: Sequence[str
             raise ConfigError(f"'{setting}' cannot change in a run that starts from {base}, whose model it takes over")
     model.pop("labels", None)
     model |= {key: value for key, value in mine.items() if key in free | resized}
-    if model.get("pooler") == "none" and model.get("head") in ("pretraining", "classes"):
+    if model.get("pooler") == "none" and model.get("head") in ("pretraining", "classes") and "pooler" not in mine:
         model["pooler"] = "relu" if model.get("segments") == 0 else "tanh"
     images = {**prepared_like(theirs.get("images") or {}), **mapping.get("images", {})}
     taken = {"model": model, "tokenizer": theirs.get("tokenizer", {}), "images": images}

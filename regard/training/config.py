@@ -31,6 +31,8 @@ class TrainConfig:
     epsilon: float = 1e-9
     momentum: float = 0.95
     """Muon's, for the matrices inside the model."""
+    layer_decay: float = 1.0
+    """The share of the learning rate that each layer has of the one above it; 1 gives all the same."""
     weight_decay: float = 0.0
     clip: float = 1.0
     """Largest gradient norm; 0 does not clip."""
@@ -91,8 +93,11 @@ class TrainConfig:
         for name in ("smoothing", "ema", "floor", "momentum"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 0 and below 1")
-        if not 0.0 < self.decay <= 1.0:
-            raise ConfigError(f"train.decay={self.decay} must be above 0 and at most 1")
+        for name in ("decay", "layer_decay"):
+            if not 0.0 < getattr(self, name) <= 1.0:
+                raise ConfigError(f"train.{name}={getattr(self, name)} must be above 0 and at most 1")
+        if self.layer_decay < 1.0 and self.optimizer == "muon":
+            raise ConfigError("train.layer_decay is for optimizer='adam' or 'adamw'")
         if self.compile and self.compile_blocks:
             raise ConfigError(
                 "train.compile=true compiles the whole model, train.compile_blocks=true its blocks; give one"

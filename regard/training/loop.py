@@ -54,7 +54,7 @@ def fit(
         seed_step(seed, number)
         rate = learning_rate(number)
         for group in optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("share", 1.0)
         step = train_step(
             model,
             task,

@@ -14,9 +14,12 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
     matrices = hidden_matrices(model) if config.optimizer == "muon" else []
     apart = {id(matrix) for matrix in matrices}
     parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in apart]
+    shares = layer_shares(model, config.layer_decay)
     groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        {"params": [p for p in parameters if shares[p] == share and (p.ndim >= 2) == wide], "weight_decay": decay}
+        | {"share": share}
+        for share in sorted(set(shares.values()), reverse=True)
+        for wide, decay in ((True, config.weight_decay), (False, 0.0))
     ]
     beta1, beta2 = config.betas
     if config.optimizer == "muon":
@@ -31,6 +34,23 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
         )
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     return kind(groups, lr=config.learning_rate, betas=(beta1, beta2), eps=config.epsilon, fused=True)
+
+
+def layer_shares(model: nn.Module, decay: float) -> dict[nn.Parameter, float]:
+    """The share of the learning rate that each parameter has: `decay` for the last of a stack of blocks, and as much
+    less again for each further down; what comes before the stacks has least, what comes after them all of it."""
+    stacks = {name: len(part) for name, part in model.named_children() if isinstance(part, nn.ModuleList)}
+    last = max(stacks.values(), default=0)
+    shares, below = {}, True
+    for name, part in model.named_children():
+        if name in stacks:
+            below = False
+            for number, block in enumerate(part.children()):
+                shares |= dict.fromkeys(block.parameters(), decay ** (stacks[name] - number))
+        else:
+            whole = decay ** (last + 1) if below and stacks else 1.0
+            shares |= {one: shares.get(one, whole) for one in part.parameters()}
+    return {one: shares.get(one, 1.0) for one in model.parameters()}
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

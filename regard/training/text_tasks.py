@@ -1,7 +1,7 @@
 """What is asked of an encoder: hidden words and next sentences, classes, tags, and where answers stand."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regard.nn.batch import LabelledTexts, MaskedTexts
 from regard.nn.loss import IGNORE
+from regard.nn.rows import doubled
 from regard.training.tasks import Loss
 
 
@@ -37,46 +38,68 @@ class MaskedWords:
 
 
 @dataclass(frozen=True, slots=True)
-class Classification:
+class Labelled:
+    """Say what each text, or each of its tokens, is labelled with.
+
+    With `r_drop` a training batch is read twice, under different dropout: the loss is both cross-entropies plus
+    `r_drop` times the mean divergence of the two predictions from each other.
+    """
+
+    smoothing: float = 0.0
+    r_drop: float = 0.0
+    smooths: ClassVar[bool] = True
+
+    def loss(self, model: nn.Module, batch: LabelledTexts) -> Loss:
+        twice = bool(self.r_drop) and model.training
+        read = doubled(batch) if twice else batch
+        logits, smoothing = self.logits(model, read), self.smoothing if self.smooths else 0.0
+        return labelled_loss(logits, read.labels.flatten(), batch.count, smoothing, self.r_drop if twice else 0.0)
+
+    def logits(self, model: Any, batch: LabelledTexts) -> Float[Tensor, "N C"]:
+        """A score a class for each label of the batch."""
+        raise NotImplementedError
+
+
+class Classification(Labelled):
     """Say of each text which class it is of."""
 
-    smoothing: float = 0.0
-
-    def loss(self, model: nn.Module, batch: LabelledTexts) -> Loss:
-        logits = model.classes(model(batch), batch)  # type: ignore[operator]
-        return labelled_loss(logits, batch.labels, batch.count, self.smoothing)
+    def logits(self, model: Any, batch: LabelledTexts) -> Float[Tensor, "N C"]:
+        return model.classes(model(batch), batch)
 
 
-@dataclass(frozen=True, slots=True)
-class Tagging:
+class Tagging(Labelled):
     """Say of each word which tag it has; a word of several tokens is asked of at its first."""
 
-    smoothing: float = 0.0
-
-    def loss(self, model: nn.Module, batch: LabelledTexts) -> Loss:
-        logits = model.classifier(model.dropout(model(batch)))  # type: ignore[operator]
-        return labelled_loss(logits.flatten(0, 1), batch.labels.flatten(), batch.count, self.smoothing)
+    def logits(self, model: Any, batch: LabelledTexts) -> Float[Tensor, "N C"]:
+        return model.classifier(model.dropout(model(batch))).flatten(0, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Answering:
+class Answering(Labelled):
     """Say at which token the answer begins, and at which it ends."""
 
-    smoothing: float = 0.0
+    smooths = False  # over what? padding is no answer
 
-    def loss(self, model: nn.Module, batch: LabelledTexts) -> Loss:
-        logits = model.classifier(model.dropout(model(batch)))  # type: ignore[operator]
+    def logits(self, model: Any, batch: LabelledTexts) -> Float[Tensor, "N C"]:
+        logits = model.classifier(model.dropout(model(batch)))
         hidden = ~batch.inputs.tokens.mask()[..., None]
-        both = (
-            logits.masked_fill(hidden, -1e4 if logits.dtype == torch.float16 else -1e30).transpose(1, 2).flatten(0, 1)
-        )
-        return labelled_loss(both, batch.labels.flatten(), batch.count)
+        shown = logits.masked_fill(hidden, -1e4 if logits.dtype == torch.float16 else -1e30)
+        return shown.transpose(1, 2).flatten(0, 1)
 
 
-def labelled_loss(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"], count: int, smoothing: float = 0.0) -> Loss:
-    """Cross-entropy, and how many are right."""
+def labelled_loss(
+    logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"], count: int, smoothing: float = 0.0, r_drop: float = 0.0
+) -> Loss:
+    """Cross-entropy, and how many are right; with `r_drop` of two passes, whose rows come one after the other."""
     logits = logits.float()
     total = F.cross_entropy(logits, labels, ignore_index=IGNORE, label_smoothing=smoothing, reduction="sum")
     plain = total if not smoothing else F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum")
     right = (logits.argmax(-1) == labels).sum()
-    return Loss(total, count, {"nll": plain.detach(), "accuracy": right.to(total.dtype)})
+    parts = {"nll": plain.detach(), "accuracy": right.to(total.dtype)}
+    if not r_drop:
+        return Loss(total, count, parts)
+    one, other = logits.log_softmax(-1).chunk(2)
+    # KL(p|q) + KL(q|p) is the sum of (p - q) (log p - log q).
+    apart = ((one.exp() - other.exp()) * (one - other)).sum(-1)
+    divergence = 0.5 * (apart * (labels.chunk(2)[0] != IGNORE)).sum()
+    means = {name: value / 2 for name, value in parts.items()}
+    return Loss(total + r_drop * divergence, count, {**means, "divergence": divergence.detach()})

@@ -105,6 +105,43 @@ def test_a_stopped_pretraining_ends_with_the_same_bytes(files, base, tmp_path):
     assert same_bytes(base.directory, tmp_path / "run")
 
 
+TUNED = ("train.steps=12", "train.r_drop=2", "train.layer_decay=0.7", "train.log_every=5")
+
+
+def test_tuning_with_two_passes_and_rates_by_layer_ends_with_the_same_bytes(files, base, tmp_path):
+    made = config(files, "bert-tune", ".tsv", *TUNED, start=base.directory)
+    whole = regard.train(made, tmp_path / "whole")
+    with pytest.raises(Stopped):
+        regard.train(made, tmp_path / "run", StopAt(5))
+    regard.resume(tmp_path / "run")
+    assert same_bytes(whole.directory, tmp_path / "run")
+    records = read_log(whole.directory / "log.jsonl")
+    assert {record["kind"] for record in records if "divergence" in record} == {"train"}
+    assert all(record.get("divergence", 1) > 0 and 0 <= record["accuracy"] <= 1 for record in records)
+
+
+@pytest.mark.parametrize("preset", ["bert-tag", "bert-answer"])
+def test_tags_and_answers_are_read_twice_too(files, base, tmp_path, preset):
+    suffix = "-tags.tsv" if preset == "bert-tag" else "-asked.jsonl"
+    made = config(files, preset, suffix, "train.steps=3", "train.log_every=1", "train.r_drop=1", start=base.directory)
+    run = regard.train(made, tmp_path / "run")
+    losses = [record for record in read_log(run.directory / "log.jsonl") if record["kind"] == "train"]
+    for record in losses:
+        assert record["loss"] == pytest.approx(2 * record["nll"] + record["divergence"], rel=1e-4)
+
+
+def test_two_passes_are_not_for_hidden_words(files):
+    with pytest.raises(ConfigError, match=r"train.r_drop is for translation, .*, not for task='masking'"):
+        config(files, "bert-tiny", ".txt", "train.r_drop=1")
+
+
+def test_a_tuned_run_is_judged_by_its_mean_where_that_is_asked_for(files, base):
+    made = config(files, "bert-classify", ".tsv", "model.pooler=none", start=base.directory)
+    assert made.model["pooler"] == "none"
+    unasked = config(files, "bert-classify", ".tsv", start=base.directory)
+    assert unasked.model.get("pooler", "tanh") == "tanh"
+
+
 def test_both_objectives_are_logged_apart(base):
     records = read_log(base.directory / "log.jsonl")
     for record in records:

@@ -9,7 +9,7 @@ from regard.errors import ConfigError
 from regard.training.config import TrainConfig
 from regard.training.loop import fit, train_step, validate
 from regard.training.muon import Muon, hidden_matrices, orthogonalised
-from regard.training.optim import make_optimizer, optimizer_tensors, restore_optimizer
+from regard.training.optim import layer_shares, make_optimizer, optimizer_tensors, restore_optimizer
 from regard.training.schedule import learning_rate
 from regard.training.tasks import Translation
 
@@ -125,9 +125,37 @@ def test_r_drop_brings_the_two_passes_together():
     assert divergence(5.0) < 0.6 * divergence(1e-6)
 
 
+def test_lower_layers_have_a_smaller_share_of_the_rate():
+    model = tiny()
+    shares = layer_shares(model, 0.5)
+    named = {name: shares[parameter] for name, parameter in model.named_parameters()}
+    stack = len(model.encoder)
+    assert named[f"encoder.{stack - 1}.attention.query.weight"] == 0.5
+    assert named["encoder.0.feed_forward.inner.bias"] == 0.5**stack
+    tokens = next(name for name in named if name.endswith("tokens.weight"))
+    assert named[tokens] == 0.5 ** (stack + 1)
+    assert set(layer_shares(model, 1.0).values()) == {1.0}
+
+
+def test_each_layer_moves_by_its_share_of_the_rate():
+    # Adam's first move is of the size of the rate wherever there is a gradient.
+    model, moves = tiny(), {}
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    optimizer = make_optimizer(model, TrainConfig(optimizer="adam", layer_decay=0.5, epsilon=1e-12))
+    list(fit(model, Translation(), [[work()]], optimizer, lambda _: 1e-3))
+    for name, share in ((name, layer_shares(model, 0.5)[one]) for name, one in model.named_parameters()):
+        moves.setdefault(share, []).append(float((model.get_parameter(name).detach() - before[name]).abs().max()))
+    assert len(moves) == len(model.encoder) + 1
+    for share, found in moves.items():
+        assert max(found) == pytest.approx(1e-3 * share, rel=0.01)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
+        {"layer_decay": 0.0},
+        {"layer_decay": 1.5},
+        {"layer_decay": 0.5, "optimizer": "muon"},
         {"decay": 0.0},
         {"momentum": 1.0},
         {"r_drop": -1.0},

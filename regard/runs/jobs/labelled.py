@@ -59,7 +59,7 @@ class LabelledJob:
 
     def __init__(self, config: RunConfig, items: list[Any], tokenizer: Tokenizer, report: Report) -> None:
         self.config = config
-        self.task: Task = TASKS[config.task](config.train.smoothing)
+        self.task: Task = TASKS[config.task](config.train.smoothing, config.train.r_drop)
         self.train = labelled_rows(config, items, tokenizer)
         skipped = f"; {len(items) - len(self.train):,} skipped as too long" if len(self.train) < len(items) else ""
         report.say(f"{len(self.train):,} rows of {int(self.train.ids.lengths.sum()):,} tokens{skipped}")
