@@ -19,7 +19,7 @@ from regard.data.store import VERSION, Counts, PairStore, write_meta
 from regard.errors import ConfigError, DataError
 from regard.text import Vocabularies
 from regard.text.copying import encode_with_copies
-from regard.text.dropout import LOST, MergeDropout
+from regard.text.dropout import SPELLINGS, MergeDropout
 
 Overlong = Literal["skip", "truncate", "refuse"]
 Store = TypeVar("Store")
@@ -44,12 +44,13 @@ def prepare(
     `max_len` is the longest row a model may be given: a source's pieces and `eos`, or `bos` and a target's pieces.
     Pairs with a longer side are skipped, cut or refused as `overlong` says; pairs with a blank side are skipped;
     the store's `counts` tell how many. Tokenises on all cores in memory that does not grow with the corpus.
-    `progress` is called with the number of pairs read so far. `drop` asks for a variant with fewer merges.
+    `progress` is called with the number of pairs read so far. `drop` asks for a variant with merges left out,
+    which takes one core.
     With `copying`, words of a source that a joint word vocabulary does not know are numbered after it.
     """
     if max_len < 2:
         raise ConfigError(f"max_len={max_len} must be at least 2: one piece and a special token")
-    varied: list[Any] = [] if drop is None else [drop.rate, drop.variant, LOST]
+    varied: list[Any] = [] if drop is None else [drop.rate, drop.variant, SPELLINGS]
     varied += ["copying"] if copying else []
     return kept_in(
         cache,

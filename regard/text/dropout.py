@@ -5,49 +5,81 @@ import random
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from regard.text.tokenizer import Tokenizer
 
-TABLES = 16
-"""How many thinned tables of merges there are. Each text of each variant is cut by one of them."""
+SPELLINGS = 64
+"""How many spellings of a word are drawn at most: each place where it stands has one of them."""
 
-LOST = 0.25
-"""The share of a rate that a table is thinned by. In BPE dropout as published a merge that was left out is tried again
-at the next step; from a table it is gone. At the usual rate of 0.1 texts become as long one way as the other."""
+_REMEMBERED = 1 << 20  # spellings that are kept in memory; when there are more, it begins anew
 
 
 @dataclass(frozen=True, slots=True)
 class MergeDropout:
-    """One variant of a tokenised corpus, cut as BPE dropout of this `rate` would.
+    """One variant of a tokenised corpus: at each step of cutting a word, each merge is left out at this `rate`.
 
-    The library's own dropout draws from a generator that cannot be seeded. Here a merge is left out of a whole table,
-    and the text itself and the variant's number choose the table: pieces are a function of text, rate and variant.
+    The library's own dropout draws from a generator that cannot be seeded. Here the text, the place of a word in it and
+    the variant's number choose one of the word's spellings, and the word and the spelling's number choose what is left
+    out: pieces are a function of text, rate and variant.
     """
 
     rate: float
     variant: int
 
     def encoder(self, tokenizer: Tokenizer) -> Callable[[Sequence[str]], list[list[int]]]:
-        """Texts to ids by thinned tables; the tokenizer's own way where it has no merges."""
-        tables = [thinned(tokenizer, LOST * self.rate, number) for number in range(TABLES)]
+        """Texts to ids by merges that are left out at random; the tokenizer's own way where it has no merges."""
+        merges = _merges(tokenizer.to_json(), self.rate)
+        if merges is None:
+            return tokenizer.encode_batch
 
         def encode(texts: Sequence[str]) -> list[list[int]]:
-            found: list[list[int]] = [[] for _ in texts]
-            chosen = [zlib.crc32(f"{self.variant} {text}".encode("utf-8", "replace")) % TABLES for text in texts]
-            for number, table in enumerate(tables):
-                rows = [row for row, one in enumerate(chosen) if one == number]
-                for row, ids in zip(rows, table.encode_batch([texts[row] for row in rows]), strict=True):
-                    found[row] = ids
-            return found
+            return [self._spelled(text, tokenizer.split(text), merges) for text in texts]
 
         return encode
 
+    def _spelled(self, text: str, words: list[str], merges: "Merges") -> list[int]:
+        seed = zlib.crc32(f"{self.variant} {text}".encode("utf-8", "replace"))
+        ids: list[int] = []
+        for place, word in enumerate(words):
+            ids += merges.spelling(word, zlib.crc32(place.to_bytes(4, "little"), seed) % SPELLINGS)
+        return ids
 
-def thinned(tokenizer: Tokenizer, rate: float, number: int) -> Tokenizer:
-    """The tokenizer without about the share `rate` of its merges, always the same ones; ids mean what they meant."""
-    state = json.loads(tokenizer.to_json())
-    if state["model"]["type"] != "BPE":
-        return tokenizer
-    draw = random.Random(number)
-    state["model"]["merges"] = [merge for merge in state["model"]["merges"] if draw.random() >= rate]
-    return Tokenizer.from_json(json.dumps(state))
+
+class Merges:
+    """A table of merges, some of them left out at random."""
+
+    def __init__(self, vocab: dict[str, int], merges: list[Sequence[str]] | list[str], rate: float) -> None:
+        pairs = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in merges]
+        self.ranks = {(one, other): rank for rank, (one, other) in enumerate(pairs)}
+        self.vocab, self.rate = vocab, rate
+        self._known: dict[tuple[str, int], list[int]] = {}
+
+    def spelling(self, word: str, number: int) -> list[int]:
+        """The ids of the pieces that a word has in its spelling of this number."""
+        found = self._known.get((word, number))
+        if found is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            found = self._known[word, number] = self._cut(word, random.Random(f"{number} {word}").random)
+        return found
+
+    def _cut(self, word: str, draw: Callable[[], float]) -> list[int]:
+        pieces, ranks, rate = list(word), self.ranks, self.rate
+        while len(pieces) > 1:
+            # The merge to make is the first in the table of those that are not left out this time.
+            best, place = len(ranks), -1
+            for index in range(len(pieces) - 1):
+                rank = ranks.get((pieces[index], pieces[index + 1]))
+                if rank is not None and rank < best and draw() >= rate:
+                    best, place = rank, index
+            if place < 0:
+                break
+            pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
+        return [self.vocab[piece] for piece in pieces]
+
+
+@lru_cache(maxsize=2)  # the two sides; all variants have the same spellings to choose from
+def _merges(tokenizer: str, rate: float) -> Merges | None:
+    model = json.loads(tokenizer)["model"]
+    return Merges(model["vocab"], model["merges"], rate) if model["type"] == "BPE" else None

@@ -96,6 +96,14 @@ class Tokenizer:
             for encoding in self._checked(self._inner.encode_batch, list(texts))
         ]
 
+    def split(self, text: str) -> list[str]:
+        """The words that pieces are made of, each as the vocabulary writes it."""
+        if self._inner.normalizer is not None:
+            text = self._inner.normalizer.normalize_str(text)
+        if self._inner.pre_tokenizer is None:
+            return [text]
+        return [word for word, _ in self._inner.pre_tokenizer.pre_tokenize_str(text)]
+
     def framed(self, text: str, second: str | None = None) -> tuple[list[int], list[int], list[int]] | None:
         """Ids, the text that each is of (-1: neither) and segments, as the tokenizer itself puts special tokens
         around texts; None where it adds none."""

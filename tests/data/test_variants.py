@@ -12,7 +12,7 @@ from regard.data.variants import Variants
 from regard.errors import ConfigError
 from regard.runs import make_config
 from regard.text import TokenizerConfig, train_vocabularies
-from regard.text.dropout import MergeDropout, thinned
+from regard.text.dropout import MergeDropout, Merges
 
 WORDS = ["yesterday", "unbelievable", "houses", "household", "relation", "relative", "translation", "a", "the", "mouse"]
 
@@ -32,18 +32,38 @@ def stores(folder, rate=0.3, count=3):
     return [prepare(PairList(PAIRS), VOCABULARIES, folder, drop=MergeDropout(rate, v)) for v in range(count)]
 
 
-def test_a_thinned_tokenizer_spells_the_same_text_in_more_pieces():
-    tokenizer = VOCABULARIES.source
-    fewer = thinned(tokenizer, 0.4, 3)
-    assert fewer.to_json() == thinned(tokenizer, 0.4, 3).to_json() != thinned(tokenizer, 0.4, 4).to_json()
-    assert thinned(tokenizer, 0.0, 3).to_json() == tokenizer.to_json()
-    longer = 0
-    for text in texts(40):
-        assert tokenizer.decode(fewer.encode(text)) == text
-        longer += len(fewer.encode(text)) - len(tokenizer.encode(text))
-    assert longer > 40
+ODD = ["", "  two  spaces ", "Ünïcode — naïve", "emoji 👍🏽 and\ttabs", "<eos> typed", "relation's", "x" * 50]
+
+
+def test_with_nothing_left_out_texts_are_cut_as_they_always_are():
+    for config in (CONFIG, TokenizerConfig(kind="bpe", vocab_size=330, lowercase=True)):
+        tokenizer = train_vocabularies(PAIRS, config).source
+        assert MergeDropout(0.0, 3).encoder(tokenizer)([*texts(40), *ODD]) == tokenizer.encode_batch([*texts(40), *ODD])
     words = train_vocabularies(PAIRS, TokenizerConfig(kind="word")).source
-    assert thinned(words, 0.4, 3) is words
+    assert MergeDropout(0.4, 3).encoder(words)(texts(5)) == words.encode_batch(texts(5))
+
+
+def test_a_text_with_merges_left_out_is_the_same_text_in_more_pieces():
+    tokenizer = VOCABULARIES.source
+    encode = MergeDropout(0.4, 3).encoder(tokenizer)
+    longer = 0
+    for text, ids in zip([*texts(40), *ODD], encode([*texts(40), *ODD]), strict=True):
+        assert tokenizer.decode(ids) == text
+        longer += len(ids) - len(tokenizer.encode(text))
+    assert longer > 40
+    (row,) = encode(["mouse mouse mouse mouse mouse mouse mouse mouse"])
+    pieces = collections.Counter(tokenizer.pieces(row))
+    assert len(pieces) > 3, "a word is not cut alike wherever it stands"
+
+
+def test_merges_are_left_out_as_often_as_the_rate_says():
+    # Two merges make this word: "ab", then "abc". Step by step: "ab" is made with 1 - p, then "abc" with 1 - p.
+    merges = Merges({"a": 0, "b": 1, "c": 2, "ab": 3, "abc": 4}, [["a", "b"], ["ab", "c"]], 0.3)
+    found = collections.Counter(len(merges.spelling("abc", number)) for number in range(4000))
+    expected = {3: 0.3, 2: 0.7 * 0.3, 1: 0.7 * 0.7}
+    surprise = sum((found[n] - 4000 * share) ** 2 / (4000 * share) for n, share in expected.items())
+    assert surprise < 13.8  # the chi-square that one draw in a thousand exceeds
+    assert Merges({"a": 0, "b": 1, "ab": 2}, ["a b"], 0.0).spelling("ab", 1) == [2]
 
 
 def test_variants_differ_decode_to_the_text_and_are_the_same_when_made_again(tmp_path):
