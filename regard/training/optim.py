@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from regard.errors import ConfigError
 from regard.training.config import TrainConfig
 from regard.training.muon import Muon, hidden_matrices
 
@@ -40,6 +41,8 @@ def layer_shares(model: nn.Module, decay: float) -> dict[nn.Parameter, float]:
     """The share of the learning rate that each parameter has: `decay` for the last of a stack of blocks, and as much
     less again for each further down; what comes before the stacks has least, what comes after them all of it."""
     stacks = {name: len(part) for name, part in model.named_children() if isinstance(part, nn.ModuleList)}
+    if decay < 1.0 and not stacks:
+        raise ConfigError(f"train.layer_decay={decay} is for models with a stack of layers, which this one has not")
     last = max(stacks.values(), default=0)
     shares, below = {}, True
     for name, part in model.named_children():

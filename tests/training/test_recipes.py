@@ -135,6 +135,9 @@ def test_lower_layers_have_a_smaller_share_of_the_rate():
     tokens = next(name for name in named if name.endswith("tokens.weight"))
     assert named[tokens] == 0.5 ** (stack + 1)
     assert set(layer_shares(model, 1.0).values()) == {1.0}
+    with pytest.raises(ConfigError, match="layer_decay"):
+        layer_shares(torch.nn.Linear(2, 2), 0.5)
+    assert set(layer_shares(torch.nn.Linear(2, 2), 1.0).values()) == {1.0}
 
 
 def test_each_layer_moves_by_its_share_of_the_rate():
