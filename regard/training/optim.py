@@ -9,6 +9,9 @@ from regard.errors import ConfigError
 from regard.training.config import TrainConfig
 from regard.training.muon import Muon, hidden_matrices
 
+_STACKS = {"encoder", "decoder", "blocks", "layers"}
+_EMBEDDINGS = {"embedding", "source", "target"}
+
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     """Adam as in the 2017 paper, AdamW or Muon; weights decay in matrices, not in biases or norms."""
@@ -38,22 +41,20 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
 
 
 def layer_shares(model: nn.Module, decay: float) -> dict[nn.Parameter, float]:
-    """The share of the learning rate that each parameter has: `decay` for the last of a stack of blocks, and as much
-    less again for each further down; what comes before the stacks has least, what comes after them all of it."""
-    stacks = {name: len(part) for name, part in model.named_children() if isinstance(part, nn.ModuleList)}
+    """The share of the learning rate that each parameter has: `decay` for the last of a stack of layers, and as much
+    less again for each further down; what makes vectors of tokens or patches has least, all the rest the whole."""
+    parts = dict(model.named_children())
+    stacks = [part for name, part in parts.items() if name in _STACKS and isinstance(part, nn.ModuleList)]
     if decay < 1.0 and not stacks:
         raise ConfigError(f"train.layer_decay={decay} is for models with a stack of layers, which this one has not")
-    last = max(stacks.values(), default=0)
-    shares, below = {}, True
-    for name, part in model.named_children():
-        if name in stacks:
-            below = False
-            for number, block in enumerate(part.children()):
-                shares |= dict.fromkeys(block.parameters(), decay ** (stacks[name] - number))
-        else:
-            whole = decay ** (last + 1) if below and stacks else 1.0
-            shares |= {one: shares.get(one, whole) for one in part.parameters()}
-    return {one: shares.get(one, 1.0) for one in model.parameters()}
+    shares = dict.fromkeys(model.parameters(), 1.0)
+    for stack in stacks:
+        for number, layer in enumerate(stack):
+            shares |= dict.fromkeys(layer.parameters(), decay ** (len(stack) - number))
+    deepest = max(map(len, stacks), default=0)
+    for name in _EMBEDDINGS & parts.keys():
+        shares |= dict.fromkeys(parts[name].parameters(), decay ** (deepest + 1))
+    return shares
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ from torch.testing import assert_close
 from training_toys import tiny, work
 
 from regard.errors import ConfigError
+from regard.models.vit import ViT, ViTConfig
 from regard.training.config import TrainConfig
 from regard.training.loop import fit, train_step, validate
 from regard.training.muon import Muon, hidden_matrices, orthogonalised
@@ -135,6 +136,11 @@ def test_lower_layers_have_a_smaller_share_of_the_rate():
     tokens = next(name for name in named if name.endswith("tokens.weight"))
     assert named[tokens] == 0.5 ** (stack + 1)
     assert set(layer_shares(model, 1.0).values()) == {1.0}
+    pictures = ViT(ViTConfig(image_size=4, patch_size=2, width=4, heads=2, layers=3, feed_forward=4, labels=("a", "b")))
+    for shown, head, table in ((pictures, "head", "embedding"), (tiny(share="none"), "head", "target")):
+        shares = {name: layer_shares(shown, 0.5)[parameter] for name, parameter in shown.named_parameters()}
+        assert {share for name, share in shares.items() if name.startswith(head)} == {1.0}
+        assert {share for name, share in shares.items() if name.startswith(table)} == {min(shares.values())}
     with pytest.raises(ConfigError, match="layer_decay"):
         layer_shares(torch.nn.Linear(2, 2), 0.5)
     assert set(layer_shares(torch.nn.Linear(2, 2), 1.0).values()) == {1.0}
