@@ -1,7 +1,7 @@
 """How to search for an output: by beam, by the best choice each time, or by drawing."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from regard.decode.lengths import LengthForm, divisor
 from regard.errors import ConfigError
@@ -86,6 +86,10 @@ class DecodeConfig:
             for name, unset in (("top_k", None), ("top_p", None), ("samples", 1)):
                 if getattr(self, name) != unset:
                     raise ConfigError(f"{name}={getattr(self, name)} needs a temperature: it only matters to sampling")
+
+    def greedy(self) -> "DecodeConfig":
+        """The same, taking the likeliest choice each time."""
+        return replace(self, beam=1, top_beams=1, temperature=None, top_k=None, top_p=None, samples=1)
 
     def score(self, log_prob: float, length: int) -> float:
         """`log_prob` made comparable over lengths; `length` counts the choices made, `eos` with them."""

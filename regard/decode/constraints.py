@@ -80,14 +80,15 @@ def _certain(log_probs: Float[Tensor, "R C"], token: int) -> Float[Tensor, "R C"
     return certain
 
 
-def no_repeats(size: int) -> Constraint:
-    """A rule that no run of `size` tokens occurs twice in an output."""
+def no_repeats(size: int, before: Int[Tensor, "B T"] | None = None) -> Constraint:
+    """A rule that no run of `size` tokens occurs twice in an output; `before` is what there is of it already."""
 
     def constraint(log_probs: Float[Tensor, "R C"], prefix: Prefix) -> Float[Tensor, "R C"]:
-        if prefix.step < size:
+        tokens = prefix.tokens if before is None else torch.cat([before[prefix.sources], prefix.tokens], 1)
+        if tokens.shape[1] < size:
             return log_probs
-        runs = prefix.tokens.unfold(1, size, 1)
-        beginning = prefix.tokens[:, prefix.step - size + 1 :]
+        runs = tokens.unfold(1, size, 1)
+        beginning = tokens[:, tokens.shape[1] - size + 1 :]
         rows, places = (runs[:, :, :-1] == beginning[:, None]).all(-1).nonzero(as_tuple=True)
         log_probs[rows, runs[rows, places, -1]] = -torch.inf
         return log_probs

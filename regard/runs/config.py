@@ -14,6 +14,7 @@ from regard.data.world import Grammar
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, nearest
 from regard.models import MODELS
+from regard.runs.concerns import concerns, refuse_strangers
 from regard.runs.starting import started_from
 from regard.text import TokenizerConfig, Vocabularies
 from regard.training.config import TrainConfig
@@ -25,10 +26,6 @@ ENCODER_HEADS = {
     "answering": ("spans",),
 }
 """What a model without a decoder needs for its task."""
-
-
-READ_TWICE = ("translation", "classification", "tagging", "answering")
-"""Tasks that R-Drop is for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +92,16 @@ class DataConfig:
                 )
 
 
+SECTIONS: dict[str, type] = {
+    "data": DataConfig,
+    "images": ImageConfig,
+    "tokenizer": TokenizerConfig,
+    "train": TrainConfig,
+    "decode": DecodeConfig,
+}
+"""All sections but the model's, whose settings are its architecture's own."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunConfig:
     """All sections of a configuration file. `model` has the architecture's `name` and that architecture's settings."""
@@ -132,7 +139,12 @@ class RunConfig:
         longest = self.with_stand_ins().model_config().max_len
         self._check_task()
         if self.task == "images":
-            return self._check_images(longest)
+            self._check_images(longest)
+        refuse_strangers({name: getattr(self, name) for name in SECTIONS}, self.task)
+        if self.train.pack == "always" and self.task != "translation":
+            raise ConfigError(f"train.pack='always' is for task='translation', not for task='{self.task}'")
+        if self.task == "images":
+            return
         if self.data.max_len > longest:
             raise ConfigError(f"data.max_len={self.data.max_len} must be at most model.max_len={longest}")
         if self.train.pack == "always" and not getattr(self.architecture()[1], "packs", True):
@@ -159,12 +171,6 @@ class RunConfig:
         return self.task == "language" or getattr(self.architecture()[1], "packs", True)
 
     def _check_task(self) -> None:
-        if self.train.r_drop and self.task not in READ_TWICE:
-            raise ConfigError(f"train.r_drop is for {', '.join(READ_TWICE)}, not for task='{self.task}'")
-        for_pairs: dict[str, Any] = {"train.compile_loss": self.train.compile_loss}
-        for_pairs |= {"tokenizer.dropout": self.tokenizer.dropout}
-        if (names := [name for name, value in for_pairs.items() if value]) and self.task != "translation":
-            raise ConfigError(f"{names[0]} is for task='translation', not for task='{self.task}'")
         one_sided = "vocab_size" in self._sizes()
         fitting = getattr(self.architecture()[1], "tasks", ("language",) if one_sided else ("translation",))
         if self.task not in fitting:
@@ -184,9 +190,11 @@ class RunConfig:
                     f"the length of one window"
                 )
             return
+        if self.task == "answering" and self.train.smoothing:
+            raise ConfigError(f"train.smoothing={self.train.smoothing} must be 0: an answer stands in one place")
         if self.task != "translation":
             return
-        if self.task == "translation" and self.model.get("copy"):
+        if self.model.get("copy"):
             self._check_copying()
         for name in ("train", "valid", "test"):
             if len(getattr(self.data, name)) > 2:
@@ -237,14 +245,22 @@ class RunConfig:
                 raise ConfigError(f"train.{name}=true is not for pointing models")
 
     def every_setting(self) -> dict[str, Any]:
-        """All settings by section, defaults included; the model's vocabulary sizes, which follow from data, are not."""
+        """All settings by section, defaults included, that say something to this kind of run.
+
+        Not the model's vocabulary sizes, which follow from data.
+        """
         model = {"name": self.model["name"], **asdict(self.with_stand_ins().model_config())}
         model = {name: value for name, value in model.items() if name not in self._sizes()}
-        return {name: value for name, value in {**asdict(self), "model": model}.items() if self._concerns(name)}
+        sections = {
+            name: value for name, value in {**asdict(self), "model": model}.items() if concerns(name, self.task)
+        }
+        return {name: self._concerning(name, value) for name, value in sections.items()}
 
-    def _concerns(self, section: str) -> bool:
-        """Whether a section says anything to this kind of run."""
-        return section not in (("tokenizer", "decode") if self.task == "images" else ("images",))
+    def _concerning(self, section: str, value: Any) -> Any:
+        """Of a section, the settings that say anything to this kind of run."""
+        if not isinstance(value, dict):
+            return value
+        return {name: one for name, one in value.items() if concerns(f"{section}.{name}", self.task)}
 
     def with_stand_ins(self) -> "RunConfig":
         """The configuration with vocabularies as large as the tokenizer may make them."""
@@ -269,7 +285,8 @@ def make_config(
     mapping = settings.override(settings.merge(mapping, extra or {}), [_in_a_section(name) for name in overrides])
     mapping.pop("about", None)
     if mapping.get("train", {}).get("start_from"):
-        mapping = started_from(mapping, Path(mapping["train"]["start_from"]), overrides)
+        own = settings.merge({} if path is None else settings.read(path), extra or {})
+        mapping = started_from(mapping, Path(mapping["train"]["start_from"]), overrides, own)
     if "model" not in mapping:
         raise ConfigError("no model is configured: name a preset or give a configuration file with a [model] section")
     config = settings.from_mapping(RunConfig, mapping)
@@ -280,9 +297,7 @@ def make_config(
 def _in_a_section(setting: str) -> str:
     """The override itself, unless it leaves out its section, which is then said."""
     name = setting.partition("=")[0].strip()
-    kinds = {"data": DataConfig, "images": ImageConfig, "tokenizer": TokenizerConfig}
-    kinds |= {"train": TrainConfig, "decode": DecodeConfig}
-    sections = [section for section, kind in kinds.items() if name in {field.name for field in fields(kind)}]
+    sections = [section for section, kind in SECTIONS.items() if name in {field.name for field in fields(kind)}]
     sections += ["model"] if any(name in {field.name for field in fields(kind)} for kind, _ in MODELS.values()) else []
     if sections and name not in {field.name for field in fields(RunConfig)}:
         choices = " or ".join(f"{section}.{setting}" for section in sections)

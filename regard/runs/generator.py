@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
-from regard.decode.constraints import never, repetition
+from regard.decode.constraints import Constraint, at_first, never, no_repeats, repetition
 from regard.decode.greedy import Column, Pick, decode, likeliest
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.sample import Sampler, draws
@@ -199,11 +199,22 @@ class Generation:
             max_len=min(generator.length - len(read[0]) + 1, self.config.max_len - made),
             min_len=max(0, self.config.min_len - made),
             pick=picked,
-            constraints=[
-                *([] if self.penalty == 1.0 else [repetition(self.penalty, pasts, device)]),
-                *([never(self.config.forbid)] if self.config.forbid else []),
-            ],
+            constraints=self._constraints(live, pasts, device),
         )
+
+    def _constraints(self, live: list[int], pasts: list[list[int]], device: torch.device) -> list[Constraint]:
+        """The rules that the settings ask for, over what was written before this start as well."""
+        config, asked = self.config, []
+        if self.penalty != 1.0:
+            asked.append(repetition(self.penalty, pasts, device))
+        if config.forbid:
+            asked.append(never(config.forbid))
+        written = torch.tensor([self._rows[row] for row in live], dtype=torch.long, device=device)
+        if config.no_repeat:
+            asked.append(no_repeats(config.no_repeat, written))
+        if config.force_first is not None and not written.numel():
+            asked.append(at_first(config.force_first))
+        return asked
 
     def _pick(self) -> Pick:
         config = self.config

@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 
 CONFIG, TOKENIZER, MODEL, CHECKPOINTS = "config.json", "tokenizer.json", "model.safetensors", "checkpoints"
 
+NOT_DRAWN: dict[str, Any] = {"temperature": None, "top_k": None, "top_p": None, "samples": 1}
+"""What a search has of the settings that only matter to drawing."""
+
+OF_A_BEAM = ("top_beams", "length_penalty", "length_form", "exact")
+"""What only matters where texts are searched for by beam."""
+
 
 class Run:
     """A trained model with everything needed to use it."""
@@ -149,7 +155,7 @@ class Run:
         """The best texts that follow the prompt by beam search, best first: `beams("To be", beam=4, top_beams=2)`."""
         if decode.get("temperature"):
             raise ConfigError(f"temperature={decode['temperature']} draws texts, a beam of them is searched: give one")
-        search = {"top_k": None, "top_p": None, "samples": 1, **decode, "temperature": None}
+        search = {**NOT_DRAWN, **decode, "temperature": None}
         config = self.decode_config(**search)
         return self.generator.beams(prompt, config, stop=stop, repetition_penalty=repetition_penalty)
 
@@ -159,7 +165,9 @@ class Run:
         """The same as it is drawn: iterate for (sample, new text)."""
         if decode.get("temperature") == 0:
             # What only matters to drawing goes with it, where the run's own settings brought it along.
-            decode = {"top_k": None, "top_p": None, "samples": 1, **decode, "temperature": None}
+            decode = {**NOT_DRAWN, **decode, "temperature": None}
+        if beside := [f"{name}={decode[name]}" for name in OF_A_BEAM if name in decode]:
+            raise ConfigError(f"{beside[0]} is of a search: give beam too, as beam=4")
         config = self.decode_config(**decode)
         return self.generator.generation(prompt, config, stop=stop, repetition_penalty=repetition_penalty)
 
@@ -170,7 +178,13 @@ class Run:
 
     def decode_config(self, **decode: Any):
         """The run's own way of decoding, with these settings changed."""
-        mapping = settings.merge(settings.to_mapping(self.config.decode, nulls=True), decode)
+        mapping = settings.to_mapping(self.config.decode, nulls=True)
+        searched = [f"{name}={decode[name]}" for name in ("beam", "top_beams") if decode.get(name, 1) != 1]
+        if searched and decode.get("temperature") is not None:
+            raise ConfigError(f"temperature={decode['temperature']} draws, {searched[0]} is of a search: give one")
+        if "beam" in decode and decode.get("temperature") is None:  # then the run's own way is not to draw either
+            mapping |= NOT_DRAWN
+        mapping = settings.merge(mapping, decode)
         if "beam" in decode and "top_beams" not in decode:
             mapping["top_beams"] = min(mapping.get("top_beams", 1), mapping["beam"])
         return settings.from_mapping(type(self.config.decode), mapping, "decode")

@@ -1,17 +1,19 @@
 """A run that starts from another: its model's shape, its tokenizer and its weights."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from regard.errors import ConfigError, RunError
+from regard.errors import ConfigError, DataError, RunError
 from regard.models import MODELS
 from regard.runs.checkpoint import weights_of
 from regard.runs.files import plain_words, read_json, read_tensors
+from regard.text import TokenizerConfig
 
 HEADS = ("mix", "classifier", "words", "next_text", "pooler", "head")
 """Parts that stand on an encoder: those that are new in a run begin at random, others are left behind."""
@@ -20,8 +22,13 @@ GOES_ON = ("translation", "language")
 """Kinds of run that go on with what the one they start from did, and decode as it does."""
 
 
-def started_from(mapping: Mapping[str, Any], base: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """The settings with the model's shape and the tokenizer of the run in `base`."""
+def started_from(
+    mapping: Mapping[str, Any], base: Path, overrides: Sequence[str] = (), own: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The settings with the model's shape and the tokenizer of the run in `base`, over those of a preset.
+
+    What `overrides`, or a file of one's `own`, asks for is refused where it cannot be.
+    """
     if not base.is_dir():
         raise RunError(f"no such run: {base}")
     theirs = read_json(base / "config.json")
@@ -32,12 +39,14 @@ def started_from(mapping: Mapping[str, Any], base: Path, overrides: Sequence[str
     if mine.get("name", name) != name:
         raise ConfigError(f"{base} is a model '{name}', from which a '{mine['name']}' cannot start")
     free = {*getattr(MODELS[name][1], "tunes", ()), *(key for key in mine if key.endswith("dropout"))}
-    asked = {setting.partition("=")[0].strip().removeprefix("model.") for setting in overrides}
+    written = (own or {}).get("model") or {}
+    asked = {setting.partition("=")[0].strip().removeprefix("model.") for setting in overrides} | {*written}
     resized = asked & {*getattr(MODELS[name][1], "resizes", ())}  # not where a preset happens to name a size
     for setting in overrides:
         key = setting.partition("=")[0].strip()
         if key.startswith(("tokenizer.", "model.")) and key.removeprefix("model.") not in {*free, *resized, "name"}:
             raise ConfigError(f"'{setting}' cannot change in a run that starts from {base}, whose model it takes over")
+    _refuse_others(own or {}, theirs, base, {*free, *resized})
     model.pop("labels", None)
     model |= {key: value for key, value in mine.items() if key in free | resized}
     if model.get("pooler") == "none" and model.get("head") in ("pretraining", "classes") and "pooler" not in mine:
@@ -47,6 +56,21 @@ def started_from(mapping: Mapping[str, Any], base: Path, overrides: Sequence[str
     if theirs.get("task") in GOES_ON and mapping.get("task", theirs["task"]) == theirs["task"]:
         taken |= {"task": theirs["task"], "decode": {**theirs.get("decode", {}), **mapping.get("decode", {})}}
     return {**mapping, **taken}
+
+
+def _refuse_others(own: Mapping[str, Any], theirs: Mapping[str, Any], base: Path, free: set[str]) -> None:
+    """Refuse what a configuration says of the model or the tokenizer where the run in `base` has it otherwise."""
+    kinds: dict[str, type] = {"model": MODELS[theirs["model"]["name"]][0], "tokenizer": TokenizerConfig}
+    for section, kind in kinds.items():
+        has = {field.name: field.default for field in fields(kind)} | dict(theirs.get(section) or {})
+        for name, value in (own.get(section) or {}).items():
+            plain = tuple(value) if isinstance(value, list) else value
+            there = tuple(has[name]) if isinstance(has.get(name), list) else has.get(name)
+            if not (section == "model" and name in free) and plain != there:
+                raise ConfigError(
+                    f"'{section}.{name}={value}' cannot change in a run that starts from {base}, "
+                    f"whose model it takes over"
+                )
 
 
 def prepared_like(images: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,6 +89,14 @@ def copy_tokenizer(base: Path, out: Path) -> None:
 def base_labels(base: Path) -> tuple[str, ...]:
     """The classes or tags that the run in `base` tells apart."""
     return tuple(read_json(base / "config.json").get("model", {}).get("labels") or ())
+
+
+def check_labels(found: Set[str], given: Sequence[str]) -> None:
+    """Refuse data whose labels are not all among those that the configuration names, at least two."""
+    if len(set(given)) < max(2, len(given)):
+        raise ConfigError(f"model.labels={list(given)} must be two names or more, each once")
+    if strange := sorted(found - set(given)):
+        raise DataError(f"the label '{strange[0]}' is not among model.labels={list(given)}")
 
 
 @torch.no_grad()

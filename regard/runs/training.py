@@ -76,6 +76,10 @@ def train(
     directory, report = Path(directory), report or Silence()
     _check_free(directory)
     config.check()
+    if config.train.start_from == "":
+        raise ConfigError(
+            "this configuration tunes a run that is there already: name it with --from RUN (train.start_from)"
+        )
     check_files(config)
     _check_machine(config, fit_memory)
     with whole_or_nothing(directory):
@@ -110,6 +114,7 @@ def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Repor
         if begun := [name for name in overrides if name.startswith(("train.start_from", "train.vectors"))]:
             raise ConfigError(f"'{begun[0]}' says what a run starts from; this one has begun")
         config = settings.from_mapping(RunConfig, settings.override(settings.to_mapping(config, nulls=True), overrides))
+        config.check()
     _check_machine(config)
     with alone_in(directory):
         training = _taken_up(config, directory, report)

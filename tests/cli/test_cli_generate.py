@@ -57,3 +57,5 @@ def test_mistakes_are_one_line(refused, words, trained):
     assert "only --data, --stride" in refused("evaluate", words / "run", "--beam", 3)
     assert "--stride is for language models" in refused("evaluate", trained, "--stride", 3)
     assert "temperature=-1" in refused("generate", words / "run", "sun", "--temperature", -1)
+    assert "give beam too" in refused("generate", words / "run", "sun", "--top-beams", 2)
+    assert "give beam too" in refused("generate", words / "run", "sun", "--length-penalty", 2)

@@ -111,6 +111,8 @@ def test_overlong_is_split_truncated_or_refused(cli, refused, trained, loaded, t
         (["x", "--beam", 2, "--top-beams", 3], "top_beams=3 must be from 1 to beam=2"),
         (["x", "--samples", 3], "samples=3 needs a temperature"),
         (["x", "--temperature", 0], "temperature=0.0 must be above 0"),
+        (["x", "--temperature", 0.5, "--top-beams", 3], "temperature=0.5 draws, top_beams=3 is of a search: give one"),
+        (["x", "--temperature", 0.5, "--beam", 2], "temperature=0.5 draws, beam=2 is of a search: give one"),
         (["x", "--max-len", 0], "must be from 0 to below max_len=0"),
         (["x", "--device", "tpu"], "unknown device 'tpu'; use auto, cpu or cuda"),
         (["x", "--input", "y"], "give sentences or --input, not both"),

@@ -415,3 +415,43 @@ def test_impossible_settings_and_data_are_refused(files, base, tmp_path):
             config(files, "bert-answer", "-asked.jsonl", train=[str(tmp_path / "asked.jsonl")]), tmp_path / "none"
         )
     assert not (tmp_path / "none").exists()
+
+
+def test_labels_that_are_named_keep_their_order_and_must_hold_all(files, base, tmp_path):
+    named = 'model.labels=["unsure", "good", "bad"]'
+    run = regard.train(
+        config(files, "bert-classify", ".tsv", named, "train.steps=1", start=base.directory), tmp_path / "a"
+    )
+    assert run.config.model["labels"] == ["unsure", "good", "bad"]
+    assert {choice.label for choice in run.classify(["a warm day"])[0]} == {"unsure", "good", "bad"}
+    for labels, message in (('["good", "poor"]', "'bad' is not among model.labels"), ('["good"]', "two names or more")):
+        wrong = config(files, "bert-classify", ".tsv", f"model.labels={labels}", start=base.directory)
+        with pytest.raises((ConfigError, DataError), match=message):
+            regard.train(wrong, tmp_path / "b")
+        assert not (tmp_path / "b").exists()
+
+
+def test_a_file_of_ones_own_cannot_ask_for_another_model_than_it_starts_from(files, base, tmp_path):
+    own, data = tmp_path / "own.toml", {"data": {"train": [str(files / "train.tsv")]}}
+    start = {**data, "train": {"start_from": str(base.directory)}}
+    own.write_text(
+        "[model]\nwidth = 16\nlayers = 2\ndropout = 0.3\n[tokenizer]\nkind = 'wordpiece'\n", encoding="utf-8"
+    )
+    assert make_config(own, "bert-classify", (), start).model["dropout"] == 0.3
+    for written in ("[model]\nwidth = 32\n", "[tokenizer]\nkind = 'bpe'\n"):
+        own.write_text(written, encoding="utf-8")
+        with pytest.raises(
+            ConfigError, match=r"'(model.width=32|tokenizer.kind=bpe)' cannot change in a run that starts"
+        ):
+            make_config(own, "bert-classify", (), start)
+
+
+@pytest.mark.parametrize("preset", ["bert-tune", "vit-tune"])
+def test_a_preset_for_tuning_asks_for_a_run_to_start_from(files, tmp_path, preset):
+    with pytest.raises(ConfigError, match="name it with --from"):
+        regard.train(make_config(None, preset, (), {"data": {"train": [str(files / "train.tsv")]}}), tmp_path / "run")
+
+
+def test_an_answer_is_not_smoothed(files):
+    with pytest.raises(ConfigError, match=r"train\.smoothing=0\.1 must be 0"):
+        config(files, "bert-answer", "-asked.jsonl", "train.smoothing=0.1")

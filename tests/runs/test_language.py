@@ -3,6 +3,7 @@
 import copy
 import math
 import random
+from itertools import pairwise
 
 import pytest
 import torch
@@ -200,3 +201,35 @@ def test_isolated_documents_train_and_score(text, tmp_path):
     data = {"train": [str(tmp_path / "rows.jsonl")], "text": "body", "isolate": True}
     found = regard.train(make_config(None, "gpt-tiny", [*SMALL, "train.steps=3"], {"data": data}), tmp_path / "run")
     assert regard.evaluate(found, regard.runs.evaluation.Documents.of([text / "valid.txt"]))["perplexity"] > 1
+
+
+def test_a_resumed_run_refuses_what_a_new_one_would(run):
+    before = (run.directory / "config.json").read_bytes()
+    for setting, message in (
+        ("train.r_drop=1.0", "train.r_drop is for"),
+        ("train.batch_tokens=4", "at least data.max_len"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            regard.resume(run.directory, ("train.steps=99", setting))
+    assert (run.directory / "config.json").read_bytes() == before
+
+
+def test_what_a_text_drawn_has_no_use_for_is_refused(run):
+    for given in ({"top_beams": 2}, {"length_penalty": 2.0}, {"exact": True}):
+        with pytest.raises(ConfigError, match="is of a search: give beam too"):
+            run.generate("a", **given)
+    with pytest.raises(ConfigError, match="draws"):
+        run.generate("a", beam=3, temperature=0.7)
+    assert run.generate("a", beam=1, max_len=9) == run.generate("a", temperature=0, max_len=9)
+
+
+def test_no_run_of_tokens_comes_twice_in_a_text_however_often_it_starts_afresh(run):
+    generation = run.generation("a", temperature=0, max_len=40, no_repeat=2)
+    for _ in generation:
+        pass
+    tokens = generation.outputs[0].tokens
+    pairs = list(pairwise(tokens))
+    assert len(tokens) > run.config.data.max_len  # it has started afresh
+    assert len(set(pairs)) == len(pairs)
+    forced = run.vocabularies.target.encode("m")[0]
+    assert run.generate("s", temperature=0, max_len=5, force_first=forced)[0].startswith("m")

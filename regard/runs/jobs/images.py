@@ -15,7 +15,7 @@ from regard.runs.config import RunConfig
 from regard.runs.pictures import training_pictures
 from regard.runs.report import Report
 from regard.runs.run import absolute
-from regard.runs.starting import base_labels
+from regard.runs.starting import base_labels, check_labels
 from regard.training.images import ImageClassification
 from regard.training.tasks import Task
 
@@ -33,8 +33,14 @@ def prepare_job(config: RunConfig, directory: Path, report: Report, new: bool) -
 
 
 def with_classes(config: RunConfig, pictures: Pictures) -> RunConfig:
-    """The configuration with the names of the classes: those of the run it starts from, where they hold all of them."""
+    """The configuration with the names of the classes: those of the run it starts from, where they hold all of them.
+
+    Where the configuration names them itself, it is those, in that order.
+    """
     classes = class_names(pictures.labels or ())
+    if given := config.model.get("labels"):
+        check_labels(set(classes), given)
+        return config
     start = config.train.start_from
     if start and set(classes) <= set(known := base_labels(Path(start))):
         classes = known  # with the head that knows them

@@ -17,7 +17,7 @@ from regard.nn.loss import IGNORE
 from regard.runs.config import RunConfig
 from regard.runs.report import Report
 from regard.runs.run import TOKENIZER, absolute, load_vocabularies
-from regard.runs.starting import base_labels, copy_tokenizer
+from regard.runs.starting import base_labels, check_labels, copy_tokenizer
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
 from regard.text.framing import Framed
 from regard.training.tasks import Task
@@ -160,8 +160,14 @@ def _answer_rows(framer: Framer, item: Question) -> Iterator[Row]:
 
 
 def _labels(config: RunConfig, items: list[Any]) -> tuple[str, ...]:
-    """Every label of the data, numbers by value; those of the run it starts from, where they hold all of them."""
+    """Every label of the data, numbers by value; those of the run it starts from, where they hold all of them.
+
+    Where the configuration names labels, it is those, in that order.
+    """
     found = {label for item in items for label in ([item.label] if isinstance(item, Example) else item.tags)}
+    if given := tuple(config.model.get("labels") or ()):
+        check_labels(found, given)
+        return given
     if config.train.start_from and found <= set(known := base_labels(Path(config.train.start_from))):
         return known
     if len(found) < 2:

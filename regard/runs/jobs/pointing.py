@@ -57,8 +57,7 @@ class PointingJob:
         shown = (self.valid or [])[: self.config.train.validate_sentences]
         if not shown:
             return {}
-        greedy = replace(self.config.decode, beam=1, top_beams=1)
-        answers = Pointer(model, self.puzzle, greedy).answers(shown)
+        answers = Pointer(model, self.puzzle, self.config.decode.greedy()).answers(shown)
         right = [_right(answer[0].order, problem) for answer, problem in zip(answers, shown, strict=True)]
         return {"exact_match": sum(right) / len(right)}
 

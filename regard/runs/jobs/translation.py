@@ -1,7 +1,6 @@
 """Translation: pairs of texts to a model that writes the second from the first."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from torch import nn
@@ -114,8 +113,8 @@ class TranslationJob:
             return {}
         config = self.config
         translator = Translator(model, self.vocabularies, config.decode, config.model_config().max_len)
-        greedy = replace(config.decode, beam=1, top_beams=1)
-        found = [best[0].text for best in translator.translate([source for source, _ in self.shown], greedy)]
+        sources = [source for source, _ in self.shown]
+        found = [best[0].text for best in translator.translate(sources, config.decode.greedy())]
         scores = corpus_scores(found, [target for _, target in self.shown])
         return {"bleu": scores.bleu, "exact_match": scores.exact_match}
 
