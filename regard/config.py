@@ -51,7 +51,7 @@ def read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"cannot read {path}: {error}") from None
     try:
         mapping = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # neither form, a number of thousands of digits, nested too deeply
         raise ConfigError(f"{path}: {error}") from None
     if not isinstance(mapping, dict):
         raise ConfigError(f"{path}: expected a table of settings")
@@ -94,7 +94,7 @@ def _copy(mapping: Mapping[str, Any]) -> dict[str, Any]:
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from regard.errors import RunError
+from regard import config as settings
+from regard.errors import ConfigError, RunError
 from regard.runs.files import read_json, read_tensors, whole_directory, write_json, write_tensors
 from regard.training.average import ExponentialAverage
 from regard.training.optim import optimizer_tensors, restore_optimizer
@@ -72,6 +73,8 @@ def load_checkpoint(
         say(f"the optimiser is of another kind than that of {path.name}: it starts afresh")
     if average is not None and (path / AVERAGE).exists():
         kept = read_tensors(path / AVERAGE)
+        if any(name not in kept or kept[name].shape != value.shape for name, value in average.weights.items()):
+            raise RunError(f"the weights in {path / AVERAGE} do not fit the model")
         average.weights = {name: kept[name].to(value.device) for name, value in average.weights.items()}
     elif average is not None:
         average.start()
@@ -82,17 +85,21 @@ def load_checkpoint(
 def read_progress(path: Path) -> Progress:
     """The progress of a checkpoint, after checking that every file it lists is there at its full size."""
     record = read_json(path / "progress.json")
-    if not {"format", "files", "step"} <= record.keys():
+    form, sizes = record.pop("format", None), record.pop("files", None)
+    if type(form) is not int or not isinstance(sizes, dict) or "step" not in record:
         raise RunError(f"{path / 'progress.json'} is not a checkpoint's")
-    for name, size in record.pop("files").items():
-        file = path / name
-        if not file.exists():
+    there = {file.name: file.stat().st_size for file in path.iterdir()}
+    for name, size in sizes.items():
+        if name not in there:
             raise RunError(f"{path} is missing its {name}")
-        if file.stat().st_size != size:
-            raise RunError(f"{file} was cut short: {file.stat().st_size} of {size} bytes")
-    if record.pop("format") > FORMAT:
+        if there[name] != size:
+            raise RunError(f"{path / name} was cut short: {there[name]} of {size} bytes")
+    if form > FORMAT:
         raise RunError(f"{path} was written by a newer version of regard")
-    return Progress(**record)
+    try:
+        return settings.from_mapping(Progress, record)
+    except ConfigError as error:
+        raise RunError(f"{path / 'progress.json'} is not a checkpoint's: {error}") from None
 
 
 def checkpoints(directory: Path) -> list[Path]:

@@ -37,6 +37,9 @@ def whole_file(path: Path) -> Iterator[Path]:
     real = Path(os.path.realpath(path))
     aside = real.with_name(f".{real.name}.partial")
     with plain_words(path):
+        aside.unlink(missing_ok=True)
+        # Made here, and by nobody else: a link of this name in a folder of many could lead to any file.
+        os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         try:
             yield aside
             _sync(aside)

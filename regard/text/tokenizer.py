@@ -140,7 +140,14 @@ class Tokenizer:
     def from_json(cls, text: str, eos: str | None = None, bos: str | None = None) -> "Tokenizer":
         try:
             inner = tokenizers.Tokenizer.from_str(text)
-        except Exception as error:  # the library raises plain Exception
+            # Rows are cut and filled up by those who make them. A file could ask for any number of tokens more.
+            inner.no_padding()
+            inner.no_truncation()
+            inner.encode("", "")  # only now does the library look for the special tokens that it puts around texts
+            inner.encode("")
+        except (KeyboardInterrupt, SystemExit, MemoryError):
+            raise
+        except BaseException as error:  # the library raises plain Exception, and panics with less than that
             raise DataError(f"not a tokenizer: {error}") from None
         return cls(inner, eos, bos)
 

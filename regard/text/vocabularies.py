@@ -38,9 +38,12 @@ class Vocabularies:
         text = self.source.to_json()
         if not self.joint:
             text = f'{{"source": {text}, "target": {self.target.to_json()}}}'
-        aside = path.with_name(path.name + ".partial")
+        aside = path.with_name(f".{path.name}.partial")
         try:
-            aside.write_text(text, encoding="utf-8")
+            with aside.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
             os.replace(aside, path)
         except OSError as error:
             aside.unlink(missing_ok=True)
@@ -59,7 +62,7 @@ class Vocabularies:
             raise RunError(f"no such file: {path}") from None
         except OSError as error:
             raise RunError(f"cannot read {path}: {error.strerror}") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RunError(f"{path} is not a tokenizer: {error}") from None
         try:
             if isinstance(state, dict) and state.keys() == {"source", "target"}:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, RunError
 from regard.training.config import TrainConfig
 from regard.training.muon import Muon, hidden_matrices
 
@@ -67,13 +67,28 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
 
 
 def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> bool:
-    """Put back what `optimizer_tensors` gave; False, and nothing done, if that was another kind of optimiser's."""
+    """Put back what `optimizer_tensors` gave; False, and nothing done, if that was another kind of optimiser's.
+
+    Refuses what does not fit the model: the fused kernels read and write as far as a parameter reaches.
+    """
     if any(name.startswith("momentum/") for name in tensors) != (isinstance(optimizer, Muon) and bool(tensors)):
         return False
-    parameters = dict(model.named_parameters())
+    parameters, found = dict(model.named_parameters()), dict[nn.Parameter, dict[str, Tensor]]()
     for full_name, value in tensors.items():
         key, _, name = full_name.partition("/")
-        parameter = parameters[name]
+        parameter = parameters.get(name)
+        if parameter is None or not _is_state(key, value, parameter):
+            raise RunError(f"the optimiser's state does not fit the model: {full_name}, {tuple(value.shape)}")
         # Adam's step counter is kept on the parameter's device, where the fused kernel reads it.
-        optimizer.state[parameter][key] = value.to(parameter.device).clone()
+        found.setdefault(parameter, {})[key] = value.to(parameter.device).clone()
+    for name, parameter in parameters.items():
+        if parameter in found and found[parameter].keys() not in ({"momentum"}, {"step", "exp_avg", "exp_avg_sq"}):
+            raise RunError(f"the optimiser's state does not fit the model: {name} has {', '.join(found[parameter])}")
+    optimizer.state.update(found)
     return True
+
+
+def _is_state(key: str, value: Tensor, parameter: nn.Parameter) -> bool:
+    if key == "step":
+        return value.shape == () and value.dtype == torch.float32
+    return value.shape == parameter.shape and value.dtype == parameter.dtype

@@ -120,6 +120,38 @@ def test_a_picture_that_claims_to_be_enormous_is_never_decoded(tmp_path):
         list(PictureFiles((tmp_path / "bomb.png",)).read(3, same))
 
 
+def header_that_claims_more(path):
+    made = io.BytesIO()
+    np.lib.format.write_array_header_1_0(made, {"descr": "|u1", "fortran_order": False, "shape": (1 << 50, 4, 4)})
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("images.npy", made.getvalue())
+        archive.writestr("labels.npy", made.getvalue())
+
+
+def rewritten(path, place, value):
+    """An archive in whose table, and before its first member, one byte is another."""
+    np.savez_compressed(path, labels=np.arange(2), images=random_pixels(2, 4, 4))
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(b"PK\1\2") + place + 2] = raw[place] = value
+    path.write_bytes(raw)
+
+
+def packed_otherwise(path):
+    rewritten(path, 8, 99)
+
+
+def encrypted(path):
+    rewritten(path, 6, 1)
+
+
+def damaged(path):
+    np.savez_compressed(path, labels=np.arange(2), images=random_pixels(2, 40, 40))
+    raw = bytearray(path.read_bytes())
+    start = raw.index(b"images.npy") + 60
+    raw[start : start + 80] = b"\xff" * 80
+    path.write_bytes(raw)
+
+
 def test_arrays_that_cannot_be_are_refused(tmp_path, monkeypatch):
     np.savez(tmp_path / "a.npz", pictures=random_pixels(2, 4, 4))
     with pytest.raises(DataError, match="holds pictures; needs images and labels"):
@@ -133,6 +165,10 @@ def test_arrays_that_cannot_be_are_refused(tmp_path, monkeypatch):
     (tmp_path / "z.npz").write_bytes(b"PK")
     with pytest.raises(DataError, match=r"z\.npz cannot be read"):
         open_pictures([tmp_path / "z.npz"])
+    for change in (header_that_claims_more, packed_otherwise, encrypted, damaged):
+        change(tmp_path / "l.npz")
+        with pytest.raises(DataError, match=r"l\.npz cannot be read"):
+            open_pictures([tmp_path / "l.npz"])
     for values, message in [
         (np.full((2, 4, 4), 256), "0 to 255"),
         (np.full((2, 4, 4), 1.5), "0 to 1"),

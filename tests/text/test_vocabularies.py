@@ -54,6 +54,38 @@ def test_a_corrupt_file_is_named(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
+def with_parts(**parts):
+    vocab = {"<pad>": 0, "<bos>": 1, "<eos>": 2, "<unk>": 3, "a": 4}
+    state = json.loads(tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab, "<unk>")).to_str())
+    return json.dumps({**state, **parts})
+
+
+@pytest.mark.parametrize("places", [("single",), ("pair",)])
+def test_a_file_that_frames_texts_by_what_it_lacks_is_refused(tmp_path, places):
+    unknown = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}
+    texts = {"single": [{"Sequence": {"id": "A", "type_id": 0}}], "pair": [{"Sequence": {"id": "B", "type_id": 0}}]}
+    frame = {name: [*([unknown] if name in places else []), *texts[name]] for name in texts}
+    path = tmp_path / "tokenizer.json"
+    path.write_text(with_parts(post_processor={"type": "TemplateProcessing", **frame, "special_tokens": {}}))
+    with pytest.raises(RunError, match=r"tokenizer.json: not a tokenizer"):
+        Vocabularies.load(path)
+
+
+def test_a_file_nested_too_deeply_is_named(tmp_path):
+    (tmp_path / "tokenizer.json").write_text("[" * 100_000)
+    with pytest.raises(RunError, match=r"tokenizer.json is not a tokenizer"):
+        Vocabularies.load(tmp_path / "tokenizer.json")
+
+
+def test_a_files_own_padding_and_cutting_are_left_out():
+    padding = {"strategy": {"Fixed": 50}, "direction": "Right", "pad_to_multiple_of": None}
+    padding |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"}
+    cutting = {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}
+    words = {"type": "WhitespaceSplit"}
+    found = Tokenizer.from_json(with_parts(padding=padding, truncation=cutting, pre_tokenizer=words))
+    assert found.encode("a a a") == [4, 4, 4]
+
+
 def test_a_tokenizer_without_special_tokens_is_refused_by_name(tmp_path):
     path = tmp_path / "tokenizer.json"
     path.write_text(tokenizers.Tokenizer(tokenizers.models.BPE()).to_str())

@@ -222,7 +222,9 @@ def _archive(path: Path, part: Part | None, labelled: bool) -> PictureArray | No
                     if named is not None and "classes" in keys and named.dtype.kind in "iu":
                         named = _named(named, archive["classes"], path)
                     return PictureArray.of(archive[pictures], named, str(path))
-    except (ValueError, OSError, zipfile.BadZipFile, EOFError, KeyError) as error:
+    except DataError:
+        raise
+    except Exception as error:  # of the archive, of what packed it, of an array's header, of the memory it claims
         raise DataError(f"{path} cannot be read: {error}") from None
     if split and part is not None and part != "train":
         return None

@@ -1,0 +1,117 @@
+"""Checkpoints and logs on disk: what does not fit, or lies, is refused in one line before it is used."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from regard.errors import RunError
+from regard.runs.checkpoint import (
+    Progress,
+    checkpoints,
+    forget_checkpoints,
+    load_checkpoint,
+    load_weights_strictly,
+    read_progress,
+    save_checkpoint,
+)
+from regard.runs.log import Log, read_log
+from regard.training.average import ExponentialAverage
+from regard.training.config import TrainConfig
+from regard.training.optim import make_optimizer, optimizer_tensors, restore_optimizer
+
+
+@pytest.fixture
+def trained():
+    """A model and its optimiser after one update."""
+    model = nn.Linear(3, 2)
+    optimizer = make_optimizer(model, TrainConfig())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda record: record.update(files=[]), "is not a checkpoint's$"),
+        (lambda record: record.update(format="1"), "is not a checkpoint's$"),
+        (lambda record: record.pop("step"), "is not a checkpoint's$"),
+        (lambda record: record.update(step="12"), "step='12' must be a whole number"),
+        (lambda record: record.update(best=[]), r"best=\[\] must be a number"),
+        (lambda record: record.update(more=1), "unknown setting 'more'"),
+        (lambda record: record["files"].update({"../progress.json": 1}), "is missing its ../progress.json"),
+        (lambda record: record["files"].update({"model.safetensors": 7}), r"was cut short: \d+ of 7 bytes"),
+        (lambda record: record.update(format=2), "newer version of regard"),
+    ],
+)
+def test_a_record_that_lies_is_refused(trained, tmp_path, change, said):
+    path = save_checkpoint(tmp_path, Progress(step=12, best=1.5, best_step=6, data="d"), *trained)
+    assert read_progress(path) == Progress(step=12, best=1.5, best_step=6, data="d")
+    record = json.loads((path / "progress.json").read_text())
+    change(record)
+    (path / "progress.json").write_text(json.dumps(record))
+    with pytest.raises(RunError, match=said):
+        read_progress(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state.update({"exp_avg/weight": torch.zeros(1)}),
+        lambda state: state.update({"exp_avg/weight": state["exp_avg/weight"].double()}),
+        lambda state: state.update({"step/weight": torch.ones(2)}),
+        lambda state: state.pop("exp_avg_sq/weight"),
+        lambda state: state.update({"exp_avg/nobody": torch.zeros(1)}),
+    ],
+)
+def test_an_optimisers_state_that_does_not_fit_is_refused(trained, change):
+    # The fused kernel would write as far as the parameter reaches, past the end of what is shorter.
+    model, optimizer = trained
+    state = optimizer_tensors(model, optimizer)
+    assert restore_optimizer(model, make_optimizer(model, TrainConfig()), state)
+    change(state)
+    fresh = make_optimizer(model, TrainConfig())
+    with pytest.raises(RunError, match="the optimiser's state does not fit the model"):
+        restore_optimizer(model, fresh, state)
+    assert not fresh.state
+
+
+def test_an_average_that_does_not_fit_is_refused(trained, tmp_path):
+    average = ExponentialAverage(trained[0], 0.9)
+    path = save_checkpoint(tmp_path, Progress(step=1), *trained, average)
+    load_checkpoint(path, *trained, average)
+    average.weights["weight"] = torch.zeros(4, 4)
+    with pytest.raises(RunError, match=r"average\.safetensors do not fit the model"):
+        load_checkpoint(path, *trained, average)
+
+
+def test_of_many_weights_that_do_not_fit_eight_are_named(tmp_path):
+    model = nn.ModuleList(nn.Linear(2, 2, bias=False) for _ in range(9))
+    with pytest.raises(RunError) as found:
+        load_weights_strictly(model, {"0.weight": torch.zeros(3, 2), "more": torch.zeros(1)}, tmp_path)
+    assert str(found.value).endswith("missing 7.weight; missing 8.weight" + "; and 2 more")
+    assert "missing 1.weight; " in str(found.value)
+    with pytest.raises(RunError, match=r"do not fit the model: extra more; weight is \(3, 2\), not \(2, 2\)$"):
+        load_weights_strictly(model[0], {"weight": torch.zeros(3, 2), "more": torch.zeros(1)}, tmp_path)
+
+
+def test_the_last_checkpoints_stay_and_those_that_are_wanted(trained, tmp_path):
+    for step in (2, 4, 10, 20):
+        save_checkpoint(tmp_path, Progress(step=step), *trained)
+    (tmp_path / "step-x").mkdir()
+    forget_checkpoints(tmp_path, 1, {4})
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-4", "step-20"]
+
+
+def test_a_log_is_read_for_its_records_alone(tmp_path):
+    path = tmp_path / "log.jsonl"
+    good = [{"kind": "train", "step": step} for step in (1, 2, 3)]
+    odd = ["", "1", "[]", '{"step": "x"}', "[" * 100_000, '{"step": 1' + "0" * 5000 + "}", '{"kind": "tr']
+    path.write_text("\n".join([*map(json.dumps, good[:2]), *odd[:3], json.dumps(good[2]), *odd[3:]]))
+    assert read_log(path) == good
+    path.write_bytes(path.read_bytes() + b"\xff\n")
+    assert read_log(path) == good
+    Log(tmp_path, resume_at=2).close()
+    assert path.read_text() == "".join(json.dumps(record) + "\n" for record in good[:2])
