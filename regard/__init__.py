@@ -22,6 +22,10 @@ def __getattr__(name: str) -> Any:
         from regard.look import watch
 
         return watch
+    if name == "serve":
+        import importlib
+
+        return importlib.import_module("regard.serve")
     if name in __all__:
         from regard import runs
 

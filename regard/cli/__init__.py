@@ -27,6 +27,7 @@ from regard.cli import (
     point,
     presets,
     prune,
+    serve,
     tag,
     train,
     translate,
@@ -51,6 +52,7 @@ app.command("answer")(answer.answer)
 app.command("embed-text")(embed_text.embed_text)
 app.command("point")(point.point)
 app.command("evaluate")(evaluate.evaluate)
+app.command("serve")(serve.serve)
 app.command("look")(look.look)
 app.command("compare")(compare.compare)
 app.command("heads")(heads.heads)

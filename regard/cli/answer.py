@@ -27,6 +27,7 @@ def answer(
     """
     from regard.errors import ConfigError, DataError
     from regard.runs import load
+    from regard.runs.records import answered
 
     if (text is None) == (input is None):
         raise ConfigError("give the text to look in, or --input with a file of it")
@@ -38,5 +39,4 @@ def answer(
         except UnicodeDecodeError as error:
             raise DataError(f"{input} is not UTF-8 text: byte {error.start}") from None
     for one in load(run, device).answer(question, text or "", top=top):
-        found = {"answer": one.text, "start": one.start, "end": one.end, "score": one.score}
-        print(json.dumps(found, ensure_ascii=False) if as_json else " ".join(one.text.split()))
+        print(json.dumps(answered(one), ensure_ascii=False) if as_json else " ".join(one.text.split()))

@@ -58,6 +58,7 @@ def classify(
 def shown(text: str, choices: "list[Choice]", as_json: bool) -> str:
     """One line about one input."""
     if as_json:
-        classes = [{"label": choice.label, "probability": choice.probability} for choice in choices]
-        return json.dumps({"input": text, "classes": classes}, ensure_ascii=False)
+        from regard.runs.records import classified
+
+        return json.dumps(classified(text, choices), ensure_ascii=False)
     return "\t".join(f"{choice.label}\t{choice.probability:.4f}" for choice in choices)

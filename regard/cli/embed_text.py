@@ -46,6 +46,7 @@ def embed_text(
     from regard.errors import ConfigError
     from regard.runs import load
     from regard.runs.embedding import embed, nearest_texts
+    from regard.runs.records import embedded
 
     if bool(text) == bool(input):
         raise ConfigError("give texts, or --input with a file of them")
@@ -73,7 +74,7 @@ def embed_text(
         print(out)
     else:
         for one, vector in zip(texts, vectors, strict=True):
-            print(json.dumps({"text": one, "vector": vector.tolist()}, ensure_ascii=False))
+            print(json.dumps(embedded(one, vector), ensure_ascii=False))
 
 
 def write(out: Path, texts: list[str], vectors: "np.ndarray") -> None:
@@ -81,6 +82,7 @@ def write(out: Path, texts: list[str], vectors: "np.ndarray") -> None:
     import numpy as np
 
     from regard.runs.files import whole_file
+    from regard.runs.records import embedded
 
     with whole_file(out) as aside:
         if out.suffix == ".npy":
@@ -89,4 +91,4 @@ def write(out: Path, texts: list[str], vectors: "np.ndarray") -> None:
             return
         with aside.open("w", encoding="utf-8") as lines:
             for text, vector in zip(texts, vectors, strict=True):
-                lines.write(json.dumps({"text": text, "vector": vector.tolist()}, ensure_ascii=False) + "\n")
+                lines.write(json.dumps(embedded(text, vector), ensure_ascii=False) + "\n")

@@ -22,13 +22,13 @@ def fill(
       regard fill runs/bert "The [MASK] sat on the [MASK]." --top 3 --json
     """
     from regard.runs import load
+    from regard.runs.records import filled
 
     loaded = load(run, device)
     for one in text:
         found = loaded.fill(one, top=top)
         if as_json:
-            masks = [[{"token": c.token, "probability": c.probability, "text": c.text} for c in mask] for mask in found]
-            print(json.dumps({"text": one, "masks": masks}, ensure_ascii=False))
+            print(json.dumps(filled(one, found), ensure_ascii=False))
             continue
         for number, mask in enumerate(found, 1):
             if len(found) > 1:

@@ -116,9 +116,10 @@ def write(run: "Run", prompt: "Prompt", as_json: bool, how: dict[str, Any]) -> "
             show(generation)
         found = generation.outputs
     if as_json:
-        asked = prompt if isinstance(prompt, str) else prompt.messages[-1].text
+        from regard.runs.records import generated
+
         for output in found:
-            print(json.dumps({"prompt": asked, "text": output.text, "ended": output.ended}, ensure_ascii=False))
+            print(json.dumps(generated(prompt, output), ensure_ascii=False))
     return found
 
 

@@ -34,6 +34,7 @@ def point(
     """
     from regard.cli.options import given_problems
     from regard.runs import load
+    from regard.runs.records import pointed
 
     loaded = load(run, device)
     loaded.check_task("pointing")
@@ -41,5 +42,4 @@ def point(
     config = loaded.decode_config(**({} if beam is None else {"beam": beam}))
     for best in loaded.pointer.answers(made, config):
         answer = best[0]
-        record = {"order": answer.order, "score": answer.score, "log_prob": answer.log_prob}
-        sys.stdout.write((json.dumps(record) if as_json else " ".join(map(str, answer.order))) + "\n")
+        sys.stdout.write((json.dumps(pointed(answer)) if as_json else " ".join(map(str, answer.order))) + "\n")

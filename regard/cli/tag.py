@@ -32,6 +32,7 @@ def tag(
     from regard.data import TextFiles
     from regard.errors import ConfigError
     from regard.runs import load
+    from regard.runs.records import tagged
 
     if bool(text) == bool(input):
         raise ConfigError("give sentences, or --input with a file of them")
@@ -41,8 +42,7 @@ def tag(
     while chunk := list(islice(sentences, WINDOW)):
         for sentence, tags in zip(chunk, loaded.tag(chunk), strict=True):
             if as_json:
-                words = [{"word": one.word, "tag": one.tag, "probability": one.probability} for one in tags]
-                print(json.dumps({"text": sentence, "words": words}, ensure_ascii=False))
+                print(json.dumps(tagged(sentence, tags), ensure_ascii=False))
             else:
                 print("".join(f"{one.word}\t{one.tag}\t{one.probability:.4f}\n" for one in tags))
         sys.stdout.flush()

@@ -107,10 +107,9 @@ def translate(
 
 def _shown(number: int, source: str, found: "list[Translation]", scores: bool, as_json: bool) -> str:
     if as_json:
-        results = [
-            {"text": one.text, "score": one.score, "log_prob": one.log_prob, "pieces": one.pieces} for one in found
-        ]
-        return json.dumps({"line": number, "source": source, "translations": results}, ensure_ascii=False)
+        from regard.runs.records import translated
+
+        return json.dumps(translated(number, source, found), ensure_ascii=False)
     # A model over bytes may write a line break; a translation is one line all the same.
     lines = [" ".join(one.text.replace("\r", "\n").split("\n")) for one in found]
     return "\n".join(f"{one.score:.4f}\t{line}" if scores else line for one, line in zip(found, lines, strict=True))

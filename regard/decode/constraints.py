@@ -1,6 +1,6 @@
 """What may change the choices before one is made: a least length, forbidden or forced words, penalties."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -92,6 +92,22 @@ def no_repeats(size: int, before: Int[Tensor, "B T"] | None = None) -> Constrain
         rows, places = (runs[:, :, :-1] == beginning[:, None]).all(-1).nonzero(as_tuple=True)
         log_probs[rows, runs[rows, places, -1]] = -torch.inf
         return log_probs
+
+    return constraint
+
+
+def unwanted(eos: int, gone: Callable[[int], bool], count: int) -> Constraint:
+    """A rule that ends at once the outputs of every source that nobody waits for any more.
+
+    `gone(source)` is asked at every step of each of `count` sources; what came out of one that is gone means nothing.
+    """
+
+    def constraint(log_probs: Float[Tensor, "R C"], prefix: Prefix) -> Float[Tensor, "R C"]:
+        left = [gone(source) for source in range(count)]
+        if not any(left):
+            return log_probs
+        now = torch.tensor(left, device=log_probs.device)[prefix.sources]
+        return torch.where(now[:, None], _certain(log_probs, eos), log_probs)
 
     return constraint
 

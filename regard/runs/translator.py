@@ -12,6 +12,7 @@ from torch import nn
 from regard.decode.batching import in_batches
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
+from regard.decode.constraints import unwanted
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.pool import Candidates
 from regard.decode.search import search
@@ -23,8 +24,12 @@ from regard.text.copying import reading
 
 Overlong = Literal["split", "truncate", "refuse"]
 
-Row = tuple[int, list[int], Tokenizer]
-"""The number that decides what is drawn, the tokens of a source, and what turns its translation to text."""
+Row = tuple[int, list[int], Tokenizer, int]
+"""The number that decides what is drawn, the tokens of a source, what turns its translation to text, and which of the
+sentences it is of."""
+
+Gone = Callable[[int], bool]
+"""Whether nobody waits any more for the sentence at this place."""
 
 BUDGET = 4096
 """Source tokens of one batch."""
@@ -61,25 +66,30 @@ class Translator:
         overlong: Overlong = "split",
         before: int = 0,
         budget: int = BUDGET,
+        numbers: Sequence[int] | None = None,
+        gone: Gone | None = None,
     ) -> list[list[Translation]]:
         """The `top_beams` best translations (or `samples`) of each sentence, best first, in the order given.
 
         A blank sentence has blank translations. One longer than the model can read is refused, cut, or split where a
         sentence or a word ends; the translations of its pieces are then joined, and their scores added. `before` is
         how many sentences came before these: what is drawn, and what is said of a sentence, goes by its number.
+        Sentences of several lists have `numbers` of their own. A sentence that is `gone` is dropped between two steps;
+        what comes back for it means nothing.
         """
         config = config or self.config
         read = [self.reading(sentence) for sentence in sentences]
+        numbers = range(before, before + len(sentences)) if numbers is None else numbers
         pieces = [
-            self._fit(sentence, number, overlong, one)
-            for number, (sentence, one) in enumerate(zip(sentences, read, strict=True), before + 1)
+            self._fit(sentence, number + 1, overlong, one)
+            for number, sentence, one in zip(numbers, sentences, read, strict=True)
         ]
         rows = [
-            (_name(number, place), row, one.target)
-            for number, (parts, one) in enumerate(zip(pieces, read, strict=True), before)
+            (_name(number, place), row, one.target, sentence)
+            for sentence, (number, parts, one) in enumerate(zip(numbers, pieces, read, strict=True))
             for place, row in enumerate(parts)
         ]
-        decoded = iter(self._decode(rows, config, budget))
+        decoded = iter(self._decode(rows, config, budget, gone))
         return [_join([next(decoded) for _ in parts], config) for parts in pieces]
 
     @torch.inference_mode()
@@ -128,22 +138,39 @@ class Translator:
         parts = split_text(sentence, lambda text: len(tokenizer.encode(text)), room)
         return [row(tokenizer.encode(part)[:room]) for part in parts]
 
-    def _decode(self, rows: list[Row], config: DecodeConfig, budget: int) -> list[list[Translation]]:
-        lengths = [len(row) for _, row, _ in rows]
+    def _decode(
+        self, rows: list[Row], config: DecodeConfig, budget: int, gone: Gone | None = None
+    ) -> list[list[Translation]]:
+        lengths = [len(row) for _, row, _, _ in rows]
         # The search holds `beam` rows a source, so a batch is that much smaller.
         width = config.samples if config.temperature is not None else config.beam
-        return in_batches(lambda batch: self._decode_batch(batch, config), rows, lengths, budget=budget // width + 1)
+        small = budget // width + 1
+        return in_batches(lambda batch: self._decode_batch(batch, config, gone), rows, lengths, budget=small)
 
     @torch.inference_mode()
-    def _decode_batch(self, batch: list[Row], config: DecodeConfig) -> list[list[Translation]]:
+    def _decode_batch(
+        self, batch: list[Row], config: DecodeConfig, gone: Gone | None = None
+    ) -> list[list[Translation]]:
         self.model.eval()
-        names, rows, tokenizers = zip(*batch, strict=True)
+        names, rows, tokenizers, sentences = zip(*batch, strict=True)
         source = Tokens.of(rows, self.vocabularies.source.pad).to(self.device)
         state = self._stepper.start(Pairs(source))
         target = self.vocabularies.target
         first = torch.full((len(rows),), target.bos, device=self.device)
         limits = torch.tensor([min(limit, self.max_len) for limit in config.limits([len(row) for row in rows])])
-        found = search(self._stepper, state, first, eos=target.eos, config=config, max_len=limits, ids=names)
+        constraints = []
+        if gone is not None:
+            constraints.append(unwanted(target.eos, lambda row: gone(sentences[row]), len(rows)))
+        found = search(
+            self._stepper,
+            state,
+            first,
+            eos=target.eos,
+            config=config,
+            max_len=limits,
+            ids=names,
+            constraints=constraints,
+        )
         return [[self.text(one, target) for one in best] for best, target in zip(found, tokenizers, strict=True)]
 
     def text(self, hypothesis: Hypothesis, target: Tokenizer | None = None) -> Translation:

@@ -1,0 +1,127 @@
+"""`regard serve`: runs behind HTTP."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    run: Annotated[list[Path] | None, typer.Argument(help="Run directories.", metavar="RUN")] = None,
+    named: Annotated[
+        list[str] | None,
+        typer.Option("--run", help="A run under another name than its directory's.", metavar="NAME=DIRECTORY"),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; 0.0.0.0 is all of this machine's.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 is any that is free.")] = 8080,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(help="Keys of which a request must have one, a line each; or set REGARD_API_KEY.", metavar="FILE"),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(help="Let pages of this origin ask from a browser; may be repeated.", metavar="ORIGIN"),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Answer to this host name too; may be repeated.", metavar="NAME"),
+    ] = None,
+    max_body: Annotated[int, typer.Option(help="Most bytes of a request.")] = 1 << 20,
+    max_texts: Annotated[int, typer.Option(help="Most texts of a request.")] = 256,
+    max_characters: Annotated[int, typer.Option(help="Most characters of a request.")] = 50_000,
+    max_tokens: Annotated[int, typer.Option(help="Most tokens to write for a text.")] = 1024,
+    max_beam: Annotated[int, typer.Option(help="Widest beam, and most samples.")] = 16,
+    queue: Annotated[int, typer.Option(help="Requests that may wait for a model.")] = 256,
+    batch_tokens: Annotated[int, typer.Option(help="Most tokens read together.")] = 4096,
+    batch_wait: Annotated[float, typer.Option(help="Most seconds to wait for others to go together with.")] = 0.002,
+    timeout: Annotated[float, typer.Option(help="Seconds after which a request is given up.")] = 60.0,
+    grace: Annotated[float, typer.Option(help="Seconds to finish in when told to stop.")] = 20.0,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Serve runs over HTTP: JSON in, JSON out, many requests together. SIGTERM or Ctrl-C ends it.
+
+    \b
+    Examples:
+      regard serve runs/demo
+      regard serve runs/demo runs/films --port 9000
+      regard serve --run en-fr=runs/demo --host 0.0.0.0 --api-key-file keys.txt
+    """
+    from regard.serve.packages import need_packages
+
+    need_packages()
+    from regard.serve.limits import Limits
+    from regard.serve.server import is_local, log_to_stderr
+    from regard.serve.server import serve as start
+
+    limits = Limits(
+        body=max_body,
+        texts=max_texts,
+        characters=max_characters,
+        tokens=max_tokens,
+        beam=max_beam,
+        queue=queue,
+        batch_tokens=batch_tokens,
+        batch_wait=batch_wait,
+        timeout=timeout,
+        grace=grace,
+    )
+    keys = _keys(api_key_file)
+    runs = _runs(run or [], named or [])
+    if not keys and not is_local(host):
+        print(f"regard: anyone who reaches {host} may use this server: give it --api-key-file", file=sys.stderr)
+
+    def ready(url: str) -> None:
+        log_to_stderr()
+        print(f"serving {', '.join(runs)} at {url}", flush=True)
+
+    start(
+        runs,
+        host=host,
+        port=port,
+        limits=limits,
+        api_keys=keys,
+        allow_origins=allow_origin or (),
+        allow_hosts=allow_host or (),
+        device=device,
+        ready=ready,
+    )
+
+
+def _runs(directories: list[Path], named: list[str]) -> dict[str, Path]:
+    """Runs by name."""
+    from regard.errors import ConfigError
+    from regard.serve.models import named as by_name
+
+    found: dict[str, Path] = dict(by_name(directories)) if directories else {}  # type: ignore[arg-type]
+    for one in named:
+        name, equals, directory = one.partition("=")
+        if not equals or not name or not directory:
+            raise ConfigError(f"--run={one} must be NAME=DIRECTORY")
+        if name in found:
+            raise ConfigError(f"two runs are called '{name}': name them, as in name=directory")
+        found[name] = Path(directory)
+    by_name(found)
+    return found
+
+
+def _keys(file: Path | None) -> list[str]:
+    """Keys from the file and the environment, never from the command line, where others could read them."""
+    from regard.errors import ConfigError
+
+    lines: list[str] = []
+    if file is not None:
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
+        if not any(line.strip() for line in lines):
+            raise ConfigError(f"{file} has no key")
+    keys = [key.strip() for key in (*lines, os.environ.get("REGARD_API_KEY", "")) if key.strip()]
+    for key in keys:
+        if not key.isascii() or not key.isprintable() or " " in key:
+            raise ConfigError("a key must be printable ASCII without spaces")
+    return keys

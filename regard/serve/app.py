@@ -1,0 +1,137 @@
+"""The ASGI application: routes to tasks, tasks to models, and every failure to one shape."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from regard.errors import RegardError
+from regard.serve.answers import json_answer
+from regard.serve.bodies import parse
+from regard.serve.gate import Gate
+from regard.serve.jobs import Job
+from regard.serve.limits import Limits
+from regard.serve.metrics import Metrics
+from regard.serve.models import Models, Runs
+from regard.serve.refusals import Refused, refusal
+from regard.serve.tasks import TASKS
+from regard.serve.tasks.task import Task
+from regard.serve.waiting import answer, read_body
+
+log = logging.getLogger("regard.serve")
+
+
+def make_app(
+    runs: Runs,
+    *,
+    limits: Limits | None = None,
+    api_keys: Sequence[str] = (),
+    allow_origins: Sequence[str] = (),
+    allow_hosts: Sequence[str] = (),
+    device: str = "auto",
+) -> Starlette:
+    """An ASGI application that serves these runs: to be run by any ASGI server, or mounted in another application.
+
+    Without `api_keys` anyone who reaches it may ask; pages of `allow_origins` may ask from a browser. With
+    `allow_hosts`, a request must name one of these hosts. Threads start with the first request.
+    """
+    limits, metrics = limits or Limits(), Metrics()
+    models = Models(runs, limits, metrics, device)
+    routes = [*_tasks(models), *_about(models, metrics)]
+    gate: dict[str, Any] = {"metrics": metrics, "routes": [one.path for one in routes]}
+    middleware = [Middleware(Gate, **gate, keys=tuple(api_keys), hosts=tuple(allow_hosts))]  # type: ignore[arg-type]
+    if allow_origins:
+        asking = ["Authorization", "Content-Type", "X-API-Key"]
+        middleware.append(
+            Middleware(
+                CORSMiddleware, allow_origins=list(allow_origins), allow_methods=["GET", "POST"], allow_headers=asking
+            )
+        )
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        await run_in_threadpool(models.close, limits.grace)
+
+    app = Starlette(
+        routes=routes,
+        middleware=middleware,
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _http_error, Refused: _refused, Exception: _bug},  # type: ignore[dict-item]
+    )
+    app.router.redirect_slashes = False
+    app.state.models = models
+    return app
+
+
+def _tasks(models: Models) -> list[Route]:
+    return [Route(f"/v1/{name}", _endpoint(task, models), methods=["POST"]) for name, task in TASKS.items()]
+
+
+def _endpoint(task: Task, models: Models) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        limits, secrets = models.limits, []
+        try:
+            body = parse(task.body, await read_body(request, limits))
+            served = models.find(body.model, task.name)
+            request.state.model, secrets = served.name, served.secrets()
+            job = Job(task.work(served.run, body, limits), limits.timeout)
+            served.worker.put(job)
+            done = await answer(request, job)
+        except Exception as error:
+            if not isinstance(error, (RegardError, Refused)):
+                log.exception("%s failed", task.name)
+            return json_answer(refusal(error, secrets))
+        return json_answer({"model": served.name, **done.answer})
+
+    return endpoint
+
+
+def _about(models: Models, metrics: Metrics) -> list[Route]:
+    async def health(request: Request) -> Response:
+        return json_answer({"status": "ok"})
+
+    async def ready(request: Request) -> Response:
+        if models.stopping:
+            return json_answer(Refused("stopping", "the server is stopping"))
+        return json_answer({"status": "ready"})
+
+    async def listed(request: Request) -> Response:
+        return json_answer({"object": "list", "data": [one.record() for one in models]})
+
+    async def counted(request: Request) -> Response:
+        return PlainTextResponse(metrics.text(models.waiting()), media_type="text/plain; version=0.0.4")
+
+    return [
+        Route("/health", health),
+        Route("/ready", ready),
+        Route("/v1/models", listed),
+        Route("/metrics", counted),
+    ]
+
+
+async def _http_error(request: Request, error: HTTPException) -> Response:
+    kinds = {404: "not_found", 405: "method_not_allowed"}
+    kind = kinds.get(error.status_code, "bad_request")
+    said = {
+        "not_found": "there is nothing at this address; GET /v1/models says what is served",
+        "method_not_allowed": f"this address does not take {request.method[:10]}",
+    }
+    return json_answer(Refused(kind, said.get(kind, str(error.detail)), error.headers))
+
+
+async def _refused(request: Request, error: Refused) -> Response:
+    return json_answer(error)
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    return json_answer(refusal(error))

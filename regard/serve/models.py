@@ -1,0 +1,113 @@
+"""The runs that are served, by name, each with the thread that works for it."""
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.errors import ConfigError, nearest
+from regard.runs import Run, load
+from regard.serve.limits import Limits
+from regard.serve.metrics import Metrics
+from regard.serve.refusals import Refused
+from regard.serve.tasks import TASKS
+from regard.serve.worker import Worker
+
+Runs = Run | str | Path | Sequence[Run | str | Path] | Mapping[str, Run | str | Path]
+"""A run or its directory, several, or by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    name: str
+    run: Run
+    worker: Worker
+
+    def tasks(self) -> list[str]:
+        return [name for name, task in TASKS.items() if task.able(self.run)]
+
+    def secrets(self) -> list[tuple[str, str]]:
+        """Words of this machine, and what is said of them outside."""
+        places = {str(self.run.directory.resolve()), str(self.run.directory)} - {"."}
+        return [(place, f"model '{self.name}'") for place in sorted(places, key=len, reverse=True)]
+
+    def record(self) -> dict[str, Any]:
+        parameters = sum(one.numel() for one in self.run.model.parameters())
+        about = {"task": self.run.config.task, "does": self.tasks(), "parameters": parameters}
+        return {"id": self.name, "object": "model", "owned_by": "regard", **about}
+
+
+class Models:
+    """All of them. A request need not name a model where only one can do what it asks for."""
+
+    def __init__(self, runs: Runs, limits: Limits, metrics: Metrics, device: str = "auto") -> None:
+        self.limits, self.stopping = limits, False
+        self._served = {
+            name: Served(name, run, Worker(name, limits, metrics))
+            for name, run in ((name, _loaded(run, device)) for name, run in named(runs).items())
+        }
+
+    def __iter__(self) -> Iterator[Served]:
+        return iter(self._served.values())
+
+    def find(self, name: str | None, task: str) -> Served:
+        """The model to do this task."""
+        if name is None:
+            able = [one for one in self if task in one.tasks()]
+            if len(able) == 1:
+                return able[0]
+            if able:
+                raise Refused("bad_request", f"missing field 'model': {', '.join(one.name for one in able)} can {task}")
+            raise Refused("wrong_model", f"no model here can {task}")
+        if name not in self._served:
+            raise Refused("unknown_model", f"unknown model '{name}'{nearest(name, self._served)}")
+        served = self._served[name]
+        if task not in served.tasks():
+            kind = served.run.config.task
+            does = ", ".join(served.tasks()) or "nothing that is served"
+            raise Refused("wrong_model", f"model '{name}' is a run for {kind}, which cannot {task}; it does: {does}")
+        return served
+
+    def waiting(self) -> dict[str, int]:
+        return {one.name: len(one.worker.queue) for one in self}
+
+    def stop(self) -> None:
+        """Take no more requests."""
+        self.stopping = True
+        for one in self:
+            one.worker.queue.close()
+
+    def close(self, grace: float) -> None:
+        """Finish what waits, for at most `grace` seconds."""
+        self.stop()
+        until = time.monotonic() + grace
+        for one in self:
+            one.worker.close(max(0.0, until - time.monotonic()))
+
+
+def named(runs: Runs) -> dict[str, Run | str | Path]:
+    """Runs by name: the given one, or that of the directory."""
+    if isinstance(runs, Mapping):
+        found = dict(runs)
+    else:
+        found = {}
+        for run in [runs] if isinstance(runs, (Run, str, Path)) else runs:
+            directory = run.directory if isinstance(run, Run) else Path(run)
+            name = directory.resolve().name
+            if name in found:
+                raise ConfigError(f"two runs are called '{name}': name them, as in name=directory")
+            found[name] = run
+    if not found:
+        raise ConfigError("there is no run to serve")
+    for name in found:
+        if not re.fullmatch(r"[A-Za-z0-9][\w.:@+-]{0,99}", name):
+            raise ConfigError(
+                f"'{name}' cannot be the name of a model: letters, digits and . _ - : @ + are; give another"
+            )
+    return found
+
+
+def _loaded(run: Run | str | Path, device: str) -> Run:
+    return run if isinstance(run, Run) else load(run, device)

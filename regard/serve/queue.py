@@ -1,0 +1,90 @@
+"""Requests that wait for one model: few enough, and taken together where that is possible."""
+
+import threading
+import time
+from collections import deque
+
+from regard.serve.jobs import Job
+from regard.serve.limits import Limits
+from regard.serve.refusals import Refused
+
+
+class Queue:
+    """Many threads put, one takes. The oldest request is always in the next batch."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._jobs: deque[Job] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def put(self, job: Job) -> None:
+        """Let the job wait, or refuse it at once."""
+        with self._changed:
+            if self._closed:
+                raise Refused("stopping", "the server is stopping", {"Retry-After": "5"})
+            if len(self._jobs) >= self.limits.queue:
+                self._jobs = deque(one for one in self._jobs if not one.gone)
+            if len(self._jobs) >= self.limits.queue:
+                raise Refused("busy", f"{len(self._jobs)} requests wait already; try again soon", {"Retry-After": "1"})
+            self._jobs.append(job)
+            self._changed.notify()
+
+    def take(self, wait: bool = True) -> list[Job]:
+        """The oldest job with all that may go with it, within the budget; none if closed, or empty without `wait`."""
+        with self._changed:
+            while wait and not self._jobs and not self._closed:
+                self._changed.wait()
+            self._company(wait)
+            waiting = list(self._jobs)
+        # Costs are worked out here, outside the lock: nobody who puts has to wait for a tokenizer.
+        batch = self._batch([job for job in waiting if not job.gone])
+        chosen = set(map(id, batch))
+        with self._changed:
+            self._jobs = deque(job for job in self._jobs if id(job) not in chosen and not job.gone)
+        return batch
+
+    def close(self) -> None:
+        """Take no more. What waits can still be taken."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def empty_out(self, error: BaseException) -> None:
+        """Refuse all that still waits."""
+        with self._changed:
+            waiting, self._jobs = list(self._jobs), deque()
+        for job in waiting:
+            job.fail(error)
+
+    def _company(self, wait: bool) -> None:
+        """Wait a little for others to go with the first, unless it has waited already or goes alone."""
+        if not (wait and self._jobs and self.limits.batch_wait) or self._jobs[0].work.alone:
+            return
+        until = self._jobs[0].since + self.limits.batch_wait
+        while not self._closed and (left := until - time.monotonic()) > 0:
+            self._changed.wait(left)
+
+    def _batch(self, waiting: list[Job]) -> list[Job]:
+        batch: list[Job] = []
+        total = 0
+        for job in waiting:
+            if batch and (batch[0].work.alone or job.work.key != batch[0].work.key):
+                continue
+            try:
+                cost = job.cost()
+            except Exception as error:
+                job.fail(error)
+                continue
+            if batch and total + cost > self.limits.batch_tokens:
+                break
+            batch.append(job)
+            total += cost
+        return batch

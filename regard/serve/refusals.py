@@ -1,0 +1,69 @@
+"""Everything that goes wrong as one JSON shape: {"error": {"kind": ..., "message": ...}}, with its HTTP status."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from regard.errors import ConfigError, DataError, RegardError, RunError
+
+LONGEST = 400
+"""Characters of a message: it may quote what was sent."""
+
+STATUS = {
+    "bad_request": 400,
+    "unauthorized": 401,
+    "wrong_host": 403,
+    "not_found": 404,
+    "unknown_model": 404,
+    "method_not_allowed": 405,
+    "too_large": 413,
+    "not_json": 415,
+    "unusable_input": 422,
+    "wrong_model": 422,
+    "client_gone": 499,
+    "internal": 500,
+    "out_of_memory": 500,
+    "busy": 503,
+    "stopping": 503,
+    "timeout": 504,
+}
+
+
+class Refused(Exception):
+    """A request that is not answered, and why, in words that may leave the machine."""
+
+    def __init__(self, kind: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.kind, self.message, self.headers = kind, _short(message), dict(headers or {})
+
+    @property
+    def status(self) -> int:
+        return STATUS[self.kind]
+
+    def record(self) -> dict[str, Any]:
+        return {"error": {"kind": self.kind, "message": self.message}}
+
+
+def refusal(error: BaseException, secrets: Iterable[tuple[str, str]] = ()) -> Refused:
+    """What a client is told of an error. `secrets` are words of the server's own with what to say instead."""
+    if isinstance(error, Refused):
+        return error
+    if _out_of_memory(error):
+        return Refused("out_of_memory", "the machine has too little memory for this request: send less at a time")
+    if not isinstance(error, RegardError):
+        return Refused("internal", "the server failed on this request; its log says why")
+    message = str(error)
+    for word, instead in secrets:
+        message = message.replace(word, instead)
+    kinds = {ConfigError: "bad_request", DataError: "unusable_input", RunError: "wrong_model"}
+    return Refused(next((name for kind, name in kinds.items() if isinstance(error, kind)), "unusable_input"), message)
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    # torch.OutOfMemoryError by its name, so that an error can be told without torch; a CPU's comes as RuntimeError.
+    named = type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError)
+    return named or (isinstance(error, RuntimeError) and "not enough memory" in str(error))
+
+
+def _short(message: str) -> str:
+    message = message.encode("utf-8", "backslashreplace").decode()
+    return message if len(message) <= LONGEST else f"{message[: LONGEST // 2]} ... {message[-LONGEST // 2 :]}"

@@ -1,0 +1,142 @@
+"""The application behind a socket, until a signal ends it."""
+
+import asyncio
+import ipaddress
+import logging
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from regard.errors import ConfigError, RegardError
+from regard.serve.app import make_app
+from regard.serve.limits import Limits
+from regard.serve.models import Runs
+
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+
+
+def serve(
+    runs: Runs,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    limits: Limits | None = None,
+    api_keys: Sequence[str] = (),
+    allow_origins: Sequence[str] = (),
+    allow_hosts: Sequence[str] = (),
+    device: str = "auto",
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve the runs at this address until SIGTERM or Ctrl-C; `ready` is told the URL once requests are taken.
+
+    On this machine's own addresses only requests to them by name are answered, and those to `allow_hosts`.
+    """
+    limits = limits or Limits()
+    bound = _bound(host, port)
+    try:
+        if _is_local(bound):
+            allow_hosts = (*LOCAL, host, *allow_hosts)
+        app = make_app(
+            runs,
+            limits=limits,
+            api_keys=api_keys,
+            allow_origins=allow_origins,
+            allow_hosts=allow_hosts,
+            device=device,
+        )
+        config = uvicorn.Config(
+            app,
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            # What still runs after the grace is refused by the application first, in words.
+            timeout_graceful_shutdown=int(limits.grace) + 2,
+            timeout_keep_alive=30,
+            h11_max_incomplete_event_size=64 << 10,
+        )
+        server = Server(config, app.state.models, limits, lambda: ready(_url(bound)) if ready else None)
+        asyncio.run(server.serve(sockets=[bound]))
+    finally:
+        bound.close()
+
+
+class Server(uvicorn.Server):
+    """Stops as told: no more requests, what runs is finished, and the process goes on to end by itself."""
+
+    def __init__(self, config: uvicorn.Config, models: Any, limits: Limits, begun: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._models, self._limits, self._begun = models, limits, begun
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._begun()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._models.stop()
+        closing = asyncio.get_running_loop().run_in_executor(None, self._models.close, self._limits.grace)
+        await super().shutdown(sockets)
+        await closing
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, but without raising the signal again in the end: to be stopped is no failure."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def log_to_stderr() -> None:
+    """One line a request, and what went wrong, on standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%dT%H:%M:%S%z"))
+    logger = logging.getLogger("regard.serve")
+    logger.handlers, logger.propagate = [handler], False
+    logger.setLevel(logging.INFO)
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_local(bound: socket.socket) -> bool:
+    return is_local(bound.getsockname()[0])
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket at the address, before anything is loaded: it may be taken."""
+    if not 0 <= port < 1 << 16:
+        raise ConfigError(f"port={port} must be from 0 to 65535")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise RegardError(f"cannot listen on {host}: {error.strerror or error}") from None
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        raise RegardError(f"cannot listen on {host} port {port}: {error.strerror or error}") from None
+    return bound
+
+
+def _url(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

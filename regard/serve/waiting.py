@@ -1,0 +1,58 @@
+"""A request between arrival and answer: it waits for a model, for its deadline, and for its sender to leave."""
+
+import asyncio
+import time
+from contextlib import suppress
+
+from starlette.requests import Request
+
+from regard.serve.jobs import Done, Job
+from regard.serve.limits import Limits
+from regard.serve.refusals import Refused
+
+
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """The body, as much of it as is allowed."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        # A page elsewhere can make a browser send other types without asking first.
+        raise Refused("not_json", "the body must be JSON: send the header Content-Type: application/json")
+    too_large = Refused("too_large", f"the body has more than {limits.body} bytes", {"Connection": "close"})
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limits.body:
+        raise too_large
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > limits.body:
+            raise too_large
+    return bytes(body)
+
+
+async def left(request: Request) -> None:
+    """Returns when the client has gone: once the body is read, nothing else can come."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def answer(request: Request, job: Job) -> Done:
+    """What became of the job, or why nothing did."""
+    done = asyncio.wrap_future(job.future)
+    leaving = asyncio.ensure_future(left(request))
+    try:
+        await asyncio.wait({done, leaving}, timeout=job.deadline - time.monotonic(), return_when="FIRST_COMPLETED")
+        if done.done():
+            return done.result()
+        if leaving.done():
+            raise Refused("client_gone", "the client has gone")
+        raise late(job)
+    finally:
+        job.cancel()
+        done.cancel()
+        leaving.cancel()
+        with suppress(asyncio.CancelledError):
+            await leaving
+
+
+def late(job: Job) -> Refused:
+    return Refused("timeout", f"no answer within {job.deadline - job.since:g} seconds")

@@ -1,0 +1,102 @@
+"""One thread a model: it takes what waits, does it together, and outlives whatever goes wrong."""
+
+import logging
+import threading
+import time
+
+from regard.errors import RegardError
+from regard.serve.jobs import Job
+from regard.serve.limits import Limits
+from regard.serve.metrics import Metrics
+from regard.serve.queue import Queue
+from regard.serve.refusals import Refused, refusal
+
+log = logging.getLogger("regard.serve")
+
+
+class Worker:
+    """Does jobs for the model called `name`. Its thread starts with the first job."""
+
+    def __init__(self, name: str, limits: Limits, metrics: Metrics) -> None:
+        self.name, self.queue, self.metrics = name, Queue(limits), metrics
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._doing: list[Job] = []
+
+    def put(self, job: Job) -> None:
+        self.queue.put(job)
+        with self._starting:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._work, name=f"regard-{self.name}", daemon=True)
+                self._thread.start()
+
+    def close(self, grace: float) -> None:
+        """Take no more; finish what waits within `grace` seconds, and refuse the rest."""
+        self.queue.close()
+        if self._thread is None:
+            return
+        self._thread.join(grace)
+        stopped = Refused("stopping", "the server stopped before this request was done")
+        self.queue.empty_out(stopped)
+        for job in list(self._doing):
+            job.fail(stopped)  # nobody waits for it now, so it ends at its next step
+        self._thread.join(1.0)
+
+    def _work(self) -> None:
+        while True:
+            batch = self.queue.take()
+            if not batch and self.queue.closed and not len(self.queue):
+                return
+            self._doing = batch
+            try:
+                self._do(batch)
+            except Exception as error:  # a mistake of ours, not of a model; the thread goes on all the same
+                for job in batch:
+                    self._fail(job, error)
+            self._doing = []
+
+    def _do(self, batch: list[Job]) -> None:
+        if not batch:
+            return
+        self.metrics.batch(self.name, len(batch), sum(job.cost() for job in batch))
+        failed = self._try(batch)
+        if failed is None:
+            return
+        if len(batch) == 1:
+            self._fail(batch[0], failed)
+            return
+        # One of them is the cause. Each alone, so that it alone fails.
+        for job in batch:
+            if not job.gone and (error := self._try([job])) is not None:
+                self._fail(job, error)
+
+    def _try(self, batch: list[Job]) -> Exception | None:
+        """Do the batch; what went wrong, if anything."""
+        began = time.monotonic()
+        try:
+            done = batch[0].work.together([job.work for job in batch], lambda place: batch[place].gone)
+            assert len(done) == len(batch), f"{len(done)} answers to {len(batch)} requests"
+        except Exception as error:
+            failed = error
+        else:
+            self.metrics.worked(self.name, time.monotonic() - began, sum(one.tokens for one in done))
+            for job, one in zip(batch, done, strict=True):
+                job.finish(one)
+            return None
+        _free_memory()
+        return failed
+
+    def _fail(self, job: Job, error: Exception) -> None:
+        if not isinstance(error, (RegardError, Refused)):
+            log.error("%s failed on a request", self.name, exc_info=error)
+            # What is said outside has no traceback, whose frames would keep tensors alive.
+            error = refusal(error)
+        job.fail(error)
+
+
+def _free_memory() -> None:
+    """Let go of what a failed batch held on a GPU."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

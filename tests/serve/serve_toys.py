@@ -1,0 +1,112 @@
+"""Small runs to serve, a server on a real socket, and a client that sees what any client sees."""
+
+import http.client
+import json
+import threading
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import uvicorn
+
+from regard.serve.app import make_app
+
+WORDS = ["the", "a", "cat", "dog", "sees", "hears", "big", "small", "red", "house", "runs", "sleeps", "and"]
+SENTENCES = ["the cat sees a dog", "a big red house", "the dog runs and sleeps", "the small cat hears the big dog"]
+
+
+class Client:
+    """Asks one server. Every answer: `status`, `headers`, `text`, and `json` where it is."""
+
+    def __init__(self, port, headers=None):
+        self.port, self.headers = port, headers or {}
+
+    def connection(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+
+    def send(self, method, path, body=None, headers=None):
+        connection = self.connection()
+        try:
+            connection.request(method, path, body, {**self.headers, **(headers or {})})
+            answer = connection.getresponse()
+            text = answer.read().decode()
+            kind = answer.headers.get("content-type", "")
+            found = json.loads(text) if kind.startswith("application/json") else None
+            return SimpleNamespace(status=answer.status, headers=answer.headers, text=text, json=found)
+        finally:
+            connection.close()
+
+    def get(self, path, **headers):
+        return self.send("GET", path, headers=headers)
+
+    def post(self, path, body, **headers):
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.send("POST", path, raw, {"Content-Type": "application/json", **headers})
+
+    def error(self, path, body, status):
+        """The kind and the message of a request that must fail with this status."""
+        answer = self.post(path, body)
+        assert answer.status == status, answer.text
+        assert answer.json.keys() == {"error"}
+        assert answer.json["error"].keys() == {"kind", "message"}
+        return answer.json["error"]["kind"], answer.json["error"]["message"]
+
+
+@contextmanager
+def serving(runs, **options):
+    """A server in a thread, on a port that was free."""
+    app = make_app(runs, **options)
+    quiet = {"log_config": None, "access_log": False, "server_header": False}
+    server = uvicorn.Server(uvicorn.Config(app, port=0, timeout_graceful_shutdown=1, **quiet))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.005)
+        assert thread.is_alive()
+    client = Client(server.servers[0].sockets[0].getsockname()[1])
+    client.app, client.models = app, {one.name: one for one in app.state.models}
+    try:
+        yield client
+    finally:
+        server.should_exit = True
+        thread.join(10)
+
+
+def at_once(count, call):
+    """What `call(number)` returns for each number, all of them called at the same time."""
+    found, gate = [None] * count, threading.Barrier(count)
+
+    def run(number):
+        gate.wait()
+        found[number] = call(number)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def until(condition, seconds=10.0):
+    """Wait for something to become so."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)
+
+
+class Slow:
+    """A stepper that waits at every step until it may go on, and counts its steps."""
+
+    def __init__(self, inner):
+        self.inner, self.steps, self.go, self.rows = inner, 0, threading.Event(), []
+
+    def start(self, batch):
+        return self.inner.start(batch)
+
+    def step(self, choices, state):
+        self.steps += 1
+        self.rows.append(len(choices))
+        self.go.wait(20)
+        return self.inner.step(choices, state)

@@ -1,0 +1,220 @@
+"""Under load and in trouble: nobody waits in vain, and one request's trouble is not another's."""
+
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+import torch
+from serve_toys import SENTENCES, Slow, at_once, serving, until
+
+import regard
+from regard.cli import main
+from regard.serve import Limits
+from regard.serve.jobs import Job
+from regard.serve.queue import Queue
+from regard.serve.tasks.translate import TRANSLATE, Body
+
+
+@pytest.fixture
+def slow(translator):
+    """The run with a model that waits at every step."""
+    run = regard.load(translator.directory, "cpu")
+    stepper = Slow(run.model)
+    run.translator._stepper = stepper
+    return run, stepper
+
+
+def asking(client, body):
+    """A request under way in a thread; its answer is in the list when it has come."""
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(client.post("/v1/translate", body)))
+    thread.start()
+    return thread, answers
+
+
+def leave(client, body):
+    """A request whose client goes away once it was sent."""
+    raw = json.dumps(body).encode()
+    lines = ["POST /v1/translate HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(raw)}"]
+    connection = socket.create_connection(("127.0.0.1", client.port))
+    connection.sendall("\r\n".join([*lines, "", ""]).encode() + raw)
+    return connection
+
+
+def test_one_request_too_many_is_refused_at_once(slow):
+    run, stepper = slow
+    with serving(run, limits=Limits(queue=2, batch_wait=0.0)) as client:
+        first = asking(client, {"text": SENTENCES[0]})
+        until(lambda: stepper.steps)
+        waiting = [asking(client, {"text": SENTENCES[1], "beam": beam}) for beam in (1, 2)]
+        until(lambda: client.app.state.models.waiting()["toy"] == 2)
+        began = time.monotonic()
+        refused = client.post("/v1/translate", {"text": "a"})
+        assert time.monotonic() - began < 2
+        assert refused.status == 503
+        assert refused.json["error"]["kind"] == "busy"
+        assert refused.headers["retry-after"] == "1"
+        assert 'regard_queue_length{model="toy"} 2' in client.get("/metrics").text
+        stepper.go.set()
+        for thread, answers in (first, *waiting):
+            thread.join()
+            assert answers[0].status == 200
+        assert client.post("/v1/translate", {"text": "a"}).status == 200
+
+
+def test_a_request_is_given_up_at_its_deadline_and_the_model_goes_on(slow):
+    run, stepper = slow
+    with serving(run, limits=Limits(timeout=0.3)) as client:
+        late = client.post("/v1/translate", {"text": SENTENCES[0]})
+        assert late.status == 504
+        assert late.json["error"] == {"kind": "timeout", "message": "no answer within 0.3 seconds"}
+        stepper.go.set()
+        until(lambda: client.post("/v1/translate", {"text": SENTENCES[0]}).status == 200)
+
+
+def test_who_goes_away_is_dropped_from_the_queue_and_from_the_batch(slow):
+    run, stepper = slow
+    with serving(run, limits=Limits(batch_wait=0.2)) as client:
+        gone = leave(client, {"text": SENTENCES[3], "beam": 1})
+        thread, answers = asking(client, {"text": SENTENCES[0], "beam": 1})
+        until(lambda: stepper.steps)
+        queued = leave(client, {"text": SENTENCES[1], "beam": 2})
+        until(lambda: client.app.state.models.waiting()["toy"] == 1)
+        assert stepper.rows == [2], "two requests in one batch"
+        gone.close()
+        queued.close()
+        until(lambda: 'regard_requests_total{route="/v1/translate",status="499"} 2' in client.get("/metrics").text)
+        stepper.go.set()
+        thread.join()
+        assert answers[0].status == 200
+        # The first step had begun; after it the one who left is no longer computed.
+        assert set(stepper.rows[1:]) == {1}
+        assert answers[0].json == client.post("/v1/translate", {"text": SENTENCES[0], "beam": 1}).json
+        assert client.app.state.models.waiting()["toy"] == 0
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("a bug"), torch.OutOfMemoryError("too much")], ids=["bug", "memory"])
+def test_one_poisonous_request_fails_alone(translator, failure, caplog):
+    run = regard.load(translator.directory, "cpu")
+    poison = run.vocabularies.source.encode("house")[0]
+    start = run.model.start
+
+    class Poisoned:
+        def start(self, batch):
+            if (batch.source.ids == poison).any():
+                raise failure
+            return start(batch)
+
+        def step(self, choices, state):
+            return run.model.step(choices, state)
+
+    run.translator._stepper = Poisoned()
+    texts = ["the cat", "a dog", "the house", "the small dog runs"]
+    with serving(run, limits=Limits(batch_wait=0.1)) as client:
+        found = at_once(4, lambda number: client.post("/v1/translate", {"text": texts[number]}))
+        assert [one.status for one in found] == [200, 200, 500, 200]
+        assert found[2].json["error"]["kind"] in ("internal", "out_of_memory")
+        assert "bug" not in found[2].text
+        assert "too much" not in found[2].text
+        again = client.post("/v1/translate", {"text": texts[0]})
+        assert (
+            again.json["results"][0]["translations"][0]["text"]
+            == found[0].json["results"][0]["translations"][0]["text"]
+        )
+        refused = client.error("/v1/translate", {"text": "cat " * 100, "overlong": "refuse"}, 422)
+        assert refused[0] == "unusable_input"
+    assert "failed on a request" in caplog.text
+
+
+def job(run, **body):
+    return Job(TRANSLATE.work(run, Body(**body), Limits()), 5.0)
+
+
+def test_what_is_alike_goes_together_oldest_first_within_the_budget(translator):
+    queue = Queue(Limits(batch_tokens=12, batch_wait=0.0))
+    one, other, third, late = (
+        job(translator, text="a big cat", beam=1),
+        job(translator, text="a dog", beam=2),
+        job(translator, text="a dog", beam=1, seed=3),
+        job(translator, text="the dog sees a cat and sleeps", beam=1),
+    )
+    for item in (one, other, third, late):
+        queue.put(item)
+    assert queue.take() == [one, third]  # seeds matter to drawing only; the fourth is over the budget
+    late.cancel()
+    assert queue.take() == [other]
+    assert len(queue) == 0
+    drawn = [job(translator, text="a", temperature=1.0, seed=seed) for seed in (1, 2)]
+    for item in drawn:
+        queue.put(item)
+    assert queue.take() == drawn[:1]
+    assert queue.take() == drawn[1:]
+    queue.close()
+    assert queue.take() == []
+
+
+def test_memory_stays_flat(translator):
+    with serving(translator) as client:
+        connection = client.connection()
+
+        def ask(count):
+            for number in range(count):
+                body = json.dumps({"text": SENTENCES[number % 4], "beam": 1, "max_len": 3})
+                connection.request("POST", "/v1/translate", body, {"Content-Type": "application/json"})
+                assert connection.getresponse().read()
+
+        ask(40)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        ask(100)
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        connection.close()
+    assert grown < 4 << 10, f"{grown} KiB more after 100 requests"
+
+
+@pytest.fixture
+def process(translator, python):
+    """`regard serve` as a process of its own, and its port."""
+    command = [python, "-m", "regard", "serve", str(translator.directory), "--port", "0", "--grace", "5"]
+    environment = {**os.environ, "REGARD_API_KEY": "key"}
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    line = started.stdout.readline()
+    assert line.startswith("serving toy at http://127.0.0.1:"), line + started.stderr.read()
+    yield started, int(line.rpartition(":")[2])
+    started.kill()
+    started.wait()
+    started.stdout.close()
+    started.stderr.close()
+
+
+def test_sigterm_lets_what_runs_finish_and_ends_well(process):
+    from serve_toys import Client
+
+    started, port = process
+    client = Client(port, {"Authorization": "Bearer key"})
+    assert client.post("/v1/translate", {"text": SENTENCES[0]}).status == 200
+    thread, answers = asking(client, {"text": SENTENCES * 60, "beam": 16})
+    until(lambda: b"regard_queue_length" in client.get("/metrics").text.encode())
+    time.sleep(0.3)
+    started.send_signal(signal.SIGTERM)
+    thread.join()
+    assert answers[0].status == 200
+    assert len(answers[0].json["results"]) == 240
+    assert started.wait(20) == 0
+    said = started.stderr.read()
+    assert "Traceback" not in said
+    assert "POST /v1/translate 200" in said
+    with pytest.raises(OSError):
+        client.get("/health")
+
+
+def test_a_port_that_is_taken_is_one_line(translator, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", str(translator.directory), "--port", str(port)]) == 2
+    assert capsys.readouterr().err == f"regard: cannot listen on 127.0.0.1 port {port}: Address already in use\n"

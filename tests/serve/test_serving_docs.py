@@ -1,0 +1,48 @@
+"""The examples of docs/serving.md work as they stand, and its tables leave nothing out."""
+
+import dataclasses
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from serve_toys import serving
+
+from regard.serve.refusals import STATUS
+from regard.serve.tasks import TASKS
+
+PAGE = (Path(__file__).parents[2] / "docs/serving.md").read_text(encoding="utf-8")
+
+
+def examples():
+    """Every curl command of the page: its route, and the body it sends."""
+    for command in re.findall(r"^curl .+?[^\\]$", PAGE, re.MULTILINE | re.DOTALL):
+        words = shlex.split(command.replace("\\\n", " "))
+        (address,) = [word for word in words if word.startswith("http://127.0.0.1:8080/")]
+        yield address.removeprefix("http://127.0.0.1:8080"), words
+
+
+@pytest.fixture(scope="module")
+def server(translator):
+    with serving({"demo": translator}) as client:
+        yield client
+
+
+@pytest.mark.parametrize(("route", "words"), list(examples()), ids=lambda value: str(value)[:30])
+def test_every_example_is_answered(server, route, words):
+    if "-d" not in words:
+        assert server.get(route).status == 200
+        return
+    assert "Content-Type: application/json" in words
+    answer = server.post(route, json.loads(words[words.index("-d") + 1]))
+    assert answer.status == 200, answer.text
+
+
+def test_every_route_and_field_and_kind_of_failure_is_documented():
+    for name, task in TASKS.items():
+        row = next(line for line in PAGE.splitlines() if line.startswith(f"| `POST /v1/{name}` "))
+        for field in dataclasses.fields(task.body):
+            assert field.name == "model" or f"`{field.name}`" in row, f"{name}: {field.name}"
+    for kind, status in STATUS.items():
+        assert kind == "client_gone" or re.search(rf"^\| {status} \|.*`{kind}`", PAGE, re.MULTILINE), kind

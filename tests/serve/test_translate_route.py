@@ -1,0 +1,70 @@
+"""POST /v1/translate: the same as the command line prints, whoever else asks at the same time."""
+
+import json
+import random
+
+import pytest
+from serve_toys import SENTENCES, WORDS, at_once, serving
+
+from regard.cli import main
+from regard.runs.records import translated
+from regard.serve import Limits
+
+
+def near(one, other):
+    """Whether two answers say the same, their numbers to rounding."""
+    if isinstance(one, float) and isinstance(other, float):
+        return one == pytest.approx(other, rel=1e-4, abs=1e-5)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(near(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(near, one, other))
+    return one == other
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"beam": 4, "top_beams": 3}, {"beam": 1}, {"temperature": 0.9, "samples": 2, "seed": 7}],
+    ids=["default", "beam", "greedy", "drawn"],
+)
+def test_an_answer_is_what_the_command_line_prints(client, translator, options, capsys):
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    assert main(["translate", str(translator.directory), *SENTENCES, "--json", "--device", "cpu", *flags]) == 0
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    answer = client.post("/v1/translate", {"text": SENTENCES, **options})
+    assert answer.status == 200
+    assert answer.json["model"] == "toy"
+    assert near(answer.json["results"], printed)
+
+
+@pytest.mark.parametrize("drawn", [False, True], ids=["searched", "drawn"])
+def test_32_requests_at_once_are_answered_as_if_each_were_alone(translator, drawn):
+    dice = random.Random(1)
+    bodies = []
+    for number in range(32):
+        texts = [" ".join(dice.choices(WORDS, k=dice.randint(1, 9))) for _ in range(dice.randint(1, 3))]
+        how = {"temperature": 1.0, "samples": 2, "seed": number % 4} if drawn else {"beam": 1 + number % 3}
+        bodies.append({"text": texts, **how})
+    with serving(translator, limits=Limits(batch_wait=0.05)) as client:
+        together = at_once(32, lambda number: client.post("/v1/translate", bodies[number]).json)
+        sizes = client.get("/metrics").text
+    for body, answer in zip(bodies, together, strict=True):
+        texts = body.pop("text")
+        alone = translator.translations(texts, **body)
+        assert near(answer["results"], [translated(*one) for one in zip(range(1, 4), texts, alone, strict=False)])
+    count = next(line for line in sizes.splitlines() if line.startswith("regard_batch_requests_count"))
+    assert int(count.split()[-1]) < 24, "requests went together"
+
+
+def test_one_text_is_as_good_as_a_list_of_one(client):
+    one, several = (client.post("/v1/translate", {"text": text}).json for text in (SENTENCES[0], SENTENCES[:1]))
+    assert one == several
+    assert [result["line"] for result in one["results"]] == [1]
+
+
+def test_a_blank_text_and_odd_characters_are_translated_too(client):
+    odd = ["", "   ", "\u202e\u0000\ufeff", "👩‍👩‍👧‍👦 e\u0301 \U0010ffff", "a\nb\r\nc\u2028d", "the\tcat"]
+    answer = client.post("/v1/translate", {"text": odd})
+    assert answer.status == 200, answer.text
+    assert [result["source"] for result in answer.json["results"]] == odd
+    assert answer.json["results"][0]["translations"][0]["text"] == ""
