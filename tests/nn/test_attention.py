@@ -123,6 +123,30 @@ def test_cross_attention_of_padded_sources_ignores_the_padding():
     assert_close(out[1:], attention(x[1:], memory[1:, :2], EVERYTHING), atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_one_product_gives_what_three_do(bias, qk_norm):
+    torch.manual_seed(0)
+    attention = Attention(16, 4, kv_heads=2, bias=bias, qk_norm=qk_norm, rotary=Rotary(4, 16))
+    x, places = torch.randn(2, 3, 16), torch.tensor([[0, 1, 0], [4, 5, 6]])
+    for where in ({"past": 2}, {"places": places}):
+        q, (k, v) = attention.queries(x, **where), attention.keys_values(x, **where)
+        assert_close(attention.queries_keys_values(x, **where), (q, k, v))
+        assert_close(attention.queries_keys_values(x, **where, joined=attention.joined()), (q, k, v))
+
+
+def test_weights_are_dropped_in_training_alone():
+    torch.manual_seed(0)
+    attention, x = Attention(16, 4, dropout=0.5), torch.randn(2, 6, 16)
+    whole = Attention(16, 4).eval()
+    whole.load_state_dict(attention.state_dict())
+    assert_close(attention.eval()(x, None, CAUSAL), whole(x, None, CAUSAL))
+    assert not torch.allclose(attention.train()(x, None, CAUSAL), whole(x, None, CAUSAL), atol=1e-3)
+    attention.watcher = lambda q, k, v, weights: weights
+    assert not torch.allclose(attention(x, None, CAUSAL), whole(x, None, CAUSAL), atol=1e-3)
+    assert_close(attention.eval()(x, None, CAUSAL), whole(x, None, CAUSAL))
+
+
 def test_widths_that_do_not_divide_are_refused():
     with pytest.raises(ConfigError, match="width=10 must be a multiple of heads=4"):
         Attention(10, 4)

@@ -19,6 +19,16 @@ def test_rotary_scores_depend_on_distance_alone(shift, layout):
     assert_close(here, there, atol=1e-5, rtol=1e-5)
 
 
+def test_rotary_pairs_neighbours_or_halves():
+    x = torch.tensor([1.0, 2.0, 3.0, 4.0]).expand(1, 1, 3, 4)
+    for layout, pairs in (("halves", [(0, 2), (1, 3)]), ("interleaved", [(0, 1), (2, 3)])):
+        turned = Rotary(4, 3, layout=layout)(x)[0, 0, 2]
+        for (a, b), frequency in zip(pairs, (1.0, 0.01), strict=True):
+            angle = torch.tensor(2 * frequency)
+            assert_close(turned[a], x[0, 0, 0, a] * angle.cos() - x[0, 0, 0, b] * angle.sin())
+            assert_close(turned[b], x[0, 0, 0, b] * angle.cos() + x[0, 0, 0, a] * angle.sin())
+
+
 def test_rotary_keeps_lengths_and_continues_from_the_past():
     rotary, x = Rotary(8, 32), torch.randn(2, 3, 10, 8)
     assert_close(rotary(x).norm(dim=-1), x.norm(dim=-1))
@@ -39,7 +49,7 @@ def test_near_distances_have_a_bucket_each_and_far_ones_share():
     assert buckets(range(0, -8, -1), both_ways=False) == list(range(8))
     assert buckets([5, 1, 0], both_ways=False) == [0, 0, 0]
     assert buckets([-8, -10, -11, -32, -63, -64, -1000], both_ways=False) == [8, 8, 9, 13, 15, 15, 15]
-    assert buckets([-3, -2, 0, 2, 3], both_ways=True) == [3, 2, 0, 10, 11]
+    assert buckets([-3, -2, 0, 1, 2, 3], both_ways=True) == [3, 2, 0, 9, 10, 11]
     assert buckets([-64, -1000, 64, 1000], both_ways=True) == [7, 7, 15, 15]
 
 
