@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.data.formats import format_of, rows
+from regard.data.formats import format_of, rows, whole_lines
 from regard.data.readers import content_digest
 from regard.errors import DataError
 
@@ -73,11 +73,14 @@ def _readable(file: Path, folder: Path) -> bool:
 
 def _pieces(path: Path) -> Iterator[Piece]:
     held = ""
-    for lines in _blocks(path):
-        if held and len(held) >= PIECE and _between(held, lines):
-            yield Piece(held, False)
-            held = ""
-        held += lines
+    try:
+        for _, line in whole_lines(path):
+            if held and len(held) >= PIECE and _between(held, line):
+                yield Piece(held, False)
+                held = ""
+            held += line
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
     if held.strip():
         yield Piece(held, True)
     elif held == "":
@@ -87,20 +90,3 @@ def _pieces(path: Path) -> Iterator[Piece]:
 def _between(before: str, after: str) -> bool:
     """Whether a single line break stands between text here."""
     return before[-1] == "\n" and not before[-2:-1].isspace() and not after[0].isspace()
-
-
-def _blocks(path: Path) -> Iterator[str]:
-    """The file's text, a line at a time; only a newline ends a line."""
-    try:
-        with path.open("rb") as file:
-            offset = 0
-            for number, raw in enumerate(file):
-                try:
-                    line = raw.decode("utf-8")
-                except UnicodeDecodeError as error:
-                    place = offset + error.start
-                    raise DataError(f"{path} is not UTF-8 text: byte {place}, on line {number + 1}") from None
-                offset += len(raw)
-                yield line.removeprefix("\ufeff") if number == 0 else line
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None

@@ -34,7 +34,13 @@ def rows(path: Path, format: Format, keys: Sequence[str]) -> Iterator[tuple[str,
 
 
 def numbered(path: Path) -> Iterator[tuple[int, str]]:
-    """Each line with its number. Only a newline ends a line: other separators that Unicode knows are text."""
+    """Each line with its number, without its end."""
+    for number, line in whole_lines(path):
+        yield number, line.removesuffix("\n").removesuffix("\r")
+
+
+def whole_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Each line, its end included, with its number. Only a newline ends one: other separators of Unicode are text."""
     offset = 0
     with path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
@@ -44,9 +50,7 @@ def numbered(path: Path) -> Iterator[tuple[int, str]]:
                 place = offset + error.start
                 raise DataError(f"{path} is not UTF-8 text: byte {place}, on line {number}") from None
             offset += len(raw)
-            if number == 1:
-                line = line.removeprefix("\ufeff")
-            yield number, line.removesuffix("\n").removesuffix("\r")
+            yield number, line.removeprefix("\ufeff") if number == 1 else line
 
 
 def _lines(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, ...]]:

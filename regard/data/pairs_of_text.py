@@ -15,7 +15,6 @@ from regard.nn.loss import IGNORE
 from regard.text.framing import Framing
 
 SHORT = 0.1  # of rows aim at a random length, as texts will have when the model is used
-COLUMNS = 5  # of a row: where its two stretches begin and end in the store, and whether the second is from elsewhere
 
 
 class MaskedRows:
@@ -54,7 +53,10 @@ class MaskedRows:
             )
 
     def order(self, seed: int, epoch: int) -> list[np.ndarray]:
-        """The rows of each batch of one epoch; the first line of each says the seed, the epoch and its number."""
+        """The rows of each batch of one epoch; the first line of each says the seed, the epoch and its number.
+
+        A row is where its two stretches begin and end in the store, and whether the second is from elsewhere.
+        """
         random = random_of(seed, epoch)
         rows = np.array(list(self._pairs(random) if self.pairs else self._stretches(random)), dtype=np.int64)
         rows = rows[shuffled(len(rows), random)]

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
+from regard.data.batches import random_of
 from regard.data.windows import TextStore
 from regard.errors import ConfigError, DataError
 from regard.nn.batch import Stretch, Tokens
@@ -30,7 +31,7 @@ class StreamLayout:
 
     def order(self, seed: int, epoch: int) -> list[Int[np.ndarray, " numbers"]]:
         """For each batch its number in the epoch, the length of its windows, and where they begin."""
-        random = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))
+        random = random_of(seed, epoch)
         spare = len(self.store.ids) - 1 - self.streams * self.length
         first = int(random.random_raw() % min(self.length, spare + 1))
         cuts = _cuts(len(self.store.ids) - 1 - first, self.length, self.streams, first)

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Int, UInt
 from torch import Tensor
 
+from regard.data.batches import random_of, shuffled
 from regard.data.cache import kept_in
 from regard.data.documents import Documents, Piece
 from regard.errors import ConfigError, DataError
@@ -112,12 +113,11 @@ class WindowLayout:
 
     def order(self, seed: int, epoch: int) -> list[Int[np.ndarray, " rows"]]:
         """Where the windows of each batch begin."""
-        random = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))
+        random = random_of(seed, epoch)
         spare = len(self.store.ids) - 1 - self.length
-        # Raw bits only: numpy promises that these never change, which it does not promise of its distributions.
         first = int(random.random_raw() % min(self.length, spare + 1))
         starts = np.arange(first, spare + 1, self.length)
-        starts = starts[np.argsort(random.random_raw(len(starts)), kind="stable")]
+        starts = starts[shuffled(len(starts), random)]
         if len(starts) < self.rows:
             return [starts]
         full = len(starts) - len(starts) % self.rows

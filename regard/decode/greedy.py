@@ -127,7 +127,7 @@ def _hypothesis(
 ) -> Hypothesis:
     length = rows.index(-1) if -1 in rows else len(rows)
     finished = length > 0 and tokens[length - 1] == eos
-    log_prob = sum(log_probs[:length])
+    log_prob = sum(log_probs[:length], 0.0)
     return Hypothesis(
         tokens=tokens[: length - finished],
         score=config.score(log_prob, max(length, 1)),

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from decode_toys import EOS, Historical, Markov, Pointer, Toy
@@ -6,6 +8,7 @@ from regard.decode import dropping
 from regard.decode.config import DecodeConfig
 from regard.decode.greedy import collect, decode, greedy
 from regard.decode.lengths import limits
+from regard.decode.search import search
 from regard.errors import ConfigError, RegardError
 
 FIRST = 0
@@ -112,6 +115,23 @@ def test_a_score_is_divided_for_the_length_with_its_end():
     [one] = greedy(Historical(), Historical().start([3]), torch.tensor([0]), eos=EOS, config=config)
     assert one.finished
     assert one.score == pytest.approx(one.log_prob / (len(one.tokens) + 1))
+
+
+@pytest.mark.parametrize("beam", [1, 2])
+def test_an_output_of_nothing_but_its_end_is_of_length_one(beam):
+    table = torch.tensor([[0.0, 0.7, 0.3], [1 / 3] * 3, [1 / 3] * 3]).log()[None]
+    config = DecodeConfig(beam=beam, length_penalty=1.0, length_form="power", max_len=4)
+    [[one]] = search(Markov(), Markov().start(table), torch.tensor([0]), eos=EOS, config=config)
+    assert (one.tokens, one.finished, one.token_log_probs) == ([], True, [one.log_prob])
+    assert one.score == one.log_prob == pytest.approx(math.log(0.7))
+
+
+@pytest.mark.parametrize("beam", [1, 2])
+def test_where_not_even_a_first_choice_is_possible_the_output_is_empty(beam):
+    table = torch.tensor([[0.0] * 3, [1 / 3] * 3, [1 / 3] * 3]).log()[None]
+    [[one]] = search(Markov(), Markov().start(table), torch.tensor([0]), eos=EOS, config=DecodeConfig(beam=beam))
+    assert (one.tokens, one.score, one.log_prob, one.finished) == ([], 0.0, 0.0, False)
+    assert one.token_log_probs == one.rows == []
 
 
 def test_a_row_that_can_choose_nothing_ends_unfinished():

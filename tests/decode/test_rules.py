@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from regard.decode.config import DecodeConfig
-from regard.decode.constraints import Prefix, no_repeats, rules
+from regard.decode.constraints import Prefix, no_repeats, repetition, rules
 from regard.decode.search import search
 from regard.errors import ConfigError
 
@@ -67,3 +67,12 @@ def test_nothing_asked_for_is_no_rule():
     for name, value in (("forbid", (-1,)), ("force_first", -1), ("no_repeat", -1)):
         with pytest.raises(ConfigError, match=f"{name}="):
             DecodeConfig(**{name: value})
+
+
+def test_what_a_row_or_its_prompt_has_had_is_made_less_likely():
+    rule = repetition(2.0, [[4, 5], [6]])
+    log_probs = torch.full((3, CHOICES), -1.0)
+    tokens, sources = torch.tensor([[1], [1], [4]]), torch.tensor([0, 0, 1])
+    found = rule(log_probs, Prefix(1, tokens, sources))
+    assert [set((row == -2.0).nonzero()[:, 0].tolist()) for row in found] == [{1, 4, 5}, {1, 4, 5}, {4, 6}]
+    assert set(found.unique().tolist()) == {-2.0, -1.0}

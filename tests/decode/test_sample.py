@@ -130,3 +130,20 @@ def test_one_call_searches_as_its_settings_say():
     by_choice = greedy(toy, toy.start(BATCH), first, eos=EOS, config=DecodeConfig(max_len=15))
     assert [one.tokens for [one] in found(beam=1)] == [one.tokens for one in by_choice]
     assert all(len(hypotheses) == 3 for hypotheses in found(beam=4, top_beams=3))
+
+
+def test_all_of_the_probability_is_no_rule():
+    assert plain(one for [one] in drawn(BATCH, top_p=1.0)) == plain(one for [one] in drawn(BATCH))
+
+
+def test_without_a_temperature_choices_are_drawn_as_they_are():
+    assert [plain(of) for of in drawn(BATCH, temperature=None)] == [plain(of) for of in drawn(BATCH)]
+
+
+def test_every_sample_of_a_source_is_held_to_that_sources_length():
+    config = DecodeConfig(temperature=1.0, samples=3, max_len=9, min_len=3, force_end=True)
+    first, lengths = torch.zeros(2, dtype=torch.long), torch.tensor([4, 9])
+    short, long = sample(Historical(), Historical().start([3, 14]), first, eos=EOS, config=config, max_len=lengths)
+    assert [(len(one.tokens), one.finished) for one in short] == [(3, True)] * 3
+    assert all(one.finished and len(one.tokens) <= 8 for one in long)
+    assert max(len(one.tokens) for one in long) > 3

@@ -10,7 +10,7 @@ from training_toys import tiny
 from regard.nn.batch import Pairs, Tokens
 from regard.training.average import ExponentialAverage, mean_weights
 from regard.training.config import TrainConfig
-from regard.training.loop import clip_gradients, fit, train_step, validate
+from regard.training.loop import clip_gradients, fit, seed_step, train_step, validate
 from regard.training.optim import make_optimizer
 from regard.training.schedule import learning_rate
 from regard.training.tasks import Translation
@@ -71,6 +71,38 @@ def test_dropout_depends_on_the_seed_and_the_step_alone():
     assert losses(0, 2) != losses(0, 2, seed=4)
 
 
+def test_no_two_updates_draw_alike():
+    drawn = set()
+    for seed in range(3):
+        for number in range(1, 5):
+            seed_step(seed, number)
+            drawn.add(float(torch.rand(())))
+    assert len(drawn) == 12
+
+
+def test_a_validation_is_the_mean_over_predictions_with_dropout_off():
+    model, task = tiny(dropout=0.5), Translation(0.1)
+    batches = [pairs([([5, 6, 2], [1, 7, 8, 9, 2]), ([7, 2], [1, 6, 6, 5, 2])]), pairs([([9, 2], [1, 10, 2])])]
+    model.eval()
+    losses = [task.loss(model, batch) for batch in batches]
+    count = sum(loss.count for loss in losses)
+    for training in (True, False):
+        found = validate(model.train(training), task, batches)
+        assert model.training is training
+        assert found["loss"] == pytest.approx(float(sum(loss.total.detach() for loss in losses)) / count)
+        assert found["nll"] == pytest.approx(float(sum(loss.parts["nll"] for loss in losses)) / count)
+
+
+def test_each_group_has_its_share_of_the_rate():
+    model = tiny()
+    first, *rest = model.parameters()
+    groups = [{"params": [first], "share": 0.25}, {"params": rest}]
+    optimizer = torch.optim.SGD(groups, lr=9.0)
+    [step] = fit(model, Translation(), [[pairs([([5, 2], [1, 6, 2])])]], optimizer, lambda number: 0.1 * number)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.025, 0.1]
+    assert step.learning_rate == 0.025
+
+
 def test_clipping_bounds_the_update():
     model = tiny()
     before = torch.cat([value.detach().flatten() for value in model.parameters()])
@@ -127,6 +159,10 @@ def test_the_exponential_average_is_its_formula_and_gives_the_weights_back():
         model.get_parameter(name).add_(1.0)
     average.update(1000)
     assert_close(average.weights[name], start + 0.5)
+    young = ExponentialAverage(model, 0.999)
+    young.weights[name] = start.clone()
+    young.update(2)  # keeps (1 + 2) / (10 + 2) of the old
+    assert_close(young.weights[name], start + 0.75)
     with average.applied():
         assert_close(model.get_parameter(name).detach(), start + 0.5)
     assert_close(model.get_parameter(name).detach(), start + 1.0)
