@@ -1,5 +1,6 @@
 """One picture's worth of a document: some heads of one attention on one sentence, by pieces or by words."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -84,7 +85,7 @@ def shown_piece(piece: str) -> str:
 
 def writable(text: str) -> str:
     """What XML and fonts can hold: no control characters, no half of a pair."""
-    return "".join(one if one >= " " and not "\ud800" <= one <= "\udfff" else "�" for one in text)
+    return re.sub("[\0-\x1f\ud800-\udfff\ufffe\uffff]", "�", text)
 
 
 def _attention(sentence: Sentence, name: str | None) -> AttentionMap:

@@ -6,6 +6,8 @@ from html import escape
 import numpy as np
 from jaxtyping import Float
 
+from regard.look.excerpt import writable
+
 WIDTH, HEIGHT, MARGIN = 960, 640, 60
 
 _STYLE = """
@@ -28,7 +30,7 @@ def words_on_a_plane(words: Sequence[str], points: Float[np.ndarray, "W 2"], not
         f'aria-label="{len(words)} words on a plane">',
         f"<style>{_STYLE}</style>",
     ]
-    for word, point in zip(words, points, strict=True):
+    for word, point in zip(map(writable, words), points, strict=True):
         x, y = (point - middle) * scale * (1, -1) + (WIDTH / 2, HEIGHT / 2)
         side = ("end", -7) if x > WIDTH - 2 * MARGIN else ("start", 7)
         lines.append(
@@ -36,5 +38,5 @@ def words_on_a_plane(words: Sequence[str], points: Float[np.ndarray, "W 2"], not
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>'
             f'<text x="{x + side[1]:.1f}" y="{y + 4:.1f}" text-anchor="{side[0]}">{escape(word)}</text></g>'
         )
-    lines.append(f'<text class="note" x="{MARGIN}" y="{HEIGHT - 16}">{escape(note)}</text>')
+    lines.append(f'<text class="note" x="{MARGIN}" y="{HEIGHT - 16}">{escape(writable(note))}</text>')
     return "\n".join([*lines, "</svg>"]) + "\n"

@@ -2,9 +2,11 @@ import math
 import re
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from regard.look.charts import Chart, Series, draw, label
+from regard.look.plane import words_on_a_plane
 from regard.look.sheet import paragraph, sheet, table
 
 
@@ -57,3 +59,15 @@ def test_a_sheet_escapes_what_it_is_given_and_fetches_nothing():
         assert mark not in page
     assert "default-src 'none'" in page
     assert "<script" not in page
+
+
+def test_words_on_a_plane_are_one_drawing_whatever_they_are_made_of():
+    words = ["plain", "<b>", "\x01\x1b", "\ud800", "\uffff"]
+    points = np.array([[0, 0], [2, 0], [0, 1], [1, 1], [2, 1]], dtype=np.float64)
+    root = ElementTree.fromstring(words_on_a_plane(words, points, "note & more"))
+    names = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert names == ["plain", "<b>", "��", "�", "�", "note & more"]
+    places = np.array(
+        [[float(c.get("cx")), -float(c.get("cy"))] for c in root.iter("{http://www.w3.org/2000/svg}circle")]
+    )
+    assert np.allclose((places - places[0]) / (places[1, 0] - places[0, 0]), points / 2, atol=1e-3)

@@ -142,6 +142,12 @@ def test_schedules_warm_up_and_come_down(kind, middle, end):
     assert rate(1000) == pytest.approx(2.0 * end)
 
 
+def test_a_fall_of_one_step_falls_all_the_way():
+    options = {"peak": 2.0, "warmup": 4, "total": 5, "floor": 0.25}
+    assert learning_rate(4, kind="linear", **options) == 2.0
+    assert [learning_rate(step, kind="linear", **options) for step in (5, 6)] == [0.5, 0.5]
+
+
 def test_adamw_decays_matrices_only():
     model = tiny()
     optimizer = make_optimizer(model, TrainConfig(optimizer="adamw", weight_decay=0.1))
