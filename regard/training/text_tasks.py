@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -82,8 +81,7 @@ class Answering(Labelled):
     def logits(self, model: Any, batch: LabelledTexts) -> Float[Tensor, "N C"]:
         logits = model.classifier(model.dropout(model(batch)))
         hidden = ~batch.inputs.tokens.mask()[..., None]
-        shown = logits.masked_fill(hidden, -1e4 if logits.dtype == torch.float16 else -1e30)
-        return shown.transpose(1, 2).flatten(0, 1)
+        return logits.masked_fill(hidden, -1e30).transpose(1, 2).flatten(0, 1)
 
 
 def labelled_loss(
