@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.decode.config import DecodeConfig
+from regard.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ def never(tokens: Sequence[int]) -> Constraint:
     """A rule that these tokens are not chosen."""
 
     def constraint(log_probs: Float[Tensor, "R C"], prefix: Prefix) -> Float[Tensor, "R C"]:
-        log_probs[:, list(tokens)] = -torch.inf
+        # What is not among a step's choices is not chosen anyway.
+        log_probs[:, [token for token in tokens if token < log_probs.shape[1]]] = -torch.inf
         return log_probs
 
     return constraint
@@ -58,6 +60,8 @@ def at_first(token: int) -> Constraint:
     """A rule that every output begins with this token; it costs nothing, since there was no choice."""
 
     def constraint(log_probs: Float[Tensor, "R C"], prefix: Prefix) -> Float[Tensor, "R C"]:
+        if prefix.step == 0 and token >= log_probs.shape[1]:
+            raise ConfigError(f"force_first={token} is not among the {log_probs.shape[1]} choices, counted from 0")
         return _certain(log_probs, token) if prefix.step == 0 else log_probs
 
     return constraint

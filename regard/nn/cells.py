@@ -96,7 +96,8 @@ class RecurrentLayer(nn.Module):
         if torch.is_autocast_enabled(x.device.type):
             # Rounding errors of a state would add up over the positions; its products are float32, or TF32 by cuDNN.
             with torch.autocast(x.device.type, enabled=False):
-                return self.forward(x.to(self.dtype), lengths, state)
+                start = None if state is None else tuple(part.to(self.dtype) for part in state)
+                return self.forward(x.to(self.dtype), lengths, start)
         state = self.zeros(x) if state is None else state
         run = self._fused if self.fused and self.cells[0].kernel is not None else self._plain
         with self._dropped_weights():

@@ -76,3 +76,10 @@ def test_what_a_row_or_its_prompt_has_had_is_made_less_likely():
     found = rule(log_probs, Prefix(1, tokens, sources))
     assert [set((row == -2.0).nonzero()[:, 0].tolist()) for row in found] == [{1, 4, 5}, {1, 4, 5}, {4, 6}]
     assert set(found.unique().tolist()) == {-2.0, -1.0}
+
+
+@pytest.mark.parametrize("how", [{"beam": 1}, {"beam": 3}, {"beam": 1, "temperature": 0.1, "samples": 2}])
+def test_a_token_that_is_not_there_is_never_chosen_and_cannot_be_first(how):
+    assert outputs(**how, forbid=(CHOICES, 5)) == outputs(**how, forbid=(5,))
+    with pytest.raises(ConfigError, match=f"force_first={CHOICES} is not among the {CHOICES} choices"):
+        outputs(**how, force_first=CHOICES)

@@ -312,3 +312,16 @@ def test_an_lstm_begins_by_keeping_and_no_state_matrix_fades():
 def test_a_layer_that_reads_both_ways_needs_an_even_width():
     with pytest.raises(ConfigError, match="width=3 must be even"):
         RecurrentLayer("lstm", X, 3, direction="both")
+
+
+@pytest.mark.parametrize("kind", sorted(CELLS))
+def test_a_state_of_low_precision_is_taken_up_in_full(kind):
+    torch.manual_seed(0)
+    layer = RecurrentLayer(kind, X, D)
+    x, state = torch.randn(2, 4, X), tuple(torch.randn(2, D) for _ in range(layer.parts))
+    low = tuple(part.bfloat16() for part in state)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, ends = layer(x.bfloat16(), None, low)
+    expected, expected_ends = layer(x.bfloat16().float(), None, tuple(part.float() for part in low))
+    assert_close(found, expected)
+    assert_close(ends, expected_ends)
