@@ -90,10 +90,20 @@ def _field(record: dict[str, Any], key: str, where: str) -> str:
         raise DataError(f"{where} has no key '{key}'{nearest(key, record)}")
     value = record[key]
     if not isinstance(value, str):
-        raise DataError(f"{where}: '{key}' is {json.dumps(value)[:40]}, not text")
-    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-        raise DataError(f"{where}: '{key}' is not Unicode text: it holds half of a surrogate pair")
-    return value
+        raise DataError(f"{where}: '{key}' is {shown(value)}, not text")
+    return whole_characters(value, f"{where}: '{key}'")
+
+
+def shown(value: Any) -> str:
+    """The beginning of a value, as JSON where it can be."""
+    return json.dumps(value, default=str)[:40]
+
+
+def whole_characters(text: str, where: str) -> str:
+    """The text itself; one with half of a character, which JSON can spell, is refused."""
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise DataError(f"{where} is not Unicode text: it holds half of a surrogate pair")
+    return text
 
 
 def _parquet(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, ...]]:

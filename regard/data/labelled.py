@@ -1,12 +1,11 @@
 """Labelled texts in TSV, JSONL or Parquet: a class a text or a pair, a tag a word, an answer in a context."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.data.formats import format_of, objects, rows
+from regard.data.formats import format_of, objects, rows, shown, whole_characters
 from regard.errors import DataError, nearest
 
 
@@ -78,7 +77,7 @@ def tagged(path: Path, keys: Keys) -> Iterator[Tagged]:
                     f"{path}, row {number}: '{keys.text}' and '{keys.label}' must be lists of texts of one length"
                 )
             if words and tags:
-                yield Tagged(tuple(words), tuple(tags))
+                yield _sentence([*zip(words, tags, strict=True)], f"{path}, row {number}")  # type: ignore[arg-type]
         return
     lines: list[tuple[str, str]] = []
     for number, (line,) in enumerate(rows(path, "lines", ["text"]), 1):
@@ -88,10 +87,10 @@ def tagged(path: Path, keys: Keys) -> Iterator[Tagged]:
         if line.strip():
             lines.append((cells[0].strip(), cells[-1].strip()))
         elif lines:
-            yield _sentence(lines)
+            yield _sentence(lines, f"{path}, before line {number}")
             lines = []
     if lines:
-        yield _sentence(lines)
+        yield _sentence(lines, f"{path}, at the end")
 
 
 def questions(path: Path, keys: Keys) -> Iterator[Question]:
@@ -110,7 +109,8 @@ def questions(path: Path, keys: Keys) -> Iterator[Question]:
             start = starts[0] if isinstance(starts, list) and starts else None
             others = tuple(text for text in more if isinstance(text, str))
         if not isinstance(value, str):
-            raise DataError(f"{path}, row {number}: '{keys.label}' is {json.dumps(value)[:40]}, not an answer")
+            raise DataError(f"{path}, row {number}: '{keys.label}' is {shown(value)}, not an answer")
+        whole_characters(value, f"{path}, row {number}: '{keys.label}'")
         if not value:
             yield Question(question, context, "", -1)
             continue
@@ -120,7 +120,11 @@ def questions(path: Path, keys: Keys) -> Iterator[Question]:
         yield Question(question, context, value, start, others)
 
 
-def _sentence(words: list[tuple[str, str]]) -> Tagged:
+def _sentence(words: list[tuple[str, str]], where: str) -> Tagged:
+    for word, tag in words:
+        if not tag.strip():
+            raise DataError(f"{where}: '{word}' has no tag")
+        whole_characters(word + tag, f"{where}: a word")
     return Tagged(tuple(word for word, _ in words), tuple(tag for _, tag in words))
 
 
@@ -198,5 +202,5 @@ def _text(row: dict[str, Any], key: str, path: Path, number: int) -> str:
         raise DataError(f"{path}, row {number} has no key '{key}'{nearest(key, row)}")
     value = row[key]
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise DataError(f"{path}, row {number}: '{key}' is {json.dumps(value)[:40]}, not text")
-    return str(value)
+        raise DataError(f"{path}, row {number}: '{key}' is {shown(value)}, not text")
+    return whole_characters(str(value), f"{path}, row {number}: '{key}'")

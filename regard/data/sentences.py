@@ -31,7 +31,8 @@ class SentenceCounts:
 
     def describe(self) -> str:
         """One line for a person."""
-        return f"{self.documents:,} documents, {self.sentences:,} sentences in {self.tokens:,} tokens"
+        documents = f"{self.documents:,} document" + "s" * (self.documents != 1)
+        return f"{documents}, {self.sentences:,} sentences in {self.tokens:,} tokens"
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ class Counts:
 
     def describe(self) -> str:
         """One line for a person: what was kept, and what was not and why."""
-        parts = [f"{self.kept:,} pairs ({self.source_tokens:,} source and {self.target_tokens:,} target tokens)"]
+        pairs = "pair" + "s" * (self.kept != 1)
+        parts = [f"{self.kept:,} {pairs} ({self.source_tokens:,} source and {self.target_tokens:,} target tokens)"]
         if self.blank:
             parts.append(f"{self.blank:,} skipped with a blank side")
         if self.overlong:

@@ -19,7 +19,7 @@ HEADS = ("mix", "classifier", "words", "next_text", "pooler", "head")
 """Parts that stand on an encoder: those that are new in a run begin at random, others are left behind."""
 
 GOES_ON = ("translation", "language")
-"""Kinds of run that go on with what the one they start from did, and decode as it does."""
+"""Kinds of run that decode as the one they start from does, where they are of the same kind."""
 
 
 def started_from(
@@ -53,8 +53,14 @@ def started_from(
         model["pooler"] = "relu" if model.get("segments") == 0 else "tanh"
     images = {**prepared_like(theirs.get("images") or {}), **mapping.get("images", {})}
     taken = {"model": model, "tokenizer": theirs.get("tokenizer", {}), "images": images}
-    if theirs.get("task") in GOES_ON and mapping.get("task", theirs["task"]) == theirs["task"]:
-        taken |= {"task": theirs["task"], "decode": {**theirs.get("decode", {}), **mapping.get("decode", {})}}
+    task = theirs.get("task", "translation")
+    if "task" not in mapping and task == "embedding":
+        raise ConfigError(f"{base} embeds texts, which is not trained: name a preset for what to do, as bert-tune")
+    if mapping.get("task", task) == task:
+        length = {name: value for name, value in (theirs.get("data") or {}).items() if name == "max_len"}
+        taken |= {"task": task, "data": {**length, **mapping.get("data", {})}}
+        if task in GOES_ON:
+            taken["decode"] = {**theirs.get("decode", {}), **mapping.get("decode", {})}
     return {**mapping, **taken}
 
 

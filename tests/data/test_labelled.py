@@ -79,6 +79,11 @@ def test_a_table_has_its_columns_in_order_or_named(tmp_path):
         ("a.jsonl", "{\n", examples, "line 1 is not JSON"),
         ("a.jsonl", '{"text": ["a"], "label": []}\n', tagged, "lists of texts of one length"),
         ("a.tsv", "word\n", tagged, "line 1 is no word and tag"),
+        ("a.tsv", "one\tX\ntwo\t\n", tagged, "at the end: 'two' has no tag"),
+        ("a.tsv", "one\t \n\ntwo\tX\n", tagged, "before line 2: 'one' has no tag"),
+        ("a.jsonl", '{"text": ["\\ud800"], "label": ["x"]}\n', tagged, "half of a surrogate"),
+        ("a.jsonl", '{"text": "\\ud800", "label": "x"}\n', examples, "half of a surrogate"),
+        ("a.jsonl", '{"text": "a", "question": "q", "label": "\\ud800"}\n', questions, "half of a surrogate"),
         ("a.parquet", "no", examples, "not a readable Parquet file"),
         ("a.jsonl", '{"text": "abc", "question": "q", "label": 3}\n', questions, "not an answer"),
     ],
@@ -87,3 +92,9 @@ def test_what_is_wrong_is_said_with_its_place(tmp_path, name, text, read, patter
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match=pattern):
         list(read(tmp_path / name, Keys()))
+
+
+def test_bytes_in_a_column_of_text_are_said_not_to_be_text(tmp_path):
+    path = write(tmp_path / "a.parquet", [{"text": b"one", "label": 1.5}])
+    with pytest.raises(DataError, match=r"row 1: 'text' is .*one.*, not text"):
+        list(examples(path, Keys()))

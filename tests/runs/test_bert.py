@@ -19,7 +19,7 @@ from regard.models.bert import Bert, BertConfig
 from regard.nn.batch import Texts, Tokens
 from regard.runs import make_config
 from regard.runs.embedding import nearest_texts
-from regard.runs.files import read_tensors
+from regard.runs.files import read_tensors, write_json
 from regard.runs.interop.huggingface import bert, roberta
 from regard.runs.judging import _plain, answer_scores, class_scores, stretches, token_f1
 from regard.runs.log import read_log
@@ -455,3 +455,12 @@ def test_a_preset_for_tuning_asks_for_a_run_to_start_from(files, tmp_path, prese
 def test_an_answer_is_not_smoothed(files):
     with pytest.raises(ConfigError, match=r"train\.smoothing=0\.1 must be 0"):
         config(files, "bert-answer", "-asked.jsonl", "train.smoothing=0.1")
+
+
+def test_without_a_preset_a_run_does_what_the_one_it_starts_from_did(files, base, tmp_path):
+    start = {"data": {"train": [str(files / "train.txt")]}, "train": {"start_from": str(base.directory)}}
+    again = make_config(None, None, SMALL, start)
+    assert (again.task, again.data.max_len) == ("masking", base.config.data.max_len)
+    write_json(tmp_path / "config.json", {"model": dict(base.config.model), "task": "embedding"})
+    with pytest.raises(ConfigError, match="embeds texts, which is not trained: name a preset"):
+        make_config(None, None, SMALL, {**start, "train": {"start_from": str(tmp_path)}})

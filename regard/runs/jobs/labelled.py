@@ -62,7 +62,8 @@ class LabelledJob:
         self.task: Task = TASKS[config.task](config.train.smoothing, config.train.r_drop)
         self.train = labelled_rows(config, items, tokenizer)
         skipped = f"; {len(items) - len(self.train):,} skipped as too long" if len(self.train) < len(items) else ""
-        report.say(f"{len(self.train):,} rows of {int(self.train.ids.lengths.sum()):,} tokens{skipped}")
+        rows = f"{len(self.train):,} row" + "s" * (len(self.train) != 1)
+        report.say(f"{rows} of {int(self.train.ids.lengths.sum()):,} tokens{skipped}")
         longest = int(self.train.ids.lengths.max())
         if config.train.batch_tokens < longest:
             raise ConfigError(
@@ -178,5 +179,6 @@ def _labels(config: RunConfig, items: list[Any]) -> tuple[str, ...]:
 
 def _number(label: str, numbers: dict[str, int]) -> int:
     if label not in numbers:
-        raise DataError(f"unknown label '{label}'{nearest(label, numbers)}")
+        hint = "model.labels may name what the training data has not"
+        raise DataError(f"unknown label '{label}'{nearest(label, numbers)}; {hint}")
     return numbers[label]
