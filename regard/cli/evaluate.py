@@ -70,64 +70,70 @@ def evaluate(
         raise ConfigError("give --data or --world, not both")
     check_overlong(overlong)
     loaded = load(run, device)
-    if loaded.config.task == "images":
-        if world or limit or beam or length_penalty or lowercase or stride or alternatives or out:
-            raise ConfigError("a model of pictures is measured on pictures: only --data, --json and --device apply")
+    task = loaded.config.task
+    given = {"world": world, "limit": limit, "stride": stride, "beam": beam, "length-penalty": length_penalty}
+    given |= {"overlong": overlong != "split", "lowercase": lowercase, "tokenize": tokenize != "13a"}
+    given |= {"alternatives": alternatives, "out": out}
+    check_applies(task, [name for name, value in given.items() if value is not None and value is not False])
+
+    if task == "images":
         with counting("looking", "pictures") as progress:
-            result = score(loaded, open_evaluation(data) if data else None, progress=progress)
-        print(json.dumps(result, indent=2, ensure_ascii=False) if as_json else shown_pictures(result))
-        return
-    if loaded.config.task in ("masking", "classification", "tagging", "answering", "embedding"):
-        if world or limit or beam or length_penalty or lowercase or stride:
-            raise ConfigError("an encoder is measured on its own kind of files: only --data, --json and --device apply")
+            result, show = score(loaded, open_evaluation(data) if data else None, progress=progress), shown_pictures
+    elif task in ENCODERS:
         with counting("reading", "texts") as progress:
-            result = score(loaded, data, progress=progress)
-        print(json.dumps(result, indent=2, ensure_ascii=False) if as_json else shown_labels(result))
-        return
-    if loaded.config.task == "language":
-        if world or limit or beam or length_penalty or lowercase or alternatives or out:
-            raise ConfigError("a language model is measured on text: only --data, --stride, --json and --device apply")
+            result, show = score(loaded, data, progress=progress), shown_labels
+    elif task == "language":
         documents = Documents.of(data, loaded.config.data.text) if data else None
         with counting("reading", "tokens") as progress:
-            result = score(loaded, documents, stride=stride, progress=progress)
-        print(json.dumps(result, indent=2) if as_json else shown_text(result))
-        return
-    if stride:
-        raise ConfigError("--stride is for language models")
-    if loaded.config.task == "pointing":
-        if world or lowercase:
-            raise ConfigError("a pointing model is measured on problems: --world and --lowercase do not apply")
-        puzzle = loaded.pointer.puzzle
+            result, show = score(loaded, documents, stride=stride, progress=progress), shown_text
+    elif task == "pointing":
+        puzzle, chosen = loaded.pointer.puzzle, {} if beam is None else {"beam": beam}
         problems = [one for file in data for one in read_problems(Path(file), puzzle)] if data else None
         with counting("pointing", "problems") as progress:
-            chosen = {} if beam is None else {"beam": beam}
             result = pointing_scores(loaded, problems, limit=limit, progress=progress, **chosen)
-        print(json.dumps(result, indent=2) if as_json else shown_pointing(result))
+        show = shown_pointing
+    else:
+        corpus = files_corpus(tuple(data), loaded.config.data) if data else None
+        if world:
+            corpus = world_held_out("test", loaded.config.data.source, grammar=loaded.config.data.world_grammar)
+        search = {"beam": beam, "length_penalty": length_penalty}
+        written: list[str] = []
+        with counting("translating") as progress:
+            result = score(
+                loaded,
+                corpus,
+                limit=limit,
+                overlong=overlong,  # type: ignore[arg-type]
+                lowercase=lowercase,
+                tokenize=tokenize,
+                alternatives=alternatives,
+                out=written.append,
+                progress=progress,
+                **{name: value for name, value in search.items() if value is not None},
+            )
+        if out is not None:
+            with whole_file(out) as path:
+                path.write_text("".join(f"{' '.join(line.splitlines())}\n" for line in written), encoding="utf-8")
+        show = shown
+    print(json.dumps(result, indent=2, ensure_ascii=False) if as_json else show(result))
+
+
+ENCODERS = ("masking", "classification", "tagging", "answering", "embedding")
+APPLY = {"images": (), "language": ("stride",), "pointing": ("limit", "beam"), **dict.fromkeys(ENCODERS, ())}
+"""What can be said of how a kind of run is measured, beside --data, --json and --device; translations take the rest."""
+
+
+def check_applies(task: str, given: list[str]) -> None:
+    """Refuse options that would change nothing."""
+    from regard.errors import ConfigError
+
+    if task not in APPLY:
+        if "stride" in given:
+            raise ConfigError("--stride is for language models")
         return
-    corpus = None
-    if data:
-        corpus = files_corpus(tuple(data), loaded.config.data)
-    elif world:
-        corpus = world_held_out("test", loaded.config.data.source, grammar=loaded.config.data.world_grammar)
-    given = {"beam": beam, "length_penalty": length_penalty}
-    written: list[str] = []
-    with counting("translating") as progress:
-        result = score(
-            loaded,
-            corpus,
-            limit=limit,
-            overlong=overlong,  # type: ignore[arg-type]
-            lowercase=lowercase,
-            tokenize=tokenize,
-            alternatives=alternatives,
-            out=written.append,
-            progress=progress,
-            **{name: value for name, value in given.items() if value is not None},
-        )
-    if out is not None:
-        with whole_file(out) as path:
-            path.write_text("".join(f"{' '.join(line.splitlines())}\n" for line in written), encoding="utf-8")
-    print(json.dumps(result, indent=2, ensure_ascii=False) if as_json else shown(result))
+    if idle := [name for name in given if name not in APPLY[task]]:
+        takes = "".join(f"--{name}, " for name in APPLY[task])
+        raise ConfigError(f"--{idle[0]} says nothing to a run for {task}: only --data, {takes}--json and --device do")
 
 
 def shown(result: dict[str, Any]) -> str:

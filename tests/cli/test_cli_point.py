@@ -68,6 +68,8 @@ def test_mistakes_are_one_line(refused, tours, trained, tmp_path):
     assert "problem 1 is not JSON" in refused("point", tours / "run", "[1")
     assert "give problems" in refused("point", tours / "run")
     assert "is not 2 numbers" in refused("look", tours / "run", "[1, 2, 3]")
-    assert "--world and --lowercase" in refused("evaluate", tours / "run", "--world")
+    for idle in (["--world"], ["--alternatives"], ["--length-penalty", "0"], ["--out", "answers.txt"]):
+        said = refused("evaluate", tours / "run", *idle)
+        assert f"{idle[0]} says nothing to a run for pointing: only --data, --limit, --beam, --json and" in said
     assert "--fewest=6 must be at most --size=5" in refused("data", "sort", tmp_path / "x", "--size=5", "--fewest=6")
     assert not (tmp_path / "x").exists()
