@@ -49,6 +49,18 @@ def test_fifteen_hundredths_are_hidden_in_the_stated_ways():
     assert chi_square([masked, other, kept], [0.8, 0.1 - chance, 0.1 + chance]) < 13.8  # p = 0.001, 2 degrees
 
 
+def test_pieces_of_a_word_are_hidden_apart_unless_words_are_hidden_whole():
+    ids, may, begins = np.full((20, 8), 9), np.ones((20, 8), dtype=bool), np.zeros((20, 8), dtype=bool)
+    begins[:, 0] = begins[:, 4] = True
+    _, apart = Masking(MASK, ORDINARY, share=0.5).hide(ids, may, begins, random_bits())
+    assert (apart.sum(1) == 4).all()
+    assert len({tuple(row) for row in apart.tolist()}) > 10
+    _, whole = Masking(MASK, ORDINARY, share=0.5, whole_words=True).hide(ids, may, begins, random_bits())
+    assert {tuple(row) for row in whole.tolist()} == {(True,) * 4 + (False,) * 4, (False,) * 4 + (True,) * 4}
+    _, all_of_it = Masking(MASK, ORDINARY, share=1.0, whole_words=True).hide(ids, may, begins, random_bits())
+    assert all_of_it.all()
+
+
 def test_every_place_is_hidden_as_often_and_random_words_are_uniform():
     ids, changed, hidden, _ = hidden_rows(B=4000)
     places = hidden[:, 1:].sum(0)

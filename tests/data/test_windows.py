@@ -134,6 +134,7 @@ def test_strides_predict_every_token_once_from_enough_context(length, window, da
     stride = data.draw(st.integers(1, window))
     seen = []
     for batch in strided_windows(store(length), window, stride=stride, budget=30):
+        assert batch.count == int((batch.labels != -100).sum()) > 0
         for ids, labels in zip(batch.inputs.ids.tolist(), batch.labels.tolist(), strict=True):
             asked = [(place, label) for place, label in enumerate(labels) if label != -100]
             assert all(label == ids[place] + 1 for place, label in asked)
@@ -148,6 +149,13 @@ def test_isolated_documents_begin_with_the_end_before_them():
     inputs = layout.batch(np.array([0])).inputs
     assert inputs.numbers.tolist() == [[1, 1, 2, 2, 2, 3, 4, 4]]
     assert inputs.places.tolist() == [[0, 1, 0, 1, 2, 0, 0, 1]]
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(1 << 16, np.uint16), ((1 << 16) + 1, np.uint32)])
+def test_ids_are_kept_in_as_few_bytes_as_hold_them(size, dtype, tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("abc", encoding="utf-8")
+    monkeypatch.setattr(type(TOKENIZER), "vocab_size", size)
+    assert prepare_text(Documents.of([tmp_path / "a.txt"]), TOKENIZER, tmp_path / "cache").ids.dtype == dtype
 
 
 def test_what_cannot_be_is_refused():

@@ -1,0 +1,61 @@
+"""What stands around a text, or around two: the tokenizer's own way, found by asking it."""
+
+import pytest
+from tokenizers import Tokenizer as Library
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers.processors import TemplateProcessing
+
+from regard.errors import DataError
+from regard.text import Tokenizer
+from regard.text.framing import Framing
+
+VOCAB = {"<pad>": 0, "<bos>": 1, "<eos>": 2, "<unk>": 3, "a": 4, "b": 5, "c": 6}
+
+FORMS = {
+    "bert": {"single": "<bos> $A <eos>", "pair": "<bos> $A <eos> $B:1 <eos>:1"},
+    "roberta": {"single": "<bos> $A <eos>", "pair": "<bos> $A <eos> <eos> $B <eos>"},
+    "bare end": {"single": "$A <pad> <eos>", "pair": "<bos>:1 $A $B:1 <pad>:1 <eos>:1"},
+}
+
+
+def tokenizer(**form):
+    inner = Library(WordLevel(VOCAB, "<unk>"))
+    inner.pre_tokenizer = WhitespaceSplit()
+    if form:
+        inner.post_processor = TemplateProcessing(**form, special_tokens=list(VOCAB.items())[:4])
+    return Tokenizer(inner)
+
+
+@pytest.mark.parametrize("form", ["bert", "roberta"])
+def test_a_frame_is_what_the_tokenizer_itself_makes(form):
+    made = tokenizer(**FORMS[form])
+    framing = Framing.of(made)
+    for first, second in (("a b", None), ("a b", "c"), ("c", "a b a")):
+        ids, sources, segments = made.framed(first, second)
+        found = framing.frame(made.encode(first), None if second is None else made.encode(second))
+        assert (found.ids, found.sources, found.segments) == (ids, sources, segments)
+        texts = len(made.encode(first)) + (0 if second is None else len(made.encode(second)))
+        assert framing.room(20, second is not None) == 20 - (len(ids) - texts)
+
+
+def test_one_text_may_be_closed_in_another_way_than_two():
+    framing = Framing.of(tokenizer(**FORMS["bare end"]))
+    assert framing == Framing((1,), (), (0, 2), (0, 2), (1, 0, 0, 1, 1))
+    found = framing.frame([4, 5], [6])
+    assert found.ids == [1, 4, 5, 6, 0, 2]
+    assert found.sources == [-1, 0, 0, 1, -1, -1]
+    assert found.segments == [1, 0, 0, 1, 1, 1]
+
+
+def test_a_tokenizer_that_adds_nothing_is_given_a_beginning_and_ends():
+    framing = Framing.of(tokenizer())
+    found = framing.frame([4, 5], [6])
+    assert (found.ids, found.segments) == ([1, 4, 5, 2, 6, 2], [0, 0, 0, 0, 1, 1])
+    assert framing.frame([4]).ids == [1, 4, 2]
+    assert framing.frame([4]).sources == [-1, 0, -1]
+
+
+def test_texts_the_wrong_way_round_are_refused():
+    with pytest.raises(DataError, match="does not put one text after another"):
+        Framing.of(tokenizer(single="<bos> $A", pair="<bos> $B $A"))
