@@ -24,6 +24,7 @@ def test_each_window_goes_on_where_the_one_before_ended():
             assert torch.equal(before.labels[:, -1], after.inputs.ids[:, 0])
         for batch in batches:
             assert batch.inputs.ids.shape == (3, 7)
+            assert not batch.inputs.padded
             assert torch.equal(batch.labels, batch.inputs.ids + 1)
             assert batch.count == batch.tokens == 21
     assert len({int(layout.order(5, epoch)[0][2]) for epoch in range(9)}) > 3  # epochs begin elsewhere

@@ -10,6 +10,7 @@ import regard
 from regard.data import Loader, PairList, Position, prepare
 from regard.data.variants import Variants
 from regard.errors import ConfigError
+from regard.nn.batch import PackedPairs, Pairs
 from regard.runs import make_config
 from regard.text import TokenizerConfig, train_vocabularies
 from regard.text.dropout import MergeDropout, Merges
@@ -103,6 +104,7 @@ def test_each_epoch_reads_the_next_variant_and_can_be_taken_up_anywhere(tmp_path
         assert at == there
         assert torch.equal(batch.source.ids, other.source.ids)
         assert torch.equal(batch.labels, other.labels)
+    assert {type(batch) for batch, _ in whole} == {PackedPairs if pack else Pairs}
     if pack:
         assert len({batch.source.ids.shape for batch, _ in whole}) == 1
 
