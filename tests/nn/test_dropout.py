@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from regard.nn.dropout import Dropout
+from regard.nn.dropout import Dropout, SharedDropout
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5])
@@ -39,3 +39,21 @@ def test_the_seed_rules_and_evaluation_drops_nothing():
     assert drop(x).equal(first)
     assert drop.eval()(x).equal(x)
     assert Dropout(0.0)(x).equal(x)
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.999, 1.0])
+def test_rates_that_a_byte_cannot_tell_from_none_or_all_still_hold(rate):
+    torch.manual_seed(4)
+    share = (Dropout(rate)(torch.ones(1000, 1000)) == 0).float().mean().item()
+    assert share == pytest.approx(rate, abs=0.0005)
+    assert 0 < share < 1 or rate == 1.0
+
+
+def test_shared_dropout_takes_the_same_features_of_a_row_everywhere():
+    torch.manual_seed(5)
+    x, drop = torch.ones(3, 4, 50), SharedDropout(0.5)
+    out = drop(x)
+    assert out.equal(out[:, :1].expand_as(x))
+    assert not out[0].equal(out[1])
+    assert set(out.unique().tolist()) == {0.0, 2.0}
+    assert drop.eval()(x) is x

@@ -151,7 +151,8 @@ def test_each_layer_moves_by_its_share_of_the_rate():
     model, moves = tiny(), {}
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     optimizer = make_optimizer(model, TrainConfig(optimizer="adam", layer_decay=0.5, epsilon=1e-12))
-    list(fit(model, Translation(), [[work()]], optimizer, lambda _: 1e-3))
+    (step,) = fit(model, Translation(), [[work()]], optimizer, lambda _: 1e-3)
+    assert step.learning_rate == 1e-3  # what is told is the whole rate
     for name, share in ((name, layer_shares(model, 0.5)[one]) for name, one in model.named_parameters()):
         moves.setdefault(share, []).append(float((model.get_parameter(name).detach() - before[name]).abs().max()))
     assert len(moves) == len(model.encoder) + 1
