@@ -1,9 +1,12 @@
 """Where in a text the answer to a question stands."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
+from regard.data.framer import Stretch
 from regard.errors import ConfigError, DataError
 from regard.runs.encoder import Encoder
 
@@ -26,12 +29,30 @@ class Answer:
 
 def answer(encoder: Encoder, question: str, context: str, *, top: int = 1) -> list[Answer]:
     """The likeliest answers in the text, best first, no two of the same characters."""
+    (found,) = answer_all(encoder, [(question, context)], top=top)
+    return found
+
+
+def answer_all(encoder: Encoder, asked: Sequence[tuple[str, str]], *, top: int = 1) -> list[list[Answer]]:
+    """The same for many questions, each with its text, at a time."""
+    stretches = [_stretches(encoder, question, context) for question, context in asked]
+    rows = [one.row for several in stretches for one in several]
+    found = iter(encoder.each(rows, lambda texts: encoder.model.logits(texts)))  # type: ignore[operator]
+    return [
+        _best(context, several, [next(found) for _ in several], top)
+        for (_, context), several in zip(asked, stretches, strict=True)
+    ]
+
+
+def _stretches(encoder: Encoder, question: str, context: str) -> list[Stretch]:
     if encoder.model.config.head != "spans":  # type: ignore[union-attr]
         raise ConfigError("this run has no head for answers: train one with task='answering'")
     if not question.strip() or not context.strip():
         raise DataError("an answer needs a question and a text")
-    stretches = encoder.framer.question(question, context)
-    found = encoder.each([one.row for one in stretches], lambda texts: encoder.model.logits(texts))  # type: ignore[operator]
+    return encoder.framer.question(question, context)
+
+
+def _best(context: str, stretches: Sequence[Stretch], found: Sequence[Tensor], top: int) -> list[Answer]:
     best: dict[tuple[int, int], float] = {}
     for stretch, logits in zip(stretches, found, strict=True):
         inside = [place for place, span in enumerate(stretch.spans) if span is not None]

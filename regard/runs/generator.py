@@ -1,18 +1,19 @@
 """A prompt in, text out as it is drawn: a decoder-only model with its tokenizer."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, cast
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
-from regard.decode.constraints import Constraint, at_first, never, no_repeats, repetition
-from regard.decode.greedy import Column, Pick, decode, likeliest
+from regard.decode.constraints import repetition, unwanted
 from regard.decode.hypothesis import Hypothesis
-from regard.decode.sample import Sampler, draws
+from regard.decode.sample import draws
 from regard.decode.stepper import Stepper
 from regard.errors import ConfigError
 from regard.nn.batch import Tokens
@@ -57,7 +58,6 @@ class Generator:
         self._check(stop, repetition_penalty)
         return Generation(self, prompt, config or self.config, tuple(stop), repetition_penalty)
 
-    @torch.inference_mode()
     def beams(
         self,
         prompt: Prompt,
@@ -71,21 +71,47 @@ class Generator:
         A beam does not start afresh when the model can read no more: its texts end there. Of a long prompt as much is
         read as leaves room for `config.max_len` tokens, but at least half of what the model reads.
         """
+        (found,) = self.all_beams([prompt], config, stops=[stop], repetition_penalty=repetition_penalty)
+        return found
+
+    @torch.inference_mode()
+    def all_beams(
+        self,
+        prompts: Sequence[Prompt],
+        config: DecodeConfig | None = None,
+        *,
+        stops: Sequence[Sequence[str]],
+        repetition_penalty: float = 1.0,
+        gone: Callable[[int], bool] | None = None,
+    ) -> list[list[Generated]]:
+        """The same for several prompts at a time, all of them texts or all conversations of one form.
+
+        A prompt that is `gone` is dropped between two steps; what comes back for it means nothing.
+        """
         config = config or self.config
-        self._check(stop, repetition_penalty)
+        for stop in stops:
+            self._check(stop, repetition_penalty)
         self.model.eval()
         device = next(self.model.parameters()).device
-        ids = self.prompt_ids(prompt)[-max(self.length // 2, self.length - config.max_len + 1, 1) :]
-        (found,) = beam_search(
+        most = max(self.length // 2, self.length - config.max_len + 1, 1)
+        rows = [self.prompt_ids(prompt)[-most:] for prompt in prompts]
+        end = self.end(prompts[0])
+        constraints = [] if repetition_penalty == 1.0 else [repetition(repetition_penalty, rows, device)]
+        if gone is not None:
+            constraints.append(unwanted(end, gone, len(rows)))
+        found = beam_search(
             self.stepper,
-            self.stepper.start(Tokens.of([ids]).to(device)),
-            torch.tensor(ids[-1:], device=device),
-            eos=self.end(prompt),
+            self.stepper.start(Tokens.of(rows).to(device)),
+            torch.tensor([row[-1] for row in rows], device=device),
+            eos=end,
             config=config,
-            max_len=min(config.max_len, self.length - len(ids) + 1),
-            constraints=[] if repetition_penalty == 1.0 else [repetition(repetition_penalty, [ids], device)],
+            max_len=torch.tensor([min(config.max_len, self.length - len(row) + 1) for row in rows]),
+            constraints=constraints,
         )
-        return [self._whole(ids, one, tuple(stop)) for one in found]
+        return [
+            [self._whole(row, one, tuple(stop)) for one in best]
+            for row, best, stop in zip(rows, found, stops, strict=True)
+        ]
 
     def _whole(self, prompt: list[int], found: Hypothesis, stop: tuple[str, ...]) -> Generated:
         """The text of an output, cut before the first stop string."""
@@ -118,16 +144,23 @@ class Generator:
 
 
 class Generation:
-    """Texts being drawn. Iterating gives (sample, new text) as it comes; afterwards `outputs` has them whole."""
+    """Texts being drawn. Iterating gives (sample, new text) as it comes; afterwards `outputs` has them whole.
+
+    Several are written together by `Writing`, which `hear`s their tokens; each comes out as if it were alone.
+    """
 
     def __init__(
         self, generator: Generator, prompt: Prompt, config: DecodeConfig, stop: tuple[str, ...], penalty: float
     ) -> None:
         self.generator, self.prompt, self.config, self.penalty = generator, prompt, config, penalty
         self.ids, self.end = generator.prompt_ids(prompt), generator.end(prompt)
+        self.made = 0
+        self.failure: Exception | None = None
         self._rows: list[list[int]] = [[] for _ in range(config.samples)]
         self._texts = [TextStream(generator.tokenizer, self.ids, stop) for _ in range(config.samples)]
         self._ended: list[Ended | None] = [None] * config.samples
+        self._fresh: list[tuple[int, str]] = []
+        self._from = max(0, len(self.ids) - generator.length)
 
     @property
     def outputs(self) -> list[Generated]:
@@ -137,89 +170,91 @@ class Generation:
             for stream, row, ended in zip(self._texts, self._rows, self._ended, strict=True)
         ]
 
+    @property
+    def kind(self) -> Hashable:
+        """Equal for generations that can share the model's steps."""
+        config = self.config
+        least = (config.min_len, id(self)) if config.min_len else 0
+        rules = config.forbid, config.no_repeat, config.force_first, self.penalty, self.end, least
+        return config.temperature, config.top_k, config.top_p, rules
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more comes."""
+        return self.failure is not None or all(end is not None for end in self._ended)
+
     def ended(self, sample: int) -> bool:
         """Whether nothing more comes of this sample."""
         return self._ended[sample] is not None
 
+    def cancel(self) -> None:
+        """Write no more."""
+        self._ended = [end or "length" for end in self._ended]
+
+    def fresh(self) -> list[tuple[int, str]]:
+        """(sample, new text) since this was last asked."""
+        found, self._fresh = self._fresh, []
+        return found
+
     def __iter__(self) -> Iterator[tuple[int, str]]:
-        self.generator.model.eval()
-        made, context = 0, self.generator.length
-        pick = self._pick()
-        while made < self.config.max_len and (live := [row for row, end in enumerate(self._ended) if end is None]):
-            before = made
-            for column in self._columns(live, context, made, pick):
-                made += 1
-                yield from self._heard(live, column)
-                if all(self._ended[row] is not None for row in live):
-                    break
-            assert made > before
-            context = max(1, self.generator.length // 2)
-        for row, end in enumerate(self._ended):
-            if end is None:
-                self._ended[row] = "length"
-                if rest := self._texts[row].close():
-                    yield row, rest
+        from regard.runs.writing import Writing
 
-    def _heard(self, live: list[int], column: Column) -> Iterator[tuple[int, str]]:
-        for row, token, place in zip(live, column.tokens.tolist(), column.rows.tolist(), strict=True):
-            if self._ended[row] is not None:
-                continue
-            text, stream = "", self._texts[row]
-            if place < 0 or token in (self.end, self.generator.tokenizer.eos):
-                self._ended[row], text = "eos", stream.close()
-            else:
-                self._rows[row].append(token)
-                text = stream.push(token)
-            if stream.stopped:
-                self._ended[row] = "stop"
-            if text:
-                yield row, text
+        writing = Writing()
+        writing.add([self])
+        while not self.done:
+            writing.step()
+            yield from self.fresh()
+        if self.failure is not None:
+            raise self.failure
 
-    def _columns(self, live: list[int], context: int, made: int, pick: Pick) -> Iterator[Column]:
-        """Steps from the last `context` tokens of each row until the model can read no more."""
-        generator, device = self.generator, next(self.generator.model.parameters()).device
-        pasts = [[*self.ids, *self._rows[row]] for row in live]
-        read = [past[-context:] for past in pasts]
-        with torch.inference_mode():
-            if made == 0:  # one prompt, however many are drawn from it
-                state = generator.stepper.start(Tokens.of(read[:1]).to(device))
-                state = state.select(torch.zeros(len(live), dtype=torch.long, device=device))
-            else:
-                state = generator.stepper.start(Tokens.of(read).to(device))
-        names = torch.tensor(live, device=device)
+    @cached_property
+    def uniforms(self) -> Float[Tensor, "R T"]:
+        """The numbers that decide what is drawn, a row a sample."""
+        return draws(self.config.seed, [0], samples=self.config.samples, steps=self.config.max_len)
 
-        def picked(log_probs: Tensor, rows: Tensor, step: int) -> Tensor:
-            return pick(log_probs, names[rows], made + step)
+    def live(self) -> list[int]:
+        """The samples that go on."""
+        return [sample for sample, end in enumerate(self._ended) if end is None]
 
-        return decode(
-            generator.stepper,
-            state,
-            torch.tensor([past[-1] for past in read], device=device),
-            eos=self.end,
-            max_len=min(generator.length - len(read[0]) + 1, self.config.max_len - made),
-            min_len=max(0, self.config.min_len - made),
-            pick=picked,
-            constraints=self._constraints(live, pasts, device),
-        )
+    def written(self, sample: int) -> list[int]:
+        """The sample's own tokens."""
+        return self._rows[sample]
 
-    def _constraints(self, live: list[int], pasts: list[list[int]], device: torch.device) -> list[Constraint]:
-        """The rules that the settings ask for, over what was written before this start as well."""
-        config, asked = self.config, []
-        if self.penalty != 1.0:
-            asked.append(repetition(self.penalty, pasts, device))
-        if config.forbid:
-            asked.append(never(config.forbid))
-        written = torch.tensor([self._rows[row] for row in live], dtype=torch.long, device=device)
-        if config.no_repeat:
-            asked.append(no_repeats(config.no_repeat, written))
-        if config.force_first is not None and not written.numel():
-            asked.append(at_first(config.force_first))
-        return asked
+    def past(self, sample: int) -> list[int]:
+        """The prompt and the sample's own tokens."""
+        return [*self.ids, *self._rows[sample]]
 
-    def _pick(self) -> Pick:
-        config = self.config
-        if config.temperature is None:
-            return likeliest
-        device = next(self.generator.model.parameters()).device
-        uniforms = draws(config.seed, [0], samples=config.samples, steps=config.max_len)
-        return Sampler(uniforms.to(device), temperature=config.temperature, top_k=config.top_k, top_p=config.top_p)
+    def read(self, sample: int) -> list[int]:
+        """What of that the model reads now."""
+        return self.past(sample)[self._from :]
+
+    @property
+    def room(self) -> int:
+        """How many tokens can be made before the model can read no more."""
+        return self.generator.length - (len(self.ids) + self.made - self._from) + 1
+
+    def hear(self, sample: int, token: int, dead: bool) -> None:
+        """The next token of a sample; `dead` says that there was none to choose."""
+        if self._ended[sample] is not None:
+            return
+        stream = self._texts[sample]
+        if dead or token in (self.end, self.generator.tokenizer.eos):
+            self._ended[sample], text = "eos", stream.close()
+        else:
+            self._rows[sample].append(token)
+            text = stream.push(token)
+        if stream.stopped:
+            self._ended[sample] = "stop"
+        if text:
+            self._fresh.append((sample, text))
+
+    def start_afresh(self) -> None:
+        """Go on from the last half of what the model can read."""
+        self._from = max(0, len(self.ids) + self.made - max(1, self.generator.length // 2))
+
+    def finish(self) -> None:
+        """The greatest length is reached."""
+        for sample in self.live():
+            self._ended[sample] = "length"
+            if rest := self._texts[sample].close():
+                self._fresh.append((sample, rest))

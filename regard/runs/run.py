@@ -14,6 +14,7 @@ from torch import nn
 
 from regard import config as settings
 from regard.data.puzzles import puzzle_named
+from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
 from regard.models.bert import Pooling
 from regard.runs.answering import Answer, answer
@@ -153,11 +154,14 @@ class Run:
         self, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
     ) -> list[Generated]:
         """The best texts that follow the prompt by beam search, best first: `beams("To be", beam=4, top_beams=2)`."""
+        config = self.beam_config(**decode)
+        return self.generator.beams(prompt, config, stop=stop, repetition_penalty=repetition_penalty)
+
+    def beam_config(self, **decode: Any) -> DecodeConfig:
+        """The run's own way of decoding with these settings changed, by a beam where it would draw."""
         if decode.get("temperature"):
             raise ConfigError(f"temperature={decode['temperature']} draws texts, a beam of them is searched: give one")
-        search = {**NOT_DRAWN, **decode, "temperature": None}
-        config = self.decode_config(**search)
-        return self.generator.beams(prompt, config, stop=stop, repetition_penalty=repetition_penalty)
+        return self.decode_config(**{**NOT_DRAWN, **decode, "temperature": None})
 
     def generation(
         self, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any

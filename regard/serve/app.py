@@ -18,11 +18,14 @@ from regard.errors import RegardError
 from regard.serve.answers import json_answer
 from regard.serve.bodies import parse
 from regard.serve.gate import Gate
-from regard.serve.jobs import Job
+from regard.serve.jobs import Done, Job, Work
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
-from regard.serve.models import Models, Runs
+from regard.serve.models import Models, Runs, Served
+from regard.serve.pages import Pages
+from regard.serve.pages import routes as page_routes
 from regard.serve.refusals import Refused, refusal
+from regard.serve.streams import Listener, streamed
 from regard.serve.tasks import TASKS
 from regard.serve.tasks.task import Task
 from regard.serve.waiting import answer, read_body
@@ -46,7 +49,8 @@ def make_app(
     """
     limits, metrics = limits or Limits(), Metrics()
     models = Models(runs, limits, metrics, device)
-    routes = [*_tasks(models), *_about(models, metrics)]
+    pages = Pages()
+    routes = [*_tasks(models, pages), *_about(models, metrics), *page_routes(pages)]
     gate: dict[str, Any] = {"metrics": metrics, "routes": [one.path for one in routes]}
     middleware = [Middleware(Gate, **gate, keys=tuple(api_keys), hosts=tuple(allow_hosts))]  # type: ignore[arg-type]
     if allow_origins:
@@ -73,27 +77,47 @@ def make_app(
     return app
 
 
-def _tasks(models: Models) -> list[Route]:
-    return [Route(f"/v1/{name}", _endpoint(task, models), methods=["POST"]) for name, task in TASKS.items()]
+def _tasks(models: Models, pages: Pages) -> list[Route]:
+    return [Route(f"/v1/{name}", _endpoint(task, models, pages), methods=["POST"]) for name, task in TASKS.items()]
 
 
-def _endpoint(task: Task, models: Models) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(task: Task, models: Models, pages: Pages) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         limits, secrets = models.limits, []
         try:
             body = parse(task.body, await read_body(request, limits))
             served = models.find(body.model, task.name)
             request.state.model, secrets = served.name, served.secrets()
-            job = Job(task.work(served.run, body, limits), limits.timeout)
+            work = task.work(served.run, body, limits)
+            if getattr(body, "stream", False):
+                return _stream(request, served, work, limits)
+            job = Job(work, limits.timeout)
             served.worker.put(job)
             done = await answer(request, job)
         except Exception as error:
             if not isinstance(error, (RegardError, Refused)):
                 log.exception("%s failed", task.name)
             return json_answer(refusal(error, secrets))
-        return json_answer({"model": served.name, **done.answer})
+        kept = (
+            {} if done.page is None else {"url": f"{request.scope.get('root_path', '')}/look/{pages.keep(done.page)}"}
+        )
+        return json_answer({"model": served.name, **kept, **done.answer})
 
     return endpoint
+
+
+def _stream(request: Request, served: Served, work: Work, limits: Limits) -> Response:
+    """Pieces of text as they come, `{"sample": ..., "text": ...}`, and in the end what an unstreamed answer is."""
+    listener = Listener()
+    job = Job(work, limits.timeout, listener)
+    served.worker.put(job)
+
+    def shaped(news: Any) -> list[Any]:
+        if isinstance(news, Done):
+            return [{"done": True, "model": served.name, **news.answer}]
+        return [{"sample": sample, "text": text} for sample, text in news]
+
+    return streamed(request, job, listener, shaped, secrets=served.secrets())
 
 
 def _about(models: Models, metrics: Metrics) -> list[Route]:

@@ -10,10 +10,11 @@ from typing import Any, Protocol, runtime_checkable
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """An answer as JSON, and how many tokens were written for it."""
+    """An answer as JSON, how many tokens were written for it, and perhaps a page to keep for who asked."""
 
     answer: dict[str, Any]
     tokens: int = 0
+    page: str | None = None
 
 
 @runtime_checkable
@@ -38,10 +39,10 @@ class Work(Protocol):
 
 
 class Job:
-    """A work with its deadline, and someone who waits for its `future`."""
+    """A work with its deadline, and someone who waits for its `future`; `told` hears of it before, if anything."""
 
-    def __init__(self, work: Work, timeout: float) -> None:
-        self.work = work
+    def __init__(self, work: Work, timeout: float, told: Callable[[Any], None] | None = None) -> None:
+        self.work, self._told = work, told
         self.future: Future[Done] = Future()
         self.since = time.monotonic()
         self.deadline = self.since + timeout
@@ -60,6 +61,11 @@ class Job:
         if self._cost is None:
             self._cost = self.work.cost()
         return self._cost
+
+    def tell(self, news: Any) -> None:
+        """A part of the answer, for someone who listens."""
+        if self._told is not None:
+            self._told(news)
 
     def finish(self, done: Done) -> None:
         with suppress(InvalidStateError):

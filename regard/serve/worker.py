@@ -10,6 +10,8 @@ from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
 from regard.serve.queue import Queue
 from regard.serve.refusals import Refused, refusal
+from regard.serve.tasks.generate import Drawn
+from regard.serve.writers import Writers
 
 log = logging.getLogger("regard.serve")
 
@@ -22,6 +24,7 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._doing: list[Job] = []
+        self._writers = Writers()
 
     def put(self, job: Job) -> None:
         self.queue.put(job)
@@ -44,19 +47,41 @@ class Worker:
 
     def _work(self) -> None:
         while True:
-            batch = self.queue.take()
-            if not batch and self.queue.closed and not len(self.queue):
+            # While texts are being written, others may join them, but nothing waits for that.
+            batch = self.queue.take(wait=not self._writers) if self._writers.room else []
+            if not batch and not self._writers and self.queue.closed and not len(self.queue):
                 return
-            self._doing = batch
+            self._doing = [*batch, *self._writers.jobs]
             try:
                 self._do(batch)
+                self._write()
             except Exception as error:  # a mistake of ours, not of a model; the thread goes on all the same
-                for job in batch:
+                for job in self._doing:
                     self._fail(job, error)
+                self._writers = Writers()
             self._doing = []
+
+    def _write(self) -> None:
+        """One more token of every text under way."""
+        if not self._writers:
+            return
+        began = time.monotonic()
+        ended = self._writers.step()
+        self.metrics.worked(self.name, time.monotonic() - began, 0)
+        for job, error in ended:
+            if error is not None:
+                self._fail(job, error)
+            elif not job.gone:
+                done = job.work.done()  # type: ignore[attr-defined]
+                self.metrics.worked(self.name, 0.0, done.tokens)
+                job.finish(done)
 
     def _do(self, batch: list[Job]) -> None:
         if not batch:
+            return
+        if isinstance(batch[0].work, Drawn):
+            self._writers.add(batch)
+            self.metrics.batch(self.name, len(self._writers.jobs), sum(job.cost() for job in batch))
             return
         self.metrics.batch(self.name, len(batch), sum(job.cost() for job in batch))
         failed = self._try(batch)

@@ -7,6 +7,7 @@ import time
 from contextlib import contextmanager
 from types import SimpleNamespace
 
+import pytest
 import uvicorn
 
 from regard.serve.app import make_app
@@ -70,6 +71,17 @@ def serving(runs, **options):
     finally:
         server.should_exit = True
         thread.join(10)
+
+
+def near(one, other):
+    """Whether two answers say the same, their numbers to rounding."""
+    if isinstance(one, float) and isinstance(other, float):
+        return one == pytest.approx(other, rel=1e-4, abs=1e-5)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(near(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(near, one, other))
+    return one == other
 
 
 def at_once(count, call):

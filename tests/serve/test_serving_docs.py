@@ -24,8 +24,10 @@ def examples():
 
 
 @pytest.fixture(scope="module")
-def server(translator):
-    with serving({"demo": translator}) as client:
+def server(translator, writer, encoders, pointer):
+    names = {"films": "classes", "bert": "words", "names": "tags", "facts": "answers"}
+    runs = {name: encoders[own] for name, own in names.items()}
+    with serving({"demo": translator, "words": writer, "sort": pointer, **runs}) as client:
         yield client
 
 

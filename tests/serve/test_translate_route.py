@@ -4,22 +4,11 @@ import json
 import random
 
 import pytest
-from serve_toys import SENTENCES, WORDS, at_once, serving
+from serve_toys import SENTENCES, WORDS, at_once, near, serving
 
 from regard.cli import main
 from regard.runs.records import translated
 from regard.serve import Limits
-
-
-def near(one, other):
-    """Whether two answers say the same, their numbers to rounding."""
-    if isinstance(one, float) and isinstance(other, float):
-        return one == pytest.approx(other, rel=1e-4, abs=1e-5)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(near(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(near, one, other))
-    return one == other
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,139 @@
+"use strict";
+// The page at /: choose a model, type, see the answer. It asks the server it came from and nobody else.
+const at = (id) => document.getElementById(id);
+const NAMES = { generate: "prompt", classify: "input", point: "problems" };
+let models = [], asking = null;
+
+const headers = () => ({ "Content-Type": "application/json", ...(at("key").value ? { Authorization: `Bearer ${at("key").value}` } : {}) });
+
+async function failure(response) {
+  const said = await response.json().catch(() => ({}));
+  if (response.status === 401) { at("key-label").hidden = false; at("key").focus(); }
+  return new Error(said.error ? said.error.message : `the server answered ${response.status}`);
+}
+
+async function load() {
+  const response = await fetch("v1/models", { headers: headers() });
+  if (!response.ok) throw await failure(response);
+  models = (await response.json()).data;
+  at("model").replaceChildren(...models.map((one) => new Option(`${one.id} (${one.task})`, one.id)));
+  chosen();
+}
+
+function chosen() {
+  const model = models.find((one) => one.id === at("model").value);
+  const tasks = model ? model.does.filter((name) => name !== "look") : [];
+  at("task").replaceChildren(...tasks.map((name) => new Option(name, name)));
+  at("look").hidden = !model || !model.does.includes("look");
+  fitted();
+}
+
+function fitted() {
+  const task = at("task").value;
+  at("question-label").hidden = task !== "answer";
+  at("text-name").textContent = { generate: "Prompt", point: "Problem, as JSON", fill: "Text with [MASK]", classify: "Text; of a pair, one a line" }[task] || "Text";
+}
+
+function body() {
+  const task = at("task").value, text = at("text").value, settings = at("settings").value.trim();
+  const asked = { model: at("model").value, ...(settings ? JSON.parse(settings) : {}) };
+  if (task === "point") asked.problems = [JSON.parse(text)];
+  else if (task === "classify") asked.input = text.includes("\n") ? text.split("\n").filter((line) => line.trim()) : text;
+  else asked[NAMES[task] || "text"] = text;
+  if (task === "answer") asked.question = at("question").value;
+  if (task === "generate" && !(asked.beam > 1)) asked.stream = true;
+  return asked;
+}
+
+function table(rows) {
+  const made = document.createElement("table");
+  for (const row of rows) {
+    const line = made.insertRow();
+    for (const cell of row) line.insertCell().textContent = typeof cell === "number" ? cell.toFixed(4) : cell;
+  }
+  return made;
+}
+
+function shown(result) {
+  if (result.translations) return table(result.translations.map((one) => [one.text, one.score]));
+  if (result.classes) return table(result.classes.map((one) => [one.label, one.probability]));
+  if (result.words) return table(result.words.map((one) => [one.word, one.tag, one.probability]));
+  if (result.masks) return table(result.masks.flatMap((mask) => mask.map((one) => [one.token, one.probability, one.text])));
+  if ("answer" in result) return table([[result.answer || "(no answer in the text)", result.score]]);
+  if (result.vector) return document.createTextNode(JSON.stringify(result.vector.map((one) => Number(one.toFixed(4)))));
+  if (result.order) return document.createTextNode(result.order.join(" "));
+  return document.createTextNode(result.text);
+}
+
+async function streamed(response, prompt) {
+  const texts = [], reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const events = (rest + value).split("\n\n");
+    rest = events.pop();
+    for (const event of events) {
+      const said = JSON.parse(event.slice(event.indexOf("data: ") + 6));
+      if (said.error) throw new Error(said.error.message);
+      if (said.done) continue;
+      texts[said.sample] = (texts[said.sample] || prompt) + said.text;
+      at("answer").textContent = texts.join("\n---\n");
+    }
+  }
+}
+
+async function post(path, asked) {
+  asking = new AbortController();
+  at("stop").hidden = false;
+  at("problem").textContent = "";
+  at("seen").replaceChildren();
+  try {
+    const response = await fetch(path, { method: "POST", headers: headers(), body: JSON.stringify(asked), signal: asking.signal });
+    if (!response.ok) throw await failure(response);
+    return response;
+  } catch (error) { ended(); throw error; }
+}
+
+function ended() { asking = null; at("stop").hidden = true; }
+
+function complain(error) {
+  if (error.name !== "AbortError") at("problem").textContent = error.message;
+}
+
+async function go() {
+  if (!models.length) return load().catch(complain);
+  try {
+    const asked = body(), task = at("task").value;
+    const response = await post(`v1/${task}`, asked);
+    at("answer").textContent = asked.stream ? asked.prompt : "";
+    if (asked.stream) await streamed(response, asked.chat ? "" : asked.prompt);
+    else at("answer").replaceChildren(...(await response.json()).results.map(shown));
+  } catch (error) { complain(error); } finally { ended(); }
+}
+
+async function look() {
+  try {
+    const text = at("text").value, task = at("task").value;
+    const asked = { model: at("model").value, document: false, text: task === "point" ? JSON.parse(text) : text };
+    const found = await (await post("v1/look", asked)).json();
+    const link = document.createElement("a");
+    link.href = `look/${found.url.split("/").pop()}`;
+    link.target = "_blank";
+    link.rel = "noopener";
+    link.textContent = "Where the model looked";
+    at("seen").replaceChildren(link);
+    link.focus();
+  } catch (error) { complain(error); } finally { ended(); }
+}
+
+at("model").addEventListener("change", chosen);
+at("task").addEventListener("change", fitted);
+at("form").addEventListener("submit", (event) => { event.preventDefault(); go(); });
+at("look").addEventListener("click", look);
+at("stop").addEventListener("click", () => asking && asking.abort());
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); go(); }
+  if (event.key === "Escape" && asking) asking.abort();
+});
+load().catch(complain);

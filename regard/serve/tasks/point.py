@@ -1,0 +1,43 @@
+"""POST /v1/point: positions of numbers or points, for problems of many requests at a time."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from regard.runs import Run
+from regard.runs.records import pointed
+from regard.serve.bodies import at_most
+from regard.serve.limits import Limits
+from regard.serve.refusals import Refused
+from regard.serve.tasks.many import Many
+from regard.serve.tasks.task import Task
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Body:
+    """Problems, each a list of numbers or of points, and the options of `regard point`."""
+
+    problems: tuple[Any, ...]
+    model: str | None = None
+    beam: int | None = None
+
+
+def _work(run: Run, body: Body, limits: Limits) -> Many:
+    if not body.problems:
+        raise Refused("bad_request", "problems is an empty list")
+    if len(body.problems) > limits.texts:
+        count = len(body.problems)
+        raise Refused("too_large", f"problems has {count} problems; this server takes {limits.texts} a request")
+    at_most(body, {"beam": limits.beam})
+    config = run.decode_config(**({} if body.beam is None else {"beam": body.beam}))
+    return Many(
+        ("point", config),
+        tuple(run.pointer.checked(body.problems)),
+        lambda problem: (problem, len(problem.items)),
+        lambda problems: run.pointer.answers(problems, config),
+        lambda problem, answers: [pointed(answers[0])],
+        # What is drawn goes by a problem's number.
+        alone=config.temperature is not None,
+    )
+
+
+POINT = Task("point", "Answer problems with positions.", Body, lambda run: run.config.task == "pointing", _work)
