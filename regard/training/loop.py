@@ -1,7 +1,7 @@
 """The training loop: a generator of steps. What to log, validate and save is its caller's business."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -68,7 +68,7 @@ def fit(
         )
         if average is not None:
             average.update(number)
-        yield step
+        yield replace(step, learning_rate=rate)  # the whole rate, where even the first group has a share of it
 
 
 def train_step(

@@ -100,7 +100,7 @@ def test_each_group_has_its_share_of_the_rate():
     optimizer = torch.optim.SGD(groups, lr=9.0)
     [step] = fit(model, Translation(), [[pairs([([5, 2], [1, 6, 2])])]], optimizer, lambda number: 0.1 * number)
     assert [group["lr"] for group in optimizer.param_groups] == [0.025, 0.1]
-    assert step.learning_rate == 0.025
+    assert step.learning_rate == 0.1
 
 
 def test_clipping_bounds_the_update():
