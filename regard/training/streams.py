@@ -72,7 +72,7 @@ class _Carried:
         if batch.rows.shape[0] == batch.streams:
             self.after = ends
             return
-        if self.after is None or self.after is self.start:
+        if self.after is None or self.after[0][0].device != ends[0][0].device:  # nothing yet, or put back from a file
             self.after = _each(ends, lambda part: part.new_zeros(batch.streams, *part.shape[1:]))
         self.after = tuple(
             tuple(torch.index_copy(whole, 0, batch.rows, part) for whole, part in zip(*both, strict=True))

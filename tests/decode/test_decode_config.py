@@ -1,5 +1,6 @@
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from regard.config import from_mapping, to_mapping
 from regard.decode.batching import batches, in_batches
 from regard.decode.config import DecodeConfig
+from regard.decode.dropping import staying
 from regard.errors import ConfigError
 
 repeatable = settings(deadline=None, derandomize=True)
@@ -77,6 +79,26 @@ def test_results_come_in_the_order_asked_from_batches_within_budget(lengths, bud
     for batch, following in itertools.pairwise(seen):  # each is as full as it can be
         assert (len(batch) + 1) * max(1, *(lengths[item] for item in batch)) > budget
         assert min(lengths[item] for item in batch) >= lengths[following[0]]
+
+
+def test_batches_are_filled_to_the_budget_and_nothing_counts_as_one():
+    assert list(batches([2, 2, 2, 2], 6)) == [[0, 1, 2], [3]]
+    assert list(batches([0, 0, 0, 0], 3)) == [[0, 1, 2], [3]]
+    assert list(batches([1, 5, 3], 4)) == [[1], [2], [0]]
+
+
+def test_rows_are_left_out_once_enough_have_ended():
+    running = np.ones(64, dtype=bool)
+    assert staying(running) is None
+    running[5] = False
+    assert staying(running) is None
+    running[9] = False
+    assert staying(running).tolist() == [place for place in range(64) if place not in (5, 9)]
+    assert staying(np.array([True, False, True])).tolist() == [0, 2]
+
+
+def test_the_least_that_can_be_is_taken():
+    DecodeConfig(max_ratio=0.0, forbid=(0,), force_first=0, length_penalty=0.0, min_len=0, max_len=1, seed=0)
 
 
 def test_a_budget_below_one_is_refused():

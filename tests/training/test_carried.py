@@ -1,5 +1,7 @@
 """Carried states: windows one after the other are as one long text, whatever stops or splits them."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -67,6 +69,34 @@ def test_a_batch_that_comes_again_in_halves_starts_where_it_did():
     assert_close(split.tensors(), task.tensors())
 
 
+def test_a_batch_may_come_in_halves_from_the_first():
+    one, task, split = model(), StreamedLanguageModelling(), StreamedLanguageModelling()
+    for number in range(2):
+        batch = stretch(4 * number, 4 * number + 4, number)
+        whole = task.loss(one, batch).total
+        assert_close(sum(split.loss(one, half).total for half in halves(batch)), whole)
+        assert_close(split.tensors(), task.tensors())
+
+
+def test_states_that_were_put_back_go_to_where_the_batch_is_even_in_halves():
+    class Last(torch.nn.Module):
+        """Carries the last token that it has read."""
+
+        head = SimpleNamespace(loss=lambda x, labels, smoothing: (x.sum(), x.sum()))
+
+        def carry(self, inputs, states):
+            x = inputs.ids[..., None].float()
+            return x, ((x[:, -1],),)
+
+    task, again = StreamedLanguageModelling(), StreamedLanguageModelling()
+    task.loss(Last(), stretch(0, 4, 0))
+    again.restore(task.tensors())
+    for half in halves(stretch(4, 8, 1)):
+        again.loss(Last(), half.to("meta"))
+    assert again.tensors()["0.0"].device.type == "meta"
+    assert again.tensors()["0.0"].shape == (3, 1)
+
+
 def test_validation_does_not_disturb_what_training_carries():
     one, task = model(), StreamedLanguageModelling()
     task.loss(one, stretch(0, 4, 0))
@@ -83,8 +113,9 @@ def test_a_task_that_is_restored_goes_on():
     again.restore(task.tensors())
     batch = stretch(4, 8, 1)
     assert torch.equal(again.loss(one, batch).total, task.loss(one, batch).total)
-    with pytest.raises(RunError, match="not the name of a carried state"):
-        again.restore({"layer": torch.zeros(1)})
+    for name in ("layer", "1", "1.", ".1", "1.x", "x.1"):
+        with pytest.raises(RunError, match="not the name of a carried state"):
+            again.restore({name: torch.zeros(1)})
 
 
 def test_all_the_ways_to_drop_act_in_training_alone_and_never_within_a_row():
