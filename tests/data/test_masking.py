@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from regard.data import Documents, Loader, Position
 from regard.data.masking import Masking
 from regard.data.pairs_of_text import MaskedRows
-from regard.data.sentences import numbered_sentences, prepare_sentences, split_sentences
+from regard.data.sentences import (
+    SentenceCounts,
+    SentenceStore,
+    numbered_sentences,
+    prepare_sentences,
+    split_sentences,
+)
 from regard.errors import DataError
 from regard.nn.loss import IGNORE
 from regard.text import TokenizerConfig, train_tokenizer
@@ -178,6 +184,7 @@ def test_a_batch_is_what_its_labels_say(prepared, pairs):
         assert restored[number, :size].tolist() == wanted.ids
         assert set(restored[number, size:].tolist()) <= {tokenizer.pad}
         assert batch.inputs.segments[number, :size].tolist() == wanted.segments
+        assert not batch.inputs.segments[number, size:].any()
         hidden = batch.places[number][batch.labels[number] != IGNORE].tolist()
         assert all(wanted.sources[place] >= 0 for place in hidden)
 
@@ -207,6 +214,39 @@ def test_words_alone_need_no_pairs(prepared):
     assert total > 0.9 * len(prepared[0].tokens)
     with pytest.raises(DataError, match="raise it"):
         layout(prepared, length=6)
+
+
+def of_single_tokens(*sizes):
+    """Documents of so many sentences, of one token each."""
+    total = sum(sizes)
+    bounds = np.concatenate(([0], np.cumsum(sizes)))
+    counts = SentenceCounts(len(sizes), total, total)
+    return SentenceStore(np.full(total, 9, np.uint16), np.ones(total, bool), np.arange(total + 1), bounds, counts)
+
+
+@pytest.mark.parametrize("pairs", [True, False])
+def test_nine_rows_of_ten_are_full_and_none_is_empty_or_overfull(prepared, pairs):
+    rows = layout((of_single_tokens(8000, 8000), prepared[1]), pairs=pairs, length=16)
+    found = np.concatenate([group[1:] for group in rows.order(1, 0)])
+    sizes = found[:, 1] - found[:, 0] + found[:, 3] - found[:, 2]
+    assert sizes.min() >= 2
+    assert sizes.max() == rows.room
+    assert abs((sizes < rows.room).mean() - 0.1 * (rows.room - 2) / (rows.room - 1)) < 0.02
+
+
+def test_a_document_that_fills_its_rows_to_the_last_leaves_no_empty_one(prepared):
+    rows = layout((of_single_tokens(4, 4, 1, 4), prepared[1]), pairs=False, length=4)
+    assert rows.room == 2
+    found = np.concatenate([group[1:] for group in rows.order(1, 0)])
+    assert sorted((found[:, 1] - found[:, 0]).tolist()) == [1, 2, 2, 2, 2, 2, 2]
+
+
+def test_two_documents_of_two_sentences_are_enough_and_fewer_are_not(prepared):
+    assert layout((of_single_tokens(2, 1, 2), prepared[1])).usable.tolist() == [0, 2]
+    with pytest.raises(DataError, match="at least two documents"):
+        layout((of_single_tokens(2, 1, 1), prepared[1]))
+    with pytest.raises(DataError, match="leaves room for 7 tokens"):
+        layout((of_single_tokens(2, 2), prepared[1]), length=10)
 
 
 def test_one_document_cannot_make_pairs(prepared, tmp_path):

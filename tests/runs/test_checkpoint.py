@@ -16,10 +16,13 @@ from regard.runs.checkpoint import (
     read_progress,
     save_checkpoint,
 )
+from regard.runs.files import read_tensors
+from regard.runs.keeping import Keeper
 from regard.runs.log import Log, read_log
 from regard.training.average import ExponentialAverage
 from regard.training.config import TrainConfig
 from regard.training.optim import make_optimizer, optimizer_tensors, restore_optimizer
+from regard.training.tasks import Translation
 
 
 @pytest.fixture
@@ -103,6 +106,38 @@ def test_the_last_checkpoints_stay_and_those_that_are_wanted(trained, tmp_path):
     (tmp_path / "step-x").mkdir()
     forget_checkpoints(tmp_path, 1, {4})
     assert [path.name for path in checkpoints(tmp_path)] == ["step-4", "step-20"]
+
+
+def kept(folder, trained, progress, **options):
+    """What a run keeps in the end that saved at steps 1, 2 and 3, its weights these numbers, and what is said of it."""
+    model, optimizer = trained
+    keeper = Keeper(folder, TrainConfig(keep=2, **options), model, optimizer, None, Translation())
+    for step in (1, 2, 3):
+        with torch.no_grad():
+            model.weight.fill_(step)
+        keeper.save(Progress(step=step, best_step=progress.best_step))
+        assert read_tensors(folder / "model.safetensors")["weight"].unique().tolist() == [step]
+    said = keeper.finish(progress)
+    return read_tensors(folder / "model.safetensors")["weight"].unique().tolist(), said
+
+
+@pytest.mark.parametrize(
+    ("options", "best", "weights", "said"),
+    [
+        ({}, 1, [3], None),
+        ({"average_last": 1}, 1, [3], None),
+        ({"average_last": 2}, 1, [2.5], "the model is the mean of 2 checkpoints"),
+        ({"choose": "best"}, 1, [1], "the model is that of step 1, the best validated"),
+        ({"choose": "best"}, 0, [3], None),
+        ({"choose": "best"}, 7, [3], "the model is the last: that of step 7, the best validated, was not kept"),
+    ],
+)
+def test_a_finished_run_keeps_the_weights_that_were_asked_for(trained, tmp_path, options, best, weights, said):
+    assert kept(tmp_path, trained, Progress(step=3, best_step=best), **options) == (weights, said)
+    always = {best} & {1} if options.get("choose") == "best" else set()
+    assert {path.name for path in checkpoints(tmp_path / "checkpoints")} == {"step-2", "step-3"} | {
+        f"step-{step}" for step in always
+    }
 
 
 def test_a_log_is_read_for_its_records_alone(tmp_path):
