@@ -76,6 +76,6 @@ def train(
             f"{1000 * one['step_seconds']:.2f} ms a step, {1000 * one['launch_seconds']:.2f} ms of it on the host"
         )
     if peer and not found["ratios"]:
-        print("Hugging Face beside it: for Transformers, where the package transformers is installed")
+        print(f"Hugging Face is not timed beside it: {found['alone']}")
     for name, ratio in found["ratios"].items():
         print(f"regard is {ratio:.2f}x {name}")

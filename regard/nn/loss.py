@@ -38,6 +38,8 @@ def linear_cross_entropy(
     needs so many rows `together`.
     """
     device = x.device.type
+    if not torch.is_grad_enabled():  # inside the function below, weights that could learn would ask for their gradient
+        x, weight, bias = x.detach(), weight.detach(), None if bias is None else bias.detach()
     if device == "cpu" and not torch.compiler.is_compiling():
         # Leaving out the padding is cheaper than computing it; on a GPU the count would have to be waited for.
         real = (labels != IGNORE).nonzero().squeeze(1)

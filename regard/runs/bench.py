@@ -73,8 +73,16 @@ def bench_train(
         "matmul_peak_tflops": clock.peak / 1e12,
         "parameters": parameters,
         "results": [{name: getattr(speed, name) for name in speed.__slots__} for speed in found],
+        "alone": _why_alone(config),
         "ratios": {speed.name: found[0].tokens_per_second / speed.tokens_per_second for speed in found[1:]},
     }
+
+
+def _why_alone(config: RunConfig) -> str:
+    """Why there is no peer, where there is none."""
+    if config.model["name"] != "transformer":
+        return "that is done for model.name='transformer' alone"
+    return "it needs the package transformers: pip install 'regard[hf]'"
 
 
 def _timed_task(config: RunConfig, task: Task, work: list[Any], clock: Stopwatch) -> tuple[list[Speed], int]:

@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
 
 import regard.nn.loss as loss_module
 from regard.nn.loss import IGNORE, linear_cross_entropy
@@ -87,3 +88,13 @@ def test_columns_added_for_the_kernels_sake_change_nothing(smoothing, biased, mo
     )
     assert_close(found(), expected)
     assert seen == [(30, 13 if smoothing else 16)]
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_where_nothing_is_learnt_only_the_logits_are_worked_out(mode):
+    x, weight, bias = torch.randn(30, 6), torch.nn.Parameter(torch.randn(13, 6)), torch.nn.Parameter(torch.randn(13))
+    labels = torch.randint(13, (30,))
+    with mode(), FlopCounterMode(display=False) as counter:
+        total, plain = linear_cross_entropy(x, weight, bias, labels, 0.1)
+    assert counter.get_total_flops() == 2 * 30 * 6 * 13
+    assert_close((total, plain), tuple(one.detach() for one in linear_cross_entropy(x, weight, bias, labels, 0.1)))
