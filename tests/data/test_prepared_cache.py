@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data import PairFiles, PairList, PairStore, cache, prepare
+from regard.data.store import Counts
 from regard.errors import ConfigError, DataError
 from regard.text import Tokenizer, TokenizerConfig, Vocabularies, train_vocabularies
 
@@ -165,3 +166,9 @@ def test_the_same_words_under_another_tokenizer_have_another_name(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
     prepare(PairList(PAIRS), Vocabularies(WORDS.target, WORDS.source), tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_became_of_the_pairs_is_said_in_one_line():
+    assert Counts(9, 9, 0, 0, 0, 1234, 55).describe() == "9 pairs (1,234 source and 55 target tokens)"
+    said = "5 pairs (1 source and 2 target tokens); 1 skipped with a blank side; 2,000 skipped as too long; "
+    assert Counts(9, 5, 1, 2000, 3, 1, 2).describe() == said + "3 cut to the longest length allowed"
