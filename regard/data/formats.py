@@ -128,7 +128,7 @@ def _parquet(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
                 yield from (tuple(cell or "" for cell in row) for row in zip(*columns, strict=True))
     except UnicodeDecodeError:
         raise DataError(f"{path} holds text that is not UTF-8") from None
-    except pyarrow.ArrowInvalid as error:
+    except pyarrow.ArrowException as error:  # damaged, or packed in a way that this build does not read
         raise DataError(f"{path} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
 
 

@@ -75,6 +75,16 @@ def test_an_explicit_format_wins_over_the_suffix(tmp_path):
     assert list(TextFiles((write(tmp_path / "b.tsv", "x\ty\n"),), format="lines")) == ["x\ty"]
 
 
+def test_a_parquet_file_packed_in_an_unknown_way_is_refused(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise pyarrow.ArrowNotImplementedError("no such codec\nand more")
+
+    parquet.write_table(pyarrow.table({"source": ["a"], "target": ["b"]}), tmp_path / "a.parquet")
+    monkeypatch.setattr(parquet.ParquetFile, "iter_batches", refuse)
+    with pytest.raises(DataError, match=r"a\.parquet is not a readable Parquet file: no such codec$"):
+        list(PairFiles(tmp_path / "a.parquet"))
+
+
 def test_a_missing_parquet_value_is_a_blank_text(tmp_path):
     parquet.write_table(pyarrow.table({"source": ["a", None], "target": ["b", "c"]}), tmp_path / "a.parquet")
     assert list(PairFiles(tmp_path / "a.parquet")) == [("a", "b"), ("", "c")]

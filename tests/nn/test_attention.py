@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from regard.errors import ConfigError
-from regard.nn.attention import Attention, attend
+from regard.nn.attention import Attention, NoHeads, attend
 from regard.nn.masks import CAUSAL, EVERYTHING, Numbers, Visible
 from regard.nn.positions import Alibi, RelativeBias, Rotary
 
@@ -48,6 +48,38 @@ def test_watching_changes_no_output(B, T, groups, causal, window, padded, positi
     mask = torch.ones_like(weights, dtype=torch.bool) if mask is None else mask.expand_as(weights)
     assert_close(weights.sum(-1), mask.any(-1).float())
     assert weights.masked_select(~mask).eq(0).all()
+
+
+@pytest.mark.parametrize("visible", [EVERYTHING, CAUSAL, Visible(window=3), Visible(lengths=torch.tensor([7, 2]))])
+@pytest.mark.parametrize("distances", [None, Alibi(4), RelativeBias(4, 6, 7, both_ways=True)])
+def test_weights_asked_for_by_head_and_row_are_those_of_the_whole(visible, distances):
+    class Looking:
+        edit = None
+
+        def look(self, q, k, v, weigh, groups):
+            self.parts = [weigh([3, 0], slice(2, 5)), weigh([1], slice(0, 7))]
+
+    torch.manual_seed(0)
+    attention, x = Attention(16, 4, kv_heads=2, distances=distances).eval(), torch.randn(2, 7, 16)
+    seen, looking = [], Looking()
+    attention.watcher = lambda q, k, v, weights: seen.append(weights) or weights
+    whole = attention(x, None, visible)
+    attention.watcher = looking
+    assert_close(attention(x, None, visible), whole)
+    assert_close(looking.parts, [seen[0][:, [3, 0], 2:5], seen[0][:, [1]]])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_without_heads_there_is_the_bias_alone(bias):
+    none, x = NoHeads(6, 3, bias=bias), torch.randn(2, 5, 6)
+    expected = torch.zeros(2, 5, 6)
+    if bias:
+        with torch.no_grad():
+            none.bias.copy_(torch.arange(6.0))
+        expected = torch.arange(6.0).expand(2, 5, 6)
+    assert_close(none(x, torch.randn(2, 4, 6)), expected)
+    assert_close(none.gather(none.queries(x), *none.keys_values(torch.randn(2, 4, 6))), expected)
+    assert [part.shape for part in none.queries_keys_values(x)] == [(2, 0, 5, 3)] * 3
 
 
 def test_a_watcher_can_change_what_the_model_uses():
