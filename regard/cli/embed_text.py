@@ -50,7 +50,9 @@ def embed_text(
 
     if bool(text) == bool(input):
         raise ConfigError("give texts, or --input with a file of them")
-    if (out is None) == (search is None) and not as_json:
+    if search is not None and (out is not None or not normalise):
+        raise ConfigError("--search compares by cosine and writes no file: give it without --out and --no-normalise")
+    if out is None and search is None and not as_json:
         raise ConfigError("say where the vectors go with --out, or what to --search, or print them with --json")
     if out is not None and out.suffix not in (".npy", ".jsonl"):
         raise ConfigError(f"--out={out} must end in .npy or .jsonl")

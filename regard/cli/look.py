@@ -96,6 +96,8 @@ def look(
     from regard.runs import load
     from regard.runs.looking import Wanted
 
+    if (words or view != "map") and not (svg or png):
+        raise typer.BadParameter("--view and --words say what --svg and --png draw: give one of them")
     wanted = Wanted(
         names=tuple(layers or ["*"]),
         heads=None if heads is None else numbers(heads),

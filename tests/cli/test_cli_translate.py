@@ -245,6 +245,8 @@ def test_look_serves_papers_and_scripts_without_a_browser(cli, refused, trained,
     for path in (json_file, svg, png):
         path.unlink()
     assert "must be numbers with commas" in refused("look", trained, "the cat", "--heads", "1-2", "--svg", svg)
+    for option in (["--view", "lines"], ["--words"]):
+        assert "say what --svg and --png draw" in refused("look", trained, "the cat", *option)
     assert "view='lins' must be one of" in refused("look", trained, "the cat", "--view", "lins", "--svg", svg)
     assert "draw one sentence, not 2" in refused("look", trained, "the cat", "a dog", "--svg", svg)
     assert "2 targets for 1 sentences" in refused("look", trained, "a", "--target", "A", "--target", "B", "--svg", svg)

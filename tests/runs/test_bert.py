@@ -301,7 +301,8 @@ def test_vectors_are_means_of_tokens_and_search_finds_the_same_text(base, tmp_pa
     capsys.readouterr()
     assert main(["embed-text", run, "the sea", "--search", file, "--top", "1"]) == 0
     assert capsys.readouterr().out.split("\t")[1:] == ["2", "the sea\n"]
-    for wrong in (["--out", str(tmp_path / "v.txt")], [], ["--search", file, "--pooling", "max"]):
+    both = ["--search", file, "--json", "--out", str(tmp_path / "w.npy")]
+    for wrong in (["--out", str(tmp_path / "v.txt")], [], ["--search", file, "--pooling", "max"], both):
         assert main(["embed-text", run, "the sea", *wrong]) == 2
 
 

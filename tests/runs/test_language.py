@@ -18,6 +18,7 @@ from regard.nn.batch import Tokens, Windows
 from regard.runs import make_config
 from regard.runs.files import read_tensors
 from regard.runs.generator import Generator
+from regard.runs.looking import Wanted, document
 from regard.runs.training import Stopped
 
 SMALL = [
@@ -233,3 +234,10 @@ def test_no_run_of_tokens_comes_twice_in_a_text_however_often_it_starts_afresh(r
     assert len(set(pairs)) == len(pairs)
     forced = run.vocabularies.target.encode("m")[0]
     assert run.generate("s", temperature=0, max_len=5, force_first=forced)[0].startswith("m")
+
+
+def test_looking_refuses_what_says_nothing_to_a_text_that_is_only_read(run):
+    with pytest.raises(ConfigError, match="beam=2 is of a search"):
+        document(run, ["sun"], beam=2)
+    with pytest.raises(ConfigError, match="targets are of translations"):
+        document(run, ["sun"], Wanted(targets=("moon",)))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from regard.errors import RunError
+from regard.errors import ConfigError, RunError
 from regard.look.document import Document
 from regard.look.page import render
 from regard.look.places import places_of_model
@@ -29,6 +29,9 @@ LOOKERS: dict[str, Callable[..., Document]] = {
 }
 """By kind of run: (run, texts, wanted, **decode) to a document."""
 
+SEARCHING = ("translation", "pointing")
+"""Kinds of run whose output is searched for."""
+
 
 def page(run: Run, texts: Sequence[Any], wanted: Wanted | None = None, **decode: Any) -> str:
     """A self-contained page with what the run makes of each text and every attention on the way.
@@ -42,7 +45,12 @@ def document(run: Run, texts: Sequence[Any], wanted: Wanted | None = None, **dec
     """What the page shows; `wanted` says how much of it."""
     if run.config.task not in LOOKERS:
         raise RunError(f"{run.directory} is a run for {run.config.task}, which cannot be looked into")
-    wanted = wanted or Wanted()
+    wanted, task = wanted or Wanted(), run.config.task
+    searched = [f"{name}={value}" for name, value in decode.items() if (name, value) != ("beam", 1)]
+    if searched and task not in SEARCHING:
+        raise ConfigError(f"{searched[0]} is of a search; looking into a run for {task} searches for nothing")
+    if wanted.targets and task not in (*SEARCHING, "images"):
+        raise ConfigError(f"targets are of translations; a run for {task} has none")
 
     def look(wanted: Wanted) -> Document:
         return LOOKERS[run.config.task](run, texts, wanted, **decode)
