@@ -37,7 +37,7 @@ def serve(
     max_beam: Annotated[int, typer.Option(help="Widest beam, and most samples.")] = 16,
     queue: Annotated[int, typer.Option(help="Requests that may wait for a model.")] = 256,
     batch_tokens: Annotated[int, typer.Option(help="Most tokens read together.")] = 4096,
-    batch_wait: Annotated[float, typer.Option(help="Most seconds to wait for others to go together with.")] = 0.002,
+    batch_wait: Annotated[float, typer.Option(help="Most seconds to wait for others to go with.")] = 0.005,
     timeout: Annotated[float, typer.Option(help="Seconds after which a request is given up.")] = 60.0,
     grace: Annotated[float, typer.Option(help="Seconds to finish in when told to stop.")] = 20.0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",

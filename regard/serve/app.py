@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -18,10 +19,11 @@ from regard.errors import RegardError
 from regard.serve.answers import json_answer
 from regard.serve.bodies import parse
 from regard.serve.gate import Gate
-from regard.serve.jobs import Done, Job, Work
+from regard.serve.jobs import Job, Work
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
 from regard.serve.models import Models, Runs, Served
+from regard.serve.openapi import openapi
 from regard.serve.pages import Pages
 from regard.serve.pages import routes as page_routes
 from regard.serve.refusals import Refused, refusal
@@ -29,6 +31,9 @@ from regard.serve.streams import Listener, streamed
 from regard.serve.tasks import TASKS
 from regard.serve.tasks.task import Task
 from regard.serve.waiting import answer, read_body
+
+LONG = 4096
+"""Bytes of a request that is not worked on beside all others."""
 
 log = logging.getLogger("regard.serve")
 
@@ -85,12 +90,15 @@ def _endpoint(task: Task, models: Models, pages: Pages) -> Callable[[Request], A
     async def endpoint(request: Request) -> Response:
         limits, secrets = models.limits, []
         try:
-            body = parse(task.body, await read_body(request, limits))
+            raw = await read_body(request, limits)
+            body = parse(task.body, raw)
             served = models.find(body.model, task.name)
-            request.state.model, secrets = served.name, served.secrets()
-            work = task.work(served.run, body, limits)
+            request.state.model, secrets = served.name, served.secrets
+            # A long text takes a tokenizer some time, in which others can be answered.
+            making = partial(task.work, served.run, body, limits)
+            work = await run_in_threadpool(making) if len(raw) > LONG else making()
             if getattr(body, "stream", False):
-                return _stream(request, served, work, limits)
+                return _stream(request, task, served, body, work, limits)
             job = Job(work, limits.timeout)
             served.worker.put(job)
             done = await answer(request, job)
@@ -98,26 +106,20 @@ def _endpoint(task: Task, models: Models, pages: Pages) -> Callable[[Request], A
             if not isinstance(error, (RegardError, Refused)):
                 log.exception("%s failed", task.name)
             return json_answer(refusal(error, secrets))
-        kept = (
-            {} if done.page is None else {"url": f"{request.scope.get('root_path', '')}/look/{pages.keep(done.page)}"}
-        )
-        return json_answer({"model": served.name, **kept, **done.answer})
+        found = task.answer(served.name, body, work, done)
+        if done.page is not None:
+            found = {**found, "url": f"{request.scope.get('root_path', '')}/look/{pages.keep(done.page)}"}
+        return json_answer(found)
 
     return endpoint
 
 
-def _stream(request: Request, served: Served, work: Work, limits: Limits) -> Response:
-    """Pieces of text as they come, `{"sample": ..., "text": ...}`, and in the end what an unstreamed answer is."""
+def _stream(request: Request, task: Task, served: Served, body: Any, work: Work, limits: Limits) -> Response:
     listener = Listener()
     job = Job(work, limits.timeout, listener)
     served.worker.put(job)
-
-    def shaped(news: Any) -> list[Any]:
-        if isinstance(news, Done):
-            return [{"done": True, "model": served.name, **news.answer}]
-        return [{"sample": sample, "text": text} for sample, text in news]
-
-    return streamed(request, job, listener, shaped, secrets=served.secrets())
+    shaped, last = task.stream(served.name, body, work)
+    return streamed(request, job, listener, shaped, secrets=served.secrets, last=last)
 
 
 def _about(models: Models, metrics: Metrics) -> list[Route]:
@@ -135,7 +137,11 @@ def _about(models: Models, metrics: Metrics) -> list[Route]:
     async def counted(request: Request) -> Response:
         return PlainTextResponse(metrics.text(models.waiting()), media_type="text/plain; version=0.0.4")
 
+    async def described(request: Request) -> Response:
+        return json_answer(openapi())
+
     return [
+        Route("/openapi.json", described),
         Route("/health", health),
         Route("/ready", ready),
         Route("/v1/models", listed),

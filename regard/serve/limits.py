@@ -12,8 +12,8 @@ class Limits:
     - A request has at most `body` bytes, `texts` texts and `characters` characters in all of them. It may ask for
       `tokens` new tokens a text, and for a `beam` (or samples) so wide.
     - `queue` requests may wait for one model; one more is refused at once.
-    - A batch has at most `batch_tokens` tokens of input unless one request alone has more. A request waits up to
-      `batch_wait` seconds for others to go with it, unless it has waited already.
+    - A batch has at most `batch_tokens` tokens of input unless one request alone has more. While
+      several clients ask, a batch waits up to `batch_wait` seconds for those just answered to ask again.
     - A request is given up after `timeout` seconds. A server that is told to stop has `grace` seconds to finish.
     """
 
@@ -24,7 +24,7 @@ class Limits:
     beam: int = 16
     queue: int = 256
     batch_tokens: int = 4096
-    batch_wait: float = 0.002
+    batch_wait: float = 0.005
     timeout: float = 60.0
     grace: float = 20.0
 

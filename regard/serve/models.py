@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,17 @@ Runs = Run | str | Path | Sequence[Run | str | Path] | Mapping[str, Run | str | 
 """A run or its directory, several, or by name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Served:
     name: str
     run: Run
     worker: Worker
 
+    @cached_property
     def tasks(self) -> list[str]:
         return [name for name, task in TASKS.items() if task.able(self.run)]
 
+    @cached_property
     def secrets(self) -> list[tuple[str, str]]:
         """Words of this machine, and what is said of them outside."""
         places = {str(self.run.directory.resolve()), str(self.run.directory)} - {"."}
@@ -35,7 +38,7 @@ class Served:
 
     def record(self) -> dict[str, Any]:
         parameters = sum(one.numel() for one in self.run.model.parameters())
-        about = {"task": self.run.config.task, "does": self.tasks(), "parameters": parameters}
+        about = {"task": self.run.config.task, "does": self.tasks, "parameters": parameters}
         return {"id": self.name, "object": "model", "owned_by": "regard", **about}
 
 
@@ -55,19 +58,19 @@ class Models:
     def find(self, name: str | None, task: str) -> Served:
         """The model to do this task."""
         if name is None:
-            able = [one for one in self if task in one.tasks()]
+            able = [one for one in self if task in one.tasks]
             if len(able) == 1:
                 return able[0]
             if able:
-                raise Refused("bad_request", f"missing field 'model': {', '.join(one.name for one in able)} can {task}")
-            raise Refused("wrong_model", f"no model here can {task}")
+                raise Refused("bad_request", f"missing field 'model': one of {', '.join(one.name for one in able)}")
+            raise Refused("wrong_model", f"no model here is for /v1/{task}")
         if name not in self._served:
             raise Refused("unknown_model", f"unknown model '{name}'{nearest(name, self._served)}")
         served = self._served[name]
-        if task not in served.tasks():
+        if task not in served.tasks:
             kind = served.run.config.task
-            does = ", ".join(served.tasks()) or "nothing that is served"
-            raise Refused("wrong_model", f"model '{name}' is a run for {kind}, which cannot {task}; it does: {does}")
+            does = ", ".join(served.tasks) or "nothing that is served"
+            raise Refused("wrong_model", f"model '{name}' is a run for {kind}, not for /v1/{task}; it does: {does}")
         return served
 
     def waiting(self) -> dict[str, int]:

@@ -17,6 +17,7 @@ class Queue:
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
         self._closed = False
+        self._expected, self._taken, self._free = 2, 2, 0.0
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -36,6 +37,8 @@ class Queue:
     def take(self, wait: bool = True) -> list[Job]:
         """The oldest job with all that may go with it, within the budget; none if closed, or empty without `wait`."""
         with self._changed:
+            # Those just answered may well ask again, and then go with those who wait already.
+            self._expected, self._free = self._taken + len(self._jobs), time.monotonic()
             while wait and not self._jobs and not self._closed:
                 self._changed.wait()
             self._company(wait)
@@ -45,6 +48,7 @@ class Queue:
         chosen = set(map(id, batch))
         with self._changed:
             self._jobs = deque(job for job in self._jobs if id(job) not in chosen and not job.gone)
+            self._taken = len(batch)
         return batch
 
     def close(self) -> None:
@@ -65,11 +69,11 @@ class Queue:
             job.fail(error)
 
     def _company(self, wait: bool) -> None:
-        """Wait a little for others to go with the first, unless it has waited already or goes alone."""
+        """Wait a little for others to go with the first, unless it goes alone, or as many are here as were before."""
         if not (wait and self._jobs and self.limits.batch_wait) or self._jobs[0].work.alone:
             return
-        until = self._jobs[0].since + self.limits.batch_wait
-        while not self._closed and (left := until - time.monotonic()) > 0:
+        until = max(self._jobs[0].since, self._free) + self.limits.batch_wait
+        while not self._closed and len(self._jobs) < self._expected and (left := until - time.monotonic()) > 0:
             self._changed.wait(left)
 
     def _batch(self, waiting: list[Job]) -> list[Job]:

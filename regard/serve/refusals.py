@@ -15,6 +15,7 @@ STATUS = {
     "not_found": 404,
     "unknown_model": 404,
     "method_not_allowed": 405,
+    "slow_request": 408,
     "too_large": 413,
     "not_json": 415,
     "unusable_input": 422,

@@ -4,7 +4,7 @@ import asyncio
 import time
 from contextlib import suppress
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from regard.serve.jobs import Done, Job
 from regard.serve.limits import Limits
@@ -22,10 +22,17 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     if length.isdecimal() and int(length) > limits.body:
         raise too_large
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > limits.body:
-            raise too_large
+    try:
+        async with asyncio.timeout(limits.timeout):
+            async for part in request.stream():
+                body += part
+                if len(body) > limits.body:
+                    raise too_large
+    except TimeoutError:
+        message = f"the body did not come within {limits.timeout:g} seconds"
+        raise Refused("slow_request", message, {"Connection": "close"}) from None
+    except ClientDisconnect:
+        raise Refused("client_gone", "the client has gone") from None
     return bytes(body)
 
 

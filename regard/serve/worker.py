@@ -59,7 +59,7 @@ class Worker:
                 for job in self._doing:
                     self._fail(job, error)
                 self._writers = Writers()
-            self._doing = []
+            self._doing = list(self._writers.jobs)
 
     def _write(self) -> None:
         """One more token of every text under way."""

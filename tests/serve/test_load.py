@@ -78,6 +78,21 @@ def test_a_request_is_given_up_at_its_deadline_and_the_model_goes_on(slow):
         until(lambda: client.post("/v1/translate", {"text": SENTENCES[0]}).status == 200)
 
 
+def test_a_body_that_does_not_come_is_not_waited_for_and_one_cut_short_harms_nobody(translator):
+    with serving(translator, limits=Limits(timeout=0.3)) as client:
+        lines = (
+            "POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+        )
+        with socket.create_connection(("127.0.0.1", client.port)) as slow:
+            slow.sendall(lines.encode())
+            slow.settimeout(10)
+            assert b" 408 " in slow.recv(1000)
+        with socket.create_connection(("127.0.0.1", client.port)) as short:
+            short.sendall(lines.encode())
+        until(lambda: 'route="/v1/translate",status="499"} 1' in client.get("/metrics").text)
+        assert client.get("/health").status == 200
+
+
 def test_who_goes_away_is_dropped_from_the_queue_and_from_the_batch(slow):
     run, stepper = slow
     with serving(run, limits=Limits(batch_wait=0.2)) as client:

@@ -41,6 +41,18 @@ def test_every_example_is_answered(server, route, words):
     assert answer.status == 200, answer.text
 
 
+def test_the_description_for_tools_has_every_route_and_loads_nothing(server):
+    found = server.get("/openapi.json").json
+    assert {f"/v1/{name}" for name in TASKS} < found["paths"].keys()
+    body = found["paths"]["/v1/translate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body["required"] == ["text"]
+    assert body["properties"]["beam"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+    assert body["properties"]["overlong"] == {"enum": ["split", "truncate", "refuse"]}
+    for path in found["paths"]:
+        assert f"`POST {path}`" in PAGE or f"`GET {path}`" in PAGE
+    assert "http" not in server.get("/openapi.json").text
+
+
 def test_every_route_and_field_and_kind_of_failure_is_documented():
     for name, task in TASKS.items():
         row = next(line for line in PAGE.splitlines() if line.startswith(f"| `POST /v1/{name}` "))

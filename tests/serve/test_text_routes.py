@@ -71,19 +71,19 @@ def test_problems_are_answered_as_by_the_command(server, pointer, capsys):
 @pytest.mark.parametrize(
     ("task", "body", "status", "said"),
     [
-        ("classify", {"input": "a"}, 400, "missing field 'model': classes, pairs can classify"),
+        ("classify", {"input": "a"}, 400, "missing field 'model': one of classes, pairs"),
         ("classify", {"model": "classes", "input": [["a", "b"]]}, 422, "classifies texts, not pairs"),
         ("classify", {"model": "pairs", "input": ["a"]}, 422, "classifies pairs"),
         ("classify", {"model": "pairs", "input": [["a", "b", "c"]]}, 400, "pairs of two texts"),
         ("classify", {"model": "classes", "input": "a", "top": 0}, 400, "top=0 must be at least 1"),
         ("tag", {"text": "a", "top": 1}, 400, "unknown field 'top'"),
-        ("tag", {"model": "words", "text": "a"}, 422, "model 'words' is a run for masking, which cannot tag"),
+        ("tag", {"model": "words", "text": "a"}, 422, "model 'words' is a run for masking, not for /v1/tag"),
         ("fill", {"model": "words", "text": "no hidden word"}, 422, "has no [MASK] to fill"),
         ("fill", {"model": "words", "text": "[MASK] " * 100}, 422, "tokens"),
         ("fill", {"model": "words", "text": "[MASK]", "top": 21}, 400, "top=21 is more than this server allows: 20"),
         ("answer", {"question": " ", "text": "a"}, 422, "an answer needs a question and a text"),
         ("embed", {"model": "words", "text": "a", "pooling": "last"}, 400, "pooling='last' must be one of"),
-        ("translate", {"text": "a"}, 422, "no model here can translate"),
+        ("translate", {"text": "a"}, 422, "no model here is for /v1/translate"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )

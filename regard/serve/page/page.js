@@ -22,7 +22,7 @@ async function load() {
 
 function chosen() {
   const model = models.find((one) => one.id === at("model").value);
-  const tasks = model ? model.does.filter((name) => name !== "look") : [];
+  const tasks = model ? model.does.filter((name) => !["look", "completions", "chat/completions", "embeddings"].includes(name)) : [];
   at("task").replaceChildren(...tasks.map((name) => new Option(name, name)));
   at("look").hidden = !model || !model.does.includes("look");
   fitted();

@@ -1,0 +1,70 @@
+"""GET /openapi.json: routes and fields, for tools that make clients. It is made from what requests are checked by."""
+
+import dataclasses
+import types
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import regard
+from regard.serve.tasks import TASKS
+
+ERROR = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {"kind": {"type": "string"}, "message": {"type": "string"}},
+            "required": ["kind", "message"],
+        }
+    },
+    "required": ["error"],
+}
+PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+ABOUT = {
+    "/v1/models": "What is served.",
+    "/health": "Whether the process lives.",
+    "/ready": "Whether requests are taken.",
+    "/metrics": "Counts for Prometheus.",
+}
+
+
+def openapi() -> dict[str, Any]:
+    """The whole description."""
+    refused = {"description": "What went wrong.", "content": {"application/json": {"schema": ERROR}}}
+    found = {"description": "The answer.", "content": {"application/json": {"schema": {"type": "object"}}}}
+    paths: dict[str, Any] = {
+        f"/v1/{name}": {
+            "post": {
+                "summary": task.about,
+                "requestBody": {"required": True, "content": {"application/json": {"schema": schema(task.body)}}},
+                "responses": {"200": found, "default": refused},
+            }
+        }
+        for name, task in TASKS.items()
+    }
+    for path, about in ABOUT.items():
+        paths[path] = {"get": {"summary": about, "responses": {"200": {"description": about}, "default": refused}}}
+    return {"openapi": "3.1.0", "info": {"title": "regard", "version": regard.__version__}, "paths": paths}
+
+
+def schema(kind: type[Any]) -> dict[str, Any]:
+    """The fields of a request: no others are taken."""
+    hints, fields = get_type_hints(kind), dataclasses.fields(kind)
+    return {
+        "type": "object",
+        "properties": {field.name: _typed(hints[field.name]) for field in fields},
+        "required": [field.name for field in fields if field.default is dataclasses.MISSING],
+        "additionalProperties": False,
+    }
+
+
+def _typed(kind: Any) -> dict[str, Any]:
+    if kind in PLAIN:
+        return {"type": PLAIN[kind]}
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_typed(one) for one in inside]}
+    if origin is Literal:
+        return {"enum": list(inside)}
+    if origin is tuple:
+        return {"type": "array", "items": _typed(inside[0])}
+    return {"type": "object"} if origin is dict else {}
