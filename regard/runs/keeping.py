@@ -55,7 +55,7 @@ class Keeper:
         self._write_model()
 
     def finish(self, progress: Progress) -> str | None:
-        """Write the weights that a finished run is used with; says which, where they are not the last."""
+        """Write the weights that a finished run is used with, where those are not the last, just saved; says which."""
         folder, model = self.directory / CHECKPOINTS, self.directory / MODEL
         if self.options.average_last > 1:
             last = checkpoints(folder)[-self.options.average_last :]
@@ -68,9 +68,7 @@ class Keeper:
                 averaged = read_tensors(best / AVERAGE) if (best / AVERAGE).exists() else {}
                 write_tensors(model, {**read_tensors(best / MODEL), **averaged})
                 return f"the model is that of step {progress.best_step}, the best validated"
-            self._write_model()
             return f"the model is the last: that of step {progress.best_step}, the best validated, was not kept"
-        self._write_model()
         return None
 
     def _write_model(self) -> None:

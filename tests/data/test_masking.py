@@ -239,6 +239,9 @@ def test_a_document_that_fills_its_rows_to_the_last_leaves_no_empty_one(prepared
     assert rows.room == 2
     found = np.concatenate([group[1:] for group in rows.order(1, 0)])
     assert sorted((found[:, 1] - found[:, 0]).tolist()) == [1, 2, 2, 2, 2, 2, 2]
+    even = layout((of_single_tokens(4, 4), prepared[1]), pairs=False, length=4)
+    assert [even.batch(group).inputs.tokens.padded for group in even.order(1, 0)] == [False]
+    assert rows.batch(rows.order(1, 0)[0]).inputs.tokens.padded
 
 
 def test_two_documents_of_two_sentences_are_enough_and_fewer_are_not(prepared):

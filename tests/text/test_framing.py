@@ -15,6 +15,7 @@ VOCAB = {"<pad>": 0, "<bos>": 1, "<eos>": 2, "<unk>": 3, "a": 4, "b": 5, "c": 6}
 FORMS = {
     "bert": {"single": "<bos> $A <eos>", "pair": "<bos> $A <eos> $B:1 <eos>:1"},
     "roberta": {"single": "<bos> $A <eos>", "pair": "<bos> $A <eos> <eos> $B <eos>"},
+    "each its own": {"single": "<bos>:1 $A <eos>:1", "pair": "<bos>:1 $A:0 <eos>:1 $B:2 <eos>:0"},
     "bare end": {"single": "$A <pad> <eos>", "pair": "<bos>:1 $A $B:1 <pad>:1 <eos>:1"},
 }
 
@@ -27,7 +28,7 @@ def tokenizer(**form):
     return Tokenizer(inner)
 
 
-@pytest.mark.parametrize("form", ["bert", "roberta"])
+@pytest.mark.parametrize("form", ["bert", "roberta", "each its own"])
 def test_a_frame_is_what_the_tokenizer_itself_makes(form):
     made = tokenizer(**FORMS[form])
     framing = Framing.of(made)
