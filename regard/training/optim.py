@@ -73,7 +73,7 @@ def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensor
     """
     if any(name.startswith("momentum/") for name in tensors) != (isinstance(optimizer, Muon) and bool(tensors)):
         return False
-    parameters, found = dict(model.named_parameters()), dict[nn.Parameter, dict[str, Tensor]]()
+    parameters, found = dict(model.named_parameters()), dict[Tensor, dict[str, Tensor]]()
     for full_name, value in tensors.items():
         key, _, name = full_name.partition("/")
         parameter = parameters.get(name)
