@@ -68,7 +68,7 @@ def _refuse_others(own: Mapping[str, Any], theirs: Mapping[str, Any], base: Path
     """Refuse what a configuration says of the model or the tokenizer where the run in `base` has it otherwise."""
     kinds: dict[str, type] = {"model": MODELS[theirs["model"]["name"]][0], "tokenizer": TokenizerConfig}
     for section, kind in kinds.items():
-        has = {field.name: field.default for field in fields(kind)} | dict(theirs.get(section) or {})
+        has: dict[str, Any] = {field.name: field.default for field in fields(kind)} | dict(theirs.get(section) or {})
         for name, value in (own.get(section) or {}).items():
             plain = tuple(value) if isinstance(value, list) else value
             there = tuple(has[name]) if isinstance(has.get(name), list) else has.get(name)
