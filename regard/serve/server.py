@@ -55,6 +55,7 @@ def serve(
             access_log=False,
             log_config=None,
             server_header=False,
+            ws="none",
             # What still runs after the grace is refused by the application first, in words.
             timeout_graceful_shutdown=int(limits.grace) + 2,
             timeout_keep_alive=30,

@@ -108,6 +108,8 @@ def browser():
 def test_the_page_works_in_a_browser_from_the_keyboard(server, browser):
     page = browser.page(f"http://127.0.0.1:{server.port}/")
     page.wait("document.querySelector('#model').options.length === 4")
+    hidden = "['key', 'question', 'stop'].every((id) => document.getElementById(id).offsetParent === null)"
+    assert page.js(hidden), "what is not needed is not shown"
     whole = server.post("/v1/translate", {"text": SENTENCES[0]}).json["results"][0]["translations"][0]["text"]
     page.js(
         f"document.querySelector('#text').value = {json.dumps(SENTENCES[0])}; document.querySelector('#text').focus()"
