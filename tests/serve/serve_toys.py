@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from regard.serve.app import make_app
 
@@ -54,9 +56,11 @@ class Client:
 
 
 @contextmanager
-def serving(runs, **options):
-    """A server in a thread, on a port that was free."""
-    app = make_app(runs, **options)
+def serving(runs, mounted="", **options):
+    """A server in a thread, on a port that was free; perhaps mounted in another application."""
+    app = inner = make_app(runs, **options)
+    if mounted:
+        app = Starlette(routes=[Mount(mounted, app=inner)])
     quiet = {"log_config": None, "access_log": False, "server_header": False}
     server = uvicorn.Server(uvicorn.Config(app, port=0, timeout_graceful_shutdown=1, **quiet))
     thread = threading.Thread(target=server.run, daemon=True)
@@ -65,7 +69,7 @@ def serving(runs, **options):
         time.sleep(0.005)
         assert thread.is_alive()
     client = Client(server.servers[0].sockets[0].getsockname()[1])
-    client.app, client.models = app, {one.name: one for one in app.state.models}
+    client.app, client.models = inner, {one.name: one for one in inner.state.models}
     try:
         yield client
     finally:

@@ -60,6 +60,18 @@ def test_looking_takes_the_options_of_the_command(server):
         assert said in server.error("/v1/look", {**asked, **change}, status)[1]
 
 
+def test_a_mounted_application_knows_its_place(translator):
+    with serving(translator, mounted="/models", api_keys=["key"]) as client:
+        assert client.get("/models/health").status == client.get("/models/").status == 200
+        assert client.get("/health").status == 404
+        assert client.post("/models/v1/translate", {"text": SENTENCES[0]}).status == 401
+        key = {"Authorization": "Bearer key"}
+        found = client.post("/models/v1/look", {"text": SENTENCES[0], "document": False}, **key).json
+        assert found["url"].startswith("/models/look/")
+        assert client.get(found["url"]).status == 200
+        assert 'route="/v1/look",status="200"' in client.get("/models/metrics", **key).text
+
+
 def test_looking_leaves_the_model_as_it_was(server):
     before = server.post("/v1/translate", {"text": SENTENCES}).json
     server.post("/v1/look", {"model": "toy", "text": SENTENCES[0]})
