@@ -122,9 +122,8 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **buffers}
 
 
-@torch.no_grad()
-def load_weights_strictly(model: nn.Module, weights: Mapping[str, Tensor], where: Path) -> None:
-    """Fill the model, or say at once every weight that is missing, extra or of another shape."""
+def check_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path) -> None:
+    """Say at once every weight that is missing, extra or of another shape. The model may be one of shapes alone."""
     wanted = weights_of(model)
     faults = [f"missing {name}" for name in wanted if name not in weights]
     faults += [f"extra {name}" for name in weights if name not in wanted]
@@ -136,5 +135,11 @@ def load_weights_strictly(model: nn.Module, weights: Mapping[str, Tensor], where
     if faults:
         shown = "; ".join(faults[:8]) + (f"; and {len(faults) - 8} more" if len(faults) > 8 else "")
         raise RunError(f"the weights in {where} do not fit the model: {shown}")
-    for name, value in wanted.items():
+
+
+@torch.no_grad()
+def load_weights_strictly(model: nn.Module, weights: Mapping[str, Tensor], where: Path) -> None:
+    """Fill the model, or say at once every weight that is missing, extra or of another shape."""
+    check_weights(model, weights, where)
+    for name, value in weights_of(model).items():
         value.copy_(weights[name])

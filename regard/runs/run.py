@@ -18,7 +18,7 @@ from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
 from regard.models.bert import Pooling
 from regard.runs.answering import Answer, answer
-from regard.runs.checkpoint import load_weights_strictly
+from regard.runs.checkpoint import check_weights, load_weights_strictly
 from regard.runs.config import RunConfig
 from regard.runs.embedding import embed
 from regard.runs.encoder import Encoder
@@ -200,8 +200,11 @@ def load(directory: str | Path, device: str = "auto") -> Run:
     config = load_config(directory)
     reads_text = config.task not in ("images", "pointing")
     vocabularies = load_vocabularies(directory, config.tokenizer) if reads_text else None
+    weights = read_tensors(directory / MODEL)
+    with torch.device("meta"):  # shapes alone: a model that its weights do not fit takes no memory
+        check_weights(build_model(config), weights, directory / MODEL)
     model = build_model(config)
-    load_weights_strictly(model, read_tensors(directory / MODEL), directory / MODEL)
+    load_weights_strictly(model, weights, directory / MODEL)
     return Run(directory, config, vocabularies, model.to(choose_device(device)).eval())
 
 

@@ -346,6 +346,15 @@ def test_a_checkpoint_cut_short_is_refused(run, tmp_path):
         regard.resume(broken, ("train.steps=14",))
 
 
+def test_a_model_larger_than_any_memory_is_refused_before_it_takes_any(run, tmp_path):
+    broken = copy(run.directory, tmp_path / "broken")
+    mapping = json.loads((broken / "config.json").read_text())
+    mapping["model"]["feed_forward"] = 10**14
+    (broken / "config.json").write_text(json.dumps(mapping))
+    with pytest.raises(RunError, match="do not fit the model"):
+        regard.load(broken)
+
+
 def test_weights_that_do_not_fit_are_all_named(run, tmp_path):
     broken = copy(run.directory, tmp_path / "broken")
     mapping = json.loads((broken / "config.json").read_text())
