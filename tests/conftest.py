@@ -1,4 +1,6 @@
 import os
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -28,3 +30,17 @@ def stdin():
     for descriptor in kept:
         os.dup2(descriptor, 0)
         os.close(descriptor)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A real one, where there is one."""
+    sys.path.append(str(Path(__file__).parent / "browser"))
+    from chromium import PATH, Chromium
+
+    if PATH is None:
+        assert not os.environ.get("REGARD_NEEDS_BROWSER"), "REGARD_NEEDS_BROWSER is set and there is no Chromium"
+        pytest.skip("no Chromium here: apt-get install chromium")
+    browser = Chromium()
+    yield browser
+    browser.close()

@@ -1,10 +1,7 @@
 """Where a model looked, by request; and the page at `/`: in one piece, loading nothing from elsewhere."""
 
 import json
-import os
 import re
-import sys
-from pathlib import Path
 
 import pytest
 from serve_toys import SENTENCES, serving
@@ -13,9 +10,6 @@ from regard.look.document import Document
 from regard.runs.looking import document
 from regard.serve import pages as kept
 from regard.serve.pages import Pages
-
-sys.path.append(str(Path(__file__).parents[1] / "browser"))
-from chromium import PATH, Chromium
 
 
 @pytest.fixture(scope="module")
@@ -105,16 +99,6 @@ def test_the_page_is_one_piece_and_runs_only_what_it_brings(server):
     for control in re.findall(r"<(?:input|textarea|select)[^>]*>", page.text):
         name = re.search(r'id="([^"]+)"', control)[1]
         assert re.search(rf'<label[^>]*>(?:(?!</label>).)*id="{name}"', page.text), f"{name} has no label"
-
-
-@pytest.fixture
-def browser():
-    if PATH is None:
-        assert not os.environ.get("REGARD_NEEDS_BROWSER"), "REGARD_NEEDS_BROWSER is set and there is no Chromium"
-        pytest.skip("no Chromium here: apt-get install chromium")
-    browser = Chromium()
-    yield browser
-    browser.close()
 
 
 def test_the_page_works_in_a_browser_from_the_keyboard(server, browser):
