@@ -1,12 +1,12 @@
 """The life of an encoder: pre-train on plain text, tune, and use: fill, classify, tag, answer, embed, look."""
 
 import json
-import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from encoder_toys import config, same_bytes, write_texts
 from listeners import StopAt
 from torch.testing import assert_close
 
@@ -19,7 +19,7 @@ from regard.models.bert import Bert, BertConfig
 from regard.nn.batch import Texts, Tokens
 from regard.runs import make_config
 from regard.runs.embedding import nearest_texts
-from regard.runs.files import read_tensors, write_json
+from regard.runs.files import read_tensors
 from regard.runs.interop.huggingface import bert, roberta
 from regard.runs.judging import _plain, answer_scores, class_scores, stretches, token_f1
 from regard.runs.log import read_log
@@ -27,51 +27,10 @@ from regard.runs.looking import document
 from regard.runs.report import Silence
 from regard.runs.training import Stopped
 
-SMALL = [
-    "train.batch_tokens=256",
-    "train.steps=24",
-    "train.warmup=3",
-    "train.learning_rate=0.004",
-    "train.validate_every=12",
-    "train.save_every=8",
-    "train.log_every=4",
-    "train.threads=1",
-]
-SHAPE = ["model.width=16", "model.heads=2", "model.layers=2", "model.feed_forward=24", "tokenizer.vocab_size=200"]
-GOOD, BAD = ["good", "fine", "warm"], ["bad", "poor", "cold"]
-
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    folder, dice = tmp_path_factory.mktemp("texts"), random.Random(0)
-
-    def sentence():
-        return f"the {dice.choice(['sun', 'sea', 'day'])} was {dice.choice(GOOD + BAD)} today."
-
-    for name, count in (("train", 40), ("valid", 12)):
-        documents = ["\n".join(sentence().capitalize() for _ in range(4)) for _ in range(count)]
-        (folder / f"{name}.txt").write_text("\n\n".join(documents), encoding="utf-8")
-        rows = [
-            (text, "good" if any(word in text for word in GOOD) else "bad") for text in (sentence() for _ in range(80))
-        ]
-        (folder / f"{name}.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8")
-        (folder / f"{name}-head.tsv").write_text(
-            "label\tsentence\n" + "".join(f"{b}\t{a}\n" for a, b in rows), encoding="utf-8"
-        )
-        pairs = [{"one": a, "two": sentence(), "same": int(b == "good")} for a, b in rows]
-        (folder / f"{name}-pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs), encoding="utf-8")
-        tags = [[f"{word}\t{'B-X' if word in ('sun', 'sea', 'day') else 'O'}" for word in a.split()] for a, _ in rows]
-        (folder / f"{name}-tags.tsv").write_text("\n\n".join("\n".join(one) for one in tags), encoding="utf-8")
-        asked = [{"question": "what was it?", "context": a, "answer": a.split()[1], "start": 4} for a, _ in rows]
-        (folder / f"{name}-asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
-    return folder
-
-
-def config(files, preset, suffix, *settings, start=None, **data):
-    names = {part: [str(files / f"{part}{suffix}")] for part in ("train", "valid")}
-    extra = {"data": {**names, **data}} | ({"train": {"start_from": str(start)}} if start else {})
-    shape = [] if start else SHAPE
-    return make_config(None, preset, [*SMALL, *shape, "data.max_len=32", *settings], extra)
+    return write_texts(tmp_path_factory.mktemp("texts"))
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +42,6 @@ def base(files, tmp_path_factory):
 def classifier(files, base, tmp_path_factory):
     made = config(files, "bert-classify", ".tsv", "train.steps=60", start=base.directory)
     return regard.train(made, tmp_path_factory.mktemp("runs") / "classes")
-
-
-def same_bytes(one, other):
-    first, second = ((run / "model.safetensors").read_bytes() for run in (one, other))
-    return first == second
 
 
 def test_bert_base_has_its_published_number_of_parameters():
@@ -103,43 +57,6 @@ def test_a_stopped_pretraining_ends_with_the_same_bytes(files, base, tmp_path):
         regard.train(config(files, "bert-tiny", ".txt"), tmp_path / "run", StopAt(12))
     regard.resume(tmp_path / "run")
     assert same_bytes(base.directory, tmp_path / "run")
-
-
-TUNED = ("train.steps=12", "train.r_drop=2", "train.layer_decay=0.7", "train.log_every=5")
-
-
-def test_tuning_with_two_passes_and_rates_by_layer_ends_with_the_same_bytes(files, base, tmp_path):
-    made = config(files, "bert-tune", ".tsv", *TUNED, start=base.directory)
-    whole = regard.train(made, tmp_path / "whole")
-    with pytest.raises(Stopped):
-        regard.train(made, tmp_path / "run", StopAt(5))
-    regard.resume(tmp_path / "run")
-    assert same_bytes(whole.directory, tmp_path / "run")
-    records = read_log(whole.directory / "log.jsonl")
-    assert {record["kind"] for record in records if "divergence" in record} == {"train"}
-    assert all(record.get("divergence", 1) > 0 and 0 <= record["accuracy"] <= 1 for record in records)
-
-
-@pytest.mark.parametrize("preset", ["bert-tag", "bert-answer"])
-def test_tags_and_answers_are_read_twice_too(files, base, tmp_path, preset):
-    suffix = "-tags.tsv" if preset == "bert-tag" else "-asked.jsonl"
-    made = config(files, preset, suffix, "train.steps=3", "train.log_every=1", "train.r_drop=1", start=base.directory)
-    run = regard.train(made, tmp_path / "run")
-    losses = [record for record in read_log(run.directory / "log.jsonl") if record["kind"] == "train"]
-    for record in losses:
-        assert record["loss"] == pytest.approx(2 * record["nll"] + record["divergence"], rel=1e-4)
-
-
-def test_two_passes_are_not_for_hidden_words(files):
-    with pytest.raises(ConfigError, match=r"train.r_drop is for translation, .*, not for task='masking'"):
-        config(files, "bert-tiny", ".txt", "train.r_drop=1")
-
-
-def test_a_tuned_run_is_judged_by_its_mean_where_that_is_asked_for(files, base):
-    made = config(files, "bert-classify", ".tsv", "model.pooler=none", start=base.directory)
-    assert made.model["pooler"] == "none"
-    unasked = config(files, "bert-classify", ".tsv", start=base.directory)
-    assert unasked.model.get("pooler", "tanh") == "tanh"
 
 
 def test_both_objectives_are_logged_apart(base):
@@ -416,52 +333,3 @@ def test_impossible_settings_and_data_are_refused(files, base, tmp_path):
             config(files, "bert-answer", "-asked.jsonl", train=[str(tmp_path / "asked.jsonl")]), tmp_path / "none"
         )
     assert not (tmp_path / "none").exists()
-
-
-def test_labels_that_are_named_keep_their_order_and_must_hold_all(files, base, tmp_path):
-    named = 'model.labels=["unsure", "good", "bad"]'
-    run = regard.train(
-        config(files, "bert-classify", ".tsv", named, "train.steps=1", start=base.directory), tmp_path / "a"
-    )
-    assert run.config.model["labels"] == ["unsure", "good", "bad"]
-    assert {choice.label for choice in run.classify(["a warm day"])[0]} == {"unsure", "good", "bad"}
-    for labels, message in (('["good", "poor"]', "'bad' is not among model.labels"), ('["good"]', "two names or more")):
-        wrong = config(files, "bert-classify", ".tsv", f"model.labels={labels}", start=base.directory)
-        with pytest.raises((ConfigError, DataError), match=message):
-            regard.train(wrong, tmp_path / "b")
-        assert not (tmp_path / "b").exists()
-
-
-def test_a_file_of_ones_own_cannot_ask_for_another_model_than_it_starts_from(files, base, tmp_path):
-    own, data = tmp_path / "own.toml", {"data": {"train": [str(files / "train.tsv")]}}
-    start = {**data, "train": {"start_from": str(base.directory)}}
-    own.write_text(
-        "[model]\nwidth = 16\nlayers = 2\ndropout = 0.3\n[tokenizer]\nkind = 'wordpiece'\n", encoding="utf-8"
-    )
-    assert make_config(own, "bert-classify", (), start).model["dropout"] == 0.3
-    for written in ("[model]\nwidth = 32\n", "[tokenizer]\nkind = 'bpe'\n"):
-        own.write_text(written, encoding="utf-8")
-        with pytest.raises(
-            ConfigError, match=r"'(model.width=32|tokenizer.kind=bpe)' cannot change in a run that starts"
-        ):
-            make_config(own, "bert-classify", (), start)
-
-
-@pytest.mark.parametrize("preset", ["bert-tune", "vit-tune"])
-def test_a_preset_for_tuning_asks_for_a_run_to_start_from(files, tmp_path, preset):
-    with pytest.raises(ConfigError, match="name it with --from"):
-        regard.train(make_config(None, preset, (), {"data": {"train": [str(files / "train.tsv")]}}), tmp_path / "run")
-
-
-def test_an_answer_is_not_smoothed(files):
-    with pytest.raises(ConfigError, match=r"train\.smoothing=0\.1 must be 0"):
-        config(files, "bert-answer", "-asked.jsonl", "train.smoothing=0.1")
-
-
-def test_without_a_preset_a_run_does_what_the_one_it_starts_from_did(files, base, tmp_path):
-    start = {"data": {"train": [str(files / "train.txt")]}, "train": {"start_from": str(base.directory)}}
-    again = make_config(None, None, SMALL, start)
-    assert (again.task, again.data.max_len) == ("masking", base.config.data.max_len)
-    write_json(tmp_path / "config.json", {"model": dict(base.config.model), "task": "embedding"})
-    with pytest.raises(ConfigError, match="embeds texts, which is not trained: name a preset"):
-        make_config(None, None, SMALL, {**start, "train": {"start_from": str(tmp_path)}})

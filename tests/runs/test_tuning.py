@@ -1,0 +1,108 @@
+"""Tuning an encoder: what it starts from, what may change, two passes, rates by layer."""
+
+import pytest
+from encoder_toys import SMALL, config, same_bytes, write_texts
+from listeners import StopAt
+
+import regard
+from regard.errors import ConfigError, DataError
+from regard.runs import make_config
+from regard.runs.files import write_json
+from regard.runs.log import read_log
+from regard.runs.training import Stopped
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write_texts(tmp_path_factory.mktemp("texts"))
+
+
+@pytest.fixture(scope="module")
+def base(files, tmp_path_factory):
+    return regard.train(config(files, "bert-tiny", ".txt"), tmp_path_factory.mktemp("runs") / "base")
+
+
+TUNED = ("train.steps=12", "train.r_drop=2", "train.layer_decay=0.7", "train.log_every=5")
+
+
+def test_tuning_with_two_passes_and_rates_by_layer_ends_with_the_same_bytes(files, base, tmp_path):
+    made = config(files, "bert-tune", ".tsv", *TUNED, start=base.directory)
+    whole = regard.train(made, tmp_path / "whole")
+    with pytest.raises(Stopped):
+        regard.train(made, tmp_path / "run", StopAt(5))
+    regard.resume(tmp_path / "run")
+    assert same_bytes(whole.directory, tmp_path / "run")
+    records = read_log(whole.directory / "log.jsonl")
+    assert {record["kind"] for record in records if "divergence" in record} == {"train"}
+    assert all(record.get("divergence", 1) > 0 and 0 <= record["accuracy"] <= 1 for record in records)
+
+
+@pytest.mark.parametrize("preset", ["bert-tag", "bert-answer"])
+def test_tags_and_answers_are_read_twice_too(files, base, tmp_path, preset):
+    suffix = "-tags.tsv" if preset == "bert-tag" else "-asked.jsonl"
+    made = config(files, preset, suffix, "train.steps=3", "train.log_every=1", "train.r_drop=1", start=base.directory)
+    run = regard.train(made, tmp_path / "run")
+    losses = [record for record in read_log(run.directory / "log.jsonl") if record["kind"] == "train"]
+    for record in losses:
+        assert record["loss"] == pytest.approx(2 * record["nll"] + record["divergence"], rel=1e-4)
+
+
+def test_two_passes_are_not_for_hidden_words(files):
+    with pytest.raises(ConfigError, match=r"train.r_drop is for translation, .*, not for task='masking'"):
+        config(files, "bert-tiny", ".txt", "train.r_drop=1")
+
+
+def test_a_tuned_run_is_judged_by_its_mean_where_that_is_asked_for(files, base):
+    made = config(files, "bert-classify", ".tsv", "model.pooler=none", start=base.directory)
+    assert made.model["pooler"] == "none"
+    unasked = config(files, "bert-classify", ".tsv", start=base.directory)
+    assert unasked.model.get("pooler", "tanh") == "tanh"
+
+
+def test_labels_that_are_named_keep_their_order_and_must_hold_all(files, base, tmp_path):
+    named = 'model.labels=["unsure", "good", "bad"]'
+    run = regard.train(
+        config(files, "bert-classify", ".tsv", named, "train.steps=1", start=base.directory), tmp_path / "a"
+    )
+    assert run.config.model["labels"] == ["unsure", "good", "bad"]
+    assert {choice.label for choice in run.classify(["a warm day"])[0]} == {"unsure", "good", "bad"}
+    for labels, message in (('["good", "poor"]', "'bad' is not among model.labels"), ('["good"]', "two names or more")):
+        wrong = config(files, "bert-classify", ".tsv", f"model.labels={labels}", start=base.directory)
+        with pytest.raises((ConfigError, DataError), match=message):
+            regard.train(wrong, tmp_path / "b")
+        assert not (tmp_path / "b").exists()
+
+
+def test_a_file_of_ones_own_cannot_ask_for_another_model_than_it_starts_from(files, base, tmp_path):
+    own, data = tmp_path / "own.toml", {"data": {"train": [str(files / "train.tsv")]}}
+    start = {**data, "train": {"start_from": str(base.directory)}}
+    own.write_text(
+        "[model]\nwidth = 16\nlayers = 2\ndropout = 0.3\n[tokenizer]\nkind = 'wordpiece'\n", encoding="utf-8"
+    )
+    assert make_config(own, "bert-classify", (), start).model["dropout"] == 0.3
+    for written in ("[model]\nwidth = 32\n", "[tokenizer]\nkind = 'bpe'\n"):
+        own.write_text(written, encoding="utf-8")
+        with pytest.raises(
+            ConfigError, match=r"'(model.width=32|tokenizer.kind=bpe)' cannot change in a run that starts"
+        ):
+            make_config(own, "bert-classify", (), start)
+
+
+@pytest.mark.parametrize("preset", ["bert-tune", "vit-tune"])
+def test_a_preset_for_tuning_asks_for_a_run_to_start_from(files, tmp_path, preset):
+    with pytest.raises(ConfigError, match="name it with --from"):
+        regard.train(make_config(None, preset, (), {"data": {"train": [str(files / "train.tsv")]}}), tmp_path / "run")
+
+
+def test_an_answer_is_not_smoothed(files):
+    with pytest.raises(ConfigError, match=r"train\.smoothing=0\.1 must be 0"):
+        config(files, "bert-answer", "-asked.jsonl", "train.smoothing=0.1")
+
+
+def test_without_a_preset_a_run_does_what_the_one_it_starts_from_did(files, base, tmp_path):
+    start = {"data": {"train": [str(files / "train.txt")]}, "train": {"start_from": str(base.directory)}}
+    again = make_config(None, None, SMALL, start)
+    assert (again.task, again.data.max_len) == ("masking", base.config.data.max_len)
+    write_json(tmp_path / "config.json", {"model": dict(base.config.model), "task": "embedding"})
+    with pytest.raises(ConfigError, match="embeds texts, which is not trained: name a preset"):
+        make_config(None, None, SMALL, {**start, "train": {"start_from": str(tmp_path)}})
