@@ -1,9 +1,7 @@
 """Train a run: data, tokenizer, model, loop, checkpoints and logs in one directory, stoppable anywhere."""
 
 import math
-import os
 import shlex
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, nullcontext
@@ -27,7 +25,8 @@ from regard.runs.first_model import first_model
 from regard.runs.fitting import Fittable, Fitting
 from regard.runs.jobs import Job, Stream, prepare_job
 from regard.runs.keeping import Keeper
-from regard.runs.log import Log, summary_writer
+from regard.runs.log import Log
+from regard.runs.machine import check_machine
 from regard.runs.report import Report, Silence
 from regard.runs.run import (
     CHECKPOINTS,
@@ -81,7 +80,7 @@ def train(
             "this configuration tunes a run that is there already: name it with --from RUN (train.start_from)"
         )
     check_files(config)
-    _check_machine(config, fit_memory)
+    check_machine(config, fit_memory)
     with whole_or_nothing(directory):
         _check_free(directory)  # another process may have been faster
         config, job = prepare_job(config, directory, report, new=True)
@@ -115,7 +114,7 @@ def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Repor
             raise ConfigError(f"'{begun[0]}' says what a run starts from; this one has begun")
         config = settings.from_mapping(RunConfig, settings.override(settings.to_mapping(config, nulls=True), overrides))
         config.check()
-    _check_machine(config)
+    check_machine(config)
     with alone_in(directory):
         training = _taken_up(config, directory, report)
         if overrides:
@@ -138,22 +137,6 @@ def _taken_up(config: RunConfig, directory: Path, report: Report) -> "_Training"
     if found:
         training.take_up(found[-1])
     return training
-
-
-def _check_machine(config: RunConfig, fit_memory: bool = False) -> None:
-    """Refuse what this machine does not have before any work is done."""
-    device = choose_device(config.train.device)
-    if fit_memory and device.type != "cuda":
-        raise ConfigError("--fit tries how much a GPU's memory holds; on a CPU set train.batch_tokens yourself")
-    if config.train.compile and device.type == "cpu" and not any(map(shutil.which, _cpp_compilers())):
-        raise ConfigError("train.compile=true needs a C++ compiler here, such as g++; without one set it to false")
-    if config.train.tensorboard:
-        summary_writer()
-
-
-def _cpp_compilers() -> list[str]:
-    """What torch would call."""
-    return [os.environ["CXX"]] if "CXX" in os.environ else ["g++", "clang++", "cl"]
 
 
 class _Training:

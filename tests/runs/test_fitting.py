@@ -139,7 +139,7 @@ def test_every_kind_of_text_can_be_fitted(tmp_path, preset):
 
 
 def test_a_run_trains_with_what_was_found_and_splits_what_does_not_fit(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(training_module, "_check_machine", lambda config, fit_memory=False: None)
+    monkeypatch.setattr(training_module, "check_machine", lambda config, fit_memory=False: None)
     room = Room(700)
     monkeypatch.setattr("regard.runs.jobs.translation.Translation", lambda *_: room)
     asked, tried = [], Fitting.largest
