@@ -70,7 +70,7 @@ def train(
     for one in found["results"]:
         memory = "" if one["memory_bytes"] is None else f"{one['memory_bytes'] / 2**30:6.2f} GiB  "
         print(
-            f"{one['name']:32} {one['tokens_per_second']:>12,.0f} tokens/s  {one['tflops']:8.3f} TFLOP/s  "
+            f"{one['name']:40} {one['tokens_per_second']:>12,.0f} tokens/s  {one['tflops']:8.3f} TFLOP/s  "
             f"{100 * one['peak_share']:5.1f} % of peak  {100 * one['padding']:4.1f} % padding  "
             f"{memory}first step {one['first_step_seconds']:.1f} s  "
             f"{1000 * one['step_seconds']:.2f} ms a step, {1000 * one['launch_seconds']:.2f} ms of it on the host"
@@ -78,4 +78,5 @@ def train(
     if peer and not found["ratios"]:
         print(f"Hugging Face is not timed beside it: {found['alone']}")
     for name, ratio in found["ratios"].items():
-        print(f"regard is {ratio:.2f}x {name}")
+        best = ", the peer at its best" if name == found["best_peer"] and len(found["ratios"]) > 1 else ""
+        print(f"regard is {ratio:.2f}x {name}{best}")

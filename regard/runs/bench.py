@@ -42,8 +42,10 @@ def bench_train(
     """Train on random tokens of these sentence lengths, with regard and, where it is installed, with Hugging Face.
 
     Both get the same sentences in the same batches; `order` is `random`, or `bucketed` to put like lengths together: by
-    default as in training, random where they are packed and bucketed where they are padded. Hugging Face pads them. Of
-    other kinds of run the batches are random rows as long as the settings say, or pictures, and there is no peer.
+    default as in training, random where they are packed and bucketed where they are padded. Hugging Face pads them, so
+    where the order is random it is timed on bucketed batches of the same sentences as well, its own best setting; that
+    is the `best_peer`. Of other kinds of run the batches are random rows as long as the settings say, or pictures, and
+    there is no peer.
     """
     clock = Stopwatch.of(config, seconds)
     config = config.with_stand_ins()
@@ -57,11 +59,17 @@ def bench_train(
         size = config.tokenizer.vocab_size
         packed = packs(config.architecture()[1], config.train.pack, clock.device)
         order = order or ("random" if packed else "bucketed")
-        store, groups = _work(lengths or caption_lengths(20_000), size, config.train.batch_tokens, batches, order)
+        store = _sentences(lengths or caption_lengths(20_000), size)
+        groups = _groups(store, config.train.batch_tokens, batches, order)
         timing = _Timing(store, groups, config, clock)
         found = [timing.ours(packed)]
         if peer and config.model["name"] == "transformer":
-            found += timing.peers()
+            found += timing.peers(order)
+            if order == "random":
+                groups = _groups(store, config.train.batch_tokens, batches, "bucketed")
+                bucketed = _Timing(store, groups, config, clock)
+                bucketed.count_flops(build_model(config))
+                found += bucketed.peers("bucketed")
         parameters, rows = timing.parameters, len(groups[0])
     return {
         "device": torch.cuda.get_device_name(clock.device) if clock.device.type == "cuda" else "cpu",
@@ -75,6 +83,7 @@ def bench_train(
         "results": [{name: getattr(speed, name) for name in speed.__slots__} for speed in found],
         "alone": _why_alone(config),
         "ratios": {speed.name: found[0].tokens_per_second / speed.tokens_per_second for speed in found[1:]},
+        "best_peer": max(found[1:], key=lambda speed: speed.tokens_per_second).name if found[1:] else None,
     }
 
 
@@ -145,9 +154,8 @@ def file_lengths(source: Path, target: Path) -> list[tuple[int, int]]:
     return found
 
 
-def _work(
-    lengths: Sequence[tuple[int, int]], vocabulary: int, budget: int, batches: int, order: str
-) -> tuple[PairStore, list[np.ndarray]]:
+def _sentences(lengths: Sequence[tuple[int, int]], vocabulary: int) -> PairStore:
+    """Pairs of random tokens of these lengths."""
     draw = random.Random(1)
     pairs = [
         (
@@ -156,17 +164,19 @@ def _work(
         )
         for source, target in lengths
     ]
-    store = PairStore.of(pairs, 0)
-    mean = (store.source.lengths + store.target.lengths - 1).mean()
-    sentences = max(1, int(budget / mean))
+    return PairStore.of(pairs, 0)
+
+
+def _groups(store: PairStore, budget: int, batches: int, order: str) -> list[np.ndarray]:
+    """The rows of each batch: sentences of like length up to `budget` tokens, or as many at random as have so many."""
     if order == "bucketed":
-        rows = np.concatenate(epoch_order(store.source.lengths, store.target.lengths, budget=budget, seed=0, epoch=0))
-    else:
-        rows = np.random.Generator(np.random.Philox(key=[0, 0])).permutation(len(store))
+        return epoch_order(store.source.lengths, store.target.lengths, budget=budget, seed=0, epoch=0)[:batches]
+    sentences = max(1, int(budget / (store.source.lengths + store.target.lengths - 1).mean()))
+    rows = np.random.Generator(np.random.Philox(key=[0, 0])).permutation(len(store))
     groups = [rows[start : start + sentences] for start in range(0, len(rows) - sentences, sentences)]
     if not groups:
         raise ConfigError(f"{len(store)} pairs do not fill one batch of {budget} tokens")
-    return store, groups[:batches]
+    return groups[:batches]
 
 
 class _Timing:
@@ -183,7 +193,7 @@ class _Timing:
         options = self.config.train
         model = build_model(self.config).to(self.clock.device)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
-        self._count_flops(model)
+        self.count_flops(model)
         name, batches = "regard", self.padded
         if packed:
             packing = Packing(self.store, options.batch_tokens)
@@ -196,20 +206,23 @@ class _Timing:
         room = sum(batch.source.ids.numel() + batch.inputs.ids.numel() for batch in batches)
         return self.clock.speed(name + more, step, self.tokens, self.flops, 1 - sum(self.tokens) / room)
 
-    def peers(self) -> list[Speed]:
+    def peers(self, order: str) -> list[Speed]:
         """Hugging Face's Marian, and compiled too where ours is; none where it is not installed."""
         if not find_spec("transformers"):
             return []
         options = self.config.train
-        return [self._peer(compiled) for compiled in sorted({False, options.compile or options.compile_blocks})]
+        compiled = options.compile or options.compile_blocks
+        return [self._peer(order, compiled) for compiled in sorted({False, compiled})]
 
-    def _peer(self, compiled: bool) -> Speed:
+    def _peer(self, order: str, compiled: bool) -> Speed:
         model = marian(self.config.model_config()).to(self.clock.device).train()
         options = self.config.train
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
-        batches = self._rectangular() if compiled else self.padded
+        # Batches of random order are nearly of one shape, so one is compiled; those of like lengths have many.
+        one_shape = compiled and order == "random"
+        batches = self._rectangular() if one_shape else self.padded
         moved = [batch.to(self.clock.device) for batch in batches]
-        trained: Any = torch.compile(model) if compiled else model
+        trained: Any = torch.compile(model, dynamic=not one_shape) if compiled else model
 
         def step(index: int) -> None:
             batch = moved[index]
@@ -228,7 +241,7 @@ class _Timing:
             optimizer.zero_grad()
 
         room = sum(batch.source.ids.numel() + batch.inputs.ids.numel() for batch in batches)
-        name = "Hugging Face Marian" + (", compiled" if compiled else "")
+        name = f"Hugging Face Marian, {order}" + (", compiled" if compiled else "")
         return self.clock.speed(name, step, self.tokens, self.flops, 1 - sum(self.tokens) / room)
 
     def _rectangular(self) -> list[Pairs]:
@@ -247,7 +260,7 @@ class _Timing:
             for batch in self.padded
         ]
 
-    def _count_flops(self, model: nn.Module) -> None:
+    def count_flops(self, model: nn.Module) -> None:
         """A training step is three forward passes; forward is counted at the mean length, attention included."""
         sources, targets = self.store.source.lengths, self.store.target.lengths - 1
         for index, rows in enumerate(self.groups):

@@ -25,13 +25,18 @@ def test_it_times_regard_and_the_peer_on_the_same_sentences(order):
     found = bench_train(
         make_config(None, "tiny", TINY), lengths=caption_lengths(200), batches=2, seconds=0.01, order=order
     )
-    ours, peer = found["results"]
+    ours, peer, *bucketed = found["results"]
     assert ours["name"] == "regard"
-    assert peer["name"] == "Hugging Face Marian"
+    assert peer["name"] == f"Hugging Face Marian, {order}"
     assert ours["padding"] == pytest.approx(peer["padding"])
     assert (ours["padding"] < 0.2) == (order == "bucketed")
-    assert found["ratios"] == {peer["name"]: ours["tokens_per_second"] / peer["tokens_per_second"]}
-    for one in (ours, peer):
+    # A peer that pads is timed at its own best as well: on sentences of like length.
+    assert [one["name"] for one in bucketed] == ["Hugging Face Marian, bucketed"] * (order == "random")
+    assert all(one["padding"] < 0.2 for one in bucketed)
+    peers = [peer, *bucketed]
+    assert found["ratios"] == {one["name"]: ours["tokens_per_second"] / one["tokens_per_second"] for one in peers}
+    assert found["best_peer"] == max(peers, key=lambda one: one["tokens_per_second"])["name"]
+    for one in (ours, *peers):
         assert one["tokens_per_second"] > 0
         assert one["peak_share"] == pytest.approx(one["tflops"] / found["matmul_peak_tflops"])
 
@@ -64,7 +69,7 @@ def test_lengths_come_from_files_and_bad_ones_are_refused(tmp_path, capsys):
     (tmp_path / "b").write_text("x\ny\nz z z\n")
     assert file_lengths(tmp_path / "a", tmp_path / "b") == [(2, 1), (1, 3)]
     with pytest.raises(ConfigError, match="2 pairs do not fill one batch"):
-        bench_train(make_config(None, "tiny", TINY), lengths=[(2, 1), (1, 3)], peer=False)
+        bench_train(make_config(None, "tiny", TINY), lengths=[(2, 1), (1, 3)], order="random", peer=False)
     assert main(["bench", "train", "--preset", "tiny", "--order", "sideways"]) == 2
     assert "must be random or bucketed" in capsys.readouterr().err
 
