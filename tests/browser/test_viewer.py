@@ -10,6 +10,8 @@ import pytest
 from documents import MARKUP
 
 from regard.look.align import merge
+from regard.look.decoding import Edited
+from regard.look.document import AttentionMap, Candidate, Document, Sentence, Side
 from regard.look.page import framed, render
 from regard.look.plane import words_on_a_plane
 
@@ -144,6 +146,41 @@ def test_the_saved_lines_say_which_head_is_which(crowded):
     assert ">head 0<" in saved
     assert ">head 9<" in saved
     assert ">weight 0.5<" in saved
+
+
+def test_names_of_items_and_classes_are_written_as_they_are(browser, tmp_path):
+    items, chosen = ("⟨end⟩", "item 0: 31", "item 1: 4"), ("item 1: 4", "item 0: 31", "⟨end⟩")
+    weights = np.full((1, 3, 3), 1 / 3)
+    candidates = tuple(tuple(Candidate(piece=one, probability=0.3) for one in items) for _ in chosen)
+    pointed = Sentence(
+        source=Side(text="31; 4", pieces=items, names=True),
+        target=Side(text="4; 31", pieces=chosen, names=True),
+        attentions=(AttentionMap(name="pointing", kind="cross", rows="target", columns="source", weights=weights),),
+        candidates=candidates,
+    )
+    classed = Sentence(
+        source=Side(text="a b", pieces=("a", " b", "c")),
+        attentions=(AttentionMap(name="self", kind="self", rows="source", columns="source", weights=weights),),
+        answers=(Candidate(piece="not entailment", probability=0.9), Candidate(piece="entailment", probability=0.1)),
+        edited=(Edited(attention="self", head=0, log_prob=-1.0, probabilities=(0.5, 0.5), text="entailment"),),
+    )
+    (tmp_path / "page.html").write_text(render(Document(title="t", sentences=(pointed, classed))), encoding="utf-8")
+    page = browser.page(tmp_path / "page.html")
+    assert page.texts(".tokens.from bdi") == list(chosen)
+    assert page.texts(".tokens.to bdi") == list(items)
+    page.point("[data-key=rows-0]")
+    assert set(page.texts(".figures bdi")) == set(items)
+    page.click("[data-key=tab-decoding]")
+    assert "item 1: 4" in page.texts(".distribution bdi")
+    assert "·" not in page.text("#view")
+    page.choose("select[data-key=sentence]", 1)
+    page.click("[data-key=tab-heads]")
+    assert page.texts(".tokens.to bdi") == ["a", "·b", "c"]  # white space in a piece of text is still marked
+    page.click("[data-key=tab-edits]")
+    page.click(".square")
+    assert "not entailment" in page.texts(".edited bdi")
+    assert page.complaints() == []
+    page.close()
 
 
 def test_words_drawn_on_a_plane_do_not_lie_over_each_other(browser, tmp_path):

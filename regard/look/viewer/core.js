@@ -159,6 +159,16 @@ function lastCross() {
   return Math.max(regard.document.sentences[0].attentions.findLastIndex((one) => one.kind === "cross"), 0);
 }
 
+// A side's pieces as labels. Pieces of text show their white space; names, such as "item 1: 4", are written as they are.
+function labelsOf(side) {
+  return side.names ? side.pieces : side.pieces.map(visible);
+}
+
+// The label of a piece that a step gave or could have given.
+function stepLabel(sentence, piece) {
+  return (sentence.target ?? sentence.source).names ? piece : visible(piece);
+}
+
 // A piece as it can be seen: white space has marks.
 function visible(piece) {
   return piece.replaceAll(" ", "·").replaceAll("\n", "↵").replaceAll("\t", "⇥") || "∅";

@@ -182,7 +182,7 @@ function describe(details, sentence, attention, matrix, only) {
   if (candidates?.length) {
     details.append(
       element("h4", {}, sentence.target ? "The step could have chosen" : "Expected after it"),
-      figures(candidates.map((one) => [visible(one.piece), one.probability])),
+      figures(candidates.map((one) => [stepLabel(sentence, one.piece), one.probability])),
     );
   }
 }
