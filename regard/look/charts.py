@@ -5,17 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from regard.look.colours import DARK, DASHES, LIGHT
+
 Number = float | int
 Point = tuple[Number, Number]
 
-# Colours that the colour-blind tell apart; where they do not, dashes and shapes do.
-LIGHT = ("#0072b2", "#d55e00", "#009e73", "#b8438a", "#9a6a00", "#2f3f9e", "#5b6673", "#b03030")
-DARK = ("#4da3e0", "#ff8552", "#2fd0a2", "#ee8cc4", "#f0c244", "#9db0ff", "#b3bfcc", "#ff9d9d")
-DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4", "4 2", "1 2", "9 2 2 2 2 2")
 SHAPES = ("circle", "square", "triangle", "diamond", "cross", "down", "plus", "bar")
 
-LEFT, TOP, BOTTOM, LEGEND = 62, 30, 46, 190
-WIDTH, HEIGHT = 720, 300
+LEFT, TOP, BOTTOM = 62, 30, 46
+RIGHT, HEIGHT = 530, 300  # where the lines end, and how tall a chart is; names of lines may make it wider and taller
+NAMES, NAME_HEIGHT = 190, 20
 
 
 def _rules(colours: Sequence[str], ink: str, muted: str, line: str, ground: str) -> str:
@@ -35,7 +34,7 @@ STYLE = f""":root {{ {_rules(LIGHT, "#16202e", "#5a6878", "#d5dde8", "#ffffff")}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A line with a name. `style` is which of the eight looks it has; by default its place in the chart."""
+    """A line with a name. `style` is which of the 64 looks it has; by default its place in the chart."""
 
     name: str
     points: Sequence[Point]
@@ -63,17 +62,19 @@ def draw(chart: Chart, *, alone: bool = False) -> str:
     kept = [(index, one, _shown(one.points, chart)) for index, one in enumerate(chart.series)]
     xs = [x for _, _, points in kept for x, _ in points]
     ys = [y for _, _, points in kept for _, y in points]
-    across = _Axis(xs, chart.log_x, LEFT, WIDTH - LEGEND)
+    across = _Axis(xs, chart.log_x, LEFT, RIGHT)
     up = _Axis(
         [*ys, *(edge for edge in (chart.low, chart.high) if edge is not None)], chart.log_y, HEIGHT - BOTTOM, TOP
     )
+    names = max((text_width(one.name, 12) for one in chart.series), default=0)
+    width, height = RIGHT + max(NAMES, 55 + names), max(HEIGHT, TOP + NAME_HEIGHT * len(chart.series) + 8)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-        f'height="{HEIGHT}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {width:g} {height}" width="{width:g}" '
+        f'height="{height}" role="img">',
         f"<title>{escape(chart.title)}</title>",
     ]
     if alone:
-        parts.append(f'<style>{STYLE}</style><rect width="{WIDTH}" height="{HEIGHT}" fill="var(--ground)"/>')
+        parts.append(f'<style>{STYLE}</style><rect width="{width:g}" height="{height}" fill="var(--ground)"/>')
     parts.append(f'<text class="title" x="{LEFT}" y="16">{escape(chart.title)}</text>')
     parts += _grid(chart, across, up)
     for index, series, points in kept:
@@ -143,7 +144,7 @@ def label(value: Number) -> str:
 
 
 def _grid(chart: Chart, across: _Axis, up: _Axis) -> list[str]:
-    parts, right, foot = [], WIDTH - LEGEND, HEIGHT - BOTTOM
+    parts, right, foot = [], RIGHT, HEIGHT - BOTTOM
     for tick in up.ticks:
         y = up.place(tick)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
@@ -168,13 +169,8 @@ def _grid(chart: Chart, across: _Axis, up: _Axis) -> list[str]:
 
 
 def _line(placed: Sequence[Point], values: Sequence[Point], name: str, look: int, marks: bool) -> list[str]:
-    colour, dash = f"var(--s{look % 8})", DASHES[look % 8]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
-    parts = [
-        f'<polyline class="line" points="{path}" style="stroke:{colour}"'
-        + (f' stroke-dasharray="{dash}"' if dash else "")
-        + "/>"
-    ]
+    parts = [f'<polyline class="line" points="{path}" {_stroke(look)}/>']
     # Few points are all marked; of many only some, so that the shapes do not run together.
     every = 1 if marks and len(placed) <= 24 else max(1, len(placed) // 8)
     for index in range(0, len(placed), every):
@@ -184,17 +180,31 @@ def _line(placed: Sequence[Point], values: Sequence[Point], name: str, look: int
 
 
 def _legend(index: int, name: str, look: int) -> list[str]:
-    x, y = WIDTH - LEGEND + 14, TOP + 8 + 20 * index
-    dash = f' stroke-dasharray="{DASHES[look % 8]}"' if DASHES[look % 8] else ""
+    x, y = RIGHT + 14, TOP + 8 + NAME_HEIGHT * index
     return [
-        f'<line class="line" x1="{x}" x2="{x + 26}" y1="{y}" y2="{y}" style="stroke:var(--s{look % 8})"{dash}/>',
+        f'<line class="line" x1="{x}" x2="{x + 26}" y1="{y}" y2="{y}" {_stroke(look)}/>',
         _shape(x + 13, y, look, name),
-        f'<text x="{x + 33}" y="{y + 4}">{escape(name if len(name) < 24 else name[:22] + "…")}</text>',
+        f'<text x="{x + 33}" y="{y + 4}">{escape(name)}</text>',
     ]
 
 
+def _stroke(look: int) -> str:
+    """The first eight differ in colour, dashes and shape; the next have these paired anew."""
+    dash = DASHES[(look + look // 8) % 8]
+    return f'style="stroke:var(--s{look % 8})"' + (f' stroke-dasharray="{dash}"' if dash else "")
+
+
+def text_width(text: str, size: Number) -> float:
+    """How wide a text is at most, in about any font of that size: there is none here to measure it with."""
+    return 1.0 * size * sum(_EMS.get(one, 0.82 if one.isupper() else 0.66) if one < "ɐ" else 1.1 for one in text)
+
+
+# Letters and signs that are wider than their kind.
+_EMS = dict.fromkeys("mwMWQ@%", 1.0) | dict.fromkeys("+=<>#~&^_", 0.86)
+
+
 def _shape(x: Number, y: Number, look: int, title: str) -> str:
-    kind, r = SHAPES[look % 8], 3.6
+    kind, r = SHAPES[(look + look // 8) % 8], 3.6
     d = 1.35 * r
     paths = {
         "circle": f"M{x - r:.1f} {y:.1f}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0z",

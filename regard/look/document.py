@@ -22,12 +22,17 @@ SideName = Literal["source", "target", "prefix"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """A text and the pieces a model saw it as; with words, the word that each piece is part of (None: of none)."""
+    """A text and the pieces a model saw it as; with words, the word that each piece is part of (None: of none).
+
+    White space in a piece of text is shown by marks. With `names` the pieces are no text but names of what the model
+    saw, such as "item 1: 4", and are shown as they are.
+    """
 
     text: str
     pieces: tuple[str, ...]
     words: tuple[str, ...] | None = None
     word_of: tuple[int | None, ...] | None = None
+    names: bool = False
 
     def __post_init__(self) -> None:
         if (self.words is None) != (self.word_of is None):

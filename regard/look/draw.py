@@ -1,18 +1,21 @@
-"""Pictures for papers, as SVG, without a browser: a map, lines, every head at once, or the text shaded."""
+"""Pictures for papers, as SVG, without a browser: a map, lines, every head at once, or the text shaded.
+
+Each says below what its colours, dashes and strengths stand for.
+"""
 
 import base64
 import struct
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
 
 import numpy as np
 
+from regard.look.colours import FAINTEST, RAMP, head_look, line_look, looks_note
 from regard.look.document import Document
 from regard.look.excerpt import Excerpt, check_view, excerpt
 
-RAMP = ("#f4f7fb", "#d3e2f3", "#a3c4e6", "#6c9fd4", "#3a78bb", "#16549b", "#0a336b")
-HEADS = ("#0072b2", "#d98300", "#009e73", "#b8438a", "#3ba3dd", "#d55e00", "#9a8a00", "#5b6673")
 GOLD, INK, MUTED = "#d55e00", "#16202e", "#5a6878"
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 # More cells than this go in as one image: an element each would make a file that nobody can open.
@@ -63,7 +66,11 @@ def _map(shown: Excerpt) -> Drawing:
         place = f'x="{left + column * cell + 1:g}" y="{top + row * cell + 1:g}"'
         side = f'width="{cell - 2:g}" height="{cell - 2:g}"'
         parts.append(f'<rect {place} {side} rx="2" fill="none" stroke="{GOLD}" stroke-width="2.5"/>')
-    return left + cell * len(shown.columns) + lean * 0.72 + 12, top + cell * len(shown.rows) + 10, parts
+    foot = top + cell * len(shown.rows) + 20
+    keys = [_scale(shown), *([_gold_key()] if shown.gold else [])]
+    wide = max(left + cell * len(shown.columns) + lean * 0.72, MARGIN + keys[0].width) + 12
+    placed, height = _legend(keys, foot, wide)
+    return wide, foot + height, parts + placed
 
 
 def _cells(values: np.ndarray, left: Number, top: Number, cell: Number, shown: Excerpt) -> list[str]:
@@ -85,19 +92,31 @@ def _lines(shown: Excerpt) -> Drawing:
     for order, head in enumerate(shown.heads):
         shift = (order - (len(shown.heads) - 1) / 2) * min(2.2, 16 / len(shown.heads))
         for (row, column), weight in np.ndenumerate(shown.values[order]):
-            if weight >= 0.04:
+            if weight >= FAINTEST:
                 start, end = (top + (place + 0.5) * row_height + shift for place in (row, column))
                 curve = f"M{left} {start:g} C{left + between * 0.45:g} {start:g} {left + between * 0.55:g} {end:g}"
                 parts.append(
-                    f'<path d="{curve} {left + between:g} {end:g}" fill="none" stroke="{HEADS[head % 8]}" '
-                    f'stroke-opacity="{0.06 + 0.94 * weight:.3f}" stroke-width="{1 + 2 * weight:.2f}"/>'
+                    f'<path d="{curve} {left + between:g} {end:g}" fill="none" {_stroke(head, float(weight))}/>'
                 )
     for row, label in enumerate(shown.rows):
         parts.append(_text(left - 7, top + (row + 0.5) * row_height, label, anchor="end"))
     for column, label in enumerate(shown.columns):
         parts.append(_text(left + between + 7, top + (column + 0.5) * row_height, label))
-    height = top + max(len(shown.rows), len(shown.columns)) * row_height + 10
-    return left + between + right, height, parts
+    foot, wide = top + max(len(shown.rows), len(shown.columns)) * row_height + 20, left + between + right
+    keys = [_head_key(head) for head in shown.heads]
+    said = [f"lines below {FAINTEST:g} are not drawn", *filter(None, [looks_note(shown.heads)])]
+    strengths = [_words_key("weight"), *map(_weight_key, (0.1, 0.5, 1.0)), *map(_words_key, said)]
+    wide = max(wide, MARGIN + max(key.width for key in (*keys, *strengths)))
+    upper, height = _legend(keys, foot, wide)
+    lower, more = _legend(strengths, foot + height, wide)
+    return wide, foot + height + more, parts + upper + lower
+
+
+def _stroke(head: int | None, weight: float) -> str:
+    colour, dashes = (MUTED, "") if head is None else head_look(head)
+    opacity, width = line_look(weight)
+    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+    return f'stroke="{colour}"{dashed} stroke-opacity="{opacity:.3f}" stroke-width="{width:.2f}"'
 
 
 def _shaded(shown: Excerpt) -> Drawing:
@@ -116,7 +135,10 @@ def _shaded(shown: Excerpt) -> Drawing:
             fill = "#ffffff" if weight > 0.45 else "#000000"
             parts.append(_text(x + 5, y + row_height / 2 - 0.5, other, fill=fill))
             x += widths[column] + 3
-    return left + sum(widths) + 3 * len(widths) + 8, top + len(shown.rows) * row_height + 8, parts
+    key = _scale(shown)
+    wide, foot = left + sum(widths) + 3 * len(widths) + 8, top + len(shown.rows) * row_height + 20
+    placed, height = _legend([key], foot, wide)
+    return max(wide, MARGIN + key.width), foot + height, parts + placed
 
 
 def _grid(each: Sequence[Excerpt]) -> Drawing:
@@ -129,9 +151,88 @@ def _grid(each: Sequence[Excerpt]) -> Drawing:
             x = left + order * (size + gap)
             cell = size / max(shown.values.shape[1:])
             parts.append(_image(shown.values[order], x, y, cell))
-            parts.append(_text(x + size / 2, y + size + 9, str(head), anchor="middle", size=12, fill=MUTED))
+            parts.append(_text(x + size / 2, y + size + 9, f"head {head}", anchor="middle", size=12, fill=MUTED))
     most = max(len(shown.heads) for shown in each)
-    return left + most * (size + gap) + 4, 10 + len(each) * (size + gap + 16), parts
+    key, foot = _scale(), 20 + len(each) * (size + gap + 16)
+    wide = max(left + most * (size + gap) + 4, MARGIN + key.width)
+    placed, height = _legend([key], foot, wide)
+    return wide, foot + height, parts + placed
+
+
+MARGIN, KEY_HEIGHT = 12, 22
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One entry of a legend: how wide it is, and how to draw it with its left edge and its middle at a place."""
+
+    width: Number
+    at: Callable[[Number, Number], list[str]]
+
+
+def _legend(keys: Sequence[Key], top: Number, width: Number) -> tuple[list[str], Number]:
+    """The keys side by side, in as many lines as they need, and the height of these."""
+    parts: list[str] = []
+    x, y = MARGIN, top
+    for key in keys:
+        if x > MARGIN and x + key.width > width:
+            x, y = MARGIN, y + KEY_HEIGHT
+        parts += key.at(x, y)
+        x += key.width
+    return parts, y + KEY_HEIGHT - top
+
+
+def _scale(shown: Excerpt | None = None) -> Key:
+    """Which colour is which weight."""
+    several = shown is not None and len(shown.heads) > 1
+    label, bar = f"weight, mean of {len(shown.heads)} heads" if several else "weight", 110
+    before = 7.6 * len(label) + 8
+
+    def at(x: Number, y: Number) -> list[str]:
+        stops = "".join(
+            f'<stop offset="{place / (len(RAMP) - 1):.4f}" stop-color="{stop}"/>' for place, stop in enumerate(RAMP)
+        )
+        frame = f'x="{x + before + 14:g}" y="{y - 6:g}" width="{bar}" height="12"'
+        return [
+            f'<defs><linearGradient id="weights">{stops}</linearGradient></defs>',
+            _text(x, y, label, size=13, fill=MUTED),
+            _text(x + before + 10, y, "0", anchor="end", size=13, fill=MUTED),
+            f'<rect class="scale" {frame} fill="url(#weights)" stroke="#d5dde8"/>',
+            _text(x + before + 18 + bar, y, "1", size=13, fill=MUTED),
+        ]
+
+    return Key(before + bar + 48, at)
+
+
+def _gold_key() -> Key:
+    frame = f'width="12" height="12" rx="2" fill="none" stroke="{GOLD}" stroke-width="2.5"'
+    return Key(
+        140,
+        lambda x, y: [
+            f'<rect x="{x:g}" y="{y - 6:g}" {frame}/>',
+            _text(x + 19, y, "gold alignment", size=13, fill=MUTED),
+        ],
+    )
+
+
+def _line_key(name: str, head: int | None, weight: float) -> Key:
+    def at(x: Number, y: Number) -> list[str]:
+        line = f'<path class="key" d="M{x:g} {y:g} h44" fill="none" {_stroke(head, weight)}/>'
+        return [line, _text(x + 50, y, name, size=13, fill=MUTED)]
+
+    return Key(62 + 7.6 * len(name), at)
+
+
+def _head_key(head: int) -> Key:
+    return _line_key(f"head {head}", head, 0.8)
+
+
+def _weight_key(weight: float) -> Key:
+    return _line_key(f"{weight:g}", None, weight)
+
+
+def _words_key(words: str) -> Key:
+    return Key(7.2 * len(words) + 8, lambda x, y: [_text(x, y, words, size=13, fill=MUTED)])
 
 
 DRAWN: dict[str, Callable[[Excerpt], Drawing]] = {"map": _map, "lines": _lines, "text": _shaded}

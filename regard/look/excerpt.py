@@ -99,7 +99,9 @@ def _attention(sentence: Sentence, name: str | None) -> AttentionMap:
 
 
 def _labels(side: Side, words: bool) -> tuple[str, ...]:
-    return tuple(map(writable, side.words or ())) if words else tuple(map(shown_piece, side.pieces))
+    if words:
+        return tuple(map(writable, side.words or ()))
+    return tuple(map(writable if side.names else shown_piece, side.pieces))
 
 
 def _by_words(weights: np.ndarray, rows: Side, columns: Side) -> np.ndarray:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import ConfigError
+from regard.look.colours import FAINTEST, RAMP, head_look, line_look, looks_note
 from regard.look.document import Document
-from regard.look.draw import GOLD, HEADS, RAMP
+from regard.look.draw import GOLD, MUTED
 from regard.look.excerpt import Excerpt, check_view, excerpt
 
 if TYPE_CHECKING:
@@ -69,40 +70,65 @@ def _map(make: Any, shown: Excerpt, ramp: Any) -> "Figure":
     for row, column in shown.gold:
         axes.add_patch(_rectangle(column, row))
     axes.set_xlabel(shown.title)
-    whole.colorbar(image, ax=axes, shrink=0.6)
+    many = len(shown.heads)
+    whole.colorbar(image, ax=axes, shrink=0.6, label=f"weight, mean of {many} heads" if many > 1 else "weight")
+    if shown.gold:
+        whole.legend(handles=[_rectangle(0, 0, label="gold alignment")], loc="outside lower center", frameon=False)
     return whole
 
 
-def _rectangle(column: int, row: int) -> Any:
+def _rectangle(column: int, row: int, label: str | None = None) -> Any:
     from matplotlib.patches import Rectangle
 
-    return Rectangle((column - 0.45, row - 0.45), 0.9, 0.9, fill=False, edgecolor=GOLD, linewidth=2)
+    return Rectangle((column - 0.45, row - 0.45), 0.9, 0.9, fill=False, edgecolor=GOLD, linewidth=2, label=label)
 
 
 def _lines(make: Any, shown: Excerpt) -> "Figure":
     T, S = shown.mean.shape
-    whole = make(figsize=(6, min(0.6 + 0.28 * max(T, S), 30)), layout="constrained")
+    legend = 0.4 + 0.22 * ((len(shown.heads) + 3) // 4 + 1)
+    whole = make(figsize=(6, min(0.6 + 0.28 * max(T, S), 30) + legend), layout="constrained")
     axes = whole.add_subplot()
     for order, head in enumerate(shown.heads):
         shift = (order - (len(shown.heads) - 1) / 2) * min(0.09, 0.7 / len(shown.heads))
         for row in range(T):
             for column in range(S):
                 weight = float(shown.values[order, row, column])
-                if weight >= 0.04:
-                    ends = [row + shift, column + shift]
-                    axes.plot([0, 1], ends, color=HEADS[head % 8], alpha=0.06 + 0.94 * weight, linewidth=1 + 2 * weight)
+                if weight >= FAINTEST:
+                    axes.plot([0, 1], [row + shift, column + shift], **_stroke(head, weight))
     for places, labels, side in ((0, shown.rows, "right"), (1, shown.columns, "left")):
         for place, label in enumerate(labels):
             axes.text(places + (-0.02 if side == "right" else 0.02), place, _plain(label), ha=side, va="center")
     axes.set(xlim=(-0.35, 1.35), ylim=(max(T, S) - 0.5, -0.5), title=shown.title)
     axes.axis("off")
+    _legend(whole, shown)
     return whole
+
+
+def _stroke(head: int | None, weight: float) -> dict[str, Any]:
+    """How a line of a head and a weight is drawn, in matplotlib's words; without a head, in grey."""
+    colour, dashes = (MUTED, "") if head is None else head_look(head)
+    alpha, width = line_look(weight)
+    # matplotlib counts dashes in widths of the line, SVG in pixels.
+    style = (0, [float(one) / width for one in dashes.split()]) if dashes else "-"
+    return {"color": colour, "linestyle": style, "alpha": alpha, "linewidth": width}
+
+
+def _legend(whole: "Figure", shown: Excerpt) -> None:
+    """Which line is which head, and how strong a line is which weight."""
+    from matplotlib.lines import Line2D
+
+    heads = [Line2D([], [], label=f"head {head}", **_stroke(head, 0.8)) for head in shown.heads]
+    weights = [Line2D([], [], label=f"weight {weight:g}", **_stroke(None, weight)) for weight in (0.1, 0.5, 1.0)]
+    note = "; ".join(filter(None, [f"lines below {FAINTEST:g} are not drawn", looks_note(shown.heads)]))
+    whole.legend(
+        handles=[*heads, *weights], title=note, loc="outside lower center", ncols=4, frameon=False, handlelength=3.5
+    )
 
 
 def _grid(make: Any, each: Sequence[Excerpt], ramp: Any) -> "Figure":
     most = max(len(one.heads) for one in each)
-    whole = make(figsize=(2.2 + 1.1 * most, 0.4 + 1.2 * len(each)), layout="constrained")
-    axes = whole.subplots(len(each), most, squeeze=False)
+    whole = make(figsize=(2.2 + 1.1 * most, 0.4 + 1.2 * len(each)), layout="compressed")
+    axes, image = whole.subplots(len(each), most, squeeze=False), None  # one scale for all of them
     for shown, line in zip(each, axes, strict=True):
         for order, one in enumerate(line):
             one.set_xticks([])
@@ -110,10 +136,11 @@ def _grid(make: Any, each: Sequence[Excerpt], ramp: Any) -> "Figure":
             if order >= len(shown.heads):
                 one.axis("off")
                 continue
-            one.imshow(shown.values[order], cmap=ramp, vmin=0, vmax=1, interpolation="nearest")
-            one.set_xlabel(str(shown.heads[order]), fontsize=8)
+            image = one.imshow(shown.values[order], cmap=ramp, vmin=0, vmax=1, interpolation="nearest")
+            one.set_xlabel(f"head {shown.heads[order]}", fontsize=8)
         name = shown.title.partition(",")[0]
         line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
+    whole.colorbar(image, ax=axes, shrink=0.8, label="weight")
     return whole
 
 

@@ -13,6 +13,7 @@ from regard.look.charts import Chart, Series, draw
 from regard.look.gradients import factor_per_step, set_spectral_radius, step_gradients
 from regard.look.sheet import figure, paragraph, sheet, table
 from regard.nn.batch import Pairs, Tokens, Windows
+from regard.runs.comparison.plan import run_names
 from regard.runs.config import RunConfig, make_config, presets
 from regard.runs.looking import END, START, readable
 from regard.runs.run import CONFIG, Run, build_model, load
@@ -40,8 +41,14 @@ def gradients(
     if not text.split():
         raise DataError("nothing to look at: the text is blank")
     entries = [_entry(model, text, target, spectral_radius, overrides) for model in models]
+    folders = [model.directory if isinstance(model, Run) else Path(model) for model in models]
+    trained = [folder.resolve() for folder, entry in zip(folders, entries, strict=True) if entry["trained"]]
+    known = list(dict.fromkeys(trained))
+    named = dict(zip(known, run_names(known), strict=True))
+    for folder, entry in zip(folders, entries, strict=True):
+        entry["name"] = named[folder.resolve()] if entry["trained"] else entry["name"]
     names = [entry["name"] for entry in entries]
-    for index, entry in enumerate(entries):  # two runs of one name in different folders
+    for index, entry in enumerate(entries):  # one model given twice, or a run called as a preset
         if names.count(entry["name"]) > 1:
             entry["name"] += f" ({names[: index + 1].count(entry['name'])})"
     return {"text": text, "target": target, "spectral_radius": spectral_radius, "models": entries}

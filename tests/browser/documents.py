@@ -1,6 +1,7 @@
 """Documents for the pages that the tests open: small ones with everything in them, and a long one."""
 
 import base64
+import dataclasses
 import functools
 import struct
 import zlib
@@ -170,6 +171,16 @@ def small(**more):
         history=history(),
         **more,
     )
+
+
+def many_heads(heads=12):
+    """Two layers of many heads; the page holds every third head of the second."""
+    sides = ("source", "source")
+    whole = attention("blocks.0.attention", 5, 5, sides, heads=heads)
+    some = attention("blocks.1.attention", 5, 5, sides, heads=4, seed=1)
+    text = Side(text="The animal slept", pieces=SOURCE)
+    few = dataclasses.replace(some, heads=tuple(range(1, 12, 3)))
+    return Document(title="Many heads", sentences=(Sentence(source=text, attentions=(whole, few)),))
 
 
 @functools.cache

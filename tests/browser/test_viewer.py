@@ -10,7 +10,10 @@ import pytest
 from documents import MARKUP
 
 from regard.look.align import merge
+from regard.look.decoding import Edited
+from regard.look.document import AttentionMap, Candidate, Document, Sentence, Side
 from regard.look.page import framed, render
+from regard.look.plane import words_on_a_plane
 
 VIEWS = ["heads", "map", "grid", "text", "neurons", "decoding", "edits", "positions", "history"]
 PLAIN = [view for view in VIEWS if view not in ("decoding", "edits")]
@@ -86,6 +89,119 @@ def test_layers_heads_and_words_are_chosen_by_key(page, given):
     weights = merge(given.attentions[2].weights, *(side.word_of for side in sides), sources=3, targets=3)
     page.point("[data-key=rows-2]")
     assert [float(one) for one in page.texts(".tokens.to .number")] == pytest.approx(weights[0, 2].tolist(), abs=6e-4)
+
+
+@pytest.fixture
+def crowded(browser, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(render(documents.many_heads()), encoding="utf-8")
+    page = browser.page(path)
+    yield page
+    assert page.complaints() == []
+    page.close()
+
+
+def pressed(page):
+    return page.js("[...document.querySelectorAll('.chip[aria-pressed=true]')].map((one) => one.dataset.key.slice(5))")
+
+
+def test_twelve_heads_open_as_the_lines_of_one_and_the_page_says_so(crowded):
+    assert pressed(crowded) == ["0"]
+    assert "Opened with head 0 of 12: click others to add them, or all." in crowded.text("nav")
+    assert crowded.texts(".head-key li")[:2] == ["head 0", "weight 0.1"]
+    crowded.click("[data-key=tab-map]")  # one map of all of them can be read
+    assert pressed(crowded) == ["all", *map(str, range(12))]
+    crowded.click("[data-key=tab-heads]")
+    crowded.click("[data-key=head-7]")
+    assert pressed(crowded) == ["0", "7"]
+    assert "Opened with" not in crowded.text("nav")
+    crowded.click("[data-key=tab-map]")  # what was chosen stays chosen
+    assert pressed(crowded) == ["0", "7"]
+    crowded.click("[data-key=tab-heads]")
+    crowded.click("[data-key=head-all]")
+    assert len(crowded.texts(".head-key li")) == 12 + 4
+    assert "heads=all" in crowded.js("location.hash")
+
+
+def test_lines_of_all_heads_look_unlike_and_each_head_looks_as_it_does_elsewhere(crowded):
+    looks = """[...document.querySelectorAll('%s')].map((one) => {
+        const style = getComputedStyle(one);
+        return [style.stroke, style.strokeDasharray].join(' ');
+    })"""
+    crowded.click("[data-key=head-all]")
+    keys = crowded.js(looks % ".head-key .swatch line")[:12]
+    assert len(set(keys)) == 12
+    assert set(crowded.js(looks % ".lines path")) == set(keys)
+    assert crowded.js(looks % ".head-chip .swatch line") == keys
+    crowded.choose("select[data-key=attention]", 1)  # heads 1, 4, 7 and 10
+    assert crowded.js(looks % ".head-key .swatch line")[:4] == keys[1::3]
+    assert crowded.texts(".head-key li")[:4] == ["head 1", "head 4", "head 7", "head 10"]
+
+
+def test_the_saved_lines_say_which_head_is_which(crowded):
+    crowded.js("URL.createObjectURL = (blob) => (blob.text().then((text) => (window.saved = text)), 'data:,')")
+    crowded.click("[data-key=head-9]")
+    crowded.click("[data-key=save-svg]")
+    saved = crowded.wait("window.saved")
+    assert ">head 0<" in saved
+    assert ">head 9<" in saved
+    assert ">weight 0.5<" in saved
+
+
+def test_names_of_items_and_classes_are_written_as_they_are(browser, tmp_path):
+    items, chosen = ("⟨end⟩", "item 0: 31", "item 1: 4"), ("item 1: 4", "item 0: 31", "⟨end⟩")
+    weights = np.full((1, 3, 3), 1 / 3)
+    candidates = tuple(tuple(Candidate(piece=one, probability=0.3) for one in items) for _ in chosen)
+    pointed = Sentence(
+        source=Side(text="31; 4", pieces=items, names=True),
+        target=Side(text="4; 31", pieces=chosen, names=True),
+        attentions=(AttentionMap(name="pointing", kind="cross", rows="target", columns="source", weights=weights),),
+        candidates=candidates,
+    )
+    classed = Sentence(
+        source=Side(text="a b", pieces=("a", " b", "c")),
+        attentions=(AttentionMap(name="self", kind="self", rows="source", columns="source", weights=weights),),
+        answers=(Candidate(piece="not entailment", probability=0.9), Candidate(piece="entailment", probability=0.1)),
+        edited=(Edited(attention="self", head=0, log_prob=-1.0, probabilities=(0.5, 0.5), text="entailment"),),
+    )
+    (tmp_path / "page.html").write_text(render(Document(title="t", sentences=(pointed, classed))), encoding="utf-8")
+    page = browser.page(tmp_path / "page.html")
+    assert page.texts(".tokens.from bdi") == list(chosen)
+    assert page.texts(".tokens.to bdi") == list(items)
+    page.point("[data-key=rows-0]")
+    assert set(page.texts(".figures bdi")) == set(items)
+    page.click("[data-key=tab-decoding]")
+    assert "item 1: 4" in page.texts(".distribution bdi")
+    assert "·" not in page.text("#view")
+    page.choose("select[data-key=sentence]", 1)
+    page.click("[data-key=tab-heads]")
+    assert page.texts(".tokens.to bdi") == ["a", "·b", "c"]  # white space in a piece of text is still marked
+    page.click("[data-key=tab-edits]")
+    page.click(".square")
+    assert "not entailment" in page.texts(".edited bdi")
+    assert page.complaints() == []
+    page.close()
+
+
+def test_words_drawn_on_a_plane_do_not_lie_over_each_other(browser, tmp_path):
+    generator = np.random.default_rng(0)
+    odd = ("WWWW", "mammoth", "Tuesday", "東京", "Москва", "@@@@", "iiii", "internationalisation", "___", "ÄÖÜ")
+    words = [*odd, *"abcdefgh"]
+    points = generator.normal(size=(len(words), 2)) * [1, 0.05]
+    (tmp_path / "words.svg").write_text(words_on_a_plane(words, points, "note"), encoding="utf-8")
+    page = browser.page(tmp_path / "words.svg")
+    boxes = page.js(
+        "[...document.querySelectorAll('text, circle')].map((one) => one.getBBox())"
+        ".map((box) => [box.x, box.y, box.x + box.width, box.y + box.height])"
+    )
+    page.close()
+    assert len(boxes) == 2 * len(words) + 1
+    texts, dots = [*boxes[1:-1:2], boxes[-1]], boxes[:-1:2]
+    for place, (left, top, right, bottom) in enumerate(texts):
+        for other in (*texts[:place], *dots):
+            across = min(right, other[2]) - max(left, other[0])
+            down = min(bottom, other[3]) - max(top, other[1])
+            assert across <= 0.5 or down <= 0.5
 
 
 def test_the_map_reads_out_cells_and_outlines_the_gold(page, given):

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 
@@ -20,6 +21,17 @@ def test_several_models_are_drawn_together_with_their_figures_beside(cli, traine
     for one in document["models"]:
         assert one["name"] in page
     assert out.with_suffix(".svg").read_text(encoding="utf-8").startswith("<svg ")
+
+
+def test_runs_of_one_directory_name_are_told_apart_by_their_folders(cli, trained, tmp_path):
+    for day in ("monday", "friday"):
+        shutil.copytree(trained, tmp_path / day / "demo")
+    given = [tmp_path / "monday" / "demo", tmp_path / "friday" / "demo"]
+    text = "one two three four five six"
+    result = cli("look", "--gradients", *given, "lstm-tiny", text, "--out", tmp_path / "p.html")
+    assert result.code == 0, result.err
+    named = [one["name"] for one in json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))["models"]]
+    assert named == ["monday/demo", "friday/demo", "lstm-tiny"]
 
 
 def test_settings_and_the_radius_reach_the_models(cli, tmp_path):

@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from regard.errors import ConfigError
 from regard.look import watch
 from regard.look.align import merge
+from regard.look.colours import DARK, DASHES, LIGHT
 from regard.look.document import AttentionMap, Document, Sentence, Side
 from regard.look.draw import colour, svg
 from regard.look.excerpt import excerpt
@@ -94,7 +96,111 @@ def test_the_map_has_each_weight_and_each_gold_cell(document):
     numbers = [cell.find(f"{SPACE}title").text.rpartition(" ")[2] for cell in cells]
     assert numbers == [f"{weight:.3f}" for weight in weights.flat]
     assert [cell.get("fill") for cell in cells] == [colour(weight) for weight in weights.flat]
-    assert svg(document).count('stroke="#d55e00"') == 3
+    assert svg(document).count('stroke="#d55e00"') == 3 + 1  # and one in the legend
+
+
+def many(heads):
+    pieces = ("a", "b", "c")
+    weights = torch.randn(heads, 3, 3, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    one = AttentionMap(name="x", kind="self", rows="source", columns="source", weights=weights)
+    return Document(title="t", sentences=(Sentence(source=Side(text="a b c", pieces=pieces), attentions=(one,)),))
+
+
+@pytest.mark.parametrize("heads", [12, 16, 32, 64])
+def test_lines_of_every_head_look_unlike_and_the_legend_says_which_is_which(heads):
+    root = ElementTree.fromstring(svg(many(heads), view="lines").encode())
+    keys = [one for one in root.iter(f"{SPACE}path") if one.get("class") == "key"]
+    looks = [(one.get("stroke"), one.get("stroke-dasharray")) for one in keys[:heads]]
+    assert len(set(looks)) == heads
+    drawn = {(one.get("stroke"), one.get("stroke-dasharray")) for one in root.iter(f"{SPACE}path")} - {
+        ("#5a6878", None)
+    }
+    assert drawn <= set(looks)
+    written = [text.text for text in root.iter(f"{SPACE}text")]
+    assert [one for one in written if one.startswith("head ")] == [f"head {head}" for head in range(heads)]
+    assert "lines below 0.04 are not drawn" in written
+    assert "heads 64 apart look alike" not in written
+    for text in root.iter(f"{SPACE}text"):
+        assert float(text.get("y")) < float(root.get("height"))
+        start = float(text.get("x")) - (7 * len(text.text) if text.get("text-anchor") == "end" else 0)
+        assert start >= 0
+        assert start + 6.5 * len(text.text) <= float(root.get("width"))
+
+
+def test_heads_that_look_the_same_are_said_to():
+    assert "heads 64 apart look alike" in svg(many(65), view="lines")
+    assert "heads 64 apart look alike" in many(65).figure(view="lines").legends[0].get_title().get_text()
+
+
+@pytest.mark.parametrize("view", ["map", "heads", "text"])
+def test_drawings_have_a_scale(document, view):
+    root = ElementTree.fromstring(svg(document, view=view).encode())
+    (bar,) = [one for one in root.iter(f"{SPACE}rect") if one.get("class") == "scale"]
+    assert bar.get("fill") == "url(#weights)"
+    stops = [stop.get("stop-color") for stop in root.iter(f"{SPACE}stop")]
+    assert (stops[0], stops[-1]) == (colour(0.0), colour(1.0))
+    written = [text.text for text in root.iter(f"{SPACE}text")]
+    assert ("weight" if view == "heads" else "weight, mean of 2 heads") in written
+    assert ("gold alignment" in written) == (view == "map")
+
+
+def test_figures_have_legends(document):
+    lines = many(12).figure(view="lines").legends[0]
+    assert [text.get_text() for text in lines.get_texts()] == [
+        *(f"head {head}" for head in range(12)),
+        *("weight 0.1", "weight 0.5", "weight 1"),
+    ]
+    looks = [(line.get_color(), str(line.get_linestyle()), line._dash_pattern) for line in lines.get_lines()[:12]]
+    assert len(set(map(str, looks))) == 12
+    shown = document.figure(view="map")
+    assert shown.axes[-1].get_ylabel() == "weight, mean of 2 heads"
+    assert [text.get_text() for text in shown.legends[0].get_texts()] == ["gold alignment"]
+    assert document.figure(view="map", attention="encoder.0", heads=[1]).legends == []
+    assert document.figure(view="heads").axes[-1].get_ylabel() == "weight"
+
+
+@pytest.mark.parametrize(("colours", "ground"), [(LIGHT, "#ffffff"), (DARK, "#12161d")])
+def test_colours_of_heads_are_told_apart_by_the_colour_blind_too(colours, ground):
+    """Distances in OKLab, as seen with no cones of one kind (Machado et al. 2009); 0.02 is about just noticeable."""
+    to_lms = [[0.4122215, 0.5363325, 0.0514460], [0.2119035, 0.6806995, 0.1073970], [0.0883025, 0.2817188, 0.6299787]]
+    to_lab = [
+        [0.2104543, 0.7936178, -0.0040720],
+        [1.9779985, -2.4285922, 0.4505937],
+        [0.0259040, 0.7827718, -0.8086758],
+    ]
+    seen_as = {
+        "all cones": np.eye(3),
+        "protanopia": [
+            [0.152286, 1.052583, -0.204868],
+            [0.114503, 0.786281, 0.099216],
+            [-0.003882, -0.048116, 1.051998],
+        ],
+        "deuteranopia": [
+            [0.367322, 0.860646, -0.227968],
+            [0.280085, 0.672501, 0.047413],
+            [-0.01182, 0.04294, 0.968881],
+        ],
+        "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+    }
+
+    def linear(one):
+        shares = np.array([int(one[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+        return np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+
+    lights = np.stack([linear(one) for one in colours])
+    for kind, matrix in seen_as.items():
+        lab = np.cbrt((lights @ np.array(matrix).T).clip(0, 1) @ np.array(to_lms).T) @ np.array(to_lab).T
+        apart = np.linalg.norm(lab[:, None] - lab, axis=-1) + np.eye(8)
+        assert apart.min() > 0.1, kind
+    luminance = [float(one @ [0.2126, 0.7152, 0.0722]) + 0.05 for one in (*lights, linear(ground))]
+    for one in luminance[:-1]:
+        assert max(one, luminance[-1]) / min(one, luminance[-1]) >= 3  # WCAG: what a graphic needs
+
+
+def test_the_page_has_the_colours_and_dashes_of_the_drawings():
+    style = resources.files("regard.look").joinpath("viewer", "style.css").read_text(encoding="utf-8")
+    assert tuple(re.findall(r"--head-\d: (#\w+);", style)) == LIGHT + DARK
+    assert tuple(re.findall(r"\.dash-\d \{ --dash: ([\d ]+|none); \}", style)) == ("none", *DASHES[1:])
 
 
 def test_a_thousand_tokens_go_in_as_one_image():

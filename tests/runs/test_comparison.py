@@ -1,6 +1,8 @@
 import json
 import random
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ from regard.runs.comparison.distance import distance
 from regard.runs.comparison.growth import growth, kept_bytes
 from regard.runs.comparison.measures import history, measure
 from regard.runs.comparison.page import comparison_charts
-from regard.runs.comparison.plan import ablation, entries, entry
+from regard.runs.comparison.plan import ablation, entries, entry, run_names
 from regard.runs.jobs import prepare_job
 from regard.runs.report import Silence
 from regard.runs.training import Stopped
@@ -118,6 +120,26 @@ def test_runs_that_are_trained_are_compared_as_they_are(compared, tmp_path):
     assert again["runs"][0]["test"] == report["runs"][1]["test"]
     with pytest.raises(ConfigError, match="runs are compared as they are"):
         regard.compare([out / "none"], tmp_path / "third", runs=True, updates=3)
+
+
+def test_runs_whose_directories_are_called_the_same_keep_names_of_their_own(compared, tmp_path):
+    out, _ = compared
+    for day, name in (("monday", "none"), ("friday", "additive")):
+        shutil.copytree(out / name, tmp_path / day / "demo")
+    given = [tmp_path / "monday" / "demo", tmp_path / "friday" / "demo", out / "none"]
+    report = regard.compare(given, tmp_path / "report", runs=True, grow=False)
+    assert [run["name"] for run in report["runs"]] == ["monday/demo", "friday/demo", "none"]
+    svg = (tmp_path / "report" / "charts" / "nll-by-step.svg").read_text(encoding="utf-8")
+    assert re.findall(r">([^<]*demo)</text>", svg) == ["monday/demo", "friday/demo"]
+    again = tmp_path / "friday" / ".." / "monday" / "demo"
+    with pytest.raises(ConfigError, match=r"monday/demo' and '.*\.\./monday/demo' are the same run"):
+        regard.compare([given[0], again], tmp_path / "twice", runs=True, grow=False)
+
+
+def test_names_of_runs_go_up_to_the_first_folder_that_differs(tmp_path):
+    folders = [tmp_path / one for one in ("a/x/run", "b/x/run", "b/y/run", "other")]
+    assert run_names(folders) == ["a/x/run", "b/x/run", "y/run", "other"]
+    assert run_names([Path("/run"), Path("/x/run")]) == ["/run", "x/run"]
 
 
 def test_a_run_that_diverges_is_told_of_and_the_others_go_on(data, tmp_path, monkeypatch):

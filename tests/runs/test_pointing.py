@@ -10,6 +10,7 @@ import regard
 from regard.data.puzzles import PUZZLES
 from regard.data.puzzles.problems import Problem, drawn, write_problems
 from regard.errors import ConfigError, DataError, RunError
+from regard.look.draw import svg
 from regard.runs import make_config
 from regard.runs.describe import describe
 from regard.runs.looking import document, page
@@ -121,6 +122,21 @@ def test_the_page_shows_the_pointing(run):
     assert shown["pointing"].shape == (1, len(order) + 1, 6)
     np.testing.assert_array_equal(shown["pointing"][0].argmax(-1), [*(place + 1 for place in order), 0])
     assert "pointing" in page(run, [problem.items.tolist()])
+
+
+def test_what_was_pointed_at_is_named_as_a_reader_would(run):
+    puzzle = run.pointer.puzzle
+    (problem,) = drawn(puzzle, 1, (5, 5), seed=5, part="test")
+    found = document(run, [problem])
+    (sentence,) = found.sentences
+    names = sentence.source.pieces
+    assert [name.split(": ")[0] for name in names] == ["⟨end⟩", *(f"item {place}" for place in range(5))]
+    assert sentence.source.text == "; ".join(names[1:])
+    assert {one.piece for step in sentence.candidates for one in step} <= set(names)
+    for view in ("map", "lines", "text"):
+        written = svg(found, view=view, attention="pointing")
+        assert ">item 1: " in written
+        assert "·" not in written
 
 
 def test_a_run_describes_itself(run):

@@ -1,8 +1,7 @@
-// Lines over a pair of axes, for views that show numbers against numbers. Lines differ by colour and by dashes.
+// Lines over a pair of axes, for views that show numbers against numbers.
 const CHART = { width: 760, height: 240, left: 52, right: 150, top: 12, bottom: 34 };
-const DASHES = ["", "7 3", "2 3", "9 3 2 3", "12 4", "4 2", "1 2", "9 2 2 2"];
 
-// `series` are { name, points: [[x, y], ...], kind: a head's class, onclick, faint }.
+// `series` are { name, points: [[x, y], ...], kind: what headLook gives, onclick, faint }.
 function lineChart(series, { x: title, low, high, ticks = null }) {
   const xs = series.flatMap((one) => one.points.map(([x]) => x));
   const ys = series.flatMap((one) => one.points.map(([, y]) => y));
@@ -20,23 +19,22 @@ function lineChart(series, { x: title, low, high, ticks = null }) {
     const [x] = place([value, bottom]);
     return drawn("text", { class: "tick", x, y: CHART.height - CHART.bottom + 16, "text-anchor": "middle" }, tidy(value));
   });
-  const lines = series.map((one, index) =>
+  const lines = series.map((one) =>
     drawn("polyline", {
       class: `series ${one.kind}${one.faint ? " faint" : ""}`,
       points: one.points.map((point) => place(point).map((value) => value.toFixed(1)).join(",")).join(" "),
-      "stroke-dasharray": DASHES[index % DASHES.length],
       "data-name": one.name,
     }),
   );
   // Names stand where their lines end, moved apart where they would lie over each other.
-  const ends = series.map((one, index) => ({ one, index, y: place(one.points[one.points.length - 1])[1] })).sort((a, b) => a.y - b.y);
+  const ends = series.map((one) => ({ one, y: place(one.points[one.points.length - 1])[1] })).sort((a, b) => a.y - b.y);
   let above = -Infinity;
-  const names = ends.map(({ one, index, y }) => {
+  const names = ends.map(({ one, y }) => {
     above = Math.max(y, above + 14);
     return drawn(
       "g",
       { class: `${one.kind}${one.faint ? " faint" : ""}`, onclick: one.onclick ?? (() => {}) },
-      drawn("line", { class: "series", x1: CHART.left + wide + 8, x2: CHART.left + wide + 30, y1: above, y2: above, "stroke-dasharray": DASHES[index % DASHES.length] }),
+      drawn("line", { class: "series", x1: CHART.left + wide + 8, x2: CHART.left + wide + 30, y1: above, y2: above }),
       drawn("text", { class: "tick name", x: CHART.left + wide + 35, y: above, "dominant-baseline": "central" }, one.name),
     );
   });

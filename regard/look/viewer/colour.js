@@ -14,6 +14,34 @@ const RAMPS = {
   },
 };
 const LEVELS = 256;
+
+// How lines of heads are told apart, by the head's number in the model: eight colours, which the style sheet has, and
+// from the ninth head on dashes as well. The drawings made without a browser have the same.
+const HUES = 8;
+const DASHES = 8;
+
+function headLook(number) {
+  return `head-${number % HUES} dash-${Math.floor(number / HUES) % DASHES}`;
+}
+
+function lookOf(attention, head) {
+  return headLook(Number(headName(attention, head)));
+}
+
+// How strongly a line of a weight is drawn.
+function lineStrength(weight) {
+  return { opacity: 0.06 + 0.94 * weight, width: 1 + 2 * weight };
+}
+
+// A short stretch of a line, for keys and buttons.
+function swatch(look, { weight = 0.8, length = 44 } = {}) {
+  const { opacity, width } = lineStrength(weight);
+  return drawn(
+    "svg",
+    { class: `swatch ${look}`, width: length, height: 4, viewBox: `0 0 ${length} 4`, "aria-hidden": "true" },
+    drawn("line", { x1: 0, x2: length, y1: 2, y2: 2, "stroke-opacity": opacity.toFixed(3), "stroke-width": width.toFixed(2) }),
+  );
+}
 const palettes = {};
 
 function channels(colour) {

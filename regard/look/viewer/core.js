@@ -28,7 +28,7 @@ function furnish(node, attributes, children) {
 
 // A view is { name, title, help, draw(root, state) }; views are listed in the order they were added. `shown(sentence)`
 // says whether there is anything for it to show, `needs(state)` what it must have read: pairs of attention and heads.
-// Title and help may be functions of the sentence.
+// Title and help may be functions of the sentence. `opens(heads)` says which of the heads it shows until some are chosen.
 function addView(view) {
   regard.views.push(view);
 }
@@ -78,12 +78,20 @@ function fitted(state) {
   const sentence = within(state.sentence, regard.document.sentences.length);
   const attention = within(state.attention, regard.document.sentences[sentence].attentions.length);
   const known = headsOf(regard.document.sentences[sentence].attentions[attention]);
-  const heads = known.filter((head) => state.heads.includes(head));
+  const wanted = state.heads === "all" ? known : known.filter((head) => state.heads?.includes(head));
   const offered = viewsOf(regard.document.sentences[sentence]);
   const view = offered.some((one) => one.name === state.view) ? state.view : offered[0].name;
   const pieces = regard.document.sentences[sentence][state.pin?.side]?.pieces ?? [];
   const pin = pieces[state.pin?.piece] === undefined ? null : state.pin;
-  return { ...state, sentence, attention, view, pin, heads: heads.length ? heads : known };
+  const chosen = wanted.length > 0 && state.chosen;
+  const heads = chosen ? wanted : openedWith(regard.document.sentences[sentence].attentions[attention], viewOf({ view }));
+  return { ...state, sentence, attention, view, pin, heads, chosen };
+}
+
+// The heads that a view shows before any is chosen. Those of a long text are read one by one, so it opens with one.
+function openedWith(attention, view) {
+  const known = headsOf(attention);
+  return attention.weights.squeezed ? known.slice(0, 1) : (view.opens?.(known) ?? known);
 }
 
 // The pinned piece as a row of an attention, or -1. What the decoder reads lies one piece behind what it predicts, so
@@ -104,7 +112,7 @@ function pin(side, piece, part = {}) {
 }
 
 function change(part) {
-  regard.state = fitted({ ...regard.state, ...part });
+  regard.state = fitted({ ...regard.state, ...(part.heads ? { chosen: true } : {}), ...part });
   remember(regard.state);
   redraw();
 }
@@ -116,7 +124,7 @@ function remember(state) {
     view: state.view,
     sentence: state.sentence,
     attention: state.attention,
-    heads: all ? "all" : state.heads.join("."),
+    ...(state.chosen ? { heads: all ? "all" : state.heads.join(".") } : {}),
     words: state.words ? 1 : 0,
     ...(state.pin ? { pin: `${state.pin.side}.${state.pin.piece}` } : {}),
   });
@@ -130,13 +138,12 @@ function remember(state) {
 function recalled() {
   const hash = new URLSearchParams(location.hash.slice(1));
   const attention = hash.has("attention") ? Number(hash.get("attention")) : lastCross();
-  // A long text opens with one head: it is read sooner, and its lines can be told apart.
-  const long = regard.document.sentences[0].attentions[attention]?.weights.squeezed;
   return {
     view: hash.get("view"),
     sentence: Number(hash.get("sentence")),
     attention,
-    heads: (hash.get("heads") ?? (long ? "0" : "all")).split(".").map(Number),
+    heads: hash.get("heads") === "all" ? "all" : (hash.get("heads") ?? "").split(".").filter(Boolean).map(Number),
+    chosen: hash.has("heads"),
     words: hash.get("words") === "1",
     pin: recalledPin(hash.get("pin")),
   };
@@ -150,6 +157,16 @@ function recalledPin(text) {
 // Where the target looks at the source is what most people come to see.
 function lastCross() {
   return Math.max(regard.document.sentences[0].attentions.findLastIndex((one) => one.kind === "cross"), 0);
+}
+
+// A side's pieces as labels. Pieces of text show their white space; names, such as "item 1: 4", are written as they are.
+function labelsOf(side) {
+  return side.names ? side.pieces : side.pieces.map(visible);
+}
+
+// The label of a piece that a step gave or could have given.
+function stepLabel(sentence, piece) {
+  return (sentence.target ?? sentence.source).names ? piece : visible(piece);
 }
 
 // A piece as it can be seen: white space has marks.

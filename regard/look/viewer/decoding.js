@@ -21,7 +21,7 @@ function drawDecoding(root, state) {
   stopDecoding();
   const sentence = sentenceOf(state);
   const side = stepSide(sentence);
-  const pieces = sentence[side].pieces.map(visible);
+  const pieces = labelsOf(sentence[side]);
   const pinned = pinnedPiece(state, side);
   const last = pieces.length - 1;
   const shown = pinned >= 0 ? pinned : (decodingState.step ?? last);
@@ -113,7 +113,7 @@ function distribution(sentence, side, step) {
     element(
       "tr",
       { class: one === row ? "wanted" : "" },
-      element("th", { scope: "row" }, element("bdi", {}, visible(one.piece))),
+      element("th", { scope: "row" }, element("bdi", {}, stepLabel(sentence, one.piece))),
       element("td", {}, shareBar(one.probability, "model")),
       element("td", {}, wanted === undefined ? "" : shareBar(one === row ? 1 : 0, "target")),
     ),

@@ -95,7 +95,7 @@ function editedOne(sentence, side, whole, one, cost, before) {
     const wanted = sentence.answers?.[step].piece ?? wantedPiece(sentence, side, step);
     if (wanted === undefined) return [];
     const bar = (share, kind) => element("span", { class: `share ${kind}` }, element("span", { class: "fill", style: { width: `${(share * 100).toFixed(1)}%` } }), element("span", { class: "number" }, share.toFixed(3)));
-    return [element("tr", {}, element("th", { scope: "row" }, element("bdi", {}, visible(wanted))), element("td", {}, bar(whole[step], "model")), element("td", {}, bar(one.probabilities[step], "target")))];
+    return [element("tr", {}, element("th", { scope: "row" }, element("bdi", {}, sentence.answers ? wanted : stepLabel(sentence, wanted))), element("td", {}, bar(whole[step], "model")), element("td", {}, bar(one.probabilities[step], "target")))];
   });
   return element(
     "div",

@@ -8,7 +8,11 @@ addView({
   title: "Lines",
   help: "Each line joins a token to what it looks at; a stronger line is a larger weight. Point at a token to isolate it; click to keep it, in every view.",
   draw: drawHeads,
+  opens: (known) => (known.length > FEW ? known.slice(0, 1) : known),
 });
+
+// With more heads than this nobody could follow the lines of all of them together.
+const FEW = 4;
 
 // More tokens than this are drawn as far as they can be seen, not all at once.
 const LONG = 150;
@@ -30,13 +34,14 @@ function drawHeads(root, state) {
     "aria-hidden": "true",
   });
   const details = element("aside", { class: "details", "aria-live": "polite" });
+  const looks = state.heads.map((head) => lookOf(attention, head));
   const sides = {
     rows: tokenColumn(matrix.rows, "rows"),
     columns: tokenColumn(matrix.columns, "columns"),
   };
   const kept = pinnedPlace(state, sentence, attention, matrix);
   const show = (only) => {
-    drawLines(lines, matrix, only);
+    drawLines(lines, looks, matrix, only);
     weigh(sides, matrix, only);
     describe(details, sentence, attention, matrix, only);
   };
@@ -53,6 +58,7 @@ function drawHeads(root, state) {
   }
   show(kept);
   root.append(
+    headKey(attention, state.heads),
     element(
       "div",
       { class: "heads" },
@@ -63,6 +69,21 @@ function drawHeads(root, state) {
       element("div", { class: "tokens to" }, ...sides.columns),
       details,
     ),
+  );
+}
+
+// Which line is which head and how strong a line is which weight; saved pictures have it too.
+function headKey(attention, heads) {
+  const line = (look, weight, name) => element("li", {}, swatch(look, { weight }), name);
+  const looks = heads.map((head) => lookOf(attention, head));
+  const alike = new Set(looks).size < looks.length;
+  return element(
+    "ul",
+    { class: "head-key", "aria-label": "Legend" },
+    ...heads.map((head, order) => line(looks[order], 0.8, `head ${headName(attention, head)}`)),
+    ...[0.1, 0.5, 1].map((weight) => line("", weight, `weight ${weight}`)),
+    element("li", {}, `lines below ${FAINT.all} are not drawn (below ${FAINT.isolated} of a token pointed at)`),
+    alike ? element("li", {}, `heads ${HUES * DASHES} apart look alike`) : "",
   );
 }
 
@@ -99,7 +120,7 @@ function weightsAt(matrix, values, only) {
     : matrix.rows.map((_, row) => values[row * width + only.index]);
 }
 
-function drawLines(lines, matrix, only) {
+function drawLines(lines, looks, matrix, only) {
   const width = matrix.columns.length;
   const paths = [];
   matrix.values.forEach((values, order) => {
@@ -112,12 +133,13 @@ function drawLines(lines, matrix, only) {
       if (!chosen || weight < (only ? FAINT.isolated : FAINT.all)) return;
       const from = (row + 0.5) * ROW + shift;
       const to = (column + 0.5) * ROW + shift;
+      const { opacity, width: thickness } = lineStrength(weight);
       paths.push(
         drawn("path", {
-          class: `line head-${matrix.heads[order] % 8}`,
+          class: `line ${looks[order]}`,
           d: `M0 ${from} C45 ${from} 55 ${to} 100 ${to}`,
-          "stroke-opacity": (0.06 + 0.94 * weight).toFixed(3),
-          "stroke-width": (1 + 2 * weight).toFixed(2),
+          "stroke-opacity": opacity.toFixed(3),
+          "stroke-width": thickness.toFixed(2),
         }),
       );
     });
@@ -160,7 +182,7 @@ function describe(details, sentence, attention, matrix, only) {
   if (candidates?.length) {
     details.append(
       element("h4", {}, sentence.target ? "The step could have chosen" : "Expected after it"),
-      figures(candidates.map((one) => [visible(one.piece), one.probability])),
+      figures(candidates.map((one) => [stepLabel(sentence, one.piece), one.probability])),
     );
   }
 }
@@ -208,7 +230,7 @@ function drawLongHeads(root, state, sentence, attention, matrix) {
       columns[side].replaceChildren(...wanted);
     }
     weighLong(columns, matrix, only);
-    drawWindow(canvas, frame, matrix, only, first, last);
+    drawWindow(canvas, frame, attention, matrix, only, first, last);
   };
   const longToken = (side, index) => {
     const [token] = tokenColumn([matrix[side][index]], side);
@@ -232,6 +254,7 @@ function drawLongHeads(root, state, sentence, attention, matrix) {
     asked = true;
   });
   root.append(
+    headKey(attention, state.heads),
     element(
       "div",
       { class: "heads long" },
@@ -253,7 +276,7 @@ function weighLong(columns, matrix, only) {
   }
 }
 
-function drawWindow(canvas, frame, matrix, only, first, last) {
+function drawWindow(canvas, frame, attention, matrix, only, first, last) {
   const width = canvas.clientWidth;
   const height = frame.clientHeight;
   const dense = devicePixelRatio || 1;
@@ -264,11 +287,13 @@ function drawWindow(canvas, frame, matrix, only, first, last) {
   const context = canvas.getContext("2d");
   context.scale(dense, dense);
   const count = matrix.columns.length;
-  const style = getComputedStyle(document.documentElement);
   let lines = 0;
   matrix.values.forEach((values, order) => {
     const shift = (order - (matrix.values.length - 1) / 2) * Math.min(2.2, (ROW - 8) / matrix.values.length);
-    context.strokeStyle = style.getPropertyValue(`--head-${matrix.heads[order] % 8}`);
+    canvas.setAttribute("class", `window-lines ${lookOf(attention, matrix.heads[order])}`);
+    const look = getComputedStyle(canvas);
+    context.strokeStyle = look.getPropertyValue("--head");
+    context.setLineDash((look.getPropertyValue("--dash").match(/\d+/g) ?? []).map(Number));
     const [from, to] = only?.side === "rows" ? [only.index, only.index + 1] : [first, Math.min(last, matrix.rows.length)];
     for (let row = from; row < to; row += 1) {
       const [left, right] = only?.side === "columns" ? [only.index, only.index + 1] : [0, count];
@@ -277,8 +302,9 @@ function drawWindow(canvas, frame, matrix, only, first, last) {
         if (weight < (only ? FAINT.isolated : FAINT.all)) continue;
         const start = (row + 0.5) * ROW + shift - frame.scrollTop;
         const end = (column + 0.5) * ROW + shift - frame.scrollTop;
-        context.globalAlpha = 0.06 + 0.94 * weight;
-        context.lineWidth = 1 + 2 * weight;
+        const { opacity, width: thickness } = lineStrength(weight);
+        context.globalAlpha = opacity;
+        context.lineWidth = thickness;
         context.beginPath();
         context.moveTo(0, start);
         context.bezierCurveTo(width * 0.45, start, width * 0.55, end, width, end);

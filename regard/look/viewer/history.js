@@ -25,7 +25,7 @@ function drawHistory(root, state) {
     .filter((one) => one.measures[measure])
     .map((one) => ({
       name: `head ${one.head}`,
-      kind: `head-${one.head % 8}`,
+      kind: headLook(one.head),
       faint: !chosen.has(String(one.head)),
       points: steps.map((step, index) => [step, one.measures[measure][index]]),
       onclick: () => {

@@ -30,8 +30,8 @@ function matrixOf(sentence, attention, heads, words) {
   const byWord = words && hasWords(sentence, attention);
   const read = heads.map((head) => weightsOf(attention, head));
   const values = byWord ? read.map((one) => merged(one, rowSide, columnSide)) : read;
-  const rows = byWord ? rowSide.words : rowSide.pieces.map(visible);
-  const columns = byWord ? columnSide.words : columnSide.pieces.map(visible);
+  const rows = byWord ? rowSide.words : labelsOf(rowSide);
+  const columns = byWord ? columnSide.words : labelsOf(columnSide);
   return { rows, columns, heads, values, mean: mean(values), byWord, gold: goldCells(sentence, attention, byWord) };
 }
 

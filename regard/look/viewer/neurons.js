@@ -27,7 +27,7 @@ function drawNeurons(root, state) {
     return;
   }
   const head = state.heads[0];
-  const pieces = { rows: sentence[attention.rows].pieces.map(visible), columns: sentence[attention.columns].pieces.map(visible) };
+  const pieces = { rows: labelsOf(sentence[attention.rows]), columns: labelsOf(sentence[attention.columns]) };
   const pinned = pinnedPiece(state, attention.rows);
   const row = pinned >= 0 ? pinned : Math.min(Math.floor(pieces.rows.length / 2), pieces.rows.length - 1);
   // Weights written by hand hold for one row of one head.

@@ -96,18 +96,19 @@ function picker(label, name, choices, chosen) {
 function headPicker(state) {
   const known = headsOf(attentionOf(state));
   const all = state.heads.length === known.length;
-  const chip = (label, pressed, heads, kind, title) =>
+  const chip = (label, pressed, heads, look, title) =>
     element(
       "button",
       {
         type: "button",
-        class: `chip ${kind}`,
+        class: look === null ? "chip" : "chip head-chip",
         title,
         "aria-pressed": String(pressed),
         "data-key": `head-${label}`,
         onclick: () => change({ heads }),
       },
       label,
+      ...(look === null ? [] : [swatch(look, { length: 22 })]),
     );
   const toggled = (head) => {
     if (all) return [head];
@@ -117,12 +118,19 @@ function headPicker(state) {
     "div",
     { class: "chips", role: "group", "aria-label": "Heads" },
     element("span", {}, "Heads"),
-    chip("all", all, known, "", "Every head, together"),
+    chip("all", all, known, null, "Every head, together"),
     ...known.map((head) => {
       const name = headName(attentionOf(state), head);
-      return chip(name, state.heads.includes(head), toggled(head), `head-${head % 8}`, `Head ${name}`);
+      return chip(name, state.heads.includes(head), toggled(head), lookOf(attentionOf(state), head), `Head ${name}`);
     }),
+    state.chosen || all ? "" : element("span", { class: "opened" }, openedNote(state, known)),
   );
+}
+
+// What a reader could not know: that there are more heads than the page opened with.
+function openedNote(state, known) {
+  const names = state.heads.map((head) => headName(attentionOf(state), head)).join(", ");
+  return `Opened with head ${names} of ${known.length}: click others to add them, or all.`;
 }
 
 function wordSwitch(state) {
@@ -158,6 +166,7 @@ function stepLayer(state, step) {
   const count = sentenceOf(state).attentions.length;
   const all = state.heads.length === headsOf(attentionOf(state)).length;
   const attention = (state.attention + step + count) % count;
+  if (!state.chosen) return { attention };
   return { attention, heads: all ? headsOf(sentenceOf(state).attentions[attention]) : state.heads };
 }
 

@@ -68,7 +68,7 @@ function drawPatches(root, state) {
       "div",
       { class: "pictures-of" },
       large.node,
-      element("div", { class: "pictures" }, ...small.map(({ head, lit }) => element("figure", { class: `head-${head % 8}` }, lit.node, element("figcaption", {}, `head ${headName(attention, head)}`)))),
+      element("div", { class: "pictures" }, ...small.map(({ head, lit }) => element("figure", { class: lookOf(attention, head) }, lit.node, element("figcaption", {}, `head ${headName(attention, head)}`)))),
     ),
   );
   show(row);

@@ -88,7 +88,7 @@ function drawByDistance(root, alike, rows) {
     return sum / (rows - distance);
   });
   const points = means.map((value, distance) => [distance, value]);
-  root.append(element("h4", {}, "How alike, by distance"), lineChart([{ name: "mean cosine", points, kind: "head-0" }], { x: "distance", low: Math.min(0, ...means), high: 1 }));
+  root.append(element("h4", {}, "How alike, by distance"), lineChart([{ name: "mean cosine", points, kind: headLook(0) }], { x: "distance", low: Math.min(0, ...means), high: 1 }));
 }
 
 // Position i and i + d of some pairs on their circles, and how exactly the turn by d leads from one to the other.
@@ -147,6 +147,6 @@ function drawSlopes(root, places) {
     const row = vectorOf(places.table, head);
     return places.kind === "alibi" ? [[0, 0], [64, -64 * row[0]]] : Array.from(row, (value, index) => [index - far, value]);
   };
-  const series = Array.from({ length: heads }, (_, head) => ({ name: `head ${head}`, kind: `head-${head % 8}`, points: points(head) }));
+  const series = Array.from({ length: heads }, (_, head) => ({ name: `head ${head}`, kind: headLook(head), points: points(head) }));
   root.append(element("h4", {}, "What is added to a score, by how many places the key lies before"), lineChart(series, { x: "distance", ...(places.kind === "alibi" ? { high: 0 } : {}) }));
 }

@@ -64,7 +64,7 @@ function drawTextOf(root, sentence, attention, matrix, row) {
     }
     const lines =
       settings.text === "heads"
-        ? matrix.heads.map((head, order) => [`head ${headName(attention, head)}`, matrix.values[order], `head-${head % 8}`])
+        ? matrix.heads.map((head, order) => [`head ${headName(attention, head)}`, matrix.values[order], lookOf(attention, head)])
         : [[headPhrase(attention, matrix), matrix.mean, ""]];
     below.replaceChildren(
       ...lines.map(([name, values, kind]) =>

@@ -17,7 +17,7 @@ from regard.runs.comparison.distance import distance
 from regard.runs.comparison.growth import growth
 from regard.runs.comparison.measures import MEASURES, measure
 from regard.runs.comparison.page import comparison_charts, comparison_page
-from regard.runs.comparison.plan import Entry, ablation, entries, folder_name
+from regard.runs.comparison.plan import Entry, ablation, entries, folder_name, run_names
 from regard.runs.config import RunConfig
 from regard.runs.files import read_json, write_json, write_text
 from regard.runs.jobs import Job
@@ -69,8 +69,8 @@ def compare(
     if runs:
         if ablate or equal or parameters or overrides or budget != Budget():
             raise ConfigError("runs are compared as they are: --runs goes with no budget, setting or ablation")
-        planned = [Entry(Path(one).resolve().name, load_config(Path(one))) for one in configs]
         folders = [Path(one) for one in configs]
+        planned = [Entry(name, load_config(one)) for name, one in zip(run_names(folders), folders, strict=True)]
     else:
         planned = _planned([str(one) for one in configs], overrides, ablate, depths)
         folders = [out / folder_name(one.name) for one in planned]

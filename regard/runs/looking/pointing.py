@@ -27,7 +27,7 @@ def pointing(run: Run, problems: Sequence[Problem | Any], wanted: Wanted, **deco
     found = [best[0] for best in run.pointer.answers(made, run.decode_config(**decode))]
     return Document(
         title=f"Where {run.directory.name} pointed",
-        note="Each row is a step; its weights are the prediction itself. Positions count from 0.",
+        note="Each row is a step; its weights are the prediction itself. An item is named by its position, from 0.",
         sentences=tuple(_sentence(run, problem, best, wanted) for problem, best in zip(made, found, strict=True)),
     )
 
@@ -39,11 +39,11 @@ def _sentence(run: Run, problem: Problem, best: Answer, wanted: Wanted) -> Sente
     names = wanted.fitting(run.model, lambda name: (len(problem.items) + 1) ** 2)
     with watch(run.model, names, heads=wanted.heads) as trace:
         probabilities = run.model(batch)[0].exp().cpu()
-    items = [f"{place}: {_shown(item)}" for place, item in enumerate(problem.items)]
+    items = [f"item {place}: {_shown(item)}" for place, item in enumerate(problem.items)]
     choices, rows = [END, *items], [*(items[place] for place in best.order), END]
     return Sentence(
-        source=_side(choices),
-        target=_side(rows),
+        source=_side(choices, items),
+        target=_side(rows, rows[:-1]),
         attentions=tuple(_maps(trace, len(items), wanted)),
         candidates=tuple(_candidates(step, choices) for step in probabilities),
         scores={"score": f"{best.score:.3f}", "order": " ".join(map(str, best.order))},
@@ -67,8 +67,8 @@ def _candidates(step: torch.Tensor, choices: list[str]) -> tuple[Candidate, ...]
     return tuple(Candidate(piece=choices[place], probability=value) for value, place in pairs)
 
 
-def _side(pieces: list[str]) -> Side:
-    return Side(text="   ".join(pieces), pieces=tuple(pieces))
+def _side(pieces: list[str], items: list[str]) -> Side:
+    return Side(text="; ".join(items), pieces=tuple(pieces), names=True)
 
 
 def _shown(item: np.ndarray) -> str:
