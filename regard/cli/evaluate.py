@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,7 +62,15 @@ def evaluate(
     from regard.errors import ConfigError
     from regard.runs import evaluate as score
     from regard.runs import load
-    from regard.runs.corpora import Documents, files_corpus, world_held_out
+    from regard.runs.corpora import (
+        READERS,
+        Documents,
+        check_documents,
+        check_labelled,
+        check_pairs,
+        files_corpus,
+        world_held_out,
+    )
     from regard.runs.files import whole_file
     from regard.runs.pictures import open_evaluation
     from regard.runs.pointing_scores import pointing_scores
@@ -76,14 +85,21 @@ def evaluate(
     given |= {"alternatives": alternatives, "out": out}
     check_applies(task, [name for name, value in given.items() if value is not None and value is not False])
 
+    def say(note: str) -> None:
+        print(f"regard: {note}", file=sys.stderr)
+
     if task == "images":
         with counting("looking", "pictures") as progress:
             result, show = score(loaded, open_evaluation(data) if data else None, progress=progress), shown_pictures
     elif task in ENCODERS:
+        if data and task in READERS:
+            check_labelled(loaded.config, data, say)
         with counting("reading", "texts") as progress:
             result, show = score(loaded, data, progress=progress), shown_labels
     elif task == "language":
-        documents = Documents.of(data, loaded.config.data.text) if data else None
+        documents = Documents.of(data, loaded.config.data.text, loaded.config.data.header) if data else None
+        if documents:
+            check_documents(documents, say)
         with counting("reading", "tokens") as progress:
             result, show = score(loaded, documents, stride=stride, progress=progress), shown_text
     elif task == "pointing":
@@ -94,8 +110,10 @@ def evaluate(
         show = shown_pointing
     else:
         corpus = files_corpus(tuple(data), loaded.config.data) if data else None
+        if corpus:
+            check_pairs(corpus, say)
         if world:
-            corpus = world_held_out("test", loaded.config.data.source, grammar=loaded.config.data.world_grammar)
+            corpus = world_held_out("test", str(loaded.config.data.source), grammar=loaded.config.data.world_grammar)
         search = {"beam": beam, "length_penalty": length_penalty}
         written: list[str] = []
         with counting("translating") as progress:
