@@ -217,15 +217,20 @@ def shown_pictures(result: dict[str, Any]) -> str:
         f"pictures           {result['pictures']:,}  of {result['classes']:,} classes",
         f"accuracy           {100 * result['accuracy']:.2f} %  [{100 * low:.2f}, {100 * high:.2f}]  (95 %, Wilson)",
     ]
+    low, high = result["matthews_correlation_interval"]
+    correlation = f"{result['matthews_correlation']:.4f}  [{low:.4f}, {high:.4f}]"
+    lines.append(f"Matthews corr.     {correlation}  {result['matthews_correlation_signature']}")
+    lines.append(f"macro f1           {100 * result['macro_f1']:.2f} %")
     if result["top"] < result["classes"]:
         low, high = result["top_accuracy_interval"]
         best = f"{100 * result['top_accuracy']:.2f} %  [{100 * low:.2f}, {100 * high:.2f}]"
         lines.append(f"among the best {result['top']}   {best}")
     lines.append(f"loss               {result['nll']:.4f}  nats a picture")
     if result["classes"] <= 20:
-        lines.append("by class           pictures   accuracy")
+        lines.append("by class           pictures   accuracy         f1")
         for one in result["by_class"]:
-            lines.append(f"  {one['label']:<16} {one['pictures']:>8,}   {100 * one['accuracy']:>6.2f} %")
+            shares = f"{100 * one['accuracy']:>6.2f} %   {100 * one['f1']:>6.2f} %"
+            lines.append(f"  {one['label']:<16} {one['pictures']:>8,}   {shares}")
     for one in result["confused"]:
         lines.append(f"{one['label']} taken for {one['taken_for']}: {one['times']} times")
     return "\n".join(lines)
@@ -238,6 +243,14 @@ def shown_labels(result: dict[str, Any]) -> str:
         if name == "accuracy":
             low, high = result["accuracy_interval"]
             lines.append(f"accuracy           {100 * value:.2f} %  [{100 * low:.2f}, {100 * high:.2f}]")
+        elif name == "matthews_correlation":
+            low, high = result[f"{name}_interval"]
+            lines.append(f"Matthews corr.     {value:.4f}  [{low:.4f}, {high:.4f}]  {result[f'{name}_signature']}")
+        elif name == "unknown_labels":
+            count, total = sum(value.values()), result.get("words", result.get("texts"))
+            listed = ", ".join(f"{label} {times:,}" for label, times in [*value.items()][:5])
+            listed += ", ..." if len(value) > 5 else ""
+            lines.append(f"unknown labels     {count:,} of {total:,}, counted as wrong: {listed}")
         elif name == "entities":
             lines.append(f"{name:18} " + "  ".join(f"{part} {100 * value[part]:.2f} %" for part in _PARTS))
         elif isinstance(value, float):
