@@ -23,7 +23,9 @@ def classify(
     ] = None,
     input: Annotated[
         Path | None,
-        typer.Option("--input", "-i", help="A file of inputs instead: one a line, or TSV, JSONL.", metavar="FILE"),
+        typer.Option(
+            "--input", "-i", help="A file of inputs instead: one a line, or TSV, CSV, JSONL, Parquet.", metavar="FILE"
+        ),
     ] = None,
     top: Annotated[int, typer.Option(help="How many classes to show of each input.", min=1)] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object an input.")] = False,
@@ -32,12 +34,13 @@ def classify(
     """Tell the class of texts, of pairs of texts, or of images, as the run was trained to.
 
     Prints the likeliest class and its probability, a line an input; with --top, so many classes on the line. Before
-    those of an image stands its name.
+    those of an image stands its name. A labelled file, as `regard evaluate` takes it, is read without its labels.
 
     \b
     Examples:
       regard classify runs/films "a moving , beautiful film ."
       regard classify runs/films --input reviews.txt --json
+      regard classify runs/films --input test.tsv
       regard classify runs/digits seven.png --top 3
     """
     from regard.errors import ConfigError

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,7 +62,15 @@ def evaluate(
     from regard.errors import ConfigError
     from regard.runs import evaluate as score
     from regard.runs import load
-    from regard.runs.corpora import Documents, files_corpus, world_held_out
+    from regard.runs.corpora import (
+        READERS,
+        Documents,
+        check_documents,
+        check_labelled,
+        check_pairs,
+        files_corpus,
+        world_held_out,
+    )
     from regard.runs.files import whole_file
     from regard.runs.pictures import open_evaluation
     from regard.runs.pointing_scores import pointing_scores
@@ -76,14 +85,21 @@ def evaluate(
     given |= {"alternatives": alternatives, "out": out}
     check_applies(task, [name for name, value in given.items() if value is not None and value is not False])
 
+    def say(note: str) -> None:
+        print(f"regard: {note}", file=sys.stderr)
+
     if task == "images":
         with counting("looking", "pictures") as progress:
             result, show = score(loaded, open_evaluation(data) if data else None, progress=progress), shown_pictures
     elif task in ENCODERS:
+        if data and task in READERS:
+            check_labelled(loaded.config, data, say)
         with counting("reading", "texts") as progress:
             result, show = score(loaded, data, progress=progress), shown_labels
     elif task == "language":
-        documents = Documents.of(data, loaded.config.data.text) if data else None
+        documents = Documents.of(data, loaded.config.data.text, loaded.config.data.header) if data else None
+        if documents:
+            check_documents(documents, say)
         with counting("reading", "tokens") as progress:
             result, show = score(loaded, documents, stride=stride, progress=progress), shown_text
     elif task == "pointing":
@@ -94,8 +110,10 @@ def evaluate(
         show = shown_pointing
     else:
         corpus = files_corpus(tuple(data), loaded.config.data) if data else None
+        if corpus:
+            check_pairs(corpus, say)
         if world:
-            corpus = world_held_out("test", loaded.config.data.source, grammar=loaded.config.data.world_grammar)
+            corpus = world_held_out("test", str(loaded.config.data.source), grammar=loaded.config.data.world_grammar)
         search = {"beam": beam, "length_penalty": length_penalty}
         written: list[str] = []
         with counting("translating") as progress:
@@ -199,15 +217,20 @@ def shown_pictures(result: dict[str, Any]) -> str:
         f"pictures           {result['pictures']:,}  of {result['classes']:,} classes",
         f"accuracy           {100 * result['accuracy']:.2f} %  [{100 * low:.2f}, {100 * high:.2f}]  (95 %, Wilson)",
     ]
+    low, high = result["matthews_correlation_interval"]
+    correlation = f"{result['matthews_correlation']:.4f}  [{low:.4f}, {high:.4f}]"
+    lines.append(f"Matthews corr.     {correlation}  {result['matthews_correlation_signature']}")
+    lines.append(f"macro f1           {100 * result['macro_f1']:.2f} %")
     if result["top"] < result["classes"]:
         low, high = result["top_accuracy_interval"]
         best = f"{100 * result['top_accuracy']:.2f} %  [{100 * low:.2f}, {100 * high:.2f}]"
         lines.append(f"among the best {result['top']}   {best}")
     lines.append(f"loss               {result['nll']:.4f}  nats a picture")
     if result["classes"] <= 20:
-        lines.append("by class           pictures   accuracy")
+        lines.append("by class           pictures   accuracy         f1")
         for one in result["by_class"]:
-            lines.append(f"  {one['label']:<16} {one['pictures']:>8,}   {100 * one['accuracy']:>6.2f} %")
+            shares = f"{100 * one['accuracy']:>6.2f} %   {100 * one['f1']:>6.2f} %"
+            lines.append(f"  {one['label']:<16} {one['pictures']:>8,}   {shares}")
     for one in result["confused"]:
         lines.append(f"{one['label']} taken for {one['taken_for']}: {one['times']} times")
     return "\n".join(lines)
@@ -220,6 +243,14 @@ def shown_labels(result: dict[str, Any]) -> str:
         if name == "accuracy":
             low, high = result["accuracy_interval"]
             lines.append(f"accuracy           {100 * value:.2f} %  [{100 * low:.2f}, {100 * high:.2f}]")
+        elif name == "matthews_correlation":
+            low, high = result[f"{name}_interval"]
+            lines.append(f"Matthews corr.     {value:.4f}  [{low:.4f}, {high:.4f}]  {result[f'{name}_signature']}")
+        elif name == "unknown_labels":
+            count, total = sum(value.values()), result.get("words", result.get("texts"))
+            listed = ", ".join(f"{label} {times:,}" for label, times in [*value.items()][:5])
+            listed += ", ..." if len(value) > 5 else ""
+            lines.append(f"unknown labels     {count:,} of {total:,}, counted as wrong: {listed}")
         elif name == "entities":
             lines.append(f"{name:18} " + "  ".join(f"{part} {100 * value[part]:.2f} %" for part in _PARTS))
         elif isinstance(value, float):

@@ -17,32 +17,40 @@ def tag(
     run: Annotated[Path, typer.Argument(help="A run directory of a tagger.", metavar="RUN")],
     text: Annotated[list[str] | None, typer.Argument(help="Sentences.", metavar="TEXT")] = None,
     input: Annotated[
-        Path | None, typer.Option("--input", "-i", help="A file with one sentence a line instead.", metavar="FILE")
+        Path | None,
+        typer.Option(
+            "--input", "-i", help="A file instead: one sentence a line, or TSV, CSV, JSONL, Parquet.", metavar="FILE"
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a sentence.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Tag the words of sentences: a line a word with its tag and probability, a blank line after each sentence.
 
+    A labelled file, as `regard evaluate` takes it, is read without its tags, its words as they are.
+
     \b
     Examples:
       regard tag runs/names "Ada Lovelace lived in London."
       regard tag runs/names --input sentences.txt --json
+      regard tag runs/names --input test.tsv
     """
-    from regard.data import TextFiles
+    from regard.data.labelled import untagged
     from regard.errors import ConfigError
     from regard.runs import load
+    from regard.runs.corpora import keys_of
     from regard.runs.records import tagged
 
     if bool(text) == bool(input):
         raise ConfigError("give sentences, or --input with a file of them")
     loaded = load(run, device)
-    given: Iterable[str] = text or TextFiles((input,), format="lines")  # type: ignore[arg-type]
+    given: Iterable[str | tuple[str, ...]] = untagged(input, keys_of(loaded.config)) if input else text or ()
     sentences = iter(given)
     while chunk := list(islice(sentences, WINDOW)):
         for sentence, tags in zip(chunk, loaded.tag(chunk), strict=True):
             if as_json:
-                print(json.dumps(tagged(sentence, tags), ensure_ascii=False))
+                whole = sentence if isinstance(sentence, str) else " ".join(sentence)
+                print(json.dumps(tagged(whole, tags), ensure_ascii=False))
             else:
                 print("".join(f"{one.word}\t{one.tag}\t{one.probability:.4f}\n" for one in tags))
         sys.stdout.flush()

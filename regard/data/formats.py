@@ -1,36 +1,187 @@
-"""The rows of one file, one at a time: lines, TSV, JSONL, Parquet. What is wrong is said with its place."""
+"""The rows of one file, one at a time: lines, TSV, CSV, JSONL, Parquet, the first four also compressed.
 
+What is wrong is said with its place.
+"""
+
+import bz2
+import csv
+import gzip
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import lzma
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from regard.errors import DataError, nearest
 
-Format = Literal["lines", "tsv", "jsonl", "parquet"]
+Format = Literal["lines", "tsv", "csv", "jsonl", "parquet"]
+Header = Literal["auto", True, False]
+"""Whether the first row of a table names its columns; `auto` takes it for that where it holds their names."""
 
-_SUFFIXES: dict[str, Format] = {".tsv": "tsv", ".jsonl": "jsonl", ".parquet": "parquet"}
+_SUFFIXES: dict[str, Format] = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
+_COMPRESSED: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_UNREAD = (".zst", ".zip", ".7z", ".lz4", ".tgz", ".tar", ".xlsx", ".ods")
+
+LONGEST = 1 << 28
+"""Bytes of a compressed file's line, or characters of a CSV cell, at the most: a small file may unpack to any size."""
+
+# fmt: off
+KNOWN = frozenset((
+    "source", "target", "src", "tgt", "trg", "input", "output", "text", "label", "labels", "class", "category",
+    "sentiment", "sentence", "sentence1", "sentence2", "text1", "text2", "pair", "premise", "hypothesis", "question",
+    "question1", "question2", "context", "answer", "answers", "start", "word", "words", "token", "tokens", "tag",
+    "tags", "id", "idx", "index", "title", "review", "score", "en", "fr", "de", "es", "it", "pt", "nl", "pl", "ru",
+    "uk", "zh", "ja", "ko", "ar", "tr", "cs", "sv", "english", "french", "german", "spanish", "italian",
+    "portuguese", "dutch", "polish", "russian", "chinese", "japanese",
+))
+# fmt: on
+"""What columns are called: a first row of nothing but these is a header."""
+
+SECOND = frozenset(("sentence2", "text2", "question2", "hypothesis", "pair"))
+"""What the second text of a pair is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What is wanted of each row: keys of JSONL, columns of Parquet, TSV or CSV by name or by number, from 1.
+
+    `settings` names what chooses each, for messages. With `label_optional` the label, which is the last, may be missing
+    from a TSV or CSV: it has no place then.
+    """
+
+    names: tuple[str | int, ...]
+    settings: tuple[str, ...]
+    header: Header = "auto"
+    label_optional: bool = False
+
+
+class Layout(NamedTuple):
+    """Where the wanted columns of a table stand, how many it has, and what should be said about it once."""
+
+    places: tuple[int, ...]
+    width: int
+    header: bool
+    notes: tuple[str, ...]
 
 
 def format_of(path: Path) -> Format:
-    """The format that the file's suffix names; lines when it names none."""
-    return _SUFFIXES.get(path.suffix.lower(), "lines")
+    """The format that the file's suffix names, one of compression aside; lines when it names none."""
+    suffix = path.suffix.lower()
+    if suffix in _UNREAD:
+        raise DataError(f"{path}: {suffix} files are not read; unpack it, or compress with .gz, .bz2 or .xz")
+    if suffix in _COMPRESSED:
+        inner = _SUFFIXES.get(Path(path.stem).suffix.lower(), "lines")
+        if inner == "parquet":
+            raise DataError(f"{path}: Parquet is compressed inside; decompress the file")
+        return inner
+    return _SUFFIXES.get(suffix, "lines")
 
 
-def rows(path: Path, format: Format, keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """One tuple of texts for each row, as many as there are `keys`; at least one row."""
-    if not path.is_file():
-        raise DataError(f"no such file: {path}" if not path.exists() else f"{path} is not a file")
-    readers = {"lines": _lines, "tsv": _tsv, "jsonl": _jsonl, "parquet": _parquet}
-    empty = True
-    try:
-        for row in readers[format](path, keys):
-            empty = False
-            yield row
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
-    if empty:
-        raise DataError(f"{path} is empty")
+def rows(path: Path, format: Format, columns: Columns) -> Iterator[tuple[str, ...]]:
+    """One tuple of texts for each row, as many as there are `columns`; at least one row."""
+    readers = {"tsv": _cells, "csv": _cells, "jsonl": _jsonl, "parquet": _parquet}
+    if format == "lines":
+        yield from ((line,) for line in lines(path))
+        return
+    yield from _at_least_one(path, readers[format](path, format, columns))
+
+
+def lines(path: Path) -> Iterator[str]:
+    """The lines of a file, at least one."""
+    return _at_least_one(path, (line for _, line in numbered(path)))
+
+
+def table(
+    path: Path, format: Format, columns: Columns, *, skip_blank: bool = False
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The wanted cells of each row of a TSV or CSV with the number of its line; a header is not a row."""
+    layout = None
+    for number, cells in _raw_rows(path, format):
+        if skip_blank and not any(cell.strip() for cell in cells):
+            continue
+        if layout is None:
+            layout = table_layout(path, cells, columns)
+            if layout.header:
+                continue
+        if len(cells) != layout.width:
+            raise DataError(f"{path}, line {number}: {_columns(len(cells))} where {_columns(layout.width)} should be")
+        yield number, tuple(cells[place] for place in layout.places)
+
+
+def table_layout(path: Path, first: Sequence[str], columns: Columns) -> Layout:
+    """Where the columns stand in a table with this first row."""
+    cells = [cell.strip() for cell in first]
+    header = _is_header(cells, columns) if columns.header == "auto" else columns.header
+    if not header:
+        return _by_number_or_order(path, cells, columns)
+    if twice := [cell for number, cell in enumerate(cells) if cell and cell in cells[:number]]:
+        raise DataError(f"{path}: two columns of its header are called '{twice[0]}'")
+    found: dict[str, int | None] = {}
+    for name, setting in zip(columns.names, columns.settings, strict=True):
+        found[setting] = (
+            _numbered_column(path, name, setting, len(cells)) if isinstance(name, int) else _named(name, cells)
+        )
+    missing = [setting for setting, place in found.items() if place is None]
+    needed = missing[:-1] if columns.label_optional and found[columns.settings[-1]] is None else missing
+    spare = [place for place in range(len(cells)) if place not in found.values()]
+    named = dict(zip(columns.settings, columns.names, strict=True))
+    notes = [f"row 1 of {path} is taken as a header: {', '.join(cells)}"]
+    # Where only one column can be meant, or all stand in their order under other names, it is clear which is which.
+    if len(needed) == len(spare) == 1 or (len(needed) == len(spare) == len(columns.names)):
+        found |= dict(zip(needed, spare, strict=True))
+        notes += [
+            f"{path}: column '{cells[place]}' is taken for {setting}"
+            for setting, place in zip(needed, spare, strict=True)
+        ]
+        spare = []
+    elif needed:
+        raise _no_column(path, str(named[needed[0]]), needed[0], cells)
+    places = tuple(place for place in found.values() if place is not None)
+    if columns.label_optional:
+        return Layout(places, len(cells), True, tuple(notes))
+    return Layout(places, len(cells), True, (*notes, *unused(path, [cells[place] for place in spare], columns)))
+
+
+def unused(path: Path, names: Sequence[str], columns: Columns) -> list[str]:
+    """What to say of columns or keys that nothing reads."""
+    if not names:
+        return []
+    second = next((name for name in names if name.casefold() in SECOND), None)
+    hint = f"; data.pair={second} would read it as a second text" if second and "data.label" in columns.settings else ""
+    listed = ", ".join(names)
+    return [f"{path}: not used: {listed}{hint}"]
+
+
+def notes_on(path: Path, format: Format, columns: Columns) -> tuple[str, ...]:
+    """What should be said once about a file before it is read: its header, and what of it is not used."""
+    if format in ("tsv", "csv"):
+        return _first_layout(path, format, columns).notes
+    if format == "lines":
+        return ()
+    if format == "jsonl":
+        known = list(next(_at_least_one(path, (record for _, record in objects(path, numbered(path))))))
+    else:
+        with parquet_file(path) as file:
+            known = list(file.schema_arrow.names)
+    used = {
+        name if isinstance(name, str) else known[name - 1]
+        for name in columns.names
+        if isinstance(name, str) or format == "parquet"
+    }
+    return tuple(unused(path, [name for name in known if name not in used], columns))
+
+
+def table_header(path: Path, format: Format, columns: Columns) -> bool:
+    """Whether the file is a table whose first row names its columns."""
+    return format in ("tsv", "csv") and _first_layout(path, format, columns).header
+
+
+def _first_layout(path: Path, format: Format, columns: Columns) -> Layout:
+    first = next(_at_least_one(path, (cells for _, cells in _raw_rows(path, format))))
+    return table_layout(path, first, columns)
 
 
 def numbered(path: Path) -> Iterator[tuple[int, str]]:
@@ -42,33 +193,143 @@ def numbered(path: Path) -> Iterator[tuple[int, str]]:
 def whole_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Each line, its end included, with its number. Only a newline ends one: other separators of Unicode are text."""
     offset = 0
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, start=1):
-            try:
-                line = raw.decode("utf-8")
-            except UnicodeDecodeError as error:
-                place = offset + error.start
-                raise DataError(f"{path} is not UTF-8 text: byte {place}, on line {number}") from None
-            offset += len(raw)
-            yield number, line.removeprefix("\ufeff") if number == 1 else line
+    for number, raw in enumerate(_raw_lines(path), start=1):
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            place = offset + error.start
+            raise DataError(f"{path} is not UTF-8 text: byte {place}, on line {number}") from None
+        offset += len(raw)
+        yield number, line.removeprefix("\ufeff") if number == 1 else line
 
 
-def _lines(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    for _, line in numbered(path):
-        yield (line,)
+def _raw_lines(path: Path) -> Iterator[bytes]:
+    suffix = path.suffix.lower()
+    if suffix not in _COMPRESSED:
+        with path.open("rb") as file:
+            yield from file
+        return
+    # A path of its own error is said as such; what is wrong inside is the compression's.
+    path.open("rb").close()
+    try:
+        with _COMPRESSED[suffix](path) as file:
+            number = 0
+            while raw := file.readline(LONGEST):
+                number += 1
+                if len(raw) >= LONGEST:
+                    raise DataError(
+                        f"{path}: line {number} unpacks to more than {LONGEST >> 20} MiB; a line must be shorter"
+                    )
+                yield raw
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise DataError(f"{path} is not a readable {suffix} file: {error}") from None
 
 
-def _tsv(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    for number, line in numbered(path):
-        cells = tuple(line.split("\t"))
-        if len(cells) != len(keys):
-            raise DataError(f"{path}, line {number}: {_columns(len(cells))} where {_columns(len(keys))} should be")
-        yield cells
+def _at_least_one(path: Path, found: Iterator[Any]) -> Iterator[Any]:
+    if not path.is_file():
+        raise DataError(f"no such file: {path}" if not path.exists() else f"{path} is not a file")
+    empty = True
+    try:
+        for one in found:
+            empty = False
+            yield one
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+    if empty:
+        raise DataError(f"{path} is empty")
 
 
-def _jsonl(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def _raw_rows(path: Path, format: Format) -> Iterator[tuple[int, list[str]]]:
+    """All cells of each row of a TSV or CSV, with the number of its line; in a CSV, of its last."""
+    if format == "tsv":
+        yield from ((number, line.split("\t")) for number, line in numbered(path))
+        return
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
+    reader = csv.reader((line for _, line in whole_lines(path)), strict=True)
+    try:
+        for cells in reader:
+            if cells:  # a blank line
+                yield reader.line_num, cells
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num} is not CSV: {error}") from None
+
+
+def _is_header(cells: Sequence[str], columns: Columns) -> bool:
+    """Whether a first row holds the label's name, the names of all that is wanted, or nothing but names of columns."""
+    if not all(cells) or len({cell.casefold() for cell in cells}) < len(cells):
+        return False
+    named = {s: name for s, name in zip(columns.settings, columns.names, strict=True) if isinstance(name, str)}
+    label = named.get("data.label")
+    wanted = [name for name in named.values() if not (columns.label_optional and name == label)]
+    if label in cells or (wanted and all(name in cells for name in wanted)):
+        return True
+    return all(cell.casefold() in KNOWN for cell in cells)
+
+
+def _by_number_or_order(path: Path, cells: Sequence[str], columns: Columns) -> Layout:
+    """The columns of a table without a header: by their numbers, or in their order where there are no others."""
+    width = len(cells)
+    named = [
+        (name, setting) for name, setting in zip(columns.names, columns.settings, strict=True) if isinstance(name, str)
+    ]
+    if (
+        columns.label_optional
+        and named
+        and named[-1][1] == columns.settings[-1]
+        and (len(named) == 1 or width < len(columns.names))
+    ):
+        named, names = named[:-1], columns.names[:-1]
+    else:
+        names = columns.names
+    if not named or len(named) < len(names):
+        if named:
+            raise DataError(
+                f"{path} has no header that names a column '{named[0][0]}': give {named[0][1]} as a number too, from 1"
+            )
+        pairs = zip(names, columns.settings, strict=False)
+        return Layout(tuple(_numbered_column(path, name, setting, width) for name, setting in pairs), width, False, ())  # type: ignore[arg-type]
+    if width != len(names):
+        hint = ""
+        if mark := next((mark for mark in ("\t", ";") if width == 1 and mark in cells[0]), None):
+            hint = f"; a CSV has commas between its columns, not {mark!r}"
+        elif width > len(names):
+            chosen = ", ".join(f"{setting}={number}" for number, setting in enumerate(columns.settings, 1))
+            hint = f"; choose them by number ({chosen}) or by the names of a header (data.header=true)"
+        wanted = f"{_columns(len(names))} should be ({', '.join(map(str, names))})"
+        raise DataError(f"{path}, line 1: {_columns(width)} where {wanted}{hint}")
+    return Layout(tuple(range(width)), width, False, ())
+
+
+def _named(name: str, cells: Sequence[str]) -> int | None:
+    if name in cells:
+        return cells.index(name)
+    folded = [cell.casefold() for cell in cells]
+    return folded.index(name.casefold()) if folded.count(name.casefold()) == 1 else None
+
+
+def _numbered_column(path: Path, number: int, setting: str, width: int) -> int:
+    if not 1 <= number <= width:
+        raise DataError(f"{setting}={number}: {path} has columns 1 to {width}")
+    return number - 1
+
+
+def _no_column(path: Path, name: str, setting: str, known: Sequence[str]) -> DataError:
+    hint = nearest(name, known)
+    hint = hint if "?" in hint else ";"
+    rule = f"set {setting} to one of them, by name or number"
+    return DataError(f"{path} has no column '{name}'{hint} it has {', '.join(known)}: {rule}")
+
+
+def _cells(path: Path, format: Format, columns: Columns) -> Iterator[tuple[str, ...]]:
+    return (cells for _, cells in table(path, format, columns))
+
+
+def _jsonl(path: Path, format: Format, columns: Columns) -> Iterator[tuple[str, ...]]:
     for number, record in objects(path, numbered(path)):
-        yield tuple(_field(record, key, f"{path}, line {number}") for key in keys)
+        yield tuple(
+            _field(record, name, f"{path}, line {number}", setting)
+            for name, setting in zip(columns.names, columns.settings, strict=True)
+        )
 
 
 def objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -85,9 +346,17 @@ def objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int,
         yield number, record
 
 
-def _field(record: dict[str, Any], key: str, where: str) -> str:
+def key_of(record: dict[str, Any], key: str | int, where: str, setting: str) -> str:
+    """The key itself, which must be one of the record's."""
+    if isinstance(key, int):
+        raise DataError(f"{setting}={key}: the keys of JSONL have names, not numbers; {where} has {', '.join(record)}")
     if key not in record:
-        raise DataError(f"{where} has no key '{key}'{nearest(key, record)}")
+        raise DataError(f"{where} has no key '{key}'{nearest(key, record)}; {setting} chooses the key")
+    return key
+
+
+def _field(record: dict[str, Any], key: str | int, where: str, setting: str) -> str:
+    key = key_of(record, key, where, setting)
     value = record[key]
     if not isinstance(value, str):
         raise DataError(f"{where}: '{key}' is {shown(value)}, not text")
@@ -106,30 +375,52 @@ def whole_characters(text: str, where: str) -> str:
     return text
 
 
-def _parquet(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
+@contextmanager
+def parquet_file(path: Path) -> Iterator[Any]:
+    """A Parquet file, open; what is wrong with it is said in one line."""
     try:
         import pyarrow
         from pyarrow import parquet
     except ModuleNotFoundError:
         raise DataError(f"reading {path} needs pyarrow: pip install 'regard[parquet]'") from None
+    if not path.is_file():
+        raise DataError(f"no such file: {path}" if not path.exists() else f"{path} is not a file")
     try:
         with parquet.ParquetFile(path) as file:
-            for key in keys:
-                if key not in file.schema_arrow.names:
-                    raise DataError(f"{path} has no column '{key}'{nearest(key, file.schema_arrow.names)}")
-                kind = file.schema_arrow.field(key).type
-                if pyarrow.types.is_dictionary(kind):
-                    kind = kind.value_type
-                if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
-                    raise DataError(f"{path}: column '{key}' holds {kind}, not text")
-            for batch in file.iter_batches(batch_size=4096, columns=list(keys)):
-                columns = (batch.column(key).to_pylist() for key in keys)
-                # A missing value is an empty text: blank rows are dealt with, and counted, further on.
-                yield from (tuple(cell or "" for cell in row) for row in zip(*columns, strict=True))
+            yield file
     except UnicodeDecodeError:
         raise DataError(f"{path} holds text that is not UTF-8") from None
-    except pyarrow.ArrowException as error:  # damaged, or packed in a way that this build does not read
+    except (pyarrow.ArrowException, OSError) as error:  # damaged, or packed in a way that this build does not read
         raise DataError(f"{path} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
+
+
+def parquet_columns(path: Path, file: Any, columns: Columns) -> list[str]:
+    """The names of the wanted columns, which must be there."""
+    known, names = file.schema_arrow.names, []
+    for name, setting in zip(columns.names, columns.settings, strict=True):
+        if isinstance(name, int):
+            name = known[_numbered_column(path, name, setting, len(known))]
+        if name not in known:
+            raise _no_column(path, name, setting, known)
+        names.append(name)
+    return names
+
+
+def _parquet(path: Path, format: Format, columns: Columns) -> Iterator[tuple[str, ...]]:
+    with parquet_file(path) as file:
+        from pyarrow import types
+
+        names = parquet_columns(path, file, columns)
+        for name in names:
+            kind = file.schema_arrow.field(name).type
+            if types.is_dictionary(kind):
+                kind = kind.value_type
+            if not (types.is_string(kind) or types.is_large_string(kind)):
+                raise DataError(f"{path}: column '{name}' holds {kind}, not text")
+        for batch in file.iter_batches(batch_size=4096, columns=names):
+            found = (batch.column(name).to_pylist() for name in names)
+            # A missing value is an empty text: blank rows are dealt with, and counted, further on.
+            yield from (tuple(cell or "" for cell in row) for row in zip(*found, strict=True))
 
 
 def _columns(count: int) -> str:

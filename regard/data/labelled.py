@@ -1,25 +1,57 @@
-"""Labelled texts in TSV, JSONL or Parquet: a class a text or a pair, a tag a word, an answer in a context."""
+"""Labelled texts in TSV, CSV, JSONL or Parquet: a class a text or a pair, a tag a word, an answer in a context."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regard.data.formats import format_of, objects, rows, shown, whole_characters
-from regard.errors import DataError, nearest
+from regard.data.formats import (
+    Columns,
+    Header,
+    format_of,
+    key_of,
+    lines,
+    objects,
+    parquet_columns,
+    parquet_file,
+    rows,
+    shown,
+    table,
+    whole_characters,
+)
+from regard.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What the parts of a row are called: the text, a second one where there are two, and the label."""
+    """What the parts of a row are called: the text, a second one where there are two, and the label.
 
-    text: str = "text"
-    pair: str | None = None
-    label: str = "label"
+    A column may be given by its number, from 1. `header` says whether the first row of a table has the names.
+    """
+
+    text: str | int = "text"
+    pair: str | int | None = None
+    label: str | int = "label"
+    header: Header = "auto"
 
     @property
-    def texts(self) -> tuple[str, ...]:
-        return (self.text,) if self.pair is None else (self.text, self.pair)
+    def texts(self) -> Columns:
+        """The text, or the two, without the label."""
+        if self.pair is None:
+            return Columns((self.text,), ("data.text",), self.header)
+        return Columns((self.text, self.pair), ("data.text", "data.pair"), self.header)
+
+    @property
+    def labelled(self) -> Columns:
+        """The texts and the label."""
+        texts = self.texts
+        return Columns((*texts.names, self.label), (*texts.settings, "data.label"), self.header)
+
+    @property
+    def asked(self) -> "Keys":
+        """The same of questions, which have a second text always."""
+        return self if self.pair is not None else replace(self, pair="question")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +87,38 @@ class Question:
 def examples(path: Path, keys: Keys) -> Iterator[Example]:
     """The rows of a file for classification.
 
-    The columns of a TSV are the texts and the label, in that order, unless its first line names them: a line with the
-    label's name in it is a header.
+    The columns of a TSV or CSV are the texts and the label, in that order, unless its first row names them or they are
+    chosen by number.
     """
-    for number, row in _records(path, (*keys.texts, keys.label)):
-        *texts, label = (_text(row, key, path, number) for key in (*keys.texts, keys.label))
+    for number, values in _records(path, keys.labelled):
+        *texts, label = (
+            _text(value, name, path, number) for value, name in zip(values, keys.labelled.names, strict=True)
+        )
         if not label.strip():
             raise DataError(f"{path}, row {number} has no label")
         yield Example(tuple(texts), label.strip())
 
 
+def unlabelled(path: Path, keys: Keys) -> Iterator[tuple[str, ...]]:
+    """The texts of a file for classification, whether or not it has labels: of a plain file its lines, or for pairs
+    lines with a tab between the two."""
+    format = format_of(path)
+    if format == "lines" and keys.pair is None:
+        yield from ((line,) for line in lines(path))
+    elif format in ("jsonl", "parquet"):
+        for number, values in _records(path, keys.texts):
+            yield tuple(_text(value, name, path, number) for value, name in zip(values, keys.texts.names, strict=True))
+    else:
+        wanted, count = replace(keys.labelled, label_optional=True), len(keys.texts.names)
+        found = rows(path, "csv" if format == "csv" else "tsv", wanted)
+        yield from (cells[:count] for cells in found)
+
+
 def tagged(path: Path, keys: Keys) -> Iterator[Tagged]:
-    """The sentences of a file for tagging: lines of a word and its tag with a tab between them and a blank line after
-    each sentence, or JSONL or Parquet with lists of words and of tags."""
+    """The sentences of a file for tagging: lines of a word and its tag with a tab between them, in a CSV a comma, and a
+    blank line after each sentence, or JSONL or Parquet with lists of words and of tags."""
     if format_of(path) in ("jsonl", "parquet"):
-        for number, row in _records(path, (keys.text, keys.label)):
-            words, tags = (row.get(key) for key in (keys.text, keys.label))
+        for number, (words, tags) in _records(path, replace(keys, pair=None).labelled):
             good = all(isinstance(one, list) and all(isinstance(word, str) for word in one) for one in (words, tags))
             if not good or len(words) != len(tags):  # type: ignore[arg-type]
                 raise DataError(
@@ -79,18 +127,51 @@ def tagged(path: Path, keys: Keys) -> Iterator[Tagged]:
             if words and tags:
                 yield _sentence([*zip(words, tags, strict=True)], f"{path}, row {number}")  # type: ignore[arg-type]
         return
-    lines: list[tuple[str, str]] = []
-    for number, (line,) in enumerate(rows(path, "lines", ["text"]), 1):
-        cells = line.split("\t") if "\t" in line else line.split()
-        if line.strip() and len(cells) < 2:
-            raise DataError(f"{path}, line {number} is no word and tag: {line[:40]}")
-        if line.strip():
-            lines.append((cells[0].strip(), cells[-1].strip()))
-        elif lines:
-            yield _sentence(lines, f"{path}, before line {number}")
-            lines = []
-    if lines:
-        yield _sentence(lines, f"{path}, at the end")
+    sentence: list[tuple[str, str]] = []
+    for number, cells in _word_lines(path):
+        if cells and len(cells) < 2:
+            raise DataError(f"{path}, line {number} is no word and tag: {cells[0][:40]}")
+        if cells:
+            sentence.append((cells[0], cells[-1]))
+        elif sentence:
+            yield _sentence(sentence, f"{path}, before line {number}")
+            sentence = []
+    if sentence:
+        yield _sentence(sentence, f"{path}, at the end")
+
+
+def untagged(path: Path, keys: Keys) -> Iterator[str | tuple[str, ...]]:
+    """The sentences of a file for tagging, whether or not it has tags: of a plain file its lines, of a TSV or CSV the
+    words, a line each, of JSONL or Parquet lists of words, or texts."""
+    format = format_of(path)
+    if format == "lines":
+        yield from lines(path)
+    elif format in ("jsonl", "parquet"):
+        for number, (words,) in _records(path, Columns((keys.text,), ("data.text",))):
+            if isinstance(words, list) and all(isinstance(word, str) for word in words):
+                yield tuple(whole_characters(word, f"{path}, row {number}: a word") for word in words)
+            else:
+                yield _text(words, keys.text, path, number)
+    else:
+        words = []
+        for _, cells in _word_lines(path):
+            if cells:
+                words.append(cells[0])
+            elif words:
+                yield tuple(words)
+                words = []
+        if words:
+            yield tuple(words)
+
+
+def _word_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each line, none for a blank one: tabs or commas lie between them, or else spaces."""
+    for number, line in enumerate(lines(path), 1):
+        if format_of(path) == "csv":
+            cells = next(csv.reader([line]), [])
+        else:
+            cells = line.split("\t") if "\t" in line else line.split()
+        yield number, [cell.strip() for cell in cells] if line.strip() else []
 
 
 def questions(path: Path, keys: Keys) -> Iterator[Question]:
@@ -99,10 +180,10 @@ def questions(path: Path, keys: Keys) -> Iterator[Question]:
     An answer may also be an object with lists `text` and `answer_start`, as SQuAD has them: the first is to be learned,
     any is right. An empty one says that the context has none.
     """
-    asked = keys.pair or "question"
-    for number, row in _records(path, (keys.text, asked, keys.label)):
-        context, question = _text(row, keys.text, path, number), _text(row, asked, path, number)
-        value, start, others = row.get(keys.label), row.get("start"), ()
+    names = keys.asked.labelled
+    for number, (context, question, value, start) in _records(path, names, start=True):
+        context, question = _text(context, names.names[0], path, number), _text(question, names.names[1], path, number)
+        others = ()
         if isinstance(value, dict):
             texts, starts = value.get("text"), value.get("answer_start")
             value, *more = texts if isinstance(texts, list) and texts else [""]
@@ -120,7 +201,17 @@ def questions(path: Path, keys: Keys) -> Iterator[Question]:
         yield Question(question, context, value, start, others)
 
 
+def unanswered(path: Path, keys: Keys) -> Iterator[tuple[str, str]]:
+    """Each question of a file with its context, whether or not it has answers."""
+    return ((question, context) for context, question in unlabelled(path, keys.asked))
+
+
 def _sentence(words: list[tuple[str, str]], where: str) -> Tagged:
+    if 2 * sum(len(word.split()) > 1 for word, _ in words) > len(words):
+        raise DataError(
+            f"{where}: '{words[0][0][:40]}' is a text, not a word: a line must be one word and its tag; texts with one "
+            f"label each are for task='classification'"
+        )
     for word, tag in words:
         if not tag.strip():
             raise DataError(f"{where}: '{word}' has no tag")
@@ -128,79 +219,43 @@ def _sentence(words: list[tuple[str, str]], where: str) -> Tagged:
     return Tagged(tuple(word for word, _ in words), tuple(tag for _, tag in words))
 
 
-def _records(path: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each row by name, with its number."""
+def _records(path: Path, columns: Columns, *, start: bool = False) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """The wanted values of each row, as they are, with its number; with `start`, then the one called so, or None."""
     format = format_of(path)
+    more = (None,) if start else ()
     if format == "jsonl":
-        yield from _objects(path)
+        for number, record in _objects(path):
+            keys = [
+                key_of(record, name, f"{path}, row {number}", setting)
+                for name, setting in zip(columns.names, columns.settings, strict=True)
+            ]
+            yield number, (*(record[key] for key in keys), *((record.get("start"),) if start else ()))
     elif format == "parquet":
-        yield from _parquet(path, names)
+        yield from _parquet(path, columns, start)
     else:
-        yield from _table(path, names)
+        found = table(path, "csv" if format == "csv" else "tsv", columns, skip_blank=True)
+        yield from ((number, (*cells, *more)) for number, cells in found)
 
 
 def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    lines = rows(path, "lines", ["text"])
-    return objects(path, ((number, line) for number, (line,) in enumerate(lines, 1)))
+    return objects(path, enumerate(lines(path), 1))
 
 
-def _parquet(path: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows with their values as they are: texts, numbers, lists."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ModuleNotFoundError:
-        raise DataError(f"reading {path} needs pyarrow: pip install 'regard[parquet]'") from None
-    if not path.is_file():
-        raise DataError(f"no such file: {path}")
+def _parquet(path: Path, columns: Columns, start: bool) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """The values as they are: texts, numbers, lists."""
     number = 0
-    try:
-        with parquet.ParquetFile(path) as file:
-            known = file.schema_arrow.names
-            for name in names:
-                if name not in known:
-                    raise DataError(f"{path} has no column '{name}'{nearest(name, known)}")
-            for batch in file.iter_batches(batch_size=4096, columns=[*names, *{"start"} & set(known)]):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
-    except (pyarrow.ArrowInvalid, UnicodeDecodeError, OSError) as error:
-        raise DataError(f"{path} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
+    with parquet_file(path) as file:
+        names = parquet_columns(path, file, columns)
+        more = {"start"} & set(file.schema_arrow.names) if start else set()
+        for batch in file.iter_batches(batch_size=4096, columns=[*names, *more - {*names}]):
+            for row in batch.to_pylist():
+                number += 1
+                yield number, (*(row[name] for name in names), *((row.get("start"),) if start else ()))
+    if not number:
+        raise DataError(f"{path} is empty")
 
 
-def _table(path: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    order: list[str] = []
-    width = 0
-    for number, (line,) in enumerate(rows(path, "lines", ["text"]), 1):
-        cells = line.split("\t")
-        if number == 1:
-            header = names[-1] in (cell.strip() for cell in cells)
-            order = _columns([cell.strip() for cell in cells], names, path) if header else list(names)
-            width = len(order)
-            if header:
-                continue
-        if not line.strip():
-            continue
-        if len(cells) != width:
-            raise DataError(f"{path}, line {number}: {len(cells)} columns where {width} should be ({', '.join(order)})")
-        yield number, dict(zip(order, cells, strict=True))
-
-
-def _columns(cells: list[str], names: Sequence[str], path: Path) -> list[str]:
-    """The header's names; where one column is left for one name, it is that."""
-    missing = [name for name in names if name not in cells]
-    spare = [place for place, cell in enumerate(cells) if cell not in names]
-    if len(missing) == 1 and len(spare) == 1:
-        cells[spare[0]] = missing[0]
-    elif missing:
-        raise DataError(f"{path} has no column '{missing[0]}'{nearest(missing[0], cells)}")
-    return cells
-
-
-def _text(row: dict[str, Any], key: str, path: Path, number: int) -> str:
-    if key not in row:
-        raise DataError(f"{path}, row {number} has no key '{key}'{nearest(key, row)}")
-    value = row[key]
+def _text(value: Any, key: str | int, path: Path, number: int) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise DataError(f"{path}, row {number}: '{key}' is {shown(value)}, not text")
     return whole_characters(str(value), f"{path}, row {number}: '{key}'")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from regard.data.formats import Format, format_of, rows
+from regard.data.formats import Columns, Format, Header, format_of, lines, notes_on, rows, table_header
 from regard.errors import ConfigError, DataError
 
 
@@ -24,70 +24,85 @@ class Corpus(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PairFiles:
-    """The pairs in two line-aligned files, or in one TSV, JSONL or Parquet file.
+    """The pairs in two line-aligned files, or in one TSV, CSV, JSONL or Parquet file.
 
-    The format is the suffix's (`.tsv`, `.jsonl`, `.parquet`, else lines) unless given. `keys` name the source's and
-    the target's JSON key or Parquet column; a TSV has them in that order and no others. Only a newline ends a line,
-    with or without a carriage return. Blank texts are yielded like any other; `prepare` skips and counts them.
+    The format is the suffix's (`.tsv`, `.csv`, `.jsonl`, `.parquet`, else lines; `.gz`, `.bz2` and `.xz` are read as
+    what they hold) unless given. `keys` name the source's and the target's JSON key or column, a column also by its
+    number from 1; a TSV or CSV without a header has them in that order and no others. Only a newline ends a line, with
+    or without a carriage return. Blank texts are yielded like any other; `prepare` skips and counts them.
     """
 
     source: Path
     target: Path | None = None
     format: Format | None = None
-    keys: tuple[str, str] = ("source", "target")
+    keys: tuple[str | int, str | int] = ("source", "target")
+    header: Header = "auto"
 
     def __post_init__(self) -> None:
         if self.target is not None and self.format not in (None, "lines"):
             raise ConfigError(f"two files are read as lines, not as {self.format}; give one file for {self.format}")
         if self.target is None and self._format() == "lines":
             raise ConfigError(
-                f"{self.source} is one side of the pairs: name the other, or give .tsv, .jsonl or .parquet"
+                f"{self.source} is one side of the pairs: name the other, or give .tsv, .csv, .jsonl or .parquet"
             )
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         if self.target is not None:
             return self._aligned(self.target)
-        return ((source, target) for source, target in rows(self.source, self._format(), self.keys))
+        return ((source, target) for source, target in rows(self.source, self._format(), self.columns))
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(self.keys, ("data.source", "data.target"), self.header)
+
+    def notes(self) -> tuple[str, ...]:
+        """What should be said once before the pairs are read."""
+        return notes_on(self.source, self._format(), self.columns)
 
     def digest(self) -> str:
         paths = [self.source] if self.target is None else [self.source, self.target]
-        return content_digest(paths, [self._format(), *self.keys])
+        settings = [self._format(), *map(str, self.keys)]
+        # A row that is not read makes other pairs of the same bytes.
+        settings += ["header"] if table_header(self.source, self._format(), self.columns) else []
+        return content_digest(paths, settings)
 
     def _format(self) -> Format:
         return self.format or ("lines" if self.target else format_of(self.source))
 
     def _aligned(self, target: Path) -> Iterator[tuple[str, str]]:
-        sources, targets = rows(self.source, "lines", ["text"]), rows(target, "lines", ["text"])
+        sources, targets = lines(self.source), lines(target)
         pairs = 0
         while True:
             source, other = next(sources, None), next(targets, None)
             if source is None or other is None:
                 break
             pairs += 1
-            yield source[0], other[0]
+            yield source, other
         if source is not None or other is not None:
-            lines = pairs + (source is not None) + sum(1 for _ in sources)
+            ours = pairs + (source is not None) + sum(1 for _ in sources)
             others = pairs + (other is not None) + sum(1 for _ in targets)
-            longer = self.source if lines > others else target
+            longer = self.source if ours > others else target
             raise DataError(
-                f"{self.source} has {lines} lines and {target} has {others}: "
-                f"line {pairs + 1} of {longer} has no partner"
+                f"{self.source} has {ours} lines and {target} has {others}: line {pairs + 1} of {longer} has no partner"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class TextFiles:
-    """The texts of one or more files, one a line, or under one key of JSONL or Parquet."""
+    """The texts of one or more files, one a line, under one key of JSONL or in one column of a table."""
 
     paths: tuple[Path, ...]
     format: Format | None = None
-    key: str = "text"
+    key: str | int = "text"
+    header: Header = "auto"
 
     def __iter__(self) -> Iterator[str]:
-        return (row[0] for path in self.paths for row in rows(path, self.format or format_of(path), [self.key]))
+        wanted = Columns((self.key,), ("data.text",), self.header)
+        return (row[0] for path in self.paths for row in rows(path, self.format or format_of(path), wanted))
 
     def digest(self) -> str:
-        return content_digest(self.paths, [*(self.format or format_of(path) for path in self.paths), self.key])
+        formats = (self.format or format_of(path) for path in self.paths)
+        return content_digest(self.paths, [*formats, str(self.key), str(self.header)])
 
 
 @dataclass(frozen=True, slots=True)

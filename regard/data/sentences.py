@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from jaxtyping import Bool, Int64, UInt
 
 from regard.data.cache import kept_in
 from regard.data.documents import Documents
-from regard.data.formats import format_of
 from regard.errors import DataError
 from regard.text import Tokenizer
 
@@ -107,12 +106,12 @@ def prepare_sentences(
 
 
 def numbered_sentences(documents: Documents) -> Iterator[tuple[int, str]]:
-    """Every sentence with the number of its document. In a plain file a blank line ends a document; a row of JSONL or
-    Parquet is one."""
+    """Every sentence with the number of its document. In a plain file a blank line ends a document; a row of JSONL,
+    Parquet or a table is one."""
     number = 0
     for path in documents.paths:
-        rows = format_of(path) in ("jsonl", "parquet")
-        for piece in Documents((path,), documents.key):
+        rows = documents.tabular(path)
+        for piece in replace(documents, paths=(path,)):
             for line in piece.text.removesuffix("\n").split("\n"):
                 if line.strip():
                     yield from ((number, sentence) for sentence in split_sentences(line))

@@ -11,6 +11,7 @@ from regard.data.images.store import class_numbers
 from regard.runs.image_classifier import ImageClassifier
 from regard.runs.pictures import evaluation_pictures
 from regard.runs.run import Run
+from regard.training.metrics import matthews_correlation
 
 CONFUSED = 5
 """How many of the most frequent mistakes are told."""
@@ -39,6 +40,9 @@ def picture_accuracy(
     top = min(5, len(classes))
     among = (probabilities.topk(top).indices == labels[:, None]).any(-1)
     own = probabilities.gather(1, labels[:, None]).clamp_min(1e-45)
+    correlation = matthews_correlation(found.tolist(), labels.tolist())
+    kinds = [(name, labels == number, found == number) for number, name in enumerate(classes)]
+    seen = [(name, mine, ours, _f1(mine, ours)) for name, mine, ours in kinds if mine.any() or ours.any()]
     return {
         "pictures": len(labels),
         "classes": len(classes),
@@ -47,14 +51,22 @@ def picture_accuracy(
         "top": top,
         "top_accuracy": float(among.double().mean()),
         "top_accuracy_interval": wilson_interval(int(among.sum()), len(labels)),
+        "matthews_correlation": correlation.value,
+        "matthews_correlation_interval": correlation.interval,
+        "matthews_correlation_signature": correlation.signature,
+        "macro_f1": sum(f1 for *_, f1 in seen) / len(seen),
         "nll": float(-own.double().log().mean()),
         "by_class": [
-            {"label": name, "pictures": int(mine.sum()), "accuracy": float(right[mine].double().mean())}
-            for name, mine in ((name, labels == number) for number, name in enumerate(classes))
+            {"label": name, "pictures": int(mine.sum()), "accuracy": float(right[mine].double().mean()), "f1": f1}
+            for name, mine, _, f1 in seen
             if mine.any()
         ],
         "confused": _confused(labels, found, classes),
     }
+
+
+def _f1(gold: torch.Tensor, found: torch.Tensor) -> float:
+    return 2 * int((gold & found).sum()) / int(gold.sum() + found.sum())
 
 
 def wilson_interval(right: int, count: int, z: float = 1.959964) -> tuple[float, float]:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from regard.data.formats import format_of, rows
+from regard.data.labelled import Keys, unlabelled
 from regard.errors import DataError
+from regard.runs.corpora import keys_of
 from regard.runs.encoder import Encoder, Told
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ class TextClassifier:
 
     named = False
 
-    def __init__(self, encoder: Encoder, labels: Sequence[str], pairs: bool, keys: tuple[str, str]) -> None:
-        self.encoder, self.labels, self.pairs, self.keys = encoder, tuple(labels), pairs, keys
+    def __init__(self, encoder: Encoder, labels: Sequence[str], keys: Keys) -> None:
+        self.encoder, self.labels, self.keys, self.pairs = encoder, tuple(labels), keys, keys.pair is not None
 
     def arguments(self, words: Sequence[str]) -> list[Any]:
         if not self.pairs:
@@ -62,12 +63,10 @@ class TextClassifier:
         return list(zip(words[::2], words[1::2], strict=True))
 
     def file(self, path: Path) -> Iterator[Any]:
-        """Lines of text; of pairs, the two columns of a TSV; JSONL and Parquet by the keys of the run."""
-        format = format_of(path)
-        if self.pairs:
-            yield from rows(path, "tsv" if format == "lines" else format, list(self.keys))
-        else:
-            yield from (row[0] for row in rows(path, format, [self.keys[0]]))
+        """Lines of text, of pairs with a tab between the two; or TSV, CSV, JSONL and Parquet as the run was trained on,
+        with or without labels."""
+        found = unlabelled(path, self.keys)
+        return iter(found) if self.pairs else (texts[0] for texts in found)
 
     def shown(self, item: Any) -> str:
         return item if isinstance(item, str) else " ||| ".join(item)
@@ -88,9 +87,7 @@ def ranked(labels: Sequence[str], probabilities: Sequence[float]) -> list[Choice
 
 
 def text_classifier(run: "Run") -> Classifier:
-    data = run.config.data
-    keys = (data.text, data.pair or "pair")
-    return TextClassifier(run.encoder, run.model.config.labels, data.pair is not None, keys)  # type: ignore[union-attr, arg-type]
+    return TextClassifier(run.encoder, run.model.config.labels, keys_of(run.config))  # type: ignore[union-attr, arg-type]
 
 
 def image_classifier(run: "Run") -> Classifier:

@@ -23,6 +23,7 @@ CONCERNED: dict[str, tuple[str, ...]] = {
     "data.text": (*RUNNING, *LABELLED),
     "data.pair": ("classification", "answering"),
     "data.label": LABELLED,
+    "data.header": READING,
     "data.mask": ("masking",),
     "data.whole_words": ("masking",),
     "data.isolate": ("language",),

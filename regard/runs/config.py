@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regard import config as settings
+from regard.data.formats import Header
 from regard.data.images.config import ImageConfig
 from regard.data.puzzles import PUZZLES, puzzle_named
 from regard.data.world import Grammar
@@ -32,7 +33,8 @@ ENCODER_HEADS = {
 class DataConfig:
     """Where data comes from: pairs for translation, running text for language models, pictures with classes.
 
-    Pairs are in two line-aligned files, in one `.tsv`, `.jsonl` or `.parquet`, or in the bundled corpus.
+    Pairs are in two line-aligned files, in one `.tsv`, `.csv`, `.jsonl` or `.parquet`, or in the bundled corpus. All
+    but `.parquet` may be compressed too: `.gz`, `.bz2`, `.xz`.
 
     `source` and `target` name the two sides: the keys of JSONL, the columns of Parquet, the languages `en` and `fr` of
     the bundled corpus, in either direction. `world` is how many bundled pairs to train on; its own held-out sentences
@@ -44,8 +46,11 @@ class DataConfig:
     streams, in which a model's state at the end of a window is its state at the start of the next.
 
     Of labelled texts, `text`, `pair` and `label` are the keys or columns of the text, of a second one where there are
-    two, and of the label. For masked words, `mask` is the share of tokens that are hidden, and `whole_words` hides all
-    pieces of a word or none.
+    two, and of the label. A column may also be given by its number, from 1. `header` says whether the first row of a
+    TSV or CSV names its columns; `auto` takes it for that where it holds their names, and says so.
+
+    For masked words, `mask` is the share of tokens that are hidden, and `whole_words` hides all pieces of a word or
+    none.
 
     Pictures are in a folder with one for each class, in an `.npz`, or in two `.npy`.
 
@@ -59,13 +64,14 @@ class DataConfig:
     world: int = 0
     world_seed: int = 1
     world_grammar: Grammar = "whole"
-    source: str = "en"
-    target: str = "fr"
+    source: str | int = "en"
+    target: str | int = "fr"
     max_len: int = 256
     overlong: Literal["skip", "truncate", "refuse"] = "skip"
-    text: str = "text"
-    pair: str | None = None
-    label: str = "label"
+    text: str | int = "text"
+    pair: str | int | None = None
+    label: str | int = "label"
+    header: Header = "auto"
     mask: float = 0.15
     whole_words: bool = False
     isolate: bool = False
@@ -79,6 +85,9 @@ class DataConfig:
             raise ConfigError("data.train and data.world are two sources of training pairs; give one")
         if self.world and {self.source, self.target} != {"en", "fr"}:
             raise ConfigError(f"the bundled corpus has en and fr, not {self.source} and {self.target}")
+        for name in ("source", "target", "text", "pair", "label"):
+            if isinstance(number := getattr(self, name), int) and number < 1:
+                raise ConfigError(f"data.{name}={number} must be the name of a column or its number, from 1")
         if not 0.0 < self.mask < 1.0:
             raise ConfigError(f"data.mask={self.mask} must be above 0 and below 1")
         if self.max_len < 2:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.data.formats import rows
+from regard.data.formats import lines
 from regard.data.images import PictureArray, PictureFiles, Pictures, fitted, open_pictures
 from regard.data.images.augment import normalised
 from regard.errors import DataError
@@ -54,7 +54,7 @@ class ImageClassifier:
         if path.suffix in ARRAYS:
             yield from self._named(path)
             return
-        for (name,) in rows(path, "lines", ["path"]):
+        for name in lines(path):
             yield from self._named(Path(name))
 
     def shown(self, item: Any) -> str:

@@ -1,4 +1,4 @@
-"""Measure an encoder's run on labelled or plain text: accuracy, F1, exact match, masked words."""
+"""Measure an encoder's run on labelled or plain text: accuracy, correlation, F1, exact match, masked words."""
 
 import re
 import string
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.labelled import Example, Question, Tagged
-from regard.errors import ConfigError
+from regard.errors import ConfigError, DataError
 from regard.runs.accuracy import wilson_interval
 from regard.runs.encoder import Told
 from regard.runs.jobs.labelled import items_of
@@ -16,6 +16,7 @@ from regard.runs.jobs.masking import masked_rows_of, word_accuracy
 from regard.runs.run import Run
 from regard.runs.tagging import tag
 from regard.training.loop import validate
+from regard.training.metrics import matthews_correlation
 from regard.training.text_tasks import MaskedWords
 
 
@@ -40,11 +41,27 @@ def judge(run: Run, files: Sequence[str] | None = None, progress: Told | None = 
 def _classes(run: Run, items: Sequence[Example], progress: Told | None) -> dict[str, Any]:
     texts = [item.texts[0] if len(item.texts) == 1 else item.texts for item in items]
     found = [choices[0].label for choices in run.classifier().classify(texts, progress)]
-    return {"texts": len(items), **class_scores(found, [item.label for item in items])}
+    gold = [item.label for item in items]
+    return {"texts": len(items), **unknown_labels(run, gold, "texts"), **class_scores(found, gold)}
+
+
+def unknown_labels(run: Run, gold: Sequence[str], what: str) -> dict[str, Any]:
+    """How often each label occurs that the run does not know, and so gets wrong; nothing where it knows them all."""
+    known = run.model.config.labels  # type: ignore[union-attr]
+    strange = Counter(label for label in gold if label not in known)  # type: ignore[operator]
+    if sum(strange.values()) == len(gold):
+        listed = ", ".join(sorted(strange)[:5])
+        raise DataError(
+            f"the run knows none of the labels of these {what} ({listed}): its labels are {', '.join(known)}; "  # type: ignore[arg-type]
+            f"data.label chooses the column"
+        )
+    return {"unknown_labels": dict(strange.most_common())} if strange else {}
 
 
 def class_scores(found: Sequence[str], gold: Sequence[str]) -> dict[str, Any]:
-    """Accuracy with its 95 % interval, the mean F1 of the classes, and precision, recall and F1 of each."""
+    """Accuracy and Matthews correlation with their 95 % intervals, the mean F1 of the classes, and the precision,
+    recall and F1 of each."""
+    correlation = matthews_correlation(found, gold)
     right = sum(one == other for one, other in zip(found, gold, strict=True))
     classes = {}
     for label in sorted(set(gold) | set(found)):
@@ -53,6 +70,9 @@ def class_scores(found: Sequence[str], gold: Sequence[str]) -> dict[str, Any]:
     return {
         "accuracy": right / len(gold),
         "accuracy_interval": wilson_interval(right, len(gold)),
+        "matthews_correlation": correlation.value,
+        "matthews_correlation_interval": correlation.interval,
+        "matthews_correlation_signature": correlation.signature,
         "macro_f1": sum(scores["f1"] for scores in classes.values()) / len(classes),
         "classes": classes,
     }
@@ -65,11 +85,13 @@ def _tags(run: Run, items: Sequence[Tagged], progress: Told | None) -> dict[str,
         for tags, item in zip(found, items, strict=True)
         for one, other in zip(tags, item.tags, strict=True)
     ]
-    scores = {"sentences": len(items), "words": len(pairs), **class_scores(*map(list, zip(*pairs, strict=True)))}  # type: ignore[arg-type]
+    ours, right = [one for one, _ in pairs], [other for _, other in pairs]
+    counts = {"sentences": len(items), "words": len(pairs)}
+    scores = {**counts, **unknown_labels(run, right, "words"), **class_scores(ours, right)}
     if all(re.fullmatch(r"O|[BI]-.+", gold) for _, gold in pairs):
-        ours = [stretch for number, tags in enumerate(found) for stretch in stretches(tags, number)]
+        marked = [stretch for number, tags in enumerate(found) for stretch in stretches(tags, number)]
         gold = [stretch for number, item in enumerate(items) for stretch in stretches(item.tags, number)]
-        scores["entities"] = _prf(len(set(ours) & set(gold)), len(ours), len(gold))
+        scores["entities"] = _prf(len(set(marked) & set(gold)), len(marked), len(gold))
     return scores
 
 

@@ -79,7 +79,7 @@ def train(
         raise ConfigError(
             "this configuration tunes a run that is there already: name it with --from RUN (train.start_from)"
         )
-    check_files(config)
+    check_files(config, report.say)
     check_machine(config, fit_memory)
     with whole_or_nothing(directory):
         _check_free(directory)  # another process may have been faster

@@ -209,6 +209,44 @@ def paired_bootstrap(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correlation:
+    """Matthews correlation of classes found and classes given, its 95 % interval, and how both were computed.
+
+    1 where all are right, 0 where one says nothing about the other. Of more than two classes it is Gorodkin's, as in
+    scikit-learn; where only one class is found or given it is 0.
+    """
+
+    value: float
+    interval: tuple[float, float]
+    signature: str
+
+
+def matthews_correlation(found: Sequence[Hashable], gold: Sequence[Hashable]) -> Correlation:
+    """How far the classes found go with those given, however unlike in size the classes are."""
+    _same_length(found, gold)
+    numbers = {label: number for number, label in enumerate(dict.fromkeys((*gold, *found)))}
+    pairs = np.array([(numbers[one], numbers[right]) for one, right in zip(found, gold, strict=True)])
+    # Drawing texts again is drawing from the kinds of answer there are, each as often as it occurs.
+    kinds, counts = np.unique(pairs, axis=0, return_counts=True)
+    of_found, of_gold = (np.eye(len(numbers), dtype=np.float64)[kinds[:, side]] for side in (0, 1))
+
+    def of(draws: Int[np.ndarray, "draws kinds"]) -> Float[np.ndarray, " draws"]:
+        drawn = draws.astype(np.float64)
+        right, total = drawn[:, kinds[:, 0] == kinds[:, 1]].sum(1), drawn.sum(1)
+        predicted, actual = drawn @ of_found, drawn @ of_gold
+        spread = (total**2 - (predicted**2).sum(1)) * (total**2 - (actual**2).sum(1))
+        together = right * total - (predicted * actual).sum(1)
+        return np.divide(together, np.sqrt(spread), out=np.zeros_like(together), where=spread > 0)
+
+    drawn = np.random.default_rng(SEED).multinomial(len(gold), counts / len(gold), size=SAMPLES)
+    return Correlation(
+        value=float(of(counts[None])[0]),
+        interval=_interval(of(drawn)),
+        signature=f"matthews|classes:{len(numbers)}|{_bootstrap_signature()}",
+    )
+
+
 def perplexity(nll_sum: float, count: int | float) -> float:
     """The perplexity of `count` predictions whose negative log-likelihoods, in nats, sum to `nll_sum`."""
     mean = _mean(nll_sum, count)

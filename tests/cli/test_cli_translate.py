@@ -202,7 +202,7 @@ def test_a_pipe_is_answered_line_by_line_and_ends_quietly(python, trained, loade
             while not any(path.stat().st_size for path in tmp_path.iterdir()):
                 assert process.poll() is None
         process.send_signal(number)
-        assert process.wait(20) == 130
+        assert process.wait() == 130
         assert process.stdout.read() == b""
         assert process.stderr.read() == b""
     assert list(tmp_path.iterdir()) == []

@@ -70,7 +70,7 @@ def test_a_table_has_its_columns_in_order_or_named(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "read", "pattern"),
     [
-        ("a.tsv", "one\n", examples, "1 columns where 2"),
+        ("a.tsv", "one\n", examples, "1 column where 2 columns should be"),
         ("a.tsv", "label\tx\ty\n1\ta\tb\n", examples, "no column 'text'"),
         ("a.tsv", "one\t \n", examples, "row 1 has no label"),
         ("a.jsonl", "{}\n", examples, "no key 'text'"),

@@ -143,9 +143,9 @@ def test_no_more_than_asked_is_made_ahead(monkeypatch):
 
     monkeypatch.setattr(loader, "collate", counted)
     with Loader(STORE, budget=BUDGET, ahead=3) as batches:
-        assert enough.wait(5)
+        assert enough.wait(60)
         assert batches.position == Position()
-        assert not threading.Event().wait(0.1)
+        assert not threading.Event().wait(0.1)  # time for one too many; on a busy machine it only proves less
         assert len(made) == 4  # three that wait and one in hand
 
 

@@ -3,6 +3,8 @@
 import importlib
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -167,6 +169,40 @@ def test_python_compiles_and_its_imports_are_there(text):
             assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
     for name in re.findall(r"\bregard\.([a-z]\w*)\(", text):
         assert hasattr(importlib.import_module("regard"), name), f"regard.{name}"
+
+
+def test_every_name_in_a_python_block_is_defined_in_it(tmp_path):
+    """A block is copied and run alone, so what an earlier one defined is not there."""
+    for number, block in enumerate(blocks("python")):
+        if not block.id.startswith("ARCHITECTURE.md"):  # whose blocks are signatures
+            (tmp_path / f"{block.id.replace('.', '_')}_{number}.py").write_text(block.values[0], encoding="utf-8")
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821,F823,F401", str(tmp_path)]
+    done = subprocess.run([*command, "--output-format", "concise"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_names_said_to_be_in_a_file_are_in_it():
+    """`Report` in [regard/runs/report.py](../regard/runs/report.py)."""
+    found = 0
+    for page in PAGES:
+        for name, target in re.findall(r"`(\w+)`\s+in\s+\[[^]]+\]\(([^)#]+\.py)\)", page.read_text(encoding="utf-8")):
+            source = (page.parent / target).read_text(encoding="utf-8")
+            assert re.search(rf"^(class|def) {name}\b|^{name}\b", source, re.MULTILINE), f"{page.name}: {name}"
+            found += 1
+    assert found
+
+
+@pytest.mark.parametrize("page", ["docs/attention.md", "docs/settings.md"])
+def test_every_kind_of_positions_is_documented(page):
+    from typing import get_args
+
+    from regard.nn.positions import PositionKind
+
+    text = (ROOT / page).read_text(encoding="utf-8")
+    if page.endswith("attention.md"):
+        text = re.split(r"^## ", text.partition("\n## Positions\n")[2], flags=re.MULTILINE)[0]
+        assert set(re.findall(r"^\| `([\w-]+)`", text, re.MULTILINE)) == set(get_args(PositionKind))
+    assert all(f"`{kind}`" in text for kind in get_args(PositionKind))
 
 
 def test_the_map_of_the_house_names_every_file():

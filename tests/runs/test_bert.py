@@ -1,6 +1,7 @@
 """The life of an encoder: pre-train on plain text, tune, and use: fill, classify, tag, answer, embed, look."""
 
 import json
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -281,6 +282,20 @@ def test_scores_of_labels_are_the_usual_ones():
     assert scores["macro_f1"] == pytest.approx((2 / 3 + 0.8) / 2)
     low, high = class_scores(["a"] * 90 + ["b"] * 10, ["a"] * 100)["accuracy_interval"]
     assert (round(low, 4), round(high, 4)) == (0.8256, 0.9448)
+
+
+def test_scores_of_classes_are_scikit_learns():
+    from sklearn.metrics import f1_score, matthews_corrcoef, precision_recall_fscore_support
+
+    dice = random.Random(1)
+    gold = [dice.choice("abc") for _ in range(60)]
+    found = [one if dice.random() < 0.7 else dice.choice("abcd") for one in gold]
+    scores = class_scores(found, gold)
+    assert scores["matthews_correlation"] == pytest.approx(matthews_corrcoef(gold, found))
+    assert scores["macro_f1"] == pytest.approx(f1_score(gold, found, average="macro", zero_division=0))
+    theirs = precision_recall_fscore_support(gold, found, labels=[*"abcd"], zero_division=0)
+    ours = [[scores["classes"][label][part] for label in "abcd"] for part in ("precision", "recall", "f1", "count")]
+    assert ours == [pytest.approx(list(row)) for row in theirs]
 
 
 def test_an_answer_is_right_if_any_is(tmp_path):

@@ -1,6 +1,6 @@
 """Tuning an encoder on labelled texts: classes, tags, or answers in a text."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,13 @@ from torch import nn
 
 from regard.data import Loader, Position
 from regard.data.framer import Framer
-from regard.data.labelled import Example, Keys, Question, Tagged, examples, questions, tagged
+from regard.data.labelled import Example, Question, Tagged
 from regard.data.labelled_rows import LabelledLayout, LabelledRows
 from regard.errors import ConfigError, DataError, nearest
 from regard.nn.batch import LabelledTexts
 from regard.nn.loss import IGNORE
 from regard.runs.config import RunConfig
+from regard.runs.corpora import READERS, keys_of
 from regard.runs.report import Report
 from regard.runs.run import TOKENIZER, absolute, load_vocabularies
 from regard.runs.starting import base_labels, check_labels, copy_tokenizer
@@ -25,11 +26,9 @@ from regard.training.text_tasks import Answering, Classification, Tagging
 
 Row = tuple[Framed, list[int]]
 
-READERS: dict[str, Callable[[Path, Keys], Iterator[Any]]] = {
-    "classification": examples,
-    "tagging": tagged,
-    "answering": questions,
-}
+LONG_SENTENCE = 1000
+"""Words of a sentence above which it is told: its file may lack the blank lines between sentences."""
+
 TASKS: dict[str, type] = {"classification": Classification, "tagging": Tagging, "answering": Answering}
 
 
@@ -39,6 +38,8 @@ def prepare_job(config: RunConfig, directory: Path, report: Report, new: bool) -
         raise ConfigError("no training data: give --data with your files (data.train in a configuration)")
     report.say("reading the labelled texts")
     items = read_items(config, "train")
+    if config.task == "tagging" and (longest := max(len(item.words) for item in items)) > LONG_SENTENCE:
+        report.say(f"one sentence has {longest:,} words: a blank line ends a sentence")
     if new:
         if config.train.start_from:
             copy_tokenizer(Path(config.train.start_from), directory / TOKENIZER)
@@ -101,8 +102,7 @@ def read_items(config: RunConfig, part: str) -> list[Any]:
 
 def items_of(config: RunConfig, paths: Iterable[Path]) -> list[Any]:
     """What these files hold, in the way of the run."""
-    data = config.data
-    keys = Keys(data.text, data.pair, data.label)
+    keys = keys_of(config)
     items = [item for path in paths for item in READERS[config.task](path, keys)]
     if not items:
         raise DataError("there is not one labelled text")

@@ -118,7 +118,7 @@ def masked_rows(config: RunConfig, store: SentenceStore, tokenizer: Tokenizer) -
 
 def masked_rows_of(config: RunConfig, files: Sequence[str], tokenizer: Tokenizer, directory: Path) -> MaskedRows:
     """The rows of these files, by a run in `directory`."""
-    documents = Documents.of(files, config.data.text)
+    documents = Documents.of(files, config.data.text, config.data.header)
     return masked_rows(config, prepare_sentences(documents, tokenizer, _cache(config, directory)), tokenizer)
 
 
