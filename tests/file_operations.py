@@ -1,0 +1,63 @@
+"""Kills a training at a file operation that is counted, not timed."""
+
+import os
+import sys
+from contextlib import contextmanager
+
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+
+
+class Killed(BaseException):
+    """What stands for SIGKILL in one process: from here on no file operation is done any more, not even in cleaning."""
+
+
+class Operations:
+    """Counts what is done to files under a directory; the one numbered `kill_at` and all after it are not done."""
+
+    def __init__(self, directory, kill_at=None):
+        self.directory, self.kill_at, self.count = f"{directory}{os.sep}", kill_at, 0
+
+    def hear(self, event, arguments):
+        if not self._changes(event, arguments):
+            return
+        self.count += 1
+        if self.kill_at is not None and self.count >= self.kill_at:
+            raise Killed(f"{event} {arguments[0]}")
+
+    def _changes(self, event, arguments):
+        if event == "open":
+            path, _, flags = arguments
+            return isinstance(flags, int) and bool(flags & WRITING) and self._inside(path)
+        if event == "os.rename":
+            return self._inside(arguments[1])
+        if event in ("os.remove", "os.rmdir"):  # removing a tree names its files by their directory's descriptor
+            return arguments[1] != -1 or self._inside(arguments[0])
+        return event in ("os.mkdir", "os.chmod") and self._inside(arguments[0])
+
+    def _inside(self, path):
+        return not isinstance(path, int) and os.fsdecode(path).startswith(self.directory)
+
+
+_listening: list[Operations] = []
+
+
+def _hook(event, arguments):
+    for one in _listening:
+        one.hear(event, arguments)
+
+
+_hooked: list[bool] = []
+
+
+@contextmanager
+def operations(directory, kill_at=None):
+    """Counts the changes that are made to files under `directory`, and kills at the one numbered `kill_at`."""
+    if not _hooked:
+        sys.addaudithook(_hook)  # for good: there is no way to take it away
+        _hooked.append(True)
+    one = Operations(directory, kill_at)
+    _listening.append(one)
+    try:
+        yield one
+    finally:
+        _listening.remove(one)
