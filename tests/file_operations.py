@@ -14,14 +14,14 @@ class Killed(BaseException):
 class Operations:
     """Counts what is done to files under a directory; the one numbered `kill_at` and all after it are not done."""
 
-    def __init__(self, directory, kill_at=None):
-        self.directory, self.kill_at, self.count = f"{directory}{os.sep}", kill_at, 0
+    def __init__(self, directory, kill_at, counted):
+        self.directory, self.kill_at, self.counted, self.count = f"{directory}{os.sep}", kill_at, counted, 0
 
     def hear(self, event, arguments):
         if not self._changes(event, arguments):
             return
-        self.count += 1
-        if self.kill_at is not None and self.count >= self.kill_at:
+        self.count += self.counted in ("", event)
+        if self.count >= self.kill_at:
             raise Killed(f"{event} {arguments[0]}")
 
     def _changes(self, event, arguments):
@@ -50,14 +50,19 @@ _hooked: list[bool] = []
 
 
 @contextmanager
-def operations(directory, kill_at=None):
-    """Counts the changes that are made to files under `directory`, and kills at the one numbered `kill_at`."""
+def killed(directory, kill_at, counted=""):
+    """Kills at the change to files under `directory` that is numbered `kill_at`, by counting those of one kind or all.
+
+    Gives a list that says afterwards whether there were as many.
+    """
     if not _hooked:
         sys.addaudithook(_hook)  # for good: there is no way to take it away
         _hooked.append(True)
-    one = Operations(directory, kill_at)
+    one, found = Operations(directory, kill_at, counted), []
     _listening.append(one)
     try:
-        yield one
+        yield found
+    except Killed as kill:
+        found.append(str(kill))
     finally:
         _listening.remove(one)

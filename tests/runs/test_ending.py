@@ -1,17 +1,25 @@
 """A run that was killed at its end: resuming it gives what an unbroken one has, wherever the kill came."""
 
 import shutil
+from itertools import count
 
 import pytest
-from file_operations import Killed, operations
+import torch
+from file_operations import killed
 from listeners import StopAt, Told
+from torch import nn
 
 import regard
 from regard.errors import RunError
 from regard.runs import make_config
-from regard.runs.checkpoint import checkpoints, forget_checkpoints, read_progress
+from regard.runs.checkpoint import Progress, checkpoints, forget_checkpoints, read_progress
 from regard.runs.files import read_json, write_json
+from regard.runs.keeping import Keeper
 from regard.runs.training import Stopped
+from regard.training.average import ExponentialAverage
+from regard.training.config import TrainConfig
+from regard.training.optim import make_optimizer
+from regard.training.tasks import Translation
 
 SMALL = [
     "model.width=8",
@@ -86,28 +94,65 @@ def runs(corpus, tmp_path_factory):
 
 
 @pytest.mark.parametrize("ending", ["mean", "exponential", "best"])
-def test_a_kill_at_any_file_operation_of_the_ending_is_mended_by_resuming(runs, tmp_path, ending):
+def test_a_run_killed_before_anything_of_its_ending_got_its_name_is_mended_by_resuming(runs, tmp_path, ending):
     whole, before = runs(ending)
     expected = contents(whole)
     assert expected["model.safetensors"] != contents(before)["model.safetensors"]
-    killed_at = 0
-    while True:
-        killed_at += 1
-        out = tmp_path / str(killed_at)
+    for number in count(1):
+        out = tmp_path / str(number)
         shutil.copytree(before, out)
-        with operations(out, kill_at=killed_at):
-            try:
-                regard.resume(out)
-            except Killed:
-                killed = True
-            else:
-                killed = False
-        if not killed:
+        with killed(out, number, "os.rename") as found:
+            regard.resume(out)
+        if not found:
             break
         regard.resume(out)
-        assert contents(out) == expected, killed_at
-        shutil.rmtree(out)
-    assert killed_at > 20  # a checkpoint, older ones removed, and the model twice or once
+        assert contents(out) == expected, found
+    assert number > 8  # the log, files of a checkpoint, itself, an older one, the model
+
+
+@every_ending
+def test_a_kill_at_any_file_operation_of_the_ending_is_mended(tmp_path, ending):
+    def keeper(folder):
+        options = dict(map(split, ENDINGS[ending]))
+        torch.manual_seed(0)
+        model = nn.Linear(3, 2)
+        average = ExponentialAverage(model, 0.9) if "ema" in options else None
+        options = TrainConfig(**{"keep": 3, **options})
+        return Keeper(folder, options, model, make_optimizer(model, options), average, Translation())
+
+    def go(folder, until):
+        """Train on from the last checkpoint, if there is one; the best was at step 2."""
+        one, found = keeper(folder), checkpoints(folder / "checkpoints")
+        progress = one.take_up(found[-1], print) if found else Progress(step=0)
+        for step in range(progress.step + 1, until + 1):
+            with torch.no_grad():
+                one.model.weight.add_(torch.full((2, 3), float(step)))
+            if one.average is not None:
+                one.average.update(step)
+            progress = one.save(Progress(step=step, best_step=min(step, 2)))
+        if until == 5:
+            one.finish(progress)
+
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "before").mkdir()
+    go(tmp_path / "whole", 5)
+    go(tmp_path / "before", 4)
+    expected = contents(tmp_path / "whole")
+    for number in count(1):
+        out = tmp_path / str(number)
+        shutil.copytree(tmp_path / "before", out)
+        with killed(out, number) as found:
+            go(out, 5)
+        if not found:
+            break
+        go(out, 5)
+        assert contents(out) == expected, found
+    assert number > 20
+
+
+def split(setting):
+    name, _, value = setting.removeprefix("train.").partition("=")
+    return name, value if name == "choose" else float(value) if "." in value else int(value)
 
 
 @every_ending
