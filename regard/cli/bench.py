@@ -42,7 +42,7 @@ def train(
       regard bench train --preset small
       regard bench train --preset vit-mnist
       regard bench train runs/smaller/config.json
-      regard bench train --preset transformer-base --set train.compile=true --lengths train.en --lengths train.de
+      regard bench train --preset transformer-base --lengths train.en --lengths train.de
     """
     from regard.errors import ConfigError
     from regard.runs import make_config

@@ -7,7 +7,7 @@ from regard.data.loader import Loader, collate, evaluation_batches
 from regard.data.readers import Corpus, PairFiles, PairList, TextFiles
 from regard.data.store import Counts, PairStore, Rows
 from regard.data.streams import StreamLayout, streamed_windows
-from regard.data.windows import TextStore, WindowLayout, prepare_text, strided_windows
+from regard.data.windows import TextStore, WindowLayout, backward_windows, prepare_text, strided_windows
 
 __all__ = [
     "Corpus",
@@ -24,6 +24,7 @@ __all__ = [
     "TextFiles",
     "TextStore",
     "WindowLayout",
+    "backward_windows",
     "collate",
     "epoch_order",
     "evaluation_batches",

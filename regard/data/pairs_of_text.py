@@ -1,6 +1,7 @@
 """Rows for pre-training: two stretches of text, the second going on from the first or from another document."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -83,6 +84,16 @@ class MaskedRows:
             count,
             count / len(rows),
         )
+
+    def evaluation(self) -> Iterator[MaskedTexts]:
+        """Every row once, with the same words hidden every time; a pair weighs the same in whichever batch it is."""
+        order = self.order(0, 0)
+        share = None
+        if self.pairs:
+            sizes = [(batch.count, batch.labels.shape[0]) for batch in map(self.batch, order)]
+            share = sum(count for count, _ in sizes) / sum(rows for _, rows in sizes)
+        for batch in map(self.batch, order):
+            yield batch if share is None else replace(batch, share=share)
 
     def _framed(self, rows: Int[np.ndarray, "B columns"]) -> tuple[np.ndarray, ...]:
         """Ids, segments, which tokens are text, which begin a word, and lengths: `Framing` for many rows at once."""

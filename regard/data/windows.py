@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -153,6 +153,18 @@ def strided_windows(
         labels = ids[:, 1:].clone()
         labels[:, : length - (last - done)] = IGNORE
         yield Windows(_inputs(ids[:, :-1], store.eos, isolate), labels, last - done)
+
+
+def backward_windows(store: TextStore, length: int, *, stride: int, budget: int) -> Iterator[Windows]:
+    """The same for a model that reads from the end: `labels` are the tokens before those of `inputs`.
+
+    The last window predicts all its tokens, each earlier one its first `stride`, from at least `length - stride` tokens
+    after them, where the text has them.
+    """
+    mirrored = replace(store, ids=store.ids[::-1])
+    for batch in strided_windows(mirrored, length, stride=stride, budget=budget):
+        inputs = replace(batch.inputs, ids=batch.inputs.ids.flip(1))
+        yield Windows(inputs, batch.labels.flip(1), batch.count)
 
 
 def _gather(store: TextStore, starts: Int[np.ndarray, " rows"], length: int) -> Int[Tensor, "rows length"]:

@@ -105,8 +105,11 @@ class Elmo(nn.Module):
         ids = batch.inputs.ids
         # Where a label is not asked for, the token itself stands one further on.
         following = torch.cat((ids[:, 1:], batch.labels[:, -1:]), dim=1)
-        back, _ = self.back(self.embedding(following))
-        return self(batch), self.dropout(back), ids
+        return self(batch), self.after(following), ids
+
+    def after(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        """The vectors that predict the token before each, from it and all after it."""
+        return self.dropout(self.back(self.embedding(ids))[0])
 
     def logits(self, batch: Windows | Pairs | Texts | LabelledTexts) -> Float[Tensor, "B *more"]:
         """The scores of every next token; of a text to be labelled, of its class or of every token's tag."""

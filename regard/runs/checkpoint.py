@@ -1,7 +1,7 @@
 """Checkpoints: everything an exact continuation needs, as safetensors and JSON."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from regard import config as settings
 from regard.errors import ConfigError, RunError
-from regard.runs.files import read_json, read_tensors, whole_directory, write_json, write_tensors
+from regard.runs.files import read_json, read_tensors, remove_directory, whole_directory, write_json, write_tensors
 from regard.training.average import ExponentialAverage
 from regard.training.optim import optimizer_tensors, restore_optimizer
 
-FORMAT = 1
+FORMAT = 2
 AVERAGE = "average.safetensors"
 CARRIED = "carried.safetensors"
 
@@ -31,6 +31,8 @@ class Progress:
     stale: int = 0
     data: str | None = None
     """A digest of the files trained on, to tell whether they are still the same."""
+    kept: tuple[int, ...] | None = None
+    """The steps whose checkpoints stay beside this one, itself the last; None where an older version saved it."""
 
 
 def save_checkpoint(
@@ -105,13 +107,28 @@ def read_progress(path: Path) -> Progress:
 def checkpoints(directory: Path) -> list[Path]:
     """The complete checkpoints under `directory`, oldest first. What was cut short has another name until complete."""
     found = [path for path in directory.glob("step-*") if path.name[5:].isdigit()]
-    return sorted(found, key=lambda path: int(path.name[5:]))
+    return sorted(found, key=step_of)
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name[5:])
+
+
+def kept_steps(steps: Iterable[int], keep: int, always: set[int]) -> tuple[int, ...]:
+    """Of checkpoints at these steps, those that stay: the last `keep`, and those in `always`."""
+    ordered = sorted(steps)
+    return tuple(step for index, step in enumerate(ordered, 1) if step in always or index > len(ordered) - keep)
 
 
 def forget_checkpoints(directory: Path, keep: int, always: set[int]) -> None:
-    """Remove all but the last `keep` checkpoints and those of the steps in `always`."""
-    for path in checkpoints(directory)[:-keep]:
-        if int(path.name[5:]) not in always:
+    """Remove all but the last `keep` checkpoints and those of the steps in `always`, and what a kill left of others."""
+    found = checkpoints(directory)
+    kept = kept_steps(map(step_of, found), keep, always)
+    for path in found:
+        if step_of(path) not in kept:
+            remove_directory(path)
+    for pattern in (".step-*.partial", ".step-*.removed"):
+        for path in directory.glob(pattern):
             shutil.rmtree(path)
 
 

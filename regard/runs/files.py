@@ -63,12 +63,20 @@ def whole_directory(path: Path) -> Iterator[Path]:
                 _sync(file)
             _sync(aside)
             if path.exists():
-                shutil.rmtree(path)
+                remove_directory(path)
             os.replace(aside, path)
             _sync(path.parent)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise
+
+
+def remove_directory(path: Path) -> None:
+    """Remove a directory of files, which is whole as long as it is there under its name."""
+    gone = path.with_name(f".{path.name}.removed")
+    shutil.rmtree(gone, ignore_errors=True)
+    os.replace(path, gone)
+    shutil.rmtree(gone)
 
 
 @contextmanager

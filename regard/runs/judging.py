@@ -149,10 +149,10 @@ def _prf(both: int, found: int, gold: int) -> dict[str, float]:
 def _words(run: Run, files: Sequence[str]) -> dict[str, Any]:
     """The same hidden words for every run with one tokenizer."""
     rows = masked_rows_of(run.config, files, run.encoder.tokenizer, run.directory)
-    device, order = next(run.model.parameters()).device, rows.order(0, 0)
-    values = validate(run.model, MaskedWords(), (rows.batch(one) for one in order), device=device)
-    accuracy = word_accuracy(run.model, (rows.batch(one) for one in order), device)
-    hidden = sum(rows.batch(one).count for one in order)
+    device = next(run.model.parameters()).device
+    values = validate(run.model, MaskedWords(), rows.evaluation(), device=device)
+    accuracy = word_accuracy(run.model, rows.evaluation(), device)
+    hidden = sum(batch.count for batch in rows.evaluation())
     found = {"hidden_words": hidden, "word_loss": values["words"], "word_accuracy": accuracy}
     if "next" in values:
         found |= {"next_loss": values["next"], "next_accuracy": values["next_accuracy"]}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from regard.data import Documents, TextStore, streamed_windows, strided_windows
+from regard.data import Documents, TextStore, backward_windows, streamed_windows, strided_windows
 from regard.errors import ConfigError
 from regard.nn.batch import Stretch, Windows
 from regard.runs.corpora import documents_of
@@ -11,7 +11,7 @@ from regard.runs.run import Run
 from regard.training.loop import validate
 from regard.training.metrics import bits_per_character, perplexity
 from regard.training.streams import StreamedLanguageModelling
-from regard.training.tasks import language_task
+from regard.training.tasks import BackwardModelling, LanguageModelling, Task
 
 BUDGET = 8192
 """Tokens of one batch."""
@@ -32,8 +32,11 @@ def text_perplexity(
     Windows of the length it was trained on begin `stride` tokens apart, by default half a window, and only the last
     `stride` tokens of each count, so that each is predicted from at least the rest of a window. The `eos` after each
     document is predicted too. Bits a character and a byte spread the same sum over the text itself, so they can be
-    compared between tokenizers. A model that was trained with `data.carry` reads the whole text as one stream, so that
-    each token is predicted from all before it; `window` and `stride` are then None.
+    compared between tokenizers.
+
+    Of a model that also reads backward, that way is measured likewise: each token from at least the rest of a window
+    after it. The scores are the means of both ways. A model that was trained with `data.carry` reads the whole text as
+    one stream, so that each token is predicted from all before it; `window` and `stride` are then None.
     """
     data = run.config.data
     documents = documents or documents_of(data, "test") or documents_of(data, "valid")
@@ -45,21 +48,28 @@ def text_perplexity(
     stride = max(1, length // 2) if stride is None else stride
     store = TextStore.of(iter(documents), run.vocabularies.target)
     total = len(store.ids) - 1
-    task = language_task(type(run.model))
-    windows: Iterator[Windows] | Iterator[Stretch]
-    if data.carry:
-        task, windows = StreamedLanguageModelling(), streamed_windows(store, STRETCH)
-    else:
-        windows = strided_windows(store, length, stride=stride, budget=max(BUDGET, length), isolate=data.isolate)
     device = next(run.model.parameters()).device
-    values = validate(run.model, task, _told(windows, total, progress), device=device)
-    nats = values["nll"] * total
+
+    def nll(task: Task, windows: Iterator[Windows] | Iterator[Stretch]) -> float:
+        return validate(run.model, task, _told(windows, total, progress), device=device)["nll"]
+
+    budget = max(BUDGET, length)
+    if data.carry:
+        found = nll(StreamedLanguageModelling(), streamed_windows(store, STRETCH))
+    else:
+        found = nll(
+            LanguageModelling(), strided_windows(store, length, stride=stride, budget=budget, isolate=data.isolate)
+        )
+        if getattr(run.model, "both_ways", False):
+            back = nll(BackwardModelling(), backward_windows(store, length, stride=stride, budget=budget))
+            found = (found + back) / 2
+    nats = found * total
     return {
         "documents": store.counts.documents,
         "tokens": total,
         "characters": store.counts.characters,
         "bytes": store.counts.bytes,
-        "nll": values["nll"],
+        "nll": found,
         "perplexity": perplexity(nats, total),
         "bits_per_character": bits_per_character(nats, store.counts.characters),
         "bits_per_byte": bits_per_character(nats, store.counts.bytes),

@@ -191,6 +191,11 @@ class _Training:
         options, begun = self.config.train, self.progress.step
         if self._done():
             self.report.say(f"the run is finished: {begun} steps")
+            ending = self.keeper.finish(self.progress)  # it may have been killed before it had come to its end
+            if ending.rewritten:
+                self.report.say("its model was not yet the one to use and has been written")
+            if ending.which is not None:
+                self.report.say(ending.which)
             return
         if begun:
             self.report.say(f"continuing from step {begun}")
@@ -201,8 +206,8 @@ class _Training:
         try:
             with stop_signals() as stop, repeatable(options.deterministic):
                 self._loop(log, stop)
-            if (told := self.keeper.finish(self.progress)) is not None:
-                self.report.say(told)
+            if (which := self.keeper.finish(self.progress).which) is not None:
+                self.report.say(which)
         except torch.OutOfMemoryError:
             raise RunError(
                 f"the GPU ran out of memory after step {self.progress.step}; a lower train.batch_tokens with a higher "
@@ -383,5 +388,5 @@ class _Training:
 
     def _save(self) -> None:
         began = time.monotonic()
-        self.keeper.save(self.progress)
+        self.progress = self.keeper.save(self.progress)
         self.clock.pause(time.monotonic() - began)

@@ -104,10 +104,9 @@ class TrainConfig:
             )
         if self.compile_loss and not self.compile:
             raise ConfigError("train.compile_loss=true needs train.compile=true")
-        if self.cuda_graphs and (self.accumulate > 1 or self.pack == "never"):
-            # What is replayed writes to the same memory every time, so gradients of two batches cannot add up in it.
+        if self.cuda_graphs and self.pack == "never":
             raise ConfigError(
-                "train.cuda_graphs=true needs train.accumulate=1, and packed batches, which have one shape"
+                "train.cuda_graphs=true needs packed batches, which have one shape, not train.pack='never'"
             )
         if self.freeze_vectors and self.vectors is None:
             raise ConfigError("train.freeze_vectors=true needs train.vectors")

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from regard.nn.rows import halves
 from regard.training.average import ExponentialAverage
 from regard.training.replay import Replay
-from regard.training.tasks import Batch, Task, precision_context
+from regard.training.tasks import Batch, Task, Weighing, precision_context, predictions
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,13 @@ def train_step(
 
     A batch that does not fit the memory is halved by rows, and the update begun again, as often as that takes.
     """
-    count, splits = sum(part.count for part in parts), 0
+    if isinstance(task, Weighing):
+        parts = task.weighed(parts)
+    count, splits = sum(predictions(task, part) for part in parts), 0
     while True:
         found = None
         if replay is not None and replay.takes(parts):
-            found = replay.gradients(parts[0])
+            found = replay.gradients(parts)
         if found is None:
             found = _gradients(model, task, parts, count, device, precision)
         if not isinstance(found, int):
@@ -142,6 +144,7 @@ def _gradients(
         try:
             with precision_context(device, precision):
                 loss = task.loss(model, part.to(device))
+            assert loss.count == predictions(task, part), "an update is divided by the counts of its losses"
             (loss.total / count).backward()
         except torch.OutOfMemoryError:
             if len(halves(part)) < 2:

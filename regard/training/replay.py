@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.training.tasks import Batch, Task, precision_context
+from regard.training.tasks import Batch, Task, precision_context, predictions
 
 WARM = 2  # passes made in the ordinary way first: what compiles or allocates on its first call has then done so
 MOST = 8  # forms of batches that are recorded; more would fill the memory with recordings
@@ -22,33 +22,78 @@ class Replay:
 
     A batch is replayed from its first time on: what is tried before it is recorded leaves nothing behind. So a resumed
     run replays what an unbroken one did, and rounds alike.
+
+    The parts of one update are played one after the other, each divided by the count of all, and added up.
     """
 
     def __init__(self, model: nn.Module, task: Task, device: torch.device, precision: torch.dtype) -> None:
         self.model, self.task, self.device, self.precision = model, task, device, precision
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._recordings: dict[tuple, _Recording | None] = {}
+        self._sums: dict[Tensor, Tensor] = {}
         self._pool: Any = None
 
     def takes(self, parts: Sequence[Batch]) -> bool:
-        """Whether the gradients of these are to be replayed: one batch in training, if there is room to record it."""
-        if len(parts) != 1 or not self.model.training:
+        """Whether the gradients of these are to be replayed: in training, if there is room to record them all."""
+        if not self.model.training:
             return False
-        found = form(parts[0])
-        return self._recordings[found] is not None if found in self._recordings else len(self._recordings) < MOST
+        forms = {form(part) for part in parts}
+        new = forms - self._recordings.keys()
+        known = all(self._recordings[found] is not None for found in forms - new)
+        return known and len(self._recordings) + len(new) <= MOST
 
     def forget(self) -> None:
         """Record anew: something other than the weights and the batch has changed."""
         self._recordings.clear()
+        self._sums.clear()
         self._pool = None
 
-    def gradients(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]] | None:
+    def gradients(self, parts: Sequence[Batch]) -> tuple[Tensor, dict[str, Tensor]] | None:
         """The loss a prediction and its parts, the gradients left with the parameters; None if memory does not do."""
+        recordings = [self._recording(part) for part in parts]
+        if any(recording is None for recording in recordings):
+            return None
+        count = sum(predictions(self.task, part) for part in parts)
+        total: Tensor | None = None
+        names: list[str] = []
+        for number, (recording, part) in enumerate(zip(recordings, parts, strict=True), 1):
+            assert recording is not None
+            sums, gradients = recording.play(part, count)
+            total, names = sums if total is None else total + sums, recording.names
+            self._add(gradients, first=number == 1, last=number == len(parts))
+        assert total is not None
+        whole, *named = total.unbind()
+        return whole, dict(zip(names, named, strict=True))
+
+    def _recording(self, batch: Batch) -> "_Recording | None":
         found = form(batch)
         if found not in self._recordings:
             self._recordings[found] = self._recorded(batch)
-        recording = self._recordings[found]
-        return None if recording is None else recording.play(batch, self.parameters)
+        return self._recordings[found]
+
+    @torch.no_grad()
+    def _add(self, gradients: Sequence[Tensor | None], *, first: bool, last: bool) -> None:
+        """Leave with the parameters the gradients of one recording, added to those of the parts played before it.
+
+        What plays next writes over what this one has left, so all but the last part's are added up in other memory.
+        """
+        if first and last:
+            for parameter, gradient in zip(self.parameters, gradients, strict=True):
+                parameter.grad = gradient
+            return
+        if first:
+            self._clear()
+        # Those that have no gradient yet, in which the sum begins, and those that have.
+        found = [pair for pair in zip(self.parameters, gradients, strict=True) if pair[1] is not None]
+        begun = [pair for pair in found if pair[0].grad is None]
+        others = [pair for pair in found if pair[0].grad is not None]
+        for parameter, gradient in begun:
+            if parameter not in self._sums:
+                self._sums[parameter] = torch.empty_like(gradient)
+            parameter.grad = self._sums[parameter]
+        for pairs, change in ((begun, torch._foreach_copy_), (others, torch._foreach_add_)):  # pyright: ignore[reportPrivateImportUsage]
+            if pairs:
+                change([parameter.grad for parameter, _ in pairs], [gradient for _, gradient in pairs])
 
     def _recorded(self, batch: Batch) -> "_Recording | None":
         batch, count = batch.to(self.device), torch.ones((), device=self.device)
@@ -96,15 +141,13 @@ class _Recording:
     names: list[str]
     gradients: list[Tensor | None]
 
-    def play(self, batch: Batch, parameters: Sequence[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def play(self, batch: Batch, count: int) -> tuple[Tensor, list[Tensor | None]]:
+        """The batch's loss and its parts, divided by `count`, and its gradients, which the next to play writes over."""
         for mine, given in zip(tensors(self.batch), tensors(batch), strict=True):
             mine.copy_(given, non_blocking=True)
-        self.count.fill_(batch.count)
+        self.count.fill_(count)
         self.graph.replay()
-        for parameter, gradient in zip(parameters, self.gradients, strict=True):
-            parameter.grad = gradient
-        total, *named = self.sums.clone().unbind()
-        return total, dict(zip(self.names, named, strict=True))
+        return self.sums.clone(), self.gradients
 
 
 def tensors(batch: Any) -> Iterator[Tensor]:

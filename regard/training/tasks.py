@@ -1,6 +1,6 @@
 """Tasks turn a batch into a loss. A loss is a sum and its count, never an average, so splitting changes nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
@@ -43,6 +43,27 @@ class Task(Protocol):
     def loss(self, model: nn.Module, batch: Any) -> Loss:
         """The summed loss of `model` on `batch`, how many predictions it is summed over, and its parts by name."""
         ...
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A task that makes more predictions, or fewer, of a batch than the batch counts."""
+
+    def predictions(self, batch: Any) -> int: ...
+
+
+@runtime_checkable
+class Weighing(Protocol):
+    """A task whose loss adds up means over different counts, so that parts of one update must know of each other."""
+
+    def weighed(self, parts: Sequence[Any]) -> list[Any]:
+        """The parts of one update, such that their losses add up to that of one batch of all their rows."""
+        ...
+
+
+def predictions(task: Task, batch: Batch) -> int:
+    """How many predictions a task makes of a batch: the count of its loss, known before there is one."""
+    return task.predictions(batch) if isinstance(task, Counting) else batch.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +159,24 @@ class BothWaysModelling:
 
     smoothing: float = 0.0
 
+    def predictions(self, batch: Windows) -> int:
+        return 2 * batch.count
+
     def loss(self, model: nn.Module, batch: Windows) -> Loss:
         onward, back, ids = model.before_and_after(batch)  # type: ignore[operator]
         head: Any = model.head
         total, before = head.loss(onward, batch.labels, self.smoothing)
         rest, after = head.loss(back, ids.masked_fill(batch.labels == IGNORE, IGNORE), self.smoothing)
-        return Loss(total + rest, 2 * batch.count, {"nll": before + after})
+        return Loss(total + rest, self.predictions(batch), {"nll": before + after})
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardModelling:
+    """Predict the token before each of running text from it and those after it: what else the above asks for, alone."""
+
+    def loss(self, model: nn.Module, batch: Windows) -> Loss:
+        total, plain = model.head.loss(model.after(batch.inputs.ids), batch.labels, 0.0)  # type: ignore[union-attr, operator]
+        return Loss(total, batch.count, {"nll": plain})
 
 
 def language_task(model: type[nn.Module], smoothing: float = 0.0) -> Task:

@@ -1,6 +1,7 @@
 """What is asked of an encoder: hidden words and next sentences, classes, tags, and where answers stand."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
@@ -17,10 +18,15 @@ from regard.training.tasks import Loss
 class MaskedWords:
     """Say which words are hidden and, of pairs, whether the second text goes on from the first.
 
-    Both are means that add up: all words of a batch weigh as much as all its pairs.
+    Both are means that add up: all words of an update weigh as much as all its pairs.
     """
 
     smoothing: float = 0.0
+
+    def weighed(self, parts: Sequence[MaskedTexts]) -> list[MaskedTexts]:
+        """The parts of one update, a pair in each weighing as much as in all of them together."""
+        share = sum(part.count for part in parts) / sum(part.labels.shape[0] for part in parts)
+        return [replace(part, share=share) for part in parts]
 
     def loss(self, model: nn.Module, batch: MaskedTexts) -> Loss:
         words: Any = model.words

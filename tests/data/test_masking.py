@@ -257,3 +257,12 @@ def test_one_document_cannot_make_pairs(prepared, tmp_path):
     store = prepare_sentences(Documents.of([tmp_path / "one.txt"]), prepared[1], tmp_path / "cache")
     with pytest.raises(DataError, match="at least two documents"):
         layout((store, prepared[1]))
+
+
+def test_a_pair_that_is_evaluated_weighs_the_same_in_whichever_batch_it_is(prepared):
+    few = layout(prepared, budget=64)
+    batches = list(few.evaluation())
+    assert len({batch.count / len(batch.labels) for batch in batches}) > 1
+    [share] = {batch.share for batch in batches}
+    assert share == sum(batch.count for batch in batches) / sum(len(batch.labels) for batch in batches)
+    assert [batch.labels.tolist() for batch in batches] == [few.batch(rows).labels.tolist() for rows in few.order(0, 0)]

@@ -9,7 +9,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data import Documents, Loader, Position, TextStore, WindowLayout, documents, prepare_text, strided_windows
+from regard.data import (
+    Documents,
+    Loader,
+    Position,
+    TextStore,
+    WindowLayout,
+    backward_windows,
+    documents,
+    prepare_text,
+    strided_windows,
+)
 from regard.data.documents import Piece
 from regard.data.windows import TextCounts
 from regard.errors import ConfigError, DataError
@@ -141,6 +151,21 @@ def test_strides_predict_every_token_once_from_enough_context(length, window, da
             assert all(place >= min(window - stride, label - 101) for place, label in asked)
             seen += [label for _, label in asked]
     assert sorted(seen) == list(range(101, 100 + length))
+
+
+@given(length=st.integers(2, 60), window=st.integers(1, 12), data=st.data())
+def test_backward_strides_predict_every_token_once_from_enough_that_follows(length, window, data):
+    stride = data.draw(st.integers(1, window))
+    seen = []
+    for batch in backward_windows(store(length), window, stride=stride, budget=30):
+        assert batch.count == int((batch.labels != -100).sum()) > 0
+        for ids, labels in zip(batch.inputs.ids.tolist(), batch.labels.tolist(), strict=True):
+            asked = [(place, label) for place, label in enumerate(labels) if label != -100]
+            assert all(label == ids[place] - 1 for place, label in asked)
+            after = 99 + length
+            assert all(len(ids) - 1 - place >= min(window - stride, after - 1 - label) for place, label in asked)
+            seen += [label for _, label in asked]
+    assert sorted(seen) == list(range(100, 99 + length))
 
 
 def test_isolated_documents_begin_with_the_end_before_them():

@@ -1,8 +1,10 @@
-"""Language models that remember by a state, in sizes that suit tests, for the laws to be held against."""
+"""Language models, most of which remember by a state, in sizes that suit tests, for the laws to be held against."""
 
 import torch
 from torch import nn
 
+from regard.models.elmo import Elmo, ElmoConfig
+from regard.models.gpt import GPT, GPTConfig
 from regard.models.lstmn import LSTMN, LSTMNConfig
 from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentLanguageModel
 from regard.models.rwkv import RWKV, RWKVConfig
@@ -28,10 +30,21 @@ LANGUAGE_MODELS = {
 }
 
 
+STATELESS = {
+    "gpt": lambda: GPT(GPTConfig(**{**SIZES, "width": 12}, heads=2, layers=2, feed_forward=14)),
+    "gpt, rotary, shared keys": lambda: GPT(
+        GPTConfig(**{**SIZES, "width": 12}, heads=2, layers=1, feed_forward=14, positions="rotary", kv_heads=1)
+    ),
+    "elmo": lambda: Elmo(ElmoConfig(**SIZES)),
+    "elmo, one layer, gru": lambda: Elmo(ElmoConfig(**SIZES, layers=1, cell="gru-after")),
+}
+"""Language models without a state to carry from window to window."""
+
+
 def make_language(name):
     """The named model, the same every time; no matrix of it is zero, as some are before training."""
     torch.manual_seed(0)
-    model = LANGUAGE_MODELS[name]()
+    model = {**LANGUAGE_MODELS, **STATELESS}[name]()
     for part in model.modules():
         if isinstance(part, nn.Linear) and not part.weight.any():
             nn.init.normal_(part.weight, std=0.5)

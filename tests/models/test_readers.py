@@ -9,6 +9,7 @@ from listeners import StopAt
 from torch.testing import assert_close
 
 import regard
+from regard.data import Documents, TextStore
 from regard.errors import ConfigError
 from regard.models.elmo import Elmo, ElmoConfig, LayerMix
 from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
@@ -16,6 +17,7 @@ from regard.nn.batch import Texts, Tokens, Windows
 from regard.nn.cells import CELLS
 from regard.nn.loss import IGNORE
 from regard.runs import make_config
+from regard.runs.perplexity import text_perplexity
 from regard.runs.training import Stopped
 from regard.training.tasks import BothWaysModelling, language_task
 
@@ -177,9 +179,29 @@ def test_a_reader_learns_to_tag(labelled, tmp_path):
     assert [tag.tag for tag in run.tag([["cat", "sees", "not", "dog"]])[0]] == ["noun", "verb", "other", "noun"]
 
 
+@torch.no_grad()
+def assert_strides_give_context(run, path):
+    """At stride 1 each token is predicted, both ways, from as much as a window holds beside it; token by token here."""
+    documents = Documents.of([path])
+    found = text_perplexity(run, documents, stride=1)
+    ids = torch.from_numpy(TextStore.of(iter(documents), run.vocabularies.target).ids.astype("int64"))
+    model, length, total = run.model.eval(), run.config.data.max_len, 0.0
+    assert len(ids) > 2 * length
+    for place in range(len(ids) - 1):
+        # A window that ends here has the full length, unless the text begins within it.
+        before = ids[max(0, place + 1 - length) : place + 1][None]
+        after = ids[place + 1 : place + 1 + length][None]
+        total -= model.head(model(Windows(Tokens.of(before.tolist()), before, 1)))[0, -1].log_softmax(-1)[
+            ids[place + 1]
+        ]
+        total -= model.head(model.after(after))[0, 0].log_softmax(-1)[ids[place]]
+    assert found["nll"] == pytest.approx(float(total) / (2 * (len(ids) - 1)), rel=1e-4)
+
+
 def test_a_bidirectional_language_model_is_measured_writes_embeds_and_is_tuned_to_tag(labelled, tmp_path):
     base = trained("elmo-tiny", labelled / "text.txt", tmp_path / "elmo", "train.steps=20", "data.max_len=16")
     scores = regard.evaluate(base)
+    assert_strides_give_context(base, labelled / "text.txt")
     assert scores["perplexity"] == pytest.approx(math.exp(scores["nll"]))
     assert base.generate("cat", max_len=4, temperature=0)
     assert base.embed(["cat sees", "dog"]).shape == (2, 32)

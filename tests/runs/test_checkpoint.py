@@ -8,6 +8,7 @@ from torch import nn
 
 from regard.errors import RunError
 from regard.runs.checkpoint import (
+    FORMAT,
     Progress,
     checkpoints,
     forget_checkpoints,
@@ -46,7 +47,7 @@ def trained():
         (lambda record: record.update(more=1), "unknown setting 'more'"),
         (lambda record: record["files"].update({"../progress.json": 1}), "is missing its ../progress.json"),
         (lambda record: record["files"].update({"model.safetensors": 7}), r"was cut short: \d+ of 7 bytes"),
-        (lambda record: record.update(format=2), "newer version of regard"),
+        (lambda record: record.update(format=FORMAT + 1), "newer version of regard"),
     ],
 )
 def test_a_record_that_lies_is_refused(trained, tmp_path, change, said):
@@ -115,9 +116,9 @@ def kept(folder, trained, progress, **options):
     for step in (1, 2, 3):
         with torch.no_grad():
             model.weight.fill_(step)
-        keeper.save(Progress(step=step, best_step=progress.best_step))
+        saved = keeper.save(Progress(step=step, best_step=progress.best_step))
         assert read_tensors(folder / "model.safetensors")["weight"].unique().tolist() == [step]
-    said = keeper.finish(progress)
+    said = keeper.finish(saved).which
     return read_tensors(folder / "model.safetensors")["weight"].unique().tolist(), said
 
 

@@ -13,7 +13,7 @@ from regard.training.config import TrainConfig
 from regard.training.loop import clip_gradients, fit, seed_step, train_step, validate
 from regard.training.optim import make_optimizer
 from regard.training.schedule import learning_rate
-from regard.training.tasks import Translation
+from regard.training.tasks import Loss, Translation
 
 
 def pairs(rows):
@@ -43,6 +43,35 @@ def test_splitting_a_batch_changes_no_gradient(rows, data):
     assert_close(whole.grad_norm, split.grad_norm, atol=1e-5, rtol=1e-4)
     for name in together:
         assert_close(together[name], apart[name], atol=1e-6, rtol=1e-4)
+
+
+class Twice:
+    """A task that makes two predictions of what a batch counts as one."""
+
+    def predictions(self, batch):
+        return 2 * batch.count
+
+    def loss(self, model, batch):
+        one = Translation().loss(model, batch)
+        return Loss(2 * one.total, 2 * one.count, one.parts)
+
+
+def test_an_update_is_divided_by_the_counts_of_its_losses():
+    parts = [pairs([([5, 6, 2], [1, 7, 8, 2])]), pairs([([9, 2], [1, 10, 2]), ([4, 2], [1, 2])])]
+    found = []
+    for task in (Translation(), Twice()):
+        model = tiny()
+        step = train_step(model, task, parts, torch.optim.SGD(model.parameters(), lr=1.0))
+        found.append((step.loss, step.grad_norm, torch.cat([value.detach().flatten() for value in model.parameters()])))
+    assert_close(found[0], found[1])
+    assert step.count == 2 * sum(part.count for part in parts)
+    with pytest.raises(AssertionError, match="divided by the counts of its losses"):
+        train_step(model, _Lying(), parts, torch.optim.SGD(model.parameters(), lr=1.0))
+
+
+class _Lying(Twice):
+    def predictions(self, batch):
+        return batch.count
 
 
 def test_loss_falls_to_what_a_batch_can_be_learned_to():

@@ -172,7 +172,6 @@ def test_each_layer_moves_by_its_share_of_the_rate():
         {"dropout_until": -1},
         {"compile_loss": True},
         {"compile": True, "compile_blocks": True},
-        {"cuda_graphs": True, "accumulate": 2},
         {"cuda_graphs": True, "pack": "never"},
     ],
 )

@@ -7,10 +7,12 @@ import torch
 from torch.testing import assert_close
 from training_toys import tiny, work
 
+from regard.models.elmo import Elmo, ElmoConfig
+from regard.nn.batch import Tokens, Windows
 from regard.nn.rows import halves
 from regard.training.loop import fit, train_step
 from regard.training.replay import MOST, Replay, form, tensors
-from regard.training.tasks import Translation
+from regard.training.tasks import BothWaysModelling, Translation
 
 
 def test_batches_of_one_form_are_told_from_others():
@@ -31,18 +33,30 @@ def test_all_tensors_of_a_batch_are_found():
 
 
 class Pretended(Replay):
-    """Records as little as a machine without a GPU can: the passes are made anew at each play."""
+    """Records as little as a machine without a GPU can: the passes are made anew at each play.
+
+    As with recordings, all that play leave their gradients in the same memory: each writes over what the last left.
+    """
+
+    left = None
 
     def _record(self, batch, count):
         self._clear()
         recorded = self
 
         class Playing:
-            def play(self, batch, parameters):
+            names: list[str]
+
+            def play(self, batch, count):
+                for gradient in recorded.left or []:
+                    gradient.fill_(torch.nan)
+                given = [parameter.grad for parameter in recorded.parameters]
                 recorded._clear()
-                sums, names = recorded._pass(batch, torch.tensor(float(batch.count)))
-                total, *named = sums.unbind()
-                return total, dict(zip(names, named, strict=True))
+                sums, self.names = recorded._pass(batch, torch.tensor(float(count)))
+                recorded.left = [parameter.grad for parameter in recorded.parameters]
+                for parameter, gradient in zip(recorded.parameters, given, strict=True):
+                    parameter.grad = gradient
+                return sums, recorded.left
 
         return Playing()
 
@@ -51,11 +65,11 @@ def pretended(model, task=None):
     return Pretended(model, task or Translation(), torch.device("cpu"), torch.float32)
 
 
-def test_one_batch_in_training_is_taken_from_its_first_time_on():
+def test_batches_in_training_are_taken_from_their_first_time_on():
     model, batch = tiny(), work(packed=True)
     replay = pretended(model)
     assert replay.takes([batch])
-    assert not replay.takes([batch, batch])
+    assert replay.takes([batch, *halves(batch)])
     model.eval()
     assert not replay.takes([batch])
 
@@ -67,7 +81,10 @@ def test_no_more_forms_are_recorded_than_there_is_room_for():
     for other in narrow[:MOST]:
         replay._recordings[form(other)] = None
     assert not replay.takes([narrow[MOST]])
+    assert not replay.takes(narrow[:2])  # what there was no memory for
     replay.forget()
+    assert replay.takes(narrow[:MOST])
+    assert not replay.takes(narrow)
     assert replay.takes([narrow[MOST]])
 
 
@@ -85,6 +102,46 @@ def test_what_is_tried_before_a_recording_leaves_nothing_behind():
         return torch.cat([value.detach().flatten() for value in model.parameters()])
 
     assert torch.equal(trained([0, 3], replayed=True), trained([0, 3], replayed=False))
+
+
+def updates_of(batch):
+    """Updates of one, two and three batches of unlike counts and forms."""
+    one, other = halves(batch)
+    return [[batch], [one, other], [other, one, batch], [one]]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_the_parts_of_an_update_are_replayed_as_they_are_trained_on(dropout):
+    def trained(replayed):
+        model = tiny(dropout=dropout)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        replay = pretended(model, Translation(0.1)) if replayed else None
+        updates = updates_of(work(packed=True))
+        steps = list(fit(model, Translation(0.1), updates, optimizer, lambda n: 0.5, clip=1.0, replay=replay))
+        assert replay is None or replay._recordings
+        weights = torch.cat([value.detach().flatten() for value in model.parameters()])
+        return weights, torch.stack([step.loss for step in steps]), torch.stack([step.grad_norm for step in steps])
+
+    for mine, theirs in zip(trained(True), trained(False), strict=True):
+        assert_close(mine, theirs, atol=1e-6, rtol=1e-5)
+
+
+def test_what_is_replayed_is_divided_by_the_counts_of_the_losses():
+    """The forward and the backward model of ELMo make two predictions of a token."""
+    model = Elmo(ElmoConfig(vocab_size=17, width=6, dropout=0.0, max_len=40))
+    tokens = Tokens.of([[4, 5, 6, 7], [8, 9, 10, 11]])
+    batch = Windows(tokens, tokens.ids.roll(-1, 1), tokens.ids.numel())
+    task = BothWaysModelling()
+    before = [value.detach().clone() for value in model.parameters()]
+    moved = []
+    for replay in (None, pretended(model, task)):
+        for value, start in zip(model.parameters(), before, strict=True):
+            value.data.copy_(start)
+        step = train_step(model, task, [batch, batch], torch.optim.SGD(model.parameters(), 1.0), replay=replay)
+        loss = task.loss(model, batch)
+        assert step.count == 2 * loss.count == 32
+        moved.append((step.loss, torch.cat([value.detach().flatten() for value in model.parameters()])))
+    assert_close(moved[0], moved[1])
 
 
 def test_a_batch_too_large_to_record_is_trained_on_in_halves():
@@ -117,7 +174,7 @@ def test_replayed_training_is_training(dropout):
         model, batch = tiny(dropout=dropout).cuda(), work(packed=True)
         task, device = Translation(0.1), torch.device("cuda")
         replay = Replay(model, task, device, torch.float32) if replayed else None
-        updates = [[batch]] * 6 + [[halves(batch)[0]]] + [[batch]] * 3
+        updates = [[batch]] * 6 + updates_of(batch) + [[batch, batch]] * 3 + [[batch]] * 3
         optimizer = torch.optim.Adam(model.parameters(), 1e-2)
         steps = list(fit(model, task, updates, optimizer, lambda n: 1e-2, clip=1.0, device=device, replay=replay))
         return torch.stack([step.loss for step in steps]), model.head.weight.detach()

@@ -4,10 +4,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.optim import SGD
 from torch.testing import assert_close
 
 from regard.nn.batch import LabelledTexts, MaskedTexts, Texts, Tokens
 from regard.nn.loss import IGNORE
+from regard.training.loop import train_step
 from regard.training.text_tasks import Answering, Classification, MaskedWords, Tagging, labelled_loss
 
 WIDTH = 6
@@ -132,3 +134,27 @@ def test_hidden_words_and_next_texts_add_up():
     assert_close(found.parts["next"], following)
     assert_close(found.parts["nll"], words + following.detach())
     assert_close(float(found.parts["next_accuracy"]), 1.5 * int((logits.argmax(-1) == elsewhere).sum()))
+
+
+@pytest.mark.parametrize("pairs", [True, False])
+def test_hidden_words_in_parts_of_unlike_numbers_train_as_one_batch(pairs):
+    """Four words hidden in two rows, and one in three: an accumulated update is that of one batch of five rows."""
+    rows = [[3, 4, 5, 6], [7, 8, 9, 3], [4, 5], [6, 7], [8, 9]]
+    places = torch.tensor([[1, 2, 3], [1, 0, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]])
+    labels = torch.tensor([[11, 12, 13], [14, *[IGNORE] * 2], [15, *[IGNORE] * 2], [IGNORE] * 3, [IGNORE] * 3])
+    elsewhere = torch.tensor([0, 1, 1, 0, 1])
+
+    def batch(chosen):
+        count = int((labels[chosen] != IGNORE).sum())
+        asked = elsewhere[chosen] if pairs else None
+        texts = Texts(Tokens.of(rows[chosen]))
+        return MaskedTexts(texts, places[chosen], labels[chosen], asked, count, count / len(rows[chosen]))
+
+    found = []
+    for parts in ([slice(0, 5)], [slice(0, 2), slice(2, 5)], [slice(0, 1), slice(1, 5)]):
+        model = Reader()
+        step = train_step(model, MaskedWords(0.1), [batch(part) for part in parts], SGD(model.parameters(), 1.0))
+        weights = torch.cat([value.detach().flatten() for value in model.parameters()])
+        found.append((step.loss, step.grad_norm, weights, *(step.parts[name] for name in sorted(step.parts))))
+    assert_close(found[0], found[1])
+    assert_close(found[0], found[2])

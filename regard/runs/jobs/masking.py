@@ -76,9 +76,7 @@ class MaskingJob:
 
     def validation(self) -> Iterator[MaskedTexts] | None:
         """The same rows with the same words hidden, every time."""
-        if self.valid is None:
-            return None
-        return (self.valid.batch(rows) for rows in self.valid.order(0, 0))
+        return None if self.valid is None else self.valid.evaluation()
 
     def scores(self, model: nn.Module) -> dict[str, float]:
         """How many hidden words are the likeliest ones."""

@@ -1,0 +1,171 @@
+"""What every model must obey, by the registry: a model that is added to `MODELS` has a case here, or this fails.
+
+What is more, each kind has laws of its own: test_laws.py, test_language_laws.py, test_encoder_laws.py, test_readers.py,
+test_vit.py and test_pointer.py.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from language_zoo import make_language, windows
+from model_zoo import BERT, CONVOLUTIONAL, RECURRENT, TRANSFORMER, VIT, batch, rows, texts
+from torch import nn
+from torch.testing import assert_close
+
+from regard.models import MODELS
+from regard.models.bert import Bert
+from regard.models.convolutional import Convolutional
+from regard.models.pointer import PointerConfig, PointerNetwork
+from regard.models.recurrent import RecurrentModel
+from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
+from regard.models.transformer import Transformer
+from regard.models.vit import ViT
+from regard.nn.batch import Images, LabelledTexts, MaskedTexts
+from regard.nn.loss import IGNORE
+from regard.nn.points import Pointings
+from regard.nn.rows import halves
+from regard.runs.checkpoint import load_weights_strictly, weights_of
+from regard.runs.files import read_tensors, write_tensors
+from regard.training.images import ImageClassification
+from regard.training.loop import train_step, validate
+from regard.training.pointing import Pointing
+from regard.training.tasks import Task, Translation, language_task, predictions
+from regard.training.text_tasks import Classification, MaskedWords
+
+
+@dataclass
+class Case:
+    """A small model without dropout, what is asked of it, and a batch of four rows."""
+
+    model: nn.Module
+    task: Task
+    batch: Any
+
+
+def pairs():
+    return batch(*rows([(3, 4), (5, 2), (1, 6), (7, 3)], torch.Generator().manual_seed(0)))
+
+
+def language(name):
+    model = make_language(name)
+    ids = torch.randint(4, 19, (4, 7), generator=torch.Generator().manual_seed(0))
+    return Case(model, language_task(type(model)), windows(ids.tolist()))
+
+
+def masked():
+    inputs = texts([[5, 6, 7, 8], [9, 10, 11], [12, 13], [14, 15, 16, 17, 18]])
+    labels = torch.tensor([[5, IGNORE], [6, 7], [8, IGNORE], [9, 10]])
+    return MaskedTexts(inputs, torch.tensor([[1, 2]] * 4), labels, torch.tensor([0, 1, 1, 0]), 6, 1.5)
+
+
+def labelled():
+    inputs = replace(texts([[5, 6, 7, 8], [9, 10, 11], [12, 13], [14, 15, 16, 17, 18]]), segments=None)
+    return LabelledTexts(inputs, torch.tensor([0, 1, 1, 0]), 4)
+
+
+def pictures():
+    generator = torch.Generator().manual_seed(0)
+    return Images(torch.rand(4, 3, 12, 12, generator=generator), torch.tensor([0, 4, 2, 2]), 4, 10)
+
+
+def points():
+    generator = torch.Generator().manual_seed(0)
+    sizes = (3, 5, 1, 4)
+    return Pointings.of(
+        [torch.rand(size, 2, generator=generator).numpy() for size in sizes],
+        [torch.randperm(size, generator=generator).numpy() for size in sizes],
+    )
+
+
+POINTER = PointerConfig(inputs=2, width=6, heads=2, feed_forward=7, encoder_layers=2, max_len=20)
+READER = RecurrentReaderConfig(vocab_size=19, width=6, layers=2, dropout=0.0, labels=("a", "b"))
+CASES = {
+    "transformer": lambda: Case(Transformer(TRANSFORMER), Translation(0.1), pairs()),
+    "gpt": lambda: language("gpt"),
+    "bert": lambda: Case(Bert(BERT), MaskedWords(0.1), masked()),
+    "vit": lambda: Case(ViT(VIT), ImageClassification(0.1), pictures()),
+    "recurrent": lambda: Case(RecurrentModel(RECURRENT), Translation(0.1), pairs()),
+    "convolutional": lambda: Case(Convolutional(CONVOLUTIONAL), Translation(0.1), pairs()),
+    "pointer": lambda: Case(PointerNetwork(POINTER), Pointing(), points()),
+    "recurrent-language": lambda: language("lstm"),
+    "recurrent-reader": lambda: Case(RecurrentReader(READER), Classification(), labelled()),
+    "elmo": lambda: language("elmo"),
+    "rwkv": lambda: language("rwkv"),
+    "lstmn": lambda: language("lstmn"),
+}
+every_model = pytest.mark.parametrize("name", MODELS)
+
+
+def case(name):
+    assert name in CASES, f"the model '{name}' is in MODELS and has no case here"
+    torch.manual_seed(0)
+    found = CASES[name]()
+    assert type(found.model) is MODELS[name][1]
+    assert type(found.model.config) is MODELS[name][0]
+    return found
+
+
+def quarters(given):
+    return [part for half in halves(given) for part in halves(half)]
+
+
+def test_no_case_is_of_a_model_that_is_no_more():
+    assert CASES.keys() == MODELS.keys()
+
+
+@every_model
+@torch.no_grad()
+def test_a_loss_is_the_sum_of_the_losses_of_its_rows_and_so_is_its_count(name):
+    given = case(name)
+    given.model.eval()
+    whole = given.task.loss(given.model, given.batch)
+    parts = [given.task.loss(given.model, part) for part in quarters(given.batch)]
+    assert len(parts) == 4
+    assert whole.count == sum(part.count for part in parts) == predictions(given.task, given.batch)
+    assert_close(whole.total, sum(part.total for part in parts), atol=1e-4, rtol=1e-5)
+    for part in whole.parts:
+        assert_close(whole.parts[part], sum(one.parts[part] for one in parts), atol=1e-4, rtol=1e-5)
+
+
+@every_model
+def test_an_update_from_parts_is_that_of_the_whole_and_its_loss_is_a_mean(name):
+    found = []
+    for split in (lambda whole: [whole], quarters):
+        given = case(name)
+        mean = validate(given.model, given.task, [given.batch])["loss"]
+        step = train_step(
+            given.model.train(), given.task, split(given.batch), torch.optim.SGD(given.model.parameters(), 1.0)
+        )
+        assert float(step.loss) == pytest.approx(mean, rel=1e-4)
+        weights = torch.cat([value.detach().flatten() for value in given.model.parameters()])
+        found.append((step.loss, step.grad_norm, weights))
+    assert_close(found[0], found[1], atol=1e-5, rtol=1e-4)
+
+
+@every_model
+def test_an_update_goes_down_the_mean_loss(name):
+    """The gradient is that of the loss per prediction, not of a multiple of it."""
+    given = case(name)
+    model, task, whole = given.model.train(), given.task, given.batch
+    loss = task.loss(model, whole)
+    gradients = torch.autograd.grad(loss.total / loss.count, list(model.parameters()))  # and every parameter is used
+    before = [value.detach().clone() for value in model.parameters()]
+    train_step(model, task, [whole], torch.optim.SGD(model.parameters(), 1.0))
+    for value, start, gradient in zip(model.parameters(), before, gradients, strict=True):
+        assert_close(value.detach(), start - gradient, atol=1e-5, rtol=1e-4)
+
+
+@every_model
+@torch.no_grad()
+def test_weights_written_and_read_again_are_the_model(name, tmp_path):
+    given = case(name)
+    given.model.eval()
+    before = given.task.loss(given.model, given.batch).total
+    write_tensors(tmp_path / "model.safetensors", weights_of(given.model))
+    for value in given.model.parameters():
+        value.add_(torch.randn_like(value))
+    assert not torch.allclose(given.task.loss(given.model, given.batch).total, before)
+    load_weights_strictly(given.model, read_tensors(tmp_path / "model.safetensors"), tmp_path)
+    assert torch.equal(given.task.loss(given.model, given.batch).total, before)
