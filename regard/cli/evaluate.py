@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,20 @@ def evaluate(
     length_penalty: Annotated[
         float | None, typer.Option(help="Higher favours longer translations; 0 for none.")
     ] = None,
+    max_len: Annotated[
+        str | None,
+        typer.Option(
+            help="Most tokens of a translation; where given, the only limit; none for all the model can write.",
+            metavar="NUMBER",
+        ),
+    ] = None,
+    max_ratio: Annotated[
+        str | None,
+        typer.Option(
+            help="Most tokens of a translation for each of the source, plus --max-extra; or none.", metavar="NUMBER"
+        ),
+    ] = None,
+    max_extra: Annotated[str | None, typer.Option(help="See --max-ratio; or none.", metavar="NUMBER")] = None,
     overlong: Annotated[
         str, typer.Option(help="A sentence longer than the model reads: split it, truncate it, or refuse it.")
     ] = "split",
@@ -55,7 +70,7 @@ def evaluate(
       regard evaluate runs/words --data held-out.txt --stride 64
       regard evaluate runs/flowers --data flowers/test
     """
-    from regard.cli.options import check_overlong
+    from regard.cli.options import check_overlong, number_or_none
     from regard.cli.progress import counting
     from regard.data.puzzles.problems import read_problems
     from regard.errors import ConfigError
@@ -74,6 +89,7 @@ def evaluate(
     given = {"world": world, "limit": limit, "stride": stride, "beam": beam, "length-penalty": length_penalty}
     given |= {"overlong": overlong != "split", "lowercase": lowercase, "tokenize": tokenize != "13a"}
     given |= {"alternatives": alternatives, "out": out}
+    given |= {"max-len": max_len, "max-ratio": max_ratio, "max-extra": max_extra}
     check_applies(task, [name for name, value in given.items() if value is not None and value is not False])
 
     if task == "images":
@@ -96,7 +112,14 @@ def evaluate(
         corpus = files_corpus(tuple(data), loaded.config.data) if data else None
         if world:
             corpus = world_held_out("test", loaded.config.data.source, grammar=loaded.config.data.world_grammar)
-        search = {"beam": beam, "length_penalty": length_penalty}
+        search = {
+            "beam": beam,
+            "length_penalty": length_penalty,
+            "max_len": number_or_none("--max-len", max_len, int),
+            "max_ratio": number_or_none("--max-ratio", max_ratio, float),
+            "max_extra": number_or_none("--max-extra", max_extra, int),
+        }
+        search = {name: value for name, value in search.items() if value is not None}
         written: list[str] = []
         with counting("translating") as progress:
             result = score(
@@ -109,8 +132,10 @@ def evaluate(
                 alternatives=alternatives,
                 out=written.append,
                 progress=progress,
-                **{name: value for name, value in search.items() if value is not None},
+                **search,
             )
+        if note := loaded.translator.cut_note(result["cut"], result["sentences"], loaded.decode_config(**search)):
+            print(note, file=sys.stderr)
         if out is not None:
             with whole_file(out) as path:
                 path.write_text("".join(f"{' '.join(line.splitlines())}\n" for line in written), encoding="utf-8")
