@@ -77,13 +77,17 @@ def evaluate(
     from regard.runs import evaluate as score
     from regard.runs import load
     from regard.runs.corpora import Documents, files_corpus, world_held_out
-    from regard.runs.files import whole_file
+    from regard.runs.evaluation import check_tokenizer
+    from regard.runs.files import check_output, whole_file
     from regard.runs.pictures import open_evaluation
     from regard.runs.pointing_scores import pointing_scores
 
     if data and world:
         raise ConfigError("give --data or --world, not both")
     check_overlong(overlong)
+    if out is not None:
+        check_output(out)
+    check_tokenizer(tokenize)
     loaded = load(run, device)
     task = loaded.config.task
     given = {"world": world, "limit": limit, "stride": stride, "beam": beam, "length-penalty": length_penalty}

@@ -84,10 +84,13 @@ def translate(
     from regard.cli.standard_input import standard_input, typed
     from regard.errors import ConfigError
     from regard.runs import load
+    from regard.runs.files import check_output
 
     if text and input:
         raise ConfigError("give sentences or --input, not both")
     check_overlong(overlong)
+    if output is not None:
+        check_output(output)
     given = {
         "beam": beam,
         "top_beams": top_beams,

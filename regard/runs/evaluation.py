@@ -74,7 +74,7 @@ def evaluate(
         raise DataError("nothing to evaluate on: no pair has both sides")
     sources, references = _questions(pairs, alternatives)
     config = run.decode_config(**decode)
-    _check_tokenizer(tokenize)
+    check_tokenizer(tokenize)
     hypotheses, cut = [], 0
     for found in run.translator.stream(sources, config, overlong=overlong, window=512):
         hypotheses.append(found[0].text)
@@ -113,7 +113,7 @@ def _questions(pairs: Sequence[tuple[str, str]], alternatives: bool) -> tuple[li
     return list(answers), list(answers.values())
 
 
-def _check_tokenizer(tokenize: str) -> None:
+def check_tokenizer(tokenize: str) -> None:
     """Refuse a tokenizer of sacreBLEU's that is unknown or not installed before anything is translated."""
     try:
         corpus_bleu(["a"], ["a"], tokenize=tokenize)

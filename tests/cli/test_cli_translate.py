@@ -330,3 +330,47 @@ def test_look_serves_papers_and_scripts_without_a_browser(cli, refused, trained,
     assert "2 targets for 1 sentences" in refused("look", trained, "a", "--target", "A", "--target", "B", "--svg", svg)
     assert "no attention is called" in refused("look", trained, "the cat", "--layers", "none", "--svg", svg)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["look", "RUN", "the cat", "--out"],
+        ["look", "RUN", "the cat", "--json"],
+        ["look", "RUN", "the cat", "--svg"],
+        ["look", "RUN", "the cat", "--png"],
+        ["look", "--gradients", "RUN", "the cat sees", "--out"],
+        ["heads", "RUN", "--out"],
+        ["prune", "RUN", "--heads", "1", "--out", "NEW", "--curve"],
+        ["evaluate", "RUN", "--out"],
+        ["translate", "RUN", "the cat", "--output"],
+        ["embed-text", "RUN", "the cat", "--out"],
+        ["vectors", "train", "TEXT", "--out"],
+    ],
+)
+def test_no_command_writes_onto_a_run_or_computes_before_it_looks_where_it_writes(
+    refused, trained, corpus, tmp_path, monkeypatch, command
+):
+    places = {"RUN": trained, "NEW": tmp_path / "new", "TEXT": corpus / "train.en"}
+    asked = [places.get(word, word) for word in command]
+    before = {path: path.read_bytes() for path in trained.iterdir() if path.is_file()}
+
+    def computing(*arguments, **options):
+        raise AssertionError("nothing should be loaded for this")
+
+    for place in ("regard.runs.load", "regard.runs.gradients.gradients", "regard.runs.vectors.train_vectors"):
+        monkeypatch.setattr(place, computing)
+    if command[0] == "embed-text":
+        assert "config.json.npy" in refused(*asked, tmp_path / "none" / "config.json.npy")
+        (tmp_path / "a.npy").mkdir()
+        assert "Is a directory" in refused(*asked, tmp_path / "a.npy")
+        return
+    assert "is part of the run in" in refused(*asked, trained / "model.safetensors")
+    assert "Is a directory" in refused(*asked, tmp_path)
+    assert "No such file" in refused(*asked, tmp_path / "none" / "x.json")
+    assert "'--words' is an option where a file's name should be" in refused(*asked, "--words")
+    assert {path: path.read_bytes() for path in trained.iterdir() if path.is_file()} == before
+
+
+def test_a_tokenizer_of_sacrebleu_is_checked_before_anything_is_loaded(refused, tmp_path):
+    assert "tokenize='13b' must be one of" in refused("evaluate", tmp_path / "none", "--tokenize", "13b")
