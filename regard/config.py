@@ -151,6 +151,8 @@ def _convert_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
                 return _convert(kind, value, where)
             except ConfigError as failure:
                 error = error or failure
+    if value == "none" and type(None) in kinds:  # as settings are written where there is no null: TOML, --set, options
+        return None
     assert error is not None
     raise error
 

@@ -46,6 +46,7 @@ def embed_text(
     from regard.errors import ConfigError
     from regard.runs import load
     from regard.runs.embedding import embed, nearest_texts
+    from regard.runs.files import check_output
     from regard.runs.records import embedded
 
     if bool(text) == bool(input):
@@ -56,6 +57,8 @@ def embed_text(
         raise ConfigError("say where the vectors go with --out, or what to --search, or print them with --json")
     if out is not None and out.suffix not in (".npy", ".jsonl"):
         raise ConfigError(f"--out={out} must end in .npy or .jsonl")
+    if out is not None:
+        check_output(out)
     if pooling not in (None, "mean", "first"):
         raise ConfigError(f"--pooling={pooling} must be mean or first")
     texts = text or list(TextFiles((input,), format="lines"))  # type: ignore[arg-type]

@@ -28,6 +28,20 @@ def evaluate(
     length_penalty: Annotated[
         float | None, typer.Option(help="Higher favours longer translations; 0 for none.")
     ] = None,
+    max_len: Annotated[
+        str | None,
+        typer.Option(
+            help="Most tokens of a translation; where given, the only limit; none for all the model can write.",
+            metavar="NUMBER",
+        ),
+    ] = None,
+    max_ratio: Annotated[
+        str | None,
+        typer.Option(
+            help="Most tokens of a translation for each of the source, plus --max-extra; or none.", metavar="NUMBER"
+        ),
+    ] = None,
+    max_extra: Annotated[str | None, typer.Option(help="See --max-ratio; or none.", metavar="NUMBER")] = None,
     overlong: Annotated[
         str, typer.Option(help="A sentence longer than the model reads: split it, truncate it, or refuse it.")
     ] = "split",
@@ -56,7 +70,7 @@ def evaluate(
       regard evaluate runs/words --data held-out.txt --stride 64
       regard evaluate runs/flowers --data flowers/test
     """
-    from regard.cli.options import check_overlong
+    from regard.cli.options import check_overlong, number_or_none
     from regard.cli.progress import counting
     from regard.data.puzzles.problems import read_problems
     from regard.errors import ConfigError
@@ -71,18 +85,23 @@ def evaluate(
         files_corpus,
         world_held_out,
     )
-    from regard.runs.files import whole_file
+    from regard.runs.evaluation import check_tokenizer
+    from regard.runs.files import check_output, whole_file
     from regard.runs.pictures import open_evaluation
     from regard.runs.pointing_scores import pointing_scores
 
     if data and world:
         raise ConfigError("give --data or --world, not both")
     check_overlong(overlong)
+    if out is not None:
+        check_output(out)
+    check_tokenizer(tokenize)
     loaded = load(run, device)
     task = loaded.config.task
     given = {"world": world, "limit": limit, "stride": stride, "beam": beam, "length-penalty": length_penalty}
     given |= {"overlong": overlong != "split", "lowercase": lowercase, "tokenize": tokenize != "13a"}
     given |= {"alternatives": alternatives, "out": out}
+    given |= {"max-len": max_len, "max-ratio": max_ratio, "max-extra": max_extra}
     check_applies(task, [name for name, value in given.items() if value is not None and value is not False])
 
     def say(note: str) -> None:
@@ -114,7 +133,14 @@ def evaluate(
             check_pairs(corpus, say)
         if world:
             corpus = world_held_out("test", str(loaded.config.data.source), grammar=loaded.config.data.world_grammar)
-        search = {"beam": beam, "length_penalty": length_penalty}
+        search = {
+            "beam": beam,
+            "length_penalty": length_penalty,
+            "max_len": number_or_none("--max-len", max_len, int),
+            "max_ratio": number_or_none("--max-ratio", max_ratio, float),
+            "max_extra": number_or_none("--max-extra", max_extra, int),
+        }
+        search = {name: value for name, value in search.items() if value is not None}
         written: list[str] = []
         with counting("translating") as progress:
             result = score(
@@ -127,8 +153,10 @@ def evaluate(
                 alternatives=alternatives,
                 out=written.append,
                 progress=progress,
-                **{name: value for name, value in search.items() if value is not None},
+                **search,
             )
+        if note := loaded.translator.cut_note(result["cut"], result["sentences"], loaded.decode_config(**search)):
+            print(note, file=sys.stderr)
         if out is not None:
             with whole_file(out) as path:
                 path.write_text("".join(f"{' '.join(line.splitlines())}\n" for line in written), encoding="utf-8")

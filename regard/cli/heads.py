@@ -38,12 +38,14 @@ def heads(
     from regard.look.report import heads_page
     from regard.runs import load
     from regard.runs.corpora import WorldCorpus, corpus_of, files_corpus, world_held_out
-    from regard.runs.files import whole_file
+    from regard.runs.files import check_output, whole_file
     from regard.runs.head_pronouns import pronoun_report
     from regard.runs.heads import head_roles
 
     if data and world:
         raise ConfigError("give --data or --world, not both")
+    if out is not None:
+        check_output(out)
     loaded = load(run, device)
     corpus = None
     if world and loaded.config.task != "translation":

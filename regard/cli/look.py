@@ -82,13 +82,18 @@ def look(
       regard look runs/sort "[31, 4, 15, 9, 26, 5]" --out pointing.html
       regard look --gradients lstm-tiny gpt-tiny "one two three four five six seven eight" --out gradients.html
     """
+    from regard.runs.files import check_output
+
     if gradients:
         if input or beam is not None:
             raise typer.BadParameter("--gradients takes one text, and neither --input nor --beam")
         if layers or heads or edits or training or json_file or svg or png or len(target or []) > 1:
             raise typer.BadParameter("--gradients has a page of its own, and one --target at most")
+        page = out or Path("gradients.html")
+        for path in (page, page.with_suffix(".json"), page.with_suffix(".svg")):
+            check_output(path)
         given, end = [str(run), *(text or [])], target[0] if target else None
-        _gradients(given, out or Path("gradients.html"), end, spectral_radius, settings or [])
+        _gradients(given, page, end, spectral_radius, settings or [])
         return
     if spectral_radius is not None or settings:
         raise typer.BadParameter("--spectral-radius and --set go with --gradients")
@@ -109,6 +114,9 @@ def look(
     )
     files = {"json": json_file, "svg": svg, "png": png}
     page = out or (None if any(files.values()) else Path("attention.html"))
+    for path in (page, *files.values()):
+        if path is not None:
+            check_output(path)
     loaded = load(run, device)
     points = loaded.config.task == "pointing"
     given = given_problems(loaded, text, input) if points else _texts(text, input)

@@ -55,7 +55,7 @@ def prune(
     from regard.look.figures import need_matplotlib
     from regard.runs import load, pruning
     from regard.runs.evidence import evidence
-    from regard.runs.files import whole_file, write_json
+    from regard.runs.files import check_output, check_output_directory, whole_file, write_json
     from regard.runs.gating import learn_to_prune
     from regard.runs.run import CONFIG
 
@@ -68,11 +68,15 @@ def prune(
     if picture is not None and picture.suffix not in (".png", ".svg", ".pdf"):
         raise ConfigError(f"--picture {picture} must end in .png, .svg or .pdf")
     if picture is not None:
-        need_matplotlib()
+        need_matplotlib("give --curve for the figures as JSON")
     if steps and (by != "gates" or heads is None):
         raise ConfigError("--steps trains gates for a number of heads: give --by gates and --heads with it")
     if (out / CONFIG).exists():
         raise RunError(f"{out} already holds a run: choose another directory")
+    check_output_directory(out)
+    for path in (curve, picture):
+        if path is not None:
+            check_output(path, makes=out)
     loaded = load(run, device)
     pruning.check_kind(loaded)
     judge = evidence(loaded, data, limit)

@@ -36,7 +36,20 @@ def translate(
         float | None, typer.Option(help="Higher favours longer translations; 0 for none.")
     ] = None,
     min_len: Annotated[int | None, typer.Option(help="Fewest tokens of a translation.")] = None,
-    max_len: Annotated[int | None, typer.Option(help="Most tokens of a translation.")] = None,
+    max_len: Annotated[
+        str | None,
+        typer.Option(
+            help="Most tokens of a translation; where given, the only limit; none for all the model can write.",
+            metavar="NUMBER",
+        ),
+    ] = None,
+    max_ratio: Annotated[
+        str | None,
+        typer.Option(
+            help="Most tokens of a translation for each of the source, plus --max-extra; or none.", metavar="NUMBER"
+        ),
+    ] = None,
+    max_extra: Annotated[str | None, typer.Option(help="See --max-ratio; or none.", metavar="NUMBER")] = None,
     temperature: Annotated[
         float | None, typer.Option(help="Draw at random instead of searching; 1 is the model's own distribution.")
     ] = None,
@@ -66,21 +79,26 @@ def translate(
       regard translate runs/demo --input test.en --output test.fr --beam 5
       cat test.en | regard translate runs/demo --scores
     """
-    from regard.cli.options import check_overlong
+    from regard.cli.options import check_overlong, number_or_none
     from regard.cli.progress import counting
     from regard.cli.standard_input import standard_input, typed
     from regard.errors import ConfigError
     from regard.runs import load
+    from regard.runs.files import check_output
 
     if text and input:
         raise ConfigError("give sentences or --input, not both")
     check_overlong(overlong)
+    if output is not None:
+        check_output(output)
     given = {
         "beam": beam,
         "top_beams": top_beams,
         "length_penalty": length_penalty,
         "min_len": min_len,
-        "max_len": max_len,
+        "max_len": number_or_none("--max-len", max_len, int),
+        "max_ratio": number_or_none("--max-ratio", max_ratio, float),
+        "max_extra": number_or_none("--max-extra", max_extra, int),
         "temperature": temperature,
         "top_k": top_k,
         "top_p": top_p,
@@ -96,13 +114,16 @@ def translate(
         out, tell = sys.stdout, _nothing
         if output is not None:
             out, tell = stack.enter_context(_opened(output)), stack.enter_context(counting("translating"))
-        number = 0
+        number = outputs = cut = 0
         for chunk in _available(lines):
             translations = loaded.translator.translate(chunk, config, overlong=overlong, before=number)  # type: ignore[arg-type]
             for source, found in zip(chunk, translations, strict=True):
-                number += 1
+                number, outputs = number + 1, outputs + len(found)
+                cut += sum(not one.finished for one in found)
                 print(_shown(number, source, found, scores, as_json), file=out, flush=True)
             tell(number, None)
+    if note := loaded.translator.cut_note(cut, outputs, config):
+        print(note, file=sys.stderr)
 
 
 def _shown(number: int, source: str, found: "list[Translation]", scores: bool, as_json: bool) -> str:

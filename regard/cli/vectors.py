@@ -46,7 +46,7 @@ def train(
 
     from regard.cli.progress import counting
     from regard.data import Documents
-    from regard.errors import DataError
+    from regard.runs.files import check_output
     from regard.runs.vectors import save_vectors, train_vectors
     from regard.text import TokenizerConfig
     from regard.training.skipgram import SkipGramConfig
@@ -60,8 +60,7 @@ def train(
         learning_rate=learning_rate,
         seed=seed,
     )
-    if not out.resolve().parent.is_dir():
-        raise DataError(f"no such folder: {out.resolve().parent}")
+    check_output(out)
     if threads:
         torch.set_num_threads(threads)
     kind = TokenizerConfig(
@@ -122,9 +121,13 @@ def plane(
     Examples:
       regard vectors plane vectors.txt king queen man woman --out words.svg
     """
+    from regard.errors import ConfigError
     from regard.look.plane import words_on_a_plane
-    from regard.runs.files import whole_file
+    from regard.runs.files import check_output, whole_file
 
+    check_output(out)
+    if out.exists() and file.exists() and out.samefile(file):
+        raise ConfigError(f"--out {out} is the file of vectors itself: choose another")
     vectors = _read(file)
     note = f"{file.name}: the first two principal components, {100 * vectors.spread(words):.0f} % of the variance"
     picture = words_on_a_plane(words, vectors.plane(words), note)

@@ -6,6 +6,18 @@ from dataclasses import dataclass, replace
 from regard.decode.lengths import LengthForm, divisor
 from regard.errors import ConfigError
 
+BOUNDS: dict[str, tuple[float, float]] = {
+    "beam": (1, 10_000),
+    "length_penalty": (0.0, 10.0),
+    "max_len": (1, 1_000_000),
+    "max_ratio": (0.0, 1e6),
+    "max_extra": (1, 1_000_000),
+    "temperature": (1e-6, 1e6),
+    "samples": (1, 10_000),
+}
+"""The least and the greatest value of settings that a search computes with. Within them nothing overflows: a divisor of
+at most a million choices to the power of 10, a length of at most a million times a source's."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecodeConfig:
@@ -17,7 +29,8 @@ class DecodeConfig:
     - `exact` searches on until no live hypothesis can still win, however long it grew; otherwise a source stops once
       `beam` hypotheses have finished and the best live one, scored at its present length, is no better than any.
     - An output has at least `min_len` tokens before `eos`, and at most `max_len` with it; with a source of length S
-      at most `max_ratio` * S + `max_extra`, too (`max_ratio=None` lifts that).
+      at most `max_ratio` * S + `max_extra`, too (None for either lifts that). Training raises `max_len` and `max_extra`
+      from their defaults to what its targets need.
     - The tokens in `forbid` are never chosen. `force_first` begins every output, `force_end` ends one that reaches its
       greatest length, and no run of `no_repeat` tokens occurs twice in one.
     - A `temperature` turns search into drawing: `samples` outputs a source, from the `top_k` likeliest choices, or
@@ -32,7 +45,7 @@ class DecodeConfig:
     min_len: int = 0
     max_len: int = 256
     max_ratio: float | None = 1.0
-    max_extra: int = 50
+    max_extra: int | None = 50
     forbid: tuple[int, ...] = ()
     force_first: int | None = None
     force_end: bool = False
@@ -60,7 +73,7 @@ class DecodeConfig:
             raise ConfigError(f"min_len={self.min_len} must be from 0 to below max_len={self.max_len}")
         if self.max_ratio is not None and not 0 <= self.max_ratio < float("inf"):
             raise ConfigError(f"max_ratio={self.max_ratio} must be 0 or more")
-        if self.max_extra < 1:
+        if self.max_extra is not None and self.max_extra < 1:
             raise ConfigError(f"max_extra={self.max_extra} must be at least 1")
         if self.force_first is not None and self.force_first < 0:
             raise ConfigError(f"force_first={self.force_first} must be a token's number, 0 or more")
@@ -68,11 +81,14 @@ class DecodeConfig:
             raise ConfigError(f"forbid={list(self.forbid)} must be tokens' numbers, 0 or more")
         if self.no_repeat < 0:
             raise ConfigError(f"no_repeat={self.no_repeat} must be 0 or more")
+        self._check_greatest("beam", "length_penalty", "max_len", "max_ratio", "max_extra")
 
     def _check_sampling(self) -> None:
-        if self.temperature is not None and not 0 < self.temperature < float("inf"):
+        if self.temperature is not None and not self.temperature >= BOUNDS["temperature"][0]:
+            least = f"{BOUNDS['temperature'][0]:g}"
             raise ConfigError(
-                f"temperature={self.temperature} must be above 0; leave it out to take the likeliest choice each time"
+                f"temperature={self.temperature} must be above 0, at least {least}; beam=1 without a temperature takes "
+                f"the likeliest choice each time"
             )
         if self.top_k is not None and self.top_k < 1:
             raise ConfigError(f"top_k={self.top_k} must be at least 1")
@@ -82,10 +98,17 @@ class DecodeConfig:
             raise ConfigError(f"samples={self.samples} must be at least 1")
         if self.seed < 0:
             raise ConfigError(f"seed={self.seed} must be 0 or more")
+        self._check_greatest("temperature", "samples")
         if self.temperature is None:
             for name, unset in (("top_k", None), ("top_p", None), ("samples", 1)):
                 if getattr(self, name) != unset:
                     raise ConfigError(f"{name}={getattr(self, name)} needs a temperature: it only matters to sampling")
+
+    def _check_greatest(self, *names: str) -> None:
+        for name in names:
+            value, most = getattr(self, name), BOUNDS[name][1]
+            if value is not None and value > most:
+                raise ConfigError(f"{name}={value} must be at most {most:,.0f}")
 
     def greedy(self) -> "DecodeConfig":
         """The same, taking the likeliest choice each time."""
@@ -97,6 +120,6 @@ class DecodeConfig:
 
     def limits(self, lengths: Sequence[int]) -> list[int]:
         """The most choices to make, `eos` counted, for a source of each of these lengths."""
-        if self.max_ratio is None:
+        if self.max_ratio is None or self.max_extra is None:
             return [self.max_len] * len(lengths)
         return [min(self.max_len, int(self.max_ratio * length) + self.max_extra) for length in lengths]

@@ -34,12 +34,12 @@ class Constraint(Protocol):
         ...
 
 
-def at_least(min_len: int, eos: int) -> Constraint:
-    """A rule that no output ends before it has `min_len` tokens."""
+def at_least(min_len: int, *ends: int) -> Constraint:
+    """A rule that no output ends, by whichever of the `ends`, before it has `min_len` tokens."""
 
     def constraint(log_probs: Float[Tensor, "R C"], prefix: Prefix) -> Float[Tensor, "R C"]:
         if prefix.step < min_len:
-            log_probs[:, eos] = -torch.inf
+            log_probs[:, list(ends)] = -torch.inf
         return log_probs
 
     return constraint
@@ -150,8 +150,8 @@ def repetition(penalty: float, pasts: Sequence[Sequence[int]], device: torch.dev
 class Past:
     """The prefixes of the rows of a search as they are chosen, reordered and dropped; built only if a rule asks."""
 
-    def __init__(self, constraints: Sequence[Constraint], min_len: int, eos: int) -> None:
-        self.constraints = [at_least(min_len, eos), *constraints] if min_len else list(constraints)
+    def __init__(self, constraints: Sequence[Constraint], min_len: int, *ends: int) -> None:
+        self.constraints = [at_least(min_len, *ends), *constraints] if min_len else list(constraints)
         self.tokens: Int[Tensor, "R T"] | None = None
 
     def constrain(self, log_probs: Float[Tensor, "R C"], sources: Int[Tensor, " R"]) -> Float[Tensor, "R C"]:

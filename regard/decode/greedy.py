@@ -54,14 +54,17 @@ def decode(
     pick: Pick = likeliest,
     per_source: int = 1,
     constraints: Sequence[Constraint] = (),
+    stops: Sequence[int] = (),
 ) -> Iterator[Column]:
     """Yield one column of choices per step, until every row has chosen `eos` or made its `max_len` choices.
 
+    A row that chooses one of `stops` ends as well, and comes out as one that chose `eos`.
     `state` holds R rows, `per_source` of them to each source. Sources whose rows have all ended are dropped from the
     computation; the columns stay whole and in order.
     """
     ends = limits(max_len, len(first))
-    past = Past(constraints, min_len, eos)
+    past = Past(constraints, min_len, eos, *stops)
+    others = torch.tensor(stops, dtype=torch.long, device=first.device)
     running = np.ones(len(first), dtype=bool)
     computed = np.arange(len(first))  # the rows still computed, as first given
     rows = torch.from_numpy(computed).to(first.device)
@@ -73,6 +76,8 @@ def decode(
             log_probs = past.constrain(log_probs, rows // per_source)
             tokens = pick(log_probs, rows, step)
             chosen = log_probs.gather(1, tokens[:, None])[:, 0]
+            if stops:
+                tokens = tokens.masked_fill(torch.isin(tokens, others), eos)
             # The one wait for the device a step; doubles hold any token exactly.
             found = torch.stack((tokens.double(), chosen.double())).cpu().numpy()
         column = _column(found, computed, running, eos, step)

@@ -96,7 +96,9 @@ class Pool:
         length, ends = len(self.steps), self.ends[step.sources]
         # A log-probability can only fall, and the divisor is greatest at the longest length: nothing beats this bound.
         horizon = ends if self.config.exact else length
-        bound = step.log_probs[:, 0] / divisor(horizon, self.config.length_penalty, self.config.length_form)
+        bound = step.log_probs[:, 0].astype(np.float64) / divisor(
+            horizon, self.config.length_penalty, self.config.length_form
+        )
         stopped = running & ((bound <= self.to_beat[step.sources]) | (length >= ends))
         self.last[step.sources[stopped]] = length - 1
         return running & ~stopped

@@ -42,13 +42,16 @@ class Sampler:
         self.top_p = top_p
 
     def __call__(self, log_probs: Float[Tensor, "N C"], rows: Int[Tensor, " N"], step: int) -> Int[Tensor, " N"]:
-        scaled = log_probs.float() / self.temperature
-        places = None
+        values, places = log_probs.float(), None
         if self.top_k is not None:
-            scaled, places = best(scaled.new_zeros(len(scaled), 1), scaled, self.top_k)
+            values, places = best(values.new_zeros(len(values), 1), values, self.top_k)
         elif self.top_p is not None and self.top_p < 1:
-            scaled, places = torch.sort(scaled, dim=-1, descending=True, stable=True)
-        probs = scaled.double().softmax(-1)
+            values, places = torch.sort(values, dim=-1, descending=True, stable=True)
+        # Measured from the likeliest and in twofold precision, so that no temperature takes the likeliest to infinity.
+        # A row without a possible choice has none; its numbers mean nothing.
+        greatest = values.amax(-1, keepdim=True)
+        scaled = (values - greatest.masked_fill(greatest == -torch.inf, 0.0)).double() / self.temperature
+        probs = scaled.softmax(-1)
         if self.top_p is not None and places is not None:
             # A choice stays while those likelier than it do not yet hold top_p; the likeliest always does.
             probs = probs.masked_fill(probs.cumsum(-1) - probs >= self.top_p, 0.0)

@@ -47,10 +47,10 @@ def write_png(document: Document, path: Path, **drawn: Any) -> None:
         figure(document, **drawn).savefig(path, dpi=200, format="png")
 
 
-def need_matplotlib() -> None:
-    """Say in one line what to install."""
+def need_matplotlib(otherwise: str = "draw SVG instead") -> None:
+    """Say in one line what to install, or what to do without it."""
     if find_spec("matplotlib") is None:
-        raise ConfigError("matplotlib is not here: pip install 'regard[plots]', or draw SVG instead")
+        raise ConfigError(f"matplotlib is not here: pip install 'regard[plots]', or {otherwise}")
 
 
 def _map(make: Any, shown: Excerpt, ramp: Any) -> "Figure":

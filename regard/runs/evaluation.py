@@ -48,6 +48,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Scores of the run on `corpus`, by default the test set its configuration names, as one JSON-ready object.
 
+    `cut` counts the translations that reached their greatest length and are not finished; `decode` may raise it.
     With `alternatives` the targets of equal sources are equally right answers to one question. `out` is given each
     translation as it is found. Of a language model it is the perplexity on documents, as `text_perplexity` finds it, of
     a model of pictures its accuracy, as `picture_accuracy` does; the settings of a search then mean nothing.
@@ -73,10 +74,11 @@ def evaluate(
         raise DataError("nothing to evaluate on: no pair has both sides")
     sources, references = _questions(pairs, alternatives)
     config = run.decode_config(**decode)
-    _check_tokenizer(tokenize)
-    hypotheses = []
+    check_tokenizer(tokenize)
+    hypotheses, cut = [], 0
     for found in run.translator.stream(sources, config, overlong=overlong, window=512):
         hypotheses.append(found[0].text)
+        cut += not found[0].finished
         if out is not None:
             out(found[0].text)
         if progress is not None:
@@ -87,6 +89,7 @@ def evaluate(
     result: dict[str, Any] = {
         "sentences": len(sources),
         "pairs": len(pairs),
+        "cut": cut,
         **corpus_scores(hypotheses, references, lowercase=lowercase, tokenize=tokenize).to_mapping(),
         "perplexity": likelihood,
         "perplexity_sentences": counted,
@@ -110,7 +113,7 @@ def _questions(pairs: Sequence[tuple[str, str]], alternatives: bool) -> tuple[li
     return list(answers), list(answers.values())
 
 
-def _check_tokenizer(tokenize: str) -> None:
+def check_tokenizer(tokenize: str) -> None:
     """Refuse a tokenizer of sacreBLEU's that is unknown or not installed before anything is translated."""
     try:
         corpus_bleu(["a"], ["a"], tokenize=tokenize)

@@ -13,7 +13,7 @@ import safetensors
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from regard.errors import RunError
+from regard.errors import ConfigError, RunError
 
 try:
     import fcntl
@@ -22,6 +22,54 @@ except ImportError:  # not on Windows, which cannot lock a directory
 
 LARGEST_JSON = 256 << 20
 """Bytes of the largest JSON that is read: some times what the tokenizer of a large vocabulary takes."""
+
+
+OWN_FILES = ("config.json", "tokenizer.json", "model.safetensors", "log.jsonl")
+OWN_FOLDERS = ("checkpoints", "cache", "tokenizer", "tensorboard")
+"""What a run is made of."""
+
+
+def check_output(path: Path, *, makes: Path | None = None) -> None:
+    """Refuse an output file before anything is computed for it: one that cannot be written, or that is part of a run.
+
+    `makes` is the run that the same command makes, whose directory need not be there yet.
+    """
+    if str(path).startswith("-"):
+        raise ConfigError(f"'{path}' is an option where a file's name should be; a file of that name is ./{path}")
+    real, made = Path(os.path.realpath(path)), None if makes is None else Path(os.path.realpath(makes))
+    for folder in real.parents:
+        part = real.relative_to(folder).parts
+        own = part[0] in OWN_FOLDERS or part in [(name,) for name in OWN_FILES]
+        if own and (folder == made or _is_run(folder)):
+            raise RunError(f"{path} is part of the run in {folder}: choose another file")
+    with plain_words(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if real.parent == made and not made.exists():
+            return
+        if not real.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        device = path.exists() and not path.is_file()
+        if not os.access(path if device else real.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def check_output_directory(path: Path) -> None:
+    """Refuse, before anything is computed, a directory that cannot be made or written to."""
+    if str(path).startswith("-"):
+        raise ConfigError(f"'{path}' is an option where a directory should be; one of that name is ./{path}")
+    with plain_words(path):
+        nearest = next(folder for folder in (path, *path.resolve().parents) if folder.exists())
+        if not nearest.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(nearest, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "config.json").is_file() and any(
+        (folder / name).exists() for name in ("model.safetensors", "checkpoints", "log.jsonl")
+    )
 
 
 @contextmanager

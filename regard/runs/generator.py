@@ -95,7 +95,7 @@ class Generator:
         device = next(self.model.parameters()).device
         most = max(self.length // 2, self.length - config.max_len + 1, 1)
         rows = [self.prompt_ids(prompt)[-most:] for prompt in prompts]
-        end = self.end(prompts[0])
+        end, *others = self.ends(prompts[0])
         constraints = [] if repetition_penalty == 1.0 else [repetition(repetition_penalty, rows, device)]
         if gone is not None:
             constraints.append(unwanted(end, gone, len(rows)))
@@ -107,6 +107,7 @@ class Generator:
             config=config,
             max_len=torch.tensor([min(config.max_len, self.length - len(row) + 1) for row in rows]),
             constraints=constraints,
+            stops=others,
         )
         return [
             [self._whole(row, one, tuple(stop)) for one in best]
@@ -131,9 +132,10 @@ class Generator:
         if not 0 < repetition_penalty < float("inf"):
             raise ConfigError(f"repetition_penalty={repetition_penalty} must be above 0")
 
-    def end(self, prompt: Prompt) -> int:
-        """The token that ends what follows the prompt."""
-        return prompt.end(self.tokenizer) if isinstance(prompt, Conversation) else self.tokenizer.eos
+    def ends(self, prompt: Prompt) -> tuple[int, ...]:
+        """The tokens that end what follows the prompt: of an answer in a chat, its own end first, then `eos`."""
+        own = (prompt.end(self.tokenizer),) if isinstance(prompt, Conversation) else ()
+        return tuple(dict.fromkeys((*own, self.tokenizer.eos)))
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """The prompt as the model reads it; without any text, the `eos` after which a document begins."""
@@ -153,7 +155,7 @@ class Generation:
         self, generator: Generator, prompt: Prompt, config: DecodeConfig, stop: tuple[str, ...], penalty: float
     ) -> None:
         self.generator, self.prompt, self.config, self.penalty = generator, prompt, config, penalty
-        self.ids, self.end = generator.prompt_ids(prompt), generator.end(prompt)
+        self.ids, self.ends = generator.prompt_ids(prompt), generator.ends(prompt)
         self.made = 0
         self.failure: Exception | None = None
         self._rows: list[list[int]] = [[] for _ in range(config.samples)]
@@ -175,7 +177,7 @@ class Generation:
         """Equal for generations that can share the model's steps."""
         config = self.config
         least = (config.min_len, id(self)) if config.min_len else 0
-        rules = config.forbid, config.no_repeat, config.force_first, self.penalty, self.end, least
+        rules = config.forbid, config.no_repeat, config.force_first, self.penalty, self.ends, least
         return config.temperature, config.top_k, config.top_p, rules
 
     @property
@@ -238,7 +240,7 @@ class Generation:
         if self._ended[sample] is not None:
             return
         stream = self._texts[sample]
-        if dead or token in (self.end, self.generator.tokenizer.eos):
+        if dead or token in self.ends:
             self._ended[sample], text = "eos", stream.close()
         else:
             self._rows[sample].append(token)

@@ -19,7 +19,8 @@ Record = dict[str, Any]
 
 def translated(line: int, source: str, found: "Sequence[Translation]") -> Record:
     """One sentence, the `line`-th, with its translations, best first."""
-    results = [{"text": one.text, "score": one.score, "log_prob": one.log_prob, "pieces": one.pieces} for one in found]
+    names = ("text", "score", "log_prob", "pieces", "finished")
+    results = [{name: getattr(one, name) for name in names} for one in found]
     return {"line": line, "source": source, "translations": results}
 
 

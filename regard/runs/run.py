@@ -14,7 +14,7 @@ from torch import nn
 
 from regard import config as settings
 from regard.data.puzzles import puzzle_named
-from regard.decode.config import DecodeConfig
+from regard.decode.config import BOUNDS, DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
 from regard.models.bert import Pooling
 from regard.runs.answering import Answer, answer
@@ -167,7 +167,12 @@ class Run:
         self, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
     ) -> Generation:
         """The same as it is drawn: iterate for (sample, new text)."""
-        if decode.get("temperature") == 0:
+        temperature, least = decode.get("temperature"), BOUNDS["temperature"][0]
+        if temperature is not None and temperature != 0 and not temperature >= least:
+            raise ConfigError(
+                f"temperature={temperature} must be at least {least:g}, or 0 to take the likeliest token each time"
+            )
+        if temperature == 0:
             # What only matters to drawing goes with it, where the run's own settings brought it along.
             decode = {**NOT_DRAWN, **decode, "temperature": None}
         if beside := [f"{name}={decode[name]}" for name in OF_A_BEAM if name in decode]:
@@ -180,9 +185,14 @@ class Run:
         if self.config.task != task:
             raise RunError(f"{self.directory} is a run for {self.config.task}, not for {task}")
 
-    def decode_config(self, **decode: Any):
-        """The run's own way of decoding, with these settings changed."""
+    def decode_config(self, **decode: Any) -> DecodeConfig:
+        """The run's own way of decoding, with these settings changed.
+
+        A `max_len` that is given is the only limit, unless `max_ratio` or `max_extra` is given with it. None, or
+        "none", lifts a limit; a translation is then as long as the model can write.
+        """
         mapping = settings.to_mapping(self.config.decode, nulls=True)
+        decode = self._limits(decode)
         searched = [f"{name}={decode[name]}" for name in ("beam", "top_beams") if decode.get(name, 1) != 1]
         if searched and decode.get("temperature") is not None:
             raise ConfigError(f"temperature={decode['temperature']} draws, {searched[0]} is of a search: give one")
@@ -191,7 +201,23 @@ class Run:
         mapping = settings.merge(mapping, decode)
         if "beam" in decode and "top_beams" not in decode:
             mapping["top_beams"] = min(mapping.get("top_beams", 1), mapping["beam"])
-        return settings.from_mapping(type(self.config.decode), mapping, "decode")
+        config = settings.from_mapping(DecodeConfig, mapping, "decode")
+        for name, beside in (("max_ratio", "max_extra"), ("max_extra", "max_ratio")):
+            if decode.get(name) not in (None, "none") and getattr(config, beside) is None:
+                raise ConfigError(f"{name}={decode[name]} limits nothing while {beside} is none: give {beside} too")
+        return config
+
+    def _limits(self, decode: dict[str, Any]) -> dict[str, Any]:
+        """The settings with what those that limit an output's length bring along."""
+        if "max_len" not in decode:
+            return decode
+        if decode["max_len"] in (None, "none"):
+            if self.config.task != "translation":
+                raise ConfigError(f"max_len=none is for translations, not for a run for {self.config.task}")
+            decode = {**decode, "max_len": self.config.model_config().max_len}
+        if "max_ratio" not in decode and "max_extra" not in decode:
+            decode = {**decode, "max_ratio": None}
+        return decode
 
 
 def load(directory: str | Path, device: str = "auto") -> Run:

@@ -37,13 +37,17 @@ BUDGET = 4096
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A translation, its length-normalised score and log-probability, its tokens, and these as text, `pieces`."""
+    """A translation, its length-normalised score and log-probability, its tokens, and these as text, `pieces`.
+
+    One that is not `finished` was cut at the greatest length that the settings, or the model, allow.
+    """
 
     text: str
     score: float
     log_prob: float
     tokens: tuple[int, ...]
     pieces: tuple[str, ...]
+    finished: bool = True
 
 
 class Translator:
@@ -171,10 +175,18 @@ class Translator:
             ids=names,
             constraints=constraints,
         )
-        return [[self.text(one, target) for one in best] for best, target in zip(found, tokenizers, strict=True)]
+        return [
+            [self.text(one, target, limit if config.force_end else None) for one in best]
+            for best, target, limit in zip(found, tokenizers, limits.tolist(), strict=True)
+        ]
 
-    def text(self, hypothesis: Hypothesis, target: Tokenizer | None = None) -> Translation:
-        """What was decoded, as text; `target` is the tokenizer of a `reading`."""
+    def text(
+        self, hypothesis: Hypothesis, target: Tokenizer | None = None, forced_at: int | None = None
+    ) -> Translation:
+        """What was decoded, as text; `target` is the tokenizer of a `reading`.
+
+        An output that has made `forced_at` choices was ended there by force: it is not finished.
+        """
         target = target or self.vocabularies.target
         return Translation(
             text=target.decode(hypothesis.tokens),
@@ -182,7 +194,20 @@ class Translator:
             log_prob=hypothesis.log_prob,
             tokens=tuple(hypothesis.tokens),
             pieces=tuple(target.pieces(hypothesis.tokens)),
+            finished=hypothesis.finished and len(hypothesis.token_log_probs) != forced_at,
         )
+
+    def cut_note(self, cut: int, total: int, config: DecodeConfig) -> str:
+        """What to say of outputs that are not finished, with what to do about them; nothing where there are none."""
+        if not cut:
+            return ""
+        said = f"{cut:,} of {total:,} outputs were cut at their greatest length"
+        longest = f"model.max_len={self.max_len}"
+        if config.max_len >= self.max_len and (config.max_ratio is None or config.max_extra is None):
+            return f"{said}, {longest}, which is all that the model can write"
+        limits = {"max_len": config.max_len, "max_ratio": config.max_ratio, "max_extra": config.max_extra}
+        now = ", ".join(f"decode.{name}={'none' if value is None else value}" for name, value in limits.items())
+        return f"{said} ({now}); give max_len, a number or none, to lift these limits (the model's own is {longest})"
 
 
 def split_text(text: str, length: Callable[[str], int], room: int) -> list[str]:
@@ -234,4 +259,5 @@ def _both(first: Translation, then: Translation) -> Translation:
         log_prob=first.log_prob + then.log_prob,
         tokens=(*first.tokens, *then.tokens),
         pieces=(*first.pieces, *then.pieces),
+        finished=first.finished and then.finished,
     )

@@ -134,7 +134,8 @@ class Round:
             generator.stepper,
             state,
             torch.tensor([read[-1] for read in reads], device=device),
-            eos=first.end,
+            eos=first.ends[0],
+            stops=first.ends[1:],
             max_len=torch.tensor(self._limits),
             min_len=max(0, config.min_len - first.made),
             pick=self._pick(device),
@@ -155,7 +156,7 @@ class Round:
             asked.append(no_repeats(first.config.no_repeat, written))
         if first.config.force_first is not None and not written.numel():
             asked.append(at_first(first.config.force_first))
-        return [*asked, unwanted(first.end, lambda row: self.rows[row][0].ended(self.rows[row][1]), len(self.rows))]
+        return [*asked, unwanted(first.ends[0], lambda row: self.rows[row][0].ended(self.rows[row][1]), len(self.rows))]
 
     def _pick(self, device: torch.device) -> Pick:
         config = self.generations[0].config

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tokenizers import decoders
 
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Tokenizer, panics
 from regard.text.vocabularies import Vocabularies
 
 
@@ -23,8 +23,9 @@ def reading(vocabularies: Vocabularies, source: str) -> Vocabularies:
 def surface(tokenizer: Tokenizer, text: str) -> list[str]:
     """The words of the text as a word tokenizer cuts it, known or not, one for each id."""
     inner = tokenizer.inner
-    normal = text if inner.normalizer is None else inner.normalizer.normalize_str(text)
-    return [word for word, _ in inner.pre_tokenizer.pre_tokenize_str(normal)]  # type: ignore[union-attr]
+    with panics(f"cannot read {text[:60]!r}"):
+        normal = text if inner.normalizer is None else inner.normalizer.normalize_str(text)
+        return [word for word, _ in inner.pre_tokenizer.pre_tokenize_str(normal)]  # type: ignore[union-attr]
 
 
 class ExtendedTokenizer(Tokenizer):

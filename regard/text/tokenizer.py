@@ -2,7 +2,8 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import tokenizers
@@ -21,6 +22,25 @@ _NAMES = {
     "mask": (MASK, "[MASK]"),
 }
 MASKS = _NAMES["mask"]
+
+
+@contextmanager
+def panics(what: str) -> Iterator[None]:
+    """Turn a panic of the library into a DataError that says `what` the tokenizer could not do.
+
+    Its panics are no `Exception`, so nothing else catches them: not the command line, nor a server's worker.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        before = f"the tokenizer {what}: " if what else ""
+        raise DataError(f"{before}it failed with '{str(error).strip()[:200]}'") from None
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:60]}...")
 
 
 class Tokenizer:
@@ -72,7 +92,9 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """The text that the ids stand for."""
         # skip_special_tokens would silently drop unknown words as well.
-        return self._inner.decode([i for i in ids if i not in self._silent], skip_special_tokens=False)
+        kept = [i for i in ids if i not in self._silent]
+        with panics(f"cannot decode the tokens {kept[:20]}"):
+            return self._inner.decode(kept, skip_special_tokens=False)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """A readable text for each id, special tokens by name; bytes that are no whole character as `\\xe2`."""
@@ -98,16 +120,18 @@ class Tokenizer:
 
     def split(self, text: str) -> list[str]:
         """The words that pieces are made of, each as the vocabulary writes it."""
-        if self._inner.normalizer is not None:
-            text = self._inner.normalizer.normalize_str(text)
-        if self._inner.pre_tokenizer is None:
-            return [text]
-        return [word for word, _ in self._inner.pre_tokenizer.pre_tokenize_str(text)]
+        with panics(f"cannot read {_shown(text)}"):
+            if self._inner.normalizer is not None:
+                text = self._inner.normalizer.normalize_str(text)
+            if self._inner.pre_tokenizer is None:
+                return [text]
+            return [word for word, _ in self._inner.pre_tokenizer.pre_tokenize_str(text)]
 
     def framed(self, text: str, second: str | None = None) -> tuple[list[int], list[int], list[int]] | None:
         """Ids, the text that each is of (-1: neither) and segments, as the tokenizer itself puts special tokens
         around texts; None where it adds none."""
-        encoding = self._inner.encode(text, second, add_special_tokens=True)
+        with panics(f"cannot read {_shown(text)}" + ("" if second is None else f" beside {_shown(second)}")):
+            encoding = self._inner.encode(text, second, add_special_tokens=True)
         sources = [-1 if source is None else source for source in encoding.sequence_ids]
         return (encoding.ids, sources, encoding.type_ids) if -1 in sources else None
 
@@ -139,15 +163,16 @@ class Tokenizer:
     @classmethod
     def from_json(cls, text: str, eos: str | None = None, bos: str | None = None) -> "Tokenizer":
         try:
-            inner = tokenizers.Tokenizer.from_str(text)
-            # Rows are cut and filled up by those who make them. A file could ask for any number of tokens more.
-            inner.no_padding()
-            inner.no_truncation()
-            inner.encode("", "")  # only now does the library look for the special tokens that it puts around texts
-            inner.encode("")
-        except (KeyboardInterrupt, SystemExit, MemoryError):
+            with panics(""):
+                inner = tokenizers.Tokenizer.from_str(text)
+                # Rows are cut and filled up by those who make them. A file could ask for any number of tokens more.
+                inner.no_padding()
+                inner.no_truncation()
+                inner.encode("", "")  # only now does the library look for the special tokens that it puts around texts
+                inner.encode("")
+        except MemoryError:
             raise
-        except BaseException as error:  # the library raises plain Exception, and panics with less than that
+        except Exception as error:  # the library raises plain Exception
             raise DataError(f"not a tokenizer: {error}") from None
         return cls(inner, eos, bos)
 
@@ -157,12 +182,19 @@ class Tokenizer:
 
     def _checked(self, encode: Callable[..., Any], given: str | list[str]) -> Any:
         """What the library's `encode` makes of the text, or a reason why it is not text."""
+        texts = [given] if isinstance(given, str) else given
         try:
-            return encode(given, add_special_tokens=False)
+            with panics(""):
+                return encode(given, add_special_tokens=False)
         except (TypeError, UnicodeEncodeError):
-            for text in [given] if isinstance(given, str) else given:
+            for text in texts:
                 if any("\ud800" <= character <= "\udfff" for character in text):
                     raise DataError(f"{text[:40]!r} is not Unicode text: it holds half of a surrogate pair") from None
+            raise
+        except DataError:
+            for text in texts:  # which of them it is
+                with panics(f"cannot read {_shown(text)}"):
+                    self._inner.encode(text, add_special_tokens=False)
             raise
 
     def _token(self, index: int) -> str:

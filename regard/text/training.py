@@ -13,7 +13,7 @@ from tokenizers import pre_tokenizers, processors, trainers
 from regard.errors import ConfigError, DataError
 from regard.text.config import MASK, SPECIALS, Kind, TokenizerConfig
 from regard.text.pipelines import pipeline
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Tokenizer, panics
 from regard.text.vocabularies import Vocabularies
 
 
@@ -113,7 +113,8 @@ def _trainer(config: TokenizerConfig) -> Any:
 
 def _train(inner: tokenizers.Tokenizer, corpus: _Corpus, trainer: Any) -> None:
     try:
-        inner.train_from_iterator(iter(corpus), trainer)
+        with panics("cannot be trained on these texts"):
+            inner.train_from_iterator(iter(corpus), trainer)
     except Exception as error:
         if "not large enough" not in str(error):  # all that the library says of it
             raise
@@ -141,7 +142,8 @@ def _train_wordpiece(inner: tokenizers.Tokenizer, corpus: _Corpus, config: Token
             show_progress=False,
         )
         spool.seek(0)
-        inner.train_from_iterator((json.loads(line) for line in spool), trainer)
+        with panics("cannot be trained on these texts"):
+            inner.train_from_iterator((json.loads(line) for line in spool), trainer)
     if corpus.empty:
         raise DataError("no text to train a tokenizer on")
     state = json.loads(inner.to_str())

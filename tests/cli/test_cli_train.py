@@ -265,3 +265,32 @@ def test_on_a_terminal_progress_is_a_bar(python, trained, corpus, tmp_path):
 def test_the_log_is_json_lines(trained):
     records = [json.loads(line) for line in Path(trained / "log.jsonl").read_text().splitlines()]
     assert [record["step"] for record in records if record["kind"] == "train"] == [2, 4, 6]
+
+
+def test_limits_of_an_output_are_what_the_training_targets_need(cli, tmp_path):
+    from regard.runs.run import load_config
+
+    rows = [("the cat", "the cat " * 3), ("a dog " * 20, "A"), ("x", "long " * 70)]
+    (tmp_path / "train.tsv").write_text("".join(f"{one.strip()}\t{other.strip()}\n" for one, other in rows))
+    (tmp_path / "valid.tsv").write_text("x\tlong long\n")
+    files = ["--data", tmp_path / "train.tsv", "--valid", tmp_path / "valid.tsv"]
+    lengths = ["model.max_len=300", "data.max_len=300", "train.steps=1", "train.batch_tokens=600"]
+
+    def trained(name, *more):
+        settings = small_settings(*lengths, *more)
+        result = cli("train", "--preset", "tiny", *files, "--out", tmp_path / name, *settings)
+        assert result.code == 0, result.err
+        return load_config(tmp_path / name).decode, result.err
+
+    decode, said = trained("own", "decode.max_len=256")
+    assert (decode.max_len, decode.max_ratio, decode.max_extra) == (256, 1.0, 69)  # 71 choices for a source of 2
+    assert "the longest training targets need decode.max_extra=69, which is now the run's setting" in said
+    decode, said = trained("asked", "decode.max_len=70", "decode.max_ratio=none")
+    assert (decode.max_len, decode.max_ratio, decode.max_extra) == (70, None, 50)
+    assert "decode.max_len=70 cuts outputs as long as the longest training targets, which need 71" in said
+    assert "validation: 1 of 1 outputs were cut at their greatest length" in said
+    # What a run is begun from has its limits raised too, unless others are asked for.
+    asked = ["train", "--from", tmp_path / "asked", *files, "--set=train.steps=1", "--out"]
+    result = cli(*asked, tmp_path / "from")
+    assert result.code == 0, result.err
+    assert load_config(tmp_path / "from").decode.max_len == 71

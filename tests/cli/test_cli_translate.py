@@ -2,6 +2,7 @@ import errno
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 from functools import partial
@@ -73,6 +74,83 @@ def test_scores_nbest_and_json(cli, trained, loaded):
         (one,) = record["translations"]
         assert (one["text"], one["score"], one["log_prob"]) == (best[0].text, best[0].score, best[0].log_prob)
         assert one["pieces"] == list(best[0].pieces)
+
+
+@pytest.fixture(scope="module")
+def endless(trained, tmp_path_factory):
+    """The run with a model that never ends an output by itself, under the limits of a run from before."""
+    from regard.runs.files import read_json, write_json
+
+    folder = tmp_path_factory.mktemp("runs") / "endless"
+    shutil.copytree(trained, folder)
+    config = read_json(folder / "config.json")
+    config["decode"] |= {
+        "max_len": 20,
+        "max_ratio": 1.0,
+        "max_extra": 3,
+        "forbid": [regard.load(trained).vocabularies.target.eos],
+    }
+    write_json(folder / "config.json", config)
+    return folder
+
+
+CUT = "1 of 1 outputs were cut at their greatest length"
+
+
+@pytest.mark.parametrize(
+    ("options", "tokens"),
+    [
+        ([], 7),  # three words and the end, plus three
+        (["--max-len", 5], 5),
+        (["--max-len", 16], 16),  # a length that is asked for is the only limit
+        (["--max-len", "none"], 24),  # all that the model can write
+        (["--max-len", 16, "--max-extra", 3], 7),
+        (["--max-ratio", 2], 11),
+        (["--max-ratio", "none"], 20),
+        (["--max-extra", "none"], 20),
+        (["--max-extra", 9], 13),
+    ],
+)
+def test_a_translation_that_is_cut_says_so_and_limits_can_be_lifted(cli, endless, options, tokens):
+    result = cli("translate", endless, "the cat sees", "--json", *options)
+    (one,) = json.loads(result.out)["translations"]
+    assert len(one["pieces"]) == tokens
+    assert one["finished"] is False
+    assert result.err.startswith(CUT)
+    decode = {
+        name.removeprefix("--").replace("-", "_"): value
+        for name, value in zip(options[::2], options[1::2], strict=True)
+    }
+    assert not regard.load(endless).translations(["the cat sees"], **decode)[0][0].finished
+
+
+def test_of_several_outputs_those_cut_are_counted_with_what_to_do(cli, endless, trained, tmp_path):
+    result = cli("translate", endless, "the cat", "", "a dog sees", "--top-beams", 2, "-o", tmp_path / "out")
+    assert result.err == (
+        "4 of 6 outputs were cut at their greatest length "
+        "(decode.max_len=20, decode.max_ratio=1.0, decode.max_extra=3); "
+        "give max_len, a number or none, to lift these limits (the model's own is model.max_len=24)\n"
+    )
+    result = cli("translate", endless, "the cat", "--max-len", "none")
+    assert result.err == f"{CUT}, model.max_len=24, which is all that the model can write\n"
+    assert cli("translate", trained, "").err == ""
+
+
+def test_a_limit_that_is_no_number_or_limits_nothing_is_refused(refused, endless):
+    said = refused("translate", endless, "x", "--max-ratio", "few")
+    assert said == "--max-ratio=few must be a number, or none"
+    assert refused("translate", endless, "x", "--max-len", "1.5") == "--max-len=1.5 must be a whole number, or none"
+    assert "max_ratio=2.0 limits nothing while max_extra is none" in refused(
+        "translate", endless, "x", "--max-ratio", 2, "--max-extra", "none"
+    )
+
+
+def test_evaluate_says_how_many_outputs_were_cut(cli, endless, corpus):
+    asked = ["evaluate", endless, "--data", corpus / "valid.tsv", "--json", "--limit", 3]
+    result = cli(*asked)
+    assert json.loads(result.out)["cut"] == 3
+    assert result.err.startswith("3 of 3 outputs were cut at their greatest length")
+    assert "model.max_len=24, which is all" in cli(*asked, "--max-len", "none").err
 
 
 def test_what_is_drawn_goes_by_the_line_not_by_the_batch(cli, trained, tmp_path):
@@ -252,3 +330,47 @@ def test_look_serves_papers_and_scripts_without_a_browser(cli, refused, trained,
     assert "2 targets for 1 sentences" in refused("look", trained, "a", "--target", "A", "--target", "B", "--svg", svg)
     assert "no attention is called" in refused("look", trained, "the cat", "--layers", "none", "--svg", svg)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["look", "RUN", "the cat", "--out"],
+        ["look", "RUN", "the cat", "--json"],
+        ["look", "RUN", "the cat", "--svg"],
+        ["look", "RUN", "the cat", "--png"],
+        ["look", "--gradients", "RUN", "the cat sees", "--out"],
+        ["heads", "RUN", "--out"],
+        ["prune", "RUN", "--heads", "1", "--out", "NEW", "--curve"],
+        ["evaluate", "RUN", "--out"],
+        ["translate", "RUN", "the cat", "--output"],
+        ["embed-text", "RUN", "the cat", "--out"],
+        ["vectors", "train", "TEXT", "--out"],
+    ],
+)
+def test_no_command_writes_onto_a_run_or_computes_before_it_looks_where_it_writes(
+    refused, trained, corpus, tmp_path, monkeypatch, command
+):
+    places = {"RUN": trained, "NEW": tmp_path / "new", "TEXT": corpus / "train.en"}
+    asked = [places.get(word, word) for word in command]
+    before = {path: path.read_bytes() for path in trained.iterdir() if path.is_file()}
+
+    def computing(*arguments, **options):
+        raise AssertionError("nothing should be loaded for this")
+
+    for place in ("regard.runs.load", "regard.runs.gradients.gradients", "regard.runs.vectors.train_vectors"):
+        monkeypatch.setattr(place, computing)
+    if command[0] == "embed-text":
+        assert "config.json.npy" in refused(*asked, tmp_path / "none" / "config.json.npy")
+        (tmp_path / "a.npy").mkdir()
+        assert "Is a directory" in refused(*asked, tmp_path / "a.npy")
+        return
+    assert "is part of the run in" in refused(*asked, trained / "model.safetensors")
+    assert "Is a directory" in refused(*asked, tmp_path)
+    assert "No such file" in refused(*asked, tmp_path / "none" / "x.json")
+    assert "'--words' is an option where a file's name should be" in refused(*asked, "--words")
+    assert {path: path.read_bytes() for path in trained.iterdir() if path.is_file()} == before
+
+
+def test_a_tokenizer_of_sacrebleu_is_checked_before_anything_is_loaded(refused, tmp_path):
+    assert "tokenize='13b' must be one of" in refused("evaluate", tmp_path / "none", "--tokenize", "13b")

@@ -301,3 +301,32 @@ def test_a_model_that_gives_no_number_is_refused():
 def test_no_sources_give_no_outputs():
     toy = Toy()
     assert beam_search(toy, toy.start(torch.zeros(0)), torch.zeros(0, dtype=torch.long), eos=EOS) == []
+
+
+class OneEnd(Historical):
+    """As `Historical`, with all ways to end made one, as likely as the likeliest of them."""
+
+    def log_probs(self, memory, past):
+        log_probs = super().log_probs(memory, past).clone()
+        log_probs[:, EOS] = log_probs[:, [EOS, *STOPS]].amax(1)
+        log_probs[:, STOPS] = -torch.inf
+        return log_probs
+
+
+STOPS = [4, 6]
+
+
+@pytest.mark.parametrize("settings", [{}, {"min_len": 3}, {"beam": 1}, {"top_beams": 3}, {"exact": True}])
+def test_an_output_ends_at_every_stop_token_once(settings):
+    config, first = DecodeConfig(**{"beam": 3, "max_len": 12, **settings}), torch.zeros(40, dtype=torch.long)
+    batch = list(range(40))
+    toy, folded = Historical(), OneEnd()
+    found = beam_search(toy, toy.start(batch), first, eos=EOS, config=config, stops=STOPS)
+    wanted = beam_search(folded, folded.start(batch), first, eos=EOS, config=config)
+    assert [[(one.tokens, one.log_prob, one.finished) for one in best] for best in found] == [
+        [(one.tokens, one.log_prob, one.finished) for one in best] for best in wanted
+    ]
+    assert not any({EOS, *STOPS} & {*one.tokens} for best in found for one in best)
+    assert all(len({tuple(one.tokens) for one in best}) == len(best) for best in found)
+    plain = beam_search(toy, toy.start(batch), first, eos=EOS, config=config)
+    assert any({*STOPS} & {*one.tokens} for best in plain for one in best)

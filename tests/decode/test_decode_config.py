@@ -9,6 +9,7 @@ from regard.config import from_mapping, to_mapping
 from regard.decode.batching import batches, in_batches
 from regard.decode.config import DecodeConfig
 from regard.decode.dropping import staying
+from regard.decode.pool import Candidates, Pool, survivors
 from regard.errors import ConfigError
 
 repeatable = settings(deadline=None, derandomize=True)
@@ -27,7 +28,18 @@ repeatable = settings(deadline=None, derandomize=True)
         ({"max_len": 0}, "max_len=0"),
         ({"max_ratio": -1.0}, "max_ratio=-1.0"),
         ({"max_extra": 0}, "max_extra=0"),
-        ({"temperature": 0.0}, "temperature=0.0 must be above 0; leave it out"),
+        ({"temperature": 0.0}, "temperature=0.0 must be above 0, at least 1e-06; beam=1 without a temperature takes"),
+        ({"temperature": -1.0}, "temperature=-1.0 must be above 0"),
+        ({"temperature": 1e-300}, "temperature=1e-300 must be above 0, at least 1e-06"),
+        ({"temperature": float("nan")}, "temperature=nan must be above 0"),
+        ({"temperature": float("inf")}, "temperature=inf must be at most 1,000,000"),
+        ({"length_penalty": 8.8e15}, r"length_penalty=8800000000000000.0 must be at most 10"),
+        ({"max_ratio": 1e308}, "max_ratio=1e.308 must be at most 1,000,000"),
+        ({"max_ratio": float("nan")}, "max_ratio=nan"),
+        ({"max_extra": 10**12}, "max_extra=1000000000000 must be at most 1,000,000"),
+        ({"max_len": 10**12}, "max_len=1000000000000 must be at most 1,000,000"),
+        ({"beam": 10**9}, "beam=1000000000 must be at most 10,000"),
+        ({"temperature": 1.0, "samples": 10**9}, "samples=1000000000 must be at most 10,000"),
         ({"temperature": 1.0, "top_k": 0}, "top_k=0"),
         ({"temperature": 1.0, "top_p": 0.0}, "top_p=0.0"),
         ({"temperature": 1.0, "top_p": 1.1}, "top_p=1.1"),
@@ -59,6 +71,27 @@ def test_an_output_may_grow_with_its_source():
     assert DecodeConfig(max_len=100).limits([1, 20, 80]) == [51, 70, 100]
     assert DecodeConfig(max_len=100, max_ratio=1.5, max_extra=5).limits([1, 20, 80]) == [6, 35, 100]
     assert DecodeConfig(max_len=100, max_ratio=None).limits([1, 20]) == [100, 100]
+    assert DecodeConfig(max_len=100, max_extra=None).limits([1, 20]) == [100, 100]
+    assert DecodeConfig(max_len=10**6, max_ratio=1e6, max_extra=10**6).limits([10**6]) == [10**6]
+
+
+@pytest.mark.parametrize("form", ["gnmt", "power"])
+@pytest.mark.parametrize("exact", [False, True])
+def test_at_the_greatest_settings_nothing_overflows(form, exact):
+    config = DecodeConfig(beam=2, length_penalty=10.0, length_form=form, exact=exact, max_len=10**6)
+    assert np.isfinite(config.score(-1.0, 10**6))
+    pool = Pool(np.array([10**6]), config)
+    live = np.array([[0, 1]])
+    candidates = Candidates(
+        np.array([0]), live, live, np.float32([[-1.0, -2.0]]), np.zeros((1, 2), dtype=bool), np.array([[0, 1]])
+    )
+    assert pool.add(survivors(candidates, eos=5, width=2, total=1), candidates).tolist() == [True]
+
+
+def test_none_can_be_written_where_there_is_no_null():
+    assert from_mapping(DecodeConfig, {"max_ratio": "none", "max_extra": "none"}).max_ratio is None
+    with pytest.raises(ConfigError, match="max_len='none' must be a whole number"):
+        from_mapping(DecodeConfig, {"max_len": "none"})
 
 
 @repeatable

@@ -183,3 +183,14 @@ def test_a_longest_length_below_one_or_of_another_count_is_refused():
 
 def test_no_rows_give_no_outputs():
     assert outputs(Toy(), torch.zeros(0)) == []
+
+
+def test_a_row_ends_at_every_stop_token_and_at_none_before_its_least_length():
+    batch, stops = list(range(40)), (4, 6)
+    toy, first = Historical(), torch.zeros(40, dtype=torch.long)
+    for least in (0, 3):
+        columns = decode(toy, toy.start(batch), first, eos=EOS, max_len=12, min_len=least, stops=stops)
+        found = collect(columns, eos=EOS, config=CONFIG)
+        assert not any({EOS, *stops} & {*one.tokens} for one in found)
+        assert sum(one.finished for one in found) > 20
+        assert all(len(one.tokens) >= least for one in found)

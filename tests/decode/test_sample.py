@@ -60,6 +60,24 @@ def test_choices_are_drawn_as_often_as_they_are_likely(settings, kept):
     assert chi_square(observed, only) < 20.5  # the 0.999 quantile for the five degrees of freedom there are at most
 
 
+@pytest.mark.parametrize("temperature", [1e-3, 1e-38, 1e-45, 1e-300, 5e-324])
+@pytest.mark.parametrize("settings", [{}, {"top_k": 2}, {"top_p": 0.9}, {"top_k": 3, "top_p": 1e-320}])
+def test_however_low_the_temperature_the_likeliest_is_drawn(temperature, settings):
+    log_probs = torch.tensor([[-0.5, -3.0, -1.2], [-30.0, -20.0, -21.0], [-torch.inf, -80.0, -torch.inf]])
+    sampler = Sampler(draws(1, range(3), samples=1, steps=1), temperature=temperature, **settings)
+    assert sampler(log_probs, torch.arange(3), 0).tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_k": 2**70}, {"top_p": 1 - 1e-16}])
+def test_however_high_the_temperature_only_the_possible_is_drawn_and_evenly(settings):
+    log_probs = torch.tensor([[-90.0, -torch.inf, -1.0]]).expand(1000, 3)
+    sampler = Sampler(draws(1, range(1000), samples=1, steps=1), temperature=1e300, **settings)
+    first, impossible, last = torch.bincount(sampler(log_probs, torch.arange(1000), 0), minlength=3).tolist()
+    assert impossible == 0
+    assert 430 < first < 570
+    assert first + last == 1000
+
+
 def test_a_draw_never_falls_on_the_impossible():
     probs = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]], dtype=torch.double)
     edges = torch.tensor([0.0, 0.5, 1 - 2**-53], dtype=torch.double)

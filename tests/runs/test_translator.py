@@ -99,6 +99,21 @@ def test_draws_belong_to_the_sentences_number(translator):
     assert all(len(one) == 2 for one in whole)
 
 
+def test_an_output_ended_by_force_is_not_finished(translator):
+    eos = translator.vocabularies.target.eos
+    settings = {"max_len": 5, "max_ratio": None, "forbid": (eos,), "beam": 2}
+    for end in (False, True):
+        for search in ({}, {"beam": 1}, {"temperature": 1.0, "beam": 1}):
+            found = translator.translate(["the cat"], DecodeConfig(**{**settings, **search, "force_end": end}))[0][0]
+            assert len(found.tokens) == 5 - end
+            assert not found.finished
+    assert translator.translate([""])[0][0].finished
+    # A sentence in pieces is finished where all of them are.
+    pieces = [[Translation("a", 0.0, 0.0, (), (), one)] for one in (True, False, True)]
+    assert not _join(pieces, DecodeConfig())[0].finished
+    assert _join(pieces[::2], DecodeConfig())[0].finished
+
+
 def scored(values, name):
     return [
         Translation(text=f"{name}{i}", score=v, log_prob=2 * v, tokens=(i,), pieces=(name,))

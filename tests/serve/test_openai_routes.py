@@ -24,6 +24,26 @@ def talker(writer):
     return Run(loaded.directory, config, both, build_model(config).eval())
 
 
+def test_an_answer_ends_at_every_stop_token_and_at_none_before_its_least_length(talker):
+    tokenizer = talker.vocabularies.target
+    ends = {tokenizer.eos, tokenizer.inner.token_to_id("<|im_end|>")}
+    assert len(ends) == 2
+    asked = [Conversation().say("user", text) for text in ("sun", "moon", "sky", "star", "sun moon")]
+    endings = set()
+    for talk in asked:
+        for least in (0, 6):
+            found = talker.beams(talk, beam=8, top_beams=8, max_len=8, min_len=least, length_penalty=0.0)
+            for drawn in ({"temperature": 1.5, "samples": 20, "seed": 3}, {"temperature": 0}):
+                generation = talker.generation(talk, max_len=8, min_len=least, **drawn)
+                list(generation)
+                found += generation.outputs
+            for one in found:
+                assert not ends & {*one.tokens}
+                assert len(one.tokens) >= least
+                endings.add(one.ended)
+    assert endings == {"eos", "length"}
+
+
 @pytest.fixture(scope="module")
 def server(writer, talker, encoders):
     with serving({"words": writer, "talk": talker, "bert": encoders["words"]}) as client:

@@ -45,6 +45,24 @@ def test_32_requests_at_once_are_answered_as_if_each_were_alone(translator, draw
     assert int(count.split()[-1]) < 24, "requests went together"
 
 
+def test_a_translation_that_is_cut_says_so_and_its_limits_can_be_lifted(client, translator):
+    def asked(**options):
+        answer = client.post("/v1/translate", {"text": SENTENCES[0], "min_len": 8, **options})
+        assert answer.status == 200, answer.json
+        (result,) = answer.json["results"]
+        (one,) = result["translations"]
+        return len(one["pieces"]), one["finished"]
+
+    assert asked(max_ratio=0.0, max_extra=5, max_len=10) == (5, False)
+    assert asked(max_extra="none", max_len=10) in ((8, True), (9, True), (10, False))
+    longest = translator.translator.max_len
+    assert asked(max_len="none", min_len=longest - 1)[0] >= longest - 1
+    assert asked(max_len=9) in ((8, True), (9, False))
+    refused = client.post("/v1/translate", {"text": "x", "max_ratio": "few"})
+    assert refused.status == 400
+    assert "max_ratio='few'" in refused.json["error"]["message"]
+
+
 def test_one_text_is_as_good_as_a_list_of_one(client):
     one, several = (client.post("/v1/translate", {"text": text}).json for text in (SENTENCES[0], SENTENCES[:1]))
     assert one == several

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from regard.errors import ConfigError, DataError
 from regard.text import Tokenizer, TokenizerConfig, train_tokenizer
+from regard.text.copying import surface
+from regard.text.tokenizer import panics
 
 CORPUS = [
     "The animal didn't cross the street because it was too tired.",
@@ -231,3 +233,37 @@ def test_half_a_surrogate_pair_and_an_unknown_id_are_refused():
         TOKENIZERS["bpe"].encode_batch(["a", "\ud800"])
     with pytest.raises(DataError, match="no token has id 99999"):
         TOKENIZERS["bpe"].pieces([99999])
+
+
+GREEDY = "a" * 40 + "b"
+"""What the library's regular expressions give up on, with a panic: no Exception, but a BaseException."""
+
+
+@pytest.fixture
+def panicking():
+    inner = tokenizers.Tokenizer.from_str(TOKENIZERS["word"].to_json())
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(r"(a+)+$"), "isolated")
+    return Tokenizer(inner)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda tokenizer: tokenizer.encode(GREEDY),
+        lambda tokenizer: tokenizer.encode_batch(["fine", GREEDY, "fine"]),
+        lambda tokenizer: tokenizer.words(["fine", GREEDY]),
+        lambda tokenizer: tokenizer.offsets(GREEDY),
+        lambda tokenizer: tokenizer.split(GREEDY),
+        lambda tokenizer: tokenizer.framed(GREEDY),
+        lambda tokenizer: tokenizer.framed("fine", GREEDY),
+        lambda tokenizer: surface(tokenizer, GREEDY),
+    ],
+)
+def test_a_panic_of_the_library_is_an_error_that_names_the_text(panicking, ask):
+    with pytest.raises(DataError, match=f"the tokenizer cannot read .*'{GREEDY}': it failed with 'Onig"):
+        ask(panicking)
+
+
+def test_an_interrupt_within_the_library_stays_one():
+    with pytest.raises(KeyboardInterrupt), panics("cannot read"):
+        raise KeyboardInterrupt

@@ -1,6 +1,7 @@
 """Translation: pairs of texts to a model that writes the second from the first."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from torch import nn
@@ -11,12 +12,13 @@ from regard.data.cache import kept_in
 from regard.data.loader import Layout, Padding
 from regard.data.packing import Packing
 from regard.data.variants import Variants
+from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, DataError
 from regard.nn.batch import PackedPairs, Pairs
 from regard.runs.config import RunConfig
 from regard.runs.corpora import corpus_of, training_corpus
 from regard.runs.report import Report
-from regard.runs.run import TOKENIZER, absolute, load_vocabularies
+from regard.runs.run import TOKENIZER, absolute, load_config, load_vocabularies
 from regard.runs.starting import copy_tokenizer
 from regard.runs.translator import Translator
 from regard.text import Vocabularies, train_vocabularies
@@ -38,7 +40,10 @@ def prepare_job(config: RunConfig, directory: Path, report: Report, new: bool) -
         vocabularies.save(directory / TOKENIZER)
     else:
         vocabularies = load_vocabularies(directory, config.tokenizer)
-    return config, TranslationJob(config, corpus, vocabularies, directory, report)
+    job = TranslationJob(config, corpus, vocabularies, directory, report)
+    if new:
+        config = job.config = job.with_limits()
+    return config, job
 
 
 def _trained_vocabularies(config: RunConfig, corpus: Corpus, report: Report) -> Vocabularies:
@@ -83,6 +88,42 @@ class TranslationJob:
         self.valid = None if valid is None else self._store(valid, "reading and tokenising the validation pairs")
         self.shown = [pair for pair, _ in zip(valid or (), range(config.train.validate_sentences), strict=False)]
 
+    def with_limits(self) -> RunConfig:
+        """The configuration with an output's greatest length raised to what the training targets need.
+
+        Only where it is as by default or as in the run that this one starts from: other limits were meant, and it is
+        said where they are less.
+        """
+        decode, begun = self.config.decode, self.config.train.start_from
+        known = [DecodeConfig(), *([load_config(Path(begun)).decode] if begun else [])]
+        raised: dict[str, int] = {}
+        for name, needed in self._needed().items():
+            value = getattr(decode, name)
+            if value is None or value >= needed:
+                continue
+            if value in [getattr(one, name) for one in known]:
+                raised[name] = needed
+            else:
+                self.report.say(
+                    f"decode.{name}={value} cuts outputs as long as the longest training targets, which need {needed}"
+                )
+        if raised:
+            which = ", ".join(f"decode.{name}={value}" for name, value in raised.items())
+            self.report.say(f"the longest training targets need {which}, which is now the run's setting")
+        return replace(self.config, decode=replace(decode, **raised))
+
+    def _needed(self) -> dict[str, int]:
+        """The least limits under which no training target would be cut; `eos` is a choice, `bos` is none."""
+        ratio = self.config.decode.max_ratio
+        needed: dict[str, int] = {}
+        for store in self.stores:
+            choices, sources = store.target.lengths - 1, store.source.lengths
+            found = {"max_len": int(choices.max())}
+            if ratio is not None:
+                found["max_extra"] = int((choices - (ratio * sources).astype(choices.dtype)).max())
+            needed = {name: max(value, needed.get(name, value)) for name, value in found.items()}
+        return needed
+
     def stream(self, position: Position, *, pin: bool, pack: bool) -> Loader:
         options = self.config.train
         layout = self._layout(options.batch_tokens, pack)
@@ -114,9 +155,12 @@ class TranslationJob:
         config = self.config
         translator = Translator(model, self.vocabularies, config.decode, config.model_config().max_len)
         sources = [source for source, _ in self.shown]
-        found = [best[0].text for best in translator.translate(sources, config.decode.greedy())]
-        scores = corpus_scores(found, [target for _, target in self.shown])
-        return {"bleu": scores.bleu, "exact_match": scores.exact_match}
+        found = [best[0] for best in translator.translate(sources, config.decode.greedy())]
+        cut = sum(not one.finished for one in found)
+        if note := translator.cut_note(cut, len(found), config.decode):
+            self.report.say(f"validation: {note}")
+        scores = corpus_scores([one.text for one in found], [target for _, target in self.shown])
+        return {"bleu": scores.bleu, "exact_match": scores.exact_match, "cut": float(cut)}
 
     def _layout(self, budget: int, pack: bool) -> Layout:
         if len(self.stores) > 1:

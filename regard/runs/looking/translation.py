@@ -120,6 +120,8 @@ def _sentence(
 
     total = float(log_probs.gather(1, old).sum())
     shown = {"log-probability": f"{total:.3f}"}
+    if not best.finished:
+        shown["cut"] = "at its greatest length"
     crossing = [name for name in names if sides(name) == ("target", "source")]
     return Sentence(
         **_sides(run, source, best, rows),

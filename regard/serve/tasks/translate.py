@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Literal
 
 from regard.decode.config import DecodeConfig
 from regard.runs import Run
@@ -24,7 +25,9 @@ class Body:
     top_beams: int | None = None
     length_penalty: float | None = None
     min_len: int | None = None
-    max_len: int | None = None
+    max_len: int | Literal["none"] | None = None
+    max_ratio: float | Literal["none"] | None = None
+    max_extra: int | Literal["none"] | None = None
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
@@ -74,9 +77,13 @@ def _done(sentences: tuple[str, ...], found: list) -> Done:
 
 def _work(run: Run, body: Body, limits: Limits) -> Work:
     sentences = texts(body.text, "text", limits)
-    at_most(body, {"beam": limits.beam, "samples": limits.beam, "max_len": limits.tokens})
-    how = {"max_len": min(run.config.decode.max_len, limits.tokens), **given(body, "text", "model", "overlong")}
-    return Work(run, sentences, run.decode_config(**how), body.overlong)
+    at_most(body, {"beam": limits.beam, "samples": limits.beam})
+    if body.max_len != "none":
+        at_most(body, {"max_len": limits.tokens})
+    config = run.decode_config(**given(body, "text", "model", "overlong"))
+    # A length that a request names lifts the run's other limits, the server's own does not.
+    config = replace(config, max_len=min(config.max_len, limits.tokens))
+    return Work(run, sentences, config, body.overlong)
 
 
 TRANSLATE = Task(
