@@ -1,19 +1,22 @@
 """Small runs to serve, a server on a real socket, and a client that sees what any client sees."""
 
+import asyncio
 import http.client
 import json
+import socket
 import threading
 import time
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
-import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from regard.serve.app import make_app
 from regard.serve.jobs import Done, Job
+from regard.serve.limits import Limits
+from regard.serve.server import Server
 
 WORDS = ["the", "a", "cat", "dog", "sees", "hears", "big", "small", "red", "house", "runs", "sleeps", "and"]
 SENTENCES = ["the cat sees a dog", "a big red house", "the dog runs and sleeps", "the small cat hears the big dog"]
@@ -59,17 +62,16 @@ class Client:
 @contextmanager
 def serving(runs, mounted="", **options):
     """A server in a thread, on a port that was free; perhaps mounted in another application."""
-    app = inner = make_app(runs, **options)
-    if mounted:
-        app = Starlette(routes=[Mount(mounted, app=inner)])
-    quiet = {"log_config": None, "access_log": False, "server_header": False}
-    server = uvicorn.Server(uvicorn.Config(app, port=0, timeout_graceful_shutdown=1, **quiet))
-    thread = threading.Thread(target=server.run, daemon=True)
+    inner = make_app(runs, **options)
+    app = Starlette(routes=[Mount(mounted, app=inner)]) if mounted else inner
+    app.state.models, app.state.metrics = inner.state.models, inner.state.metrics
+    bound, begun = socket.create_server(("127.0.0.1", 0)), threading.Event()
+    server = Server(app, bound, options.get("limits") or Limits(grace=1.0), begun.set)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[])), daemon=True)
     thread.start()
-    while not server.started:
-        time.sleep(0.005)
+    while not begun.wait(0.1):
         assert thread.is_alive()
-    client = Client(server.servers[0].sockets[0].getsockname()[1])
+    client = Client(bound.getsockname()[1])
     client.app, client.models = inner, {one.name: one for one in inner.state.models}
     try:
         yield client
