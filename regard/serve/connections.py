@@ -28,8 +28,14 @@ SPARE = 64
 LINGER = 1.0
 """Seconds for which a connection is read after our last word: closed sooner, what is unread would destroy that word."""
 
+STALLED = 10.0
+"""Seconds in which some of what is left of an answer must be taken."""
+
 SETTLED = 1.0
 """Seconds without a request after which a connection may be closed to make room for another."""
+
+QUIET = 0.05
+"""Seconds without a word after which a client that has connected is one that has nothing to ask yet."""
 
 DRAIN = 0.5
 """Seconds for requests that are on their way when the server stops."""
@@ -174,15 +180,23 @@ class Connection(H11Protocol):
     @property
     def idle_since(self) -> float:
         """The moment of the last word, or of the first of a request that is still to come; for ever if at work."""
-        return self._since if self.idle else float("inf")
+        return self._since if self.idle and self.transport is not None else float("inf")
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(Lingering(transport, self.loop))  # type: ignore[arg-type]
         self._head = True
+        self._spoke = False
+        # The first request counts from here. Only of a client that kept silent, while others were heard, it counts
+        # from its first word: what is ready to be read comes before a timer, however late the loop is.
+        self.loop.call_later(QUIET, self._silent)
         if self._door.closed:
             self.shutdown()
         else:
             self._wait(self._door.limits.header_timeout, self._too_slow)
+
+    def _silent(self) -> None:
+        if not self._spoke:
+            self._head = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -193,10 +207,12 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return  # there will be no answer to it
+        self._spoke = True
         if self.idle and not self._head:
             self._arrived()
             self._head = True
-            self._wait(self._door.limits.header_timeout, self._too_slow)
+            if not self._door.closed:
+                self._wait(self._door.limits.header_timeout, self._too_slow)
         super().data_received(data)
 
     def handle_events(self) -> None:
@@ -238,14 +254,14 @@ class Connection(H11Protocol):
         self._timer = None if seconds is None or then is None else self.loop.call_later(seconds, then)
 
     def _too_slow(self) -> None:
-        if self.conn.trailing_data[0] and self.idle:
+        if self.conn.trailing_data[0] and self.idle and not self.transport.is_closing():
             seconds = self._door.limits.header_timeout
             message = f"the head of the request did not come within {seconds:g} seconds"
             self.transport.write(whole_answer(Refused("slow_request", message)))
         self.transport.close()
 
     def _watch_stall(self, size: int) -> None:
-        self._stall = self.loop.call_later(self._door.limits.timeout, self._stalled, size)
+        self._stall = self.loop.call_later(STALLED, self._stalled, size)
 
     def _stalled(self, before: int) -> None:
         size = self.transport.get_write_buffer_size()
@@ -283,10 +299,14 @@ class TooMany(asyncio.Protocol):
 
 
 class Lingering:
-    """A transport whose `close` says that we are done, and goes when the other side is, or after `LINGER` seconds."""
+    """A transport whose `close` says that we are done, and goes when the other side is, or after `LINGER` seconds.
+
+    An answer's parts are sent together: beside a thread that computes, every call to the kernel costs a wait.
+    """
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop, self._closing = transport, loop, False
+        self._parts: list[bytes] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -294,13 +314,36 @@ class Lingering:
     def is_closing(self) -> bool:
         return self._closing or self._transport.is_closing()
 
+    def write(self, data: bytes) -> None:
+        if self._closing:
+            return
+        if not self._parts:
+            self._loop.call_soon(self._send)
+        self._parts.append(data)
+
+    def _send(self) -> None:
+        parts, self._parts = self._parts, []
+        if parts:
+            self._transport.write(b"".join(parts))
+
     def close(self) -> None:
         if self.is_closing():
             return
         self._closing = True
+        self._send()
         self._transport.write_eof()
         self._transport.resume_reading()
-        self._loop.call_later(LINGER, self._transport.close)
+        self._loop.call_later(LINGER, self._end, None)
+
+    def _end(self, before: int | None) -> None:
+        """Let go, once all is sent or the other side no longer takes any of it."""
+        size = self._transport.get_write_buffer_size()
+        if not size:
+            self._transport.close()
+        elif before is None or size < before:
+            self._loop.call_later(STALLED, self._end, size)
+        else:
+            self._transport.abort()
 
 
 def whole_answer(refused: Refused) -> bytes:
