@@ -19,10 +19,10 @@ from regard.errors import RegardError
 from regard.serve.answers import json_answer
 from regard.serve.bodies import parse
 from regard.serve.gate import Gate
-from regard.serve.jobs import Job, Work
+from regard.serve.jobs import Job
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
-from regard.serve.models import Models, Runs, Served
+from regard.serve.models import Models, Runs
 from regard.serve.openapi import openapi
 from regard.serve.pages import Pages
 from regard.serve.pages import routes as page_routes
@@ -30,7 +30,7 @@ from regard.serve.refusals import Refused, refusal
 from regard.serve.streams import Listener, streamed
 from regard.serve.tasks import TASKS
 from regard.serve.tasks.task import Task
-from regard.serve.waiting import answer, read_body
+from regard.serve.waiting import answer, arrival, read_body
 
 LONG = 4096
 """Bytes of a request that is not worked on beside all others."""
@@ -56,7 +56,7 @@ def make_app(
     models = Models(runs, limits, metrics, device)
     pages = Pages()
     routes = [*_tasks(models, pages), *_about(models, metrics), *page_routes(pages)]
-    gate: dict[str, Any] = {"metrics": metrics, "routes": [one.path for one in routes]}
+    gate: dict[str, Any] = {"metrics": metrics, "routes": [one.path for one in routes], "full": partial(_full, models)}
     middleware = [Middleware(Gate, **gate, keys=tuple(api_keys), hosts=tuple(allow_hosts))]  # type: ignore[arg-type]
     if allow_origins:
         asking = ["Authorization", "Content-Type", "X-API-Key"]
@@ -78,8 +78,13 @@ def make_app(
         exception_handlers={HTTPException: _http_error, Refused: _refused, Exception: _bug},  # type: ignore[dict-item]
     )
     app.router.redirect_slashes = False
-    app.state.models = models
+    app.state.models, app.state.metrics = models, metrics
     return app
+
+
+def _full(models: Models, route: str) -> Refused | None:
+    task = route.removeprefix("/v1/")
+    return models.refused(task) if task in TASKS else None
 
 
 def _tasks(models: Models, pages: Pages) -> list[Route]:
@@ -90,17 +95,20 @@ def _endpoint(task: Task, models: Models, pages: Pages) -> Callable[[Request], A
     async def endpoint(request: Request) -> Response:
         limits, secrets = models.limits, []
         try:
-            raw = await read_body(request, limits)
-            body = parse(task.body, raw)
-            served = models.find(body.model, task.name)
-            request.state.model, secrets = served.name, served.secrets
-            # A long text takes a tokenizer some time, in which others can be answered.
-            making = partial(task.work, served.run, body, limits)
-            work = await run_in_threadpool(making) if len(raw) > LONG else making()
-            if getattr(body, "stream", False):
-                return _stream(request, task, served, body, work, limits)
-            job = Job(work, limits.timeout)
-            served.worker.put(job)
+            with models.coming():
+                raw = await read_body(request, limits)
+                body = parse(task.body, raw)
+                served = models.find(body.model, task.name)
+                request.state.model, secrets = served.name, served.secrets
+                # A long text takes a tokenizer some time, in which others can be answered.
+                making = partial(task.work, served.run, body, limits)
+                work = await run_in_threadpool(making) if len(raw) > LONG else making()
+                listener = Listener() if getattr(body, "stream", False) else None
+                job = Job(work, limits.timeout, listener, since=arrival(request))
+                served.worker.put(job)
+            if listener is not None:
+                shaped, last = task.stream(served.name, body, work)
+                return streamed(request, job, listener, shaped, secrets=secrets, last=last)
             done = await answer(request, job)
         except Exception as error:
             if not isinstance(error, (RegardError, Refused)):
@@ -112,14 +120,6 @@ def _endpoint(task: Task, models: Models, pages: Pages) -> Callable[[Request], A
         return json_answer(found)
 
     return endpoint
-
-
-def _stream(request: Request, task: Task, served: Served, body: Any, work: Work, limits: Limits) -> Response:
-    listener = Listener()
-    job = Job(work, limits.timeout, listener)
-    served.worker.put(job)
-    shaped, last = task.stream(served.name, body, work)
-    return streamed(request, job, listener, shaped, secrets=served.secrets, last=last)
 
 
 def _about(models: Models, metrics: Metrics) -> list[Route]:

@@ -35,14 +35,25 @@ log = logging.getLogger("regard.serve.access")
 
 
 class Gate:
-    """An ASGI application around another. `keys` and `hosts` are checked where there are any."""
+    """An ASGI application around another. `keys` and `hosts` are checked where there are any.
+
+    `full(route)` says why nothing can be taken there now; then nothing of a request is read but its head.
+    """
 
     def __init__(
-        self, app: App, *, metrics: Metrics, routes: Sequence[str], keys: Sequence[str], hosts: Sequence[str]
+        self,
+        app: App,
+        *,
+        metrics: Metrics,
+        routes: Sequence[str],
+        keys: Sequence[str],
+        hosts: Sequence[str],
+        full: Callable[[str], Refused | None],
     ) -> None:
         self.app, self.metrics, self.routes = app, metrics, frozenset(routes)
         self.keys = [key.encode() for key in keys]
         self.hosts = frozenset(host.lower() for host in hosts)
+        self.full = full
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -83,14 +94,18 @@ class Gate:
             # Someone else's name may be made to lead here, so that their page counts as ours.
             message = "this server does not answer to the host name of this request: start it with --allow-host"
             return json_answer(Refused("wrong_host", message))
+        if not self._has_key(headers, scope, route):
+            message = "this server needs a key: send the header Authorization: Bearer KEY"
+            return json_answer(Refused("unauthorized", message, {"WWW-Authenticate": "Bearer"}))
+        refused = self.full(route) if scope["method"] == "POST" else None
+        return None if refused is None else json_answer(refused)
+
+    def _has_key(self, headers: Headers, scope: Scope, route: str) -> bool:
         if not self.keys or route in OPEN or route == "/look/{id}" or scope["method"] == "OPTIONS":
-            return None
+            return True
         bearer = headers.get("authorization", "")
         sent = bearer[7:] if bearer[:7].lower() == "bearer " else headers.get("x-api-key", "")
-        if any(hmac.compare_digest(sent.strip().encode(), key) for key in self.keys):
-            return None
-        message = "this server needs a key: send the header Authorization: Bearer KEY"
-        return json_answer(Refused("unauthorized", message, {"WWW-Authenticate": "Bearer"}))
+        return any(hmac.compare_digest(sent.strip().encode(), key) for key in self.keys)
 
 
 def _host(value: str) -> str:

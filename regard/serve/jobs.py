@@ -39,12 +39,17 @@ class Work(Protocol):
 
 
 class Job:
-    """A work with its deadline, and someone who waits for its `future`; `told` hears of it before, if anything."""
+    """A work with its deadline, and someone who waits for its `future`; `told` hears of it before, if anything.
 
-    def __init__(self, work: Work, timeout: float, told: Callable[[Any], None] | None = None) -> None:
+    Its time runs from `since`, where the request came; from now unless that is known.
+    """
+
+    def __init__(
+        self, work: Work, timeout: float, told: Callable[[Any], None] | None = None, *, since: float | None = None
+    ) -> None:
         self.work, self._told = work, told
         self.future: Future[Done] = Future()
-        self.since = time.monotonic()
+        self.since = time.monotonic() if since is None else since
         self.deadline = self.since + timeout
         self._cancelled = False
         self._cost: int | None = None

@@ -14,7 +14,10 @@ class Limits:
     - `queue` requests may wait for one model; one more is refused at once.
     - A batch has at most `batch_tokens` tokens of input unless one request alone has more. While
       several clients ask, a batch waits up to `batch_wait` seconds for those just answered to ask again.
-    - A request is given up after `timeout` seconds. A server that is told to stop has `grace` seconds to finish.
+    - A request is given up `timeout` seconds after it came. A server that is told to stop has `grace` seconds to
+      finish.
+    - At most `connections` are open at a time, and fewer if the process may not open so many files. The head of a
+      request must come within `header_timeout` seconds, and between two requests `idle_timeout` seconds may pass.
     """
 
     body: int = 1 << 20
@@ -27,6 +30,9 @@ class Limits:
     batch_wait: float = 0.005
     timeout: float = 60.0
     grace: float = 20.0
+    connections: int = 2000
+    header_timeout: float = 10.0
+    idle_timeout: float = 30.0
 
     def __post_init__(self) -> None:
         for field in fields(self):

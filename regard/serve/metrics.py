@@ -40,12 +40,18 @@ class Metrics:
         self._seconds: dict[Labels, Histogram] = defaultdict(lambda: Histogram(SECONDS))
         self._sizes: dict[Labels, Histogram] = defaultdict(lambda: Histogram(SIZES))
         self._busy: dict[Labels, float] = defaultdict(float)
+        self._refused_connections = 0
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """A request was answered."""
         with self._lock:
             self._requests[("route", route), ("status", str(status))] += 1
             self._seconds[(("route", route),)].add(seconds)
+
+    def refused_connection(self) -> None:
+        """A connection was one too many."""
+        with self._lock:
+            self._refused_connections += 1
 
     def batch(self, model: str, size: int, tokens: int) -> None:
         """A batch of so many requests was taken, which have so many tokens to read."""
@@ -69,6 +75,12 @@ class Metrics:
                 _plain("regard_queue_length", "gauge", "Requests that wait for a model.", queue),
                 _histogram("regard_batch_requests", "Requests done together.", self._sizes),
                 _plain("regard_tokens_total", "counter", "Tokens read and written.", self._tokens),
+                _plain(
+                    "regard_refused_connections_total",
+                    "counter",
+                    "Connections for which there was no room.",
+                    {(): self._refused_connections},
+                ),
                 _plain("regard_busy_seconds_total", "counter", "Time a model was at work.", self._busy),
             ]
         return "".join(f"{line}\n" for part in parts for line in part)
@@ -89,6 +101,8 @@ def _histogram(name: str, about: str, values: Mapping[Labels, Histogram]) -> lis
 
 
 def _shown(labels: Labels) -> str:
+    if not labels:
+        return ""
     return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels) + "}"
 
 

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +13,7 @@ from regard.errors import ConfigError, nearest
 from regard.runs import Run, load
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
+from regard.serve.queue import busy, stopping
 from regard.serve.refusals import Refused
 from regard.serve.tasks import TASKS
 from regard.serve.worker import Worker
@@ -47,6 +49,7 @@ class Models:
 
     def __init__(self, runs: Runs, limits: Limits, metrics: Metrics, device: str = "auto") -> None:
         self.limits, self.stopping = limits, False
+        self._coming = 0
         self._served = {
             name: Served(name, run, Worker(name, limits, metrics))
             for name, run in ((name, _loaded(run, device)) for name, run in named(runs).items())
@@ -72,6 +75,24 @@ class Models:
             does = ", ".join(served.tasks) or "nothing that is served"
             raise Refused("wrong_model", f"model '{name}' is a run for {kind}, not for /v1/{task}; it does: {does}")
         return served
+
+    def refused(self, task: str) -> Refused | None:
+        """Why a request for this task cannot be taken, if that is known before a word of it is read."""
+        if self.stopping:
+            return stopping()
+        able = [one.worker.queue for one in self if task in one.tasks]
+        if able and sum(queue.room() for queue in able) <= self._coming:
+            return busy(sum(map(len, able)))
+        return None
+
+    @contextmanager
+    def coming(self) -> Iterator[None]:
+        """While a request is read, whose place in a queue is not to be given to another."""
+        self._coming += 1
+        try:
+            yield
+        finally:
+            self._coming -= 1
 
     def waiting(self) -> dict[str, int]:
         return {one.name: len(one.worker.queue) for one in self}

@@ -26,13 +26,21 @@ class Queue:
         """Let the job wait, or refuse it at once."""
         with self._changed:
             if self._closed:
-                raise Refused("stopping", "the server is stopping", {"Retry-After": "5"})
-            if len(self._jobs) >= self.limits.queue:
-                self._jobs = deque(one for one in self._jobs if not one.gone)
-            if len(self._jobs) >= self.limits.queue:
-                raise Refused("busy", f"{len(self._jobs)} requests wait already; try again soon", {"Retry-After": "1"})
+                raise stopping()
+            if not self._room():
+                raise busy(len(self._jobs))
             self._jobs.append(job)
             self._changed.notify()
+
+    def room(self) -> int:
+        """How many more may wait."""
+        with self._changed:
+            return self._room()
+
+    def _room(self) -> int:
+        if len(self._jobs) >= self.limits.queue:
+            self._jobs = deque(one for one in self._jobs if not one.gone)
+        return self.limits.queue - len(self._jobs)
 
     def take(self, wait: bool = True) -> list[Job]:
         """The oldest job with all that may go with it, within the budget; none if closed, or empty without `wait`."""
@@ -92,3 +100,11 @@ class Queue:
             batch.append(job)
             total += cost
         return batch
+
+
+def busy(waiting: int) -> Refused:
+    return Refused("busy", f"{waiting} requests wait already; try again soon", {"Retry-After": "1"})
+
+
+def stopping() -> Refused:
+    return Refused("stopping", "the server is stopping", {"Retry-After": "5", "Connection": "close"})

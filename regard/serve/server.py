@@ -3,18 +3,20 @@
 import asyncio
 import ipaddress
 import logging
+import os
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import uvicorn
+from starlette.applications import Starlette
 
 from regard.errors import ConfigError, RegardError
 from regard.serve.app import make_app
+from regard.serve.connections import Door
 from regard.serve.limits import Limits
 from regard.serve.models import Runs
 
@@ -50,6 +52,20 @@ def serve(
             allow_hosts=allow_hosts,
             device=device,
         )
+        _share_the_cores()
+        server = Server(app, bound, limits, lambda: ready(_url(bound)) if ready else None)
+        asyncio.run(server.serve(sockets=[]))
+    finally:
+        bound.close()
+
+
+class Server(uvicorn.Server):
+    """Serves `app` through a door of its own on the socket `bound`; run it by `serve(sockets=[])`.
+
+    It stops as told: no more requests, what runs is finished, and the process goes on to end by itself.
+    """
+
+    def __init__(self, app: Starlette, bound: socket.socket, limits: Limits, begun: Callable[[], None]) -> None:
         config = uvicorn.Config(
             app,
             access_log=False,
@@ -58,29 +74,22 @@ def serve(
             ws="none",
             # What still runs after the grace is refused by the application first, in words.
             timeout_graceful_shutdown=int(limits.grace) + 2,
-            timeout_keep_alive=30,
+            timeout_keep_alive=limits.idle_timeout,  # type: ignore[arg-type]
             h11_max_incomplete_event_size=64 << 10,
         )
-        server = Server(config, app.state.models, limits, lambda: ready(_url(bound)) if ready else None)
-        asyncio.run(server.serve(sockets=[bound]))
-    finally:
-        bound.close()
-
-
-class Server(uvicorn.Server):
-    """Stops as told: no more requests, what runs is finished, and the process goes on to end by itself."""
-
-    def __init__(self, config: uvicorn.Config, models: Any, limits: Limits, begun: Callable[[], None]) -> None:
         super().__init__(config)
-        self._models, self._limits, self._begun = models, limits, begun
+        self._models, self._limits, self._begun = app.state.models, limits, begun
+        self._door = Door(bound, limits, app.state.metrics)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            self._door.open(self.config, self.server_state, self.lifespan.state)
             self._begun()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._models.stop()
+        await self._door.close()
         closing = asyncio.get_running_loop().run_in_executor(None, self._models.close, self._limits.grace)
         await super().shutdown(sockets)
         await closing
@@ -97,6 +106,16 @@ class Server(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _share_the_cores() -> None:
+    """Leave connections their part of the machine, however busy a model is."""
+    import torch
+
+    torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 2) - 1)))
+    # After this, a thread that computes gives way to one that has sent or received something: with Python's own 5 ms
+    # the few words to be said to a thousand clients take many seconds.
+    sys.setswitchinterval(0.0001)
 
 
 def log_to_stderr() -> None:

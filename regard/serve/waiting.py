@@ -11,8 +11,15 @@ from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
 
 
+def arrival(request: Request) -> float:
+    """When the request came: where the connection was accepted, if the server beneath says that."""
+    if not hasattr(request.state, "arrived"):
+        request.state.arrived = time.monotonic()
+    return request.state.arrived
+
+
 async def read_body(request: Request, limits: Limits) -> bytes:
-    """The body, as much of it as is allowed."""
+    """The body, as much of it as is allowed, before the request's deadline."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         # A page elsewhere can make a browser send other types without asking first.
@@ -23,7 +30,7 @@ async def read_body(request: Request, limits: Limits) -> bytes:
         raise too_large
     body = bytearray()
     try:
-        async with asyncio.timeout(limits.timeout):
+        async with asyncio.timeout(arrival(request) + limits.timeout - time.monotonic()):
             async for part in request.stream():
                 body += part
                 if len(body) > limits.body:

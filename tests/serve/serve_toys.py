@@ -1,18 +1,22 @@
 """Small runs to serve, a server on a real socket, and a client that sees what any client sees."""
 
+import asyncio
 import http.client
 import json
+import socket
 import threading
 import time
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
-import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from regard.serve.app import make_app
+from regard.serve.jobs import Done, Job
+from regard.serve.limits import Limits
+from regard.serve.server import Server
 
 WORDS = ["the", "a", "cat", "dog", "sees", "hears", "big", "small", "red", "house", "runs", "sleeps", "and"]
 SENTENCES = ["the cat sees a dog", "a big red house", "the dog runs and sleeps", "the small cat hears the big dog"]
@@ -25,7 +29,7 @@ class Client:
         self.port, self.headers = port, headers or {}
 
     def connection(self):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
 
     def send(self, method, path, body=None, headers=None):
         connection = self.connection()
@@ -58,23 +62,22 @@ class Client:
 @contextmanager
 def serving(runs, mounted="", **options):
     """A server in a thread, on a port that was free; perhaps mounted in another application."""
-    app = inner = make_app(runs, **options)
-    if mounted:
-        app = Starlette(routes=[Mount(mounted, app=inner)])
-    quiet = {"log_config": None, "access_log": False, "server_header": False}
-    server = uvicorn.Server(uvicorn.Config(app, port=0, timeout_graceful_shutdown=1, **quiet))
-    thread = threading.Thread(target=server.run, daemon=True)
+    inner = make_app(runs, **options)
+    app = Starlette(routes=[Mount(mounted, app=inner)]) if mounted else inner
+    app.state.models, app.state.metrics = inner.state.models, inner.state.metrics
+    bound, begun = socket.create_server(("127.0.0.1", 0)), threading.Event()
+    server = Server(app, bound, options.get("limits") or Limits(grace=1.0), begun.set)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[])), daemon=True)
     thread.start()
-    while not server.started:
-        time.sleep(0.005)
+    while not begun.wait(0.1):
         assert thread.is_alive()
-    client = Client(server.servers[0].sockets[0].getsockname()[1])
+    client = Client(bound.getsockname()[1])
     client.app, client.models = inner, {one.name: one for one in inner.state.models}
     try:
         yield client
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
 
 
 def near(one, other):
@@ -104,8 +107,41 @@ def at_once(count, call):
     return found
 
 
-def until(condition, seconds=10.0):
-    """Wait for something to become so."""
+class Held:
+    """Work that keeps a model's thread until it may go on."""
+
+    key, alone = "held", True
+
+    def __init__(self):
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def cost(self):
+        return 0
+
+    def together(self, works, gone):
+        self.begun.set()
+        self.go.wait(60)
+        return [Done({})]
+
+
+def in_one_queue(client, model, count, call):
+    """As `at_once`, and none is taken from the model's queue before all of them wait there."""
+    held = Held()
+    client.models[model].worker.put(Job(held, 120.0))
+    assert held.begun.wait(60)
+    threads = threading.Thread(target=lambda: found.extend(at_once(count, call)))
+    found = []
+    threads.start()
+    try:
+        until(lambda: client.app.state.models.waiting()[model] == count)
+    finally:
+        held.go.set()
+        threads.join()
+    return found
+
+
+def until(condition, seconds=60.0):
+    """Wait for something to become so: at once where it can, and for long on a busy machine."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
@@ -113,10 +149,13 @@ def until(condition, seconds=10.0):
 
 
 class Slow:
-    """A stepper that waits at every step until it may go on, and counts its steps."""
+    """A stepper that waits at every step until it may go on, and counts its steps.
 
-    def __init__(self, inner):
-        self.inner, self.steps, self.go, self.rows = inner, 0, threading.Event(), []
+    It goes on for ever once `go` is set, and for `free` steps before that.
+    """
+
+    def __init__(self, inner, free=0):
+        self.inner, self.steps, self.go, self.rows, self.free = inner, 0, threading.Event(), [], free
 
     def start(self, batch):
         return self.inner.start(batch)
@@ -124,5 +163,9 @@ class Slow:
     def step(self, choices, state):
         self.steps += 1
         self.rows.append(len(choices))
-        self.go.wait(20)
+        until(lambda: self.steps <= self.free or self.go.is_set(), 120.0)
         return self.inner.step(choices, state)
+
+    def next(self):
+        """Let one more step go on."""
+        self.free += 1

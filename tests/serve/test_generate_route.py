@@ -1,10 +1,9 @@
 """POST /v1/generate: texts whole or streamed, whoever else writes at the same time."""
 
 import json
-import threading
 
 import pytest
-from serve_toys import Slow, at_once, near, serving, until
+from serve_toys import Slow, in_one_queue, near, serving, until
 
 import regard
 from regard.cli import main
@@ -40,13 +39,13 @@ def events(text):
 
 @pytest.fixture(scope="module")
 def server(writer):
-    with serving(writer, limits=Limits(batch_wait=0.05)) as client:
+    with serving(writer) as client:
         yield client
 
 
 def test_texts_are_what_the_command_prints_alone_and_in_a_crowd(server, writer, capsys):
     crowd = BODIES * 3
-    found = at_once(len(crowd), lambda number: server.post("/v1/generate", crowd[number]))
+    found = in_one_queue(server, "words", len(crowd), lambda number: server.post("/v1/generate", crowd[number]))
     for body, *answers in zip(BODIES, *(found[start : start + len(BODIES)] for start in (0, 8, 16)), strict=True):
         expected = printed(writer, body, capsys)
         for answer in answers:
@@ -66,42 +65,44 @@ def test_a_stream_adds_up_to_the_answer(server, body):
     assert len(pieces) > 1 or not whole["results"][0]["text"]
 
 
-def slow(writer):
+def slow(writer, free=0):
     run = regard.load(writer.directory, "cpu")
-    run.generator.stepper = stepper = Slow(run.model)
+    run.generator.stepper = stepper = Slow(run.model, free)
     return run, stepper
 
 
+def asked(client, **body):
+    """A connection on which this was asked, and not yet answered."""
+    connection = client.connection()
+    connection.request("POST", "/v1/generate", json.dumps(body), {"Content-Type": "application/json"})
+    return connection
+
+
 def test_a_stream_comes_token_by_token_and_ends_when_the_client_leaves(writer):
-    run, stepper = slow(writer)
-    stepper.go.set()
-    with serving(run, limits=Limits(tokens=100000, timeout=20.0)) as client:
-        body = json.dumps({"prompt": "sun", "temperature": 0, "max_tokens": 100000, "stream": True})
-        connection = client.connection()
-        connection.request("POST", "/v1/generate", body, {"Content-Type": "application/json"})
+    run, stepper = slow(writer, free=4)
+    with serving(run, limits=Limits(tokens=100000)) as client:
+        connection = asked(client, prompt="sun", temperature=0, max_tokens=100000, stream=True)
         answer = connection.getresponse()
-        first = answer.fp.readline()
-        assert first.strip()
-        assert stepper.steps < 5000
+        assert answer.fp.readline().strip()
+        until(lambda: stepper.steps == 5)  # where it stands until it may go on
         answer.close()
         connection.close()
+        until(lambda: 'route="/v1/generate",status="200"} 1' in client.get("/metrics").text)
+        stepper.go.set()
         until(lambda: not client.models["words"].worker._writers)
-        before = stepper.steps
+        assert stepper.steps == 5
         assert client.post("/v1/generate", {"prompt": "sun", "max_tokens": 3, "temperature": 0}).status == 200
-        assert stepper.steps <= before + 3
+        assert stepper.steps <= 5 + 3
 
 
 def test_who_asks_for_little_does_not_wait_for_who_asks_for_much(writer):
-    run, stepper = slow(writer)
-    stepper.go.set()
-    with serving(run, limits=Limits(tokens=100000)) as client:
-        much = {"prompt": "sun", "temperature": 0, "max_tokens": 150}
-        thread = threading.Thread(target=lambda: client.post("/v1/generate", much))
-        thread.start()
+    with serving(writer, limits=Limits(tokens=1000000)) as client:
+        much = asked(client, prompt="sun", temperature=0, max_tokens=1000000)
         until(lambda: client.models["words"].worker._writers)
         assert client.post("/v1/generate", {"prompt": "moon", "temperature": 1.0, "max_tokens": 5}).status == 200
         assert client.models["words"].worker._writers, "the long text is still being written"
-        thread.join()
+        much.close()
+        until(lambda: not client.models["words"].worker._writers)
 
 
 def test_one_that_fails_while_it_is_written_fails_alone(writer, capsys):
@@ -119,9 +120,9 @@ def test_one_that_fails_while_it_is_written_fails_alone(writer, capsys):
 
     run.generator.stepper = Poisoned()
     prompts = ["sun", "moon", "été", "sky"]
-    with serving(run, limits=Limits(batch_wait=0.1)) as client:
+    with serving(run) as client:
         bodies = [{"prompt": prompt, "temperature": 0} for prompt in prompts]
-        found = at_once(4, lambda number: client.post("/v1/generate", bodies[number]))
+        found = in_one_queue(client, "words", 4, lambda number: client.post("/v1/generate", bodies[number]))
         assert [one.status for one in found] == [200, 200, 500, 200]
         for body, answer in zip(bodies, found, strict=True):
             if answer.status == 200:

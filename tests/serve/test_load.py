@@ -7,11 +7,10 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 
 import pytest
 import torch
-from serve_toys import SENTENCES, Slow, at_once, serving, until
+from serve_toys import SENTENCES, Client, Slow, in_one_queue, near, serving, until
 
 import regard
 from regard.cli import main
@@ -54,9 +53,8 @@ def test_one_request_too_many_is_refused_at_once(slow):
         until(lambda: stepper.steps)
         waiting = [asking(client, {"text": SENTENCES[1], "beam": beam}) for beam in (1, 2)]
         until(lambda: client.app.state.models.waiting()["toy"] == 2)
-        began = time.monotonic()
         refused = client.post("/v1/translate", {"text": "a"})
-        assert time.monotonic() - began < 2
+        assert stepper.steps == 1, "those before it still wait"
         assert refused.status == 503
         assert refused.json["error"]["kind"] == "busy"
         assert refused.headers["retry-after"] == "1"
@@ -85,8 +83,9 @@ def test_a_body_that_does_not_come_is_not_waited_for_and_one_cut_short_harms_nob
         )
         with socket.create_connection(("127.0.0.1", client.port)) as slow:
             slow.sendall(lines.encode())
-            slow.settimeout(10)
+            slow.settimeout(60)
             assert b" 408 " in slow.recv(1000)
+    with serving(translator) as client:
         with socket.create_connection(("127.0.0.1", client.port)) as short:
             short.sendall(lines.encode())
         until(lambda: 'route="/v1/translate",status="499"} 1' in client.get("/metrics").text)
@@ -95,13 +94,18 @@ def test_a_body_that_does_not_come_is_not_waited_for_and_one_cut_short_harms_nob
 
 def test_who_goes_away_is_dropped_from_the_queue_and_from_the_batch(slow):
     run, stepper = slow
-    with serving(run, limits=Limits(batch_wait=0.2)) as client:
+    with serving(run) as client:
+        first, _ = asking(client, {"text": SENTENCES[2], "beam": 3, "max_len": 1})
+        until(lambda: stepper.steps == 1)
         gone = leave(client, {"text": SENTENCES[3], "beam": 1})
         thread, answers = asking(client, {"text": SENTENCES[0], "beam": 1})
-        until(lambda: stepper.steps)
+        until(lambda: client.app.state.models.waiting()["toy"] == 2)
+        stepper.next()
+        first.join()
+        until(lambda: stepper.steps == 2)
         queued = leave(client, {"text": SENTENCES[1], "beam": 2})
         until(lambda: client.app.state.models.waiting()["toy"] == 1)
-        assert stepper.rows == [2], "two requests in one batch"
+        assert stepper.rows[1:] == [2], "two requests in one batch"
         gone.close()
         queued.close()
         until(lambda: 'regard_requests_total{route="/v1/translate",status="499"} 2' in client.get("/metrics").text)
@@ -109,8 +113,9 @@ def test_who_goes_away_is_dropped_from_the_queue_and_from_the_batch(slow):
         thread.join()
         assert answers[0].status == 200
         # The first step had begun; after it the one who left is no longer computed.
-        assert set(stepper.rows[1:]) == {1}
-        assert answers[0].json == client.post("/v1/translate", {"text": SENTENCES[0], "beam": 1}).json
+        assert set(stepper.rows[2:]) == {1}
+        # The same pieces; a score may differ in its last digits, where two rows were summed in another order.
+        assert near(answers[0].json, client.post("/v1/translate", {"text": SENTENCES[0], "beam": 1}).json)
         assert client.app.state.models.waiting()["toy"] == 0
 
 
@@ -131,8 +136,8 @@ def test_one_poisonous_request_fails_alone(translator, failure, caplog):
 
     run.translator._stepper = Poisoned()
     texts = ["the cat", "a dog", "the house", "the small dog runs"]
-    with serving(run, limits=Limits(batch_wait=0.1)) as client:
-        found = at_once(4, lambda number: client.post("/v1/translate", {"text": texts[number]}))
+    with serving(run) as client:
+        found = in_one_queue(client, "toy", 4, lambda number: client.post("/v1/translate", {"text": texts[number]}))
         assert [one.status for one in found] == [200, 200, 500, 200]
         assert found[2].json["error"]["kind"] in ("internal", "out_of_memory")
         assert "bug" not in found[2].text
@@ -195,7 +200,7 @@ def test_memory_stays_flat(translator):
 @pytest.fixture
 def process(translator, python):
     """`regard serve` as a process of its own, and its port."""
-    command = [python, "-m", "regard", "serve", str(translator.directory), "--port", "0", "--grace", "5"]
+    command = [python, "-m", "regard", "serve", str(translator.directory), "--port", "0", "--grace", "60"]
     environment = {**os.environ, "REGARD_API_KEY": "key"}
     started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     line = started.stdout.readline()
@@ -208,19 +213,16 @@ def process(translator, python):
 
 
 def test_sigterm_lets_what_runs_finish_and_ends_well(process):
-    from serve_toys import Client
-
     started, port = process
     client = Client(port, {"Authorization": "Bearer key"})
     assert client.post("/v1/translate", {"text": SENTENCES[0]}).status == 200
     thread, answers = asking(client, {"text": SENTENCES * 60, "beam": 16})
-    until(lambda: b"regard_queue_length" in client.get("/metrics").text.encode())
-    time.sleep(0.3)
+    until(lambda: 'regard_batch_requests_count{model="toy"} 2' in client.get("/metrics").text)
     started.send_signal(signal.SIGTERM)
     thread.join()
     assert answers[0].status == 200
     assert len(answers[0].json["results"]) == 240
-    assert started.wait(20) == 0
+    assert started.wait(60) == 0
     said = started.stderr.read()
     assert "Traceback" not in said
     assert "POST /v1/translate 200" in said

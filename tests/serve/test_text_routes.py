@@ -3,10 +3,9 @@
 import json
 
 import pytest
-from serve_toys import at_once, near, serving
+from serve_toys import in_one_queue, near, serving
 
 from regard.cli import main
-from regard.serve import Limits
 
 LINES = ["the cat dog was good.", "the red house was bad.", "a", "the big cat sleeps and runs and sees the house."]
 CASES = {
@@ -37,7 +36,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def server(encoders, pointer):
-    with serving({**encoders, "sort": pointer}, limits=Limits(batch_wait=0.05)) as client:
+    with serving({**encoders, "sort": pointer}) as client:
         yield client
 
 
@@ -54,7 +53,7 @@ def test_an_answer_is_what_the_command_prints_alone_or_in_a_crowd(
     field = next(iter(body))
     others = [{**body, field: text} for text in ("the [MASK] dog", LINES[3] + " [MASK]")] if name != "pairs" else []
     bodies = [{"model": name, **one} for one in (body, *others)]
-    found = at_once(len(bodies), lambda number: server.post(f"/v1/{task}", bodies[number]))
+    found = in_one_queue(server, name, len(bodies), lambda number: server.post(f"/v1/{task}", bodies[number]))
     assert [one.status for one in found] == [200] * len(found), found[-1].text
     assert near(found[0].json, {"model": name, "results": printed})
 

@@ -1,0 +1,172 @@
+"""Connections that keep silent, come in crowds, or come too late: others are served, and nobody goes unanswered."""
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+from serve_toys import SENTENCES, Client, Held, serving, until
+
+from regard.serve import Limits
+from regard.serve.jobs import Job
+
+HEAD = "POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+def connected(client):
+    connection = socket.create_connection(("127.0.0.1", client.port), 60)
+    connection.settimeout(60)
+    return connection
+
+
+def rest(connection):
+    """All that comes until the other side ends."""
+    found = b""
+    while part := connection.recv(1 << 16):
+        found += part
+    return found
+
+
+@pytest.fixture
+def process(translator, python, tmp_path):
+    """`regard serve` as a process that may open 256 files, its port, and what it logs."""
+    command = [python, "-m", "regard", "serve", str(translator.directory), "--port", "0", "--device", "cpu"]
+    with (tmp_path / "log").open("w+", encoding="utf-8") as log:
+        limited = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", *command]
+        started = subprocess.Popen(limited, stdout=subprocess.PIPE, stderr=log, text=True, env=dict(os.environ))
+        line = started.stdout.readline()
+        assert line.startswith("serving toy at http://127.0.0.1:"), (tmp_path / "log").read_text()
+        yield started, Client(int(line.rpartition(":")[2])), tmp_path / "log"
+        started.kill()
+        started.wait()
+        started.stdout.close()
+
+
+def test_silent_connections_do_not_lock_others_out(process):
+    started, client, log = process
+    silent = [connected(client) for _ in range(300)]
+
+    def answered():
+        try:
+            return client.get("/health").status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    until(answered)
+    assert client.post("/v1/translate", {"text": SENTENCES[0]}).status == 200
+    assert "regard_refused_connections_total" in client.get("/metrics").text
+    for one in silent:
+        one.close()
+    started.send_signal(signal.SIGTERM)
+    assert started.wait(60) == 0
+    assert "Traceback" not in log.read_text()
+    assert log.stat().st_size < 20_000
+
+
+def test_where_all_are_busy_one_connection_too_many_is_told_so(translator):
+    with serving(translator, limits=Limits(connections=2, grace=1.0)) as client:
+        held = Held()
+        client.models["toy"].worker.put(Job(held, 120.0))
+        body = b'{"text": "a"}'
+        asked = f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        busy = [connected(client) for _ in range(2)]
+        for one in busy:
+            one.sendall(asked)
+        until(lambda: client.app.state.models.waiting()["toy"] == 2)
+        refused = client.get("/health")
+        assert refused.status == 503
+        assert refused.json["error"] == {"kind": "busy", "message": "2 connections are open already; try again soon"}
+        assert refused.headers["retry-after"] == "1"
+        held.go.set()
+        for one in busy:
+            assert b" 200 OK" in one.recv(1 << 16)
+            one.close()
+        until(lambda: client.get("/health").status == 200)
+
+
+def test_the_head_of_a_request_must_come_in_time_and_silence_ends(translator):
+    with serving(translator, limits=Limits(header_timeout=0.3, idle_timeout=0.3, grace=1.0)) as client:
+        with connected(client) as silent:
+            assert rest(silent) == b""
+        with connected(client) as slow:
+            slow.sendall(HEAD[:20].encode())
+            assert b"did not come within 0.3 seconds" in rest(slow)
+        with connected(client) as idle:
+            idle.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert rest(idle).endswith(b'{"status":"ok"}')
+        with connected(client) as again:
+            again.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert again.recv(1 << 16)
+            again.sendall(b"GET /hea")
+            assert b" 408 " in rest(again)
+        assert client.get("/health").status == 200
+
+
+def test_where_no_more_can_wait_a_request_is_refused_before_its_body_comes(translator):
+    with serving(translator, limits=Limits(queue=1, grace=1.0)) as client:
+        held = Held()
+        worker = client.models["toy"].worker
+        worker.put(Job(held, 120.0))
+        assert held.begun.wait(60)
+        worker.put(Job(Held(), 0.0))
+        worker.put(Job(waiting := Held(), 120.0))  # the one before it is gone already, and has left its place
+        with connected(client) as early:
+            early.sendall(f"{HEAD}Content-Length: 13\r\n\r\n".encode())
+            said = early.recv(1 << 16)
+            assert b" 503 " in said
+            assert b'"1 requests wait already; try again soon"' in said
+            # The connection goes on where the request ends.
+            early.sendall(b'{"text": "a"}GET /health HTTP/1.1\r\nHost: x\r\n\r\n')
+            assert b" 200 OK" in early.recv(1 << 16)
+        held.go.set()
+        waiting.go.set()
+        assert client.post("/v1/translate", {"text": "a"}).status == 200
+
+
+def test_the_time_of_a_request_runs_from_its_coming_and_not_from_its_reading(translator):
+    with serving(translator) as client:
+        models, held = client.app.state.models, Held()
+        client.models["toy"].worker.put(Job(held, 120.0))
+        assert held.begun.wait(60)
+        with connected(client) as late:
+            late.sendall(f"{HEAD}Content-Length: 13\r\n\r\n".encode())
+            until(lambda: models._coming == 1)
+            before_the_body = time.monotonic()
+            late.sendall(b'{"text": "a"}')
+            until(lambda: models.waiting()["toy"] == 1)
+            (job,) = client.models["toy"].worker.queue._jobs
+            assert job.since < before_the_body
+            assert job.deadline == job.since + Limits().timeout
+            held.go.set()
+            assert b" 200 OK" in late.recv(1 << 16)
+
+
+def test_who_connects_while_the_server_stops_is_answered_or_refused(process):
+    started, client, log = process
+    found, lock = [], threading.Lock()
+
+    def crowd():
+        for _ in range(3000):
+            try:
+                status = client.post("/v1/translate", {"text": "a", "max_len": 2}).status
+            except (OSError, http.client.HTTPException) as error:
+                status = type(error).__name__
+            with lock:
+                found.append(status)
+            if status not in (200, 503):
+                return
+
+    threads = [threading.Thread(target=crowd) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(found) > 40)
+    started.send_signal(signal.SIGTERM)
+    for thread in threads:
+        thread.join()
+    assert started.wait(60) == 0
+    assert set(found) <= {200, 503, "ConnectionRefusedError"}, {one: found.count(one) for one in set(found)}
+    assert "Traceback" not in log.read_text()
