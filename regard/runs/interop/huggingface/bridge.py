@@ -54,7 +54,7 @@ def import_directory(directory: str | Path, out: str | Path) -> Run:
         made = filled(config, weights, family)
     with whole_or_nothing(out):
         vocabularies.save(out / TOKENIZER)
-        keep_files(directory, out)
+        keep_files(directory, out, vocabularies)
         write_tensors(out / MODEL, weights_of(made))
         write_json(out / CONFIG, settings.to_mapping(config, nulls=True))
     del made  # so that no two of it are in memory
