@@ -3,11 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
 
-.PHONY: demo test lint types bench clean help
+.PHONY: demo test test-long lint types bench clean help
 
 help:
 	@echo "make demo   train a small English-French Transformer (about 4 minutes), translate, evaluate, look inside"
 	@echo "make test   tests, lint, layers and types"
+	@echo "make test-long  the tests that take minutes: bridges to Hugging Face, compared at random"
 	@echo "make bench  speed beside Hugging Face, in one run"
 	@echo "make clean  remove the environment and the demo's run"
 
@@ -23,6 +24,9 @@ demo: .venv/.installed
 
 test: .venv/.developing lint types
 	$(BIN)/pytest -n 2 --dist worksteal
+
+test-long: .venv/.developing
+	$(BIN)/pytest -m long
 
 lint: .venv/.developing
 	$(BIN)/ruff check .

@@ -1,5 +1,6 @@
 """`regard import` and `regard export`: models from other tools and for them."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +35,7 @@ def import_hf(
     """
     from regard.runs.interop.huggingface import import_directory
 
-    print(import_directory(directory, out).directory)
+    print(import_directory(directory, out, lambda said: print(f"regard: {said}", file=sys.stderr)).directory)
 
 
 @export_app.command("hf")

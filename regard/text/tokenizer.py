@@ -22,6 +22,11 @@ _NAMES = {
     "mask": (MASK, "[MASK]"),
 }
 MASKS = _NAMES["mask"]
+NOT_CUT = "\uffff"
+"""Before a piece that has a number but that text is not cut into: no text has this character, for it stands for none.
+Where an unknown run of characters is such a piece as a whole, it has the piece's number."""
+UNNUMBERED = "\uffff\uffff"
+"""The entry from which on pieces have no number: text is cut into them, and they count as unknown."""
 
 
 @contextmanager
@@ -64,6 +69,10 @@ class Tokenizer:
         self.unk = self._special("unk")
         self.mask = self._maybe("mask")
         """What stands for a hidden word; None in a vocabulary without it."""
+        self._numbered = self._inner.token_to_id(UNNUMBERED)
+        self._marked = isinstance(self._inner.model, models.Unigram) and any(
+            len(name) > 1 and name[0] == NOT_CUT for name in self._inner.get_vocab(with_added_tokens=False)
+        )
         self.opening = self._opening()
         self._silent = frozenset((self.pad, self.bos, self.eos, *self.opening))
 
@@ -79,22 +88,25 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        return self._inner.get_vocab_size()
+        return self._inner.get_vocab_size() if self._numbered is None else self._numbered
 
     def encode(self, text: str) -> list[int]:
         """The ids of the text's pieces."""
-        return self._checked(self._inner.encode, text).ids
+        return self._ids(self._checked(self._inner.encode, text))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, all cores at work."""
-        return [encoding.ids for encoding in self._checked(self._inner.encode_batch_fast, list(texts))]
+        # The fast one forgets what an unknown piece was.
+        encode = self._inner.encode_batch if self._marked else self._inner.encode_batch_fast
+        return [self._ids(encoding) for encoding in self._checked(encode, list(texts))]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text that the ids stand for."""
         # skip_special_tokens would silently drop unknown words as well.
         kept = [i for i in ids if i not in self._silent]
         with panics(f"cannot decode the tokens {kept[:20]}"):
-            return self._inner.decode(kept, skip_special_tokens=False)
+            text = self._inner.decode(kept, skip_special_tokens=False)
+        return text.replace(NOT_CUT, "") if self._marked else text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """A readable text for each id, special tokens by name; bytes that are no whole character as `\\xe2`."""
@@ -114,7 +126,7 @@ class Tokenizer:
     def words(self, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
         """The ids of each text's pieces, and the number of the word that each piece is part of."""
         return [
-            (encoding.ids, [-1 if word is None else word for word in encoding.word_ids])
+            (self._ids(encoding), [-1 if word is None else word for word in encoding.word_ids])
             for encoding in self._checked(self._inner.encode_batch, list(texts))
         ]
 
@@ -133,7 +145,7 @@ class Tokenizer:
         with panics(f"cannot read {_shown(text)}" + ("" if second is None else f" beside {_shown(second)}")):
             encoding = self._inner.encode(text, second, add_special_tokens=True)
         sources = [-1 if source is None else source for source in encoding.sequence_ids]
-        return (encoding.ids, sources, encoding.type_ids) if -1 in sources else None
+        return (self._ids(encoding), sources, encoding.type_ids) if -1 in sources else None
 
     def encode_masked(self, text: str) -> list[int]:
         """The ids of a text in which `[MASK]`, `<mask>` or the vocabulary's own name stands for a hidden word."""
@@ -197,9 +209,21 @@ class Tokenizer:
                     self._inner.encode(text, add_special_tokens=False)
             raise
 
+    def _ids(self, encoding: Any) -> list[int]:
+        """The number of each piece, or that of an unknown one."""
+        if not self._marked:
+            return encoding.ids
+        numbers = []
+        for index, token in zip(encoding.ids, encoding.tokens, strict=True):
+            if index == self.unk or index >= self.vocab_size:
+                found = self._inner.token_to_id(NOT_CUT + token)
+                index = self.unk if found is None else found
+            numbers.append(index)
+        return numbers
+
     def _token(self, index: int) -> str:
         token = self._inner.id_to_token(index)
-        if token is None:
+        if token is None or index >= self.vocab_size:
             raise DataError(f"no token has id {index}; the vocabulary has {self.vocab_size}")
         return token
 
@@ -209,7 +233,7 @@ class Tokenizer:
         if isinstance(self._inner.decoder, decoders.ByteLevel):
             return bytes(_BYTE_OF[character] for character in token).decode("utf-8", errors="backslashreplace")
         if isinstance(self._inner.model, models.Unigram):
-            return token.replace(WORD_START, " ")
+            return (token.removeprefix(NOT_CUT) if self._marked else token).replace(WORD_START, " ")
         return {" ": SPACE, "\n": LINE}.get(token, token)
 
     def _maybe(self, role: str) -> int | None:

@@ -17,9 +17,16 @@ from regard.runs.interop.huggingface.names import (
 
 MODEL, TASK, START = "transformer", "translation", "eos_token_id"
 PREFIX = "model."
-# The table of tokens is stored again, and a version number, by some.
-IGNORED = r"(model\.)?(encoder|decoder)\.(embed_tokens\.weight|version)"
+IGNORED = r"(model\.)?(encoder|decoder)\.version"
 HEAD = "lm_head.weight"
+COPIES = dict.fromkeys(
+    (HEAD, "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"), "model.shared.weight"
+)
+ALIASES = {
+    "num_attention_heads": "encoder_attention_heads",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "encoder_layers",
+}
 OFFSET = 2
 
 _ATTENTION = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "output"}

@@ -21,9 +21,9 @@ __all__ = ["configuration", "fits", "found", "outside", "settings", "task"]
 
 MODEL, TASK = "bert", "embedding"
 PREFIX = "bert."
-# Tables of places, and what is tied to the token vectors but stored all the same.
-IGNORED = r"(bert\.)?embeddings\.(position_ids|token_type_ids)|cls\.predictions\.decoder\.(weight|bias)"
+IGNORED = r"(bert\.)?embeddings\.(position_ids|token_type_ids)"  # tables of places
 HEAD = "cls.predictions.decoder.weight"
+COPIES = {HEAD: "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.bias": "cls.predictions.bias"}
 
 OUTSIDE = (
     Name("bert.embeddings.word_embeddings.weight", ("embedding.tokens.weight",)),

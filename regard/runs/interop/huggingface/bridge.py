@@ -1,6 +1,7 @@
 """A Hugging Face directory to a run, and a run to such a directory."""
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,12 +11,17 @@ from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, RunError, nearest
 from regard.runs.checkpoint import weights_of
 from regard.runs.config import DataConfig, RunConfig
-from regard.runs.files import read_json, whole_directory, whole_or_nothing, write_json, write_tensors
+from regard.runs.files import whole_directory, whole_or_nothing, write_json, write_tensors
 from regard.runs.interop.huggingface import bart, bert, distilbert, encoders, gpt2, llama, marian, roberta, t5, vit
-from regard.runs.interop.huggingface.files import Weights, open_weights
+from regard.runs.interop.huggingface.files import Weights, open_weights, read_json
 from regard.runs.interop.huggingface.fitting import filled, unfilled
-from regard.runs.interop.huggingface.generation import FIELDS as GENERATION_FIELDS
-from regard.runs.interop.huggingface.generation import decode_settings, generation_settings
+from regard.runs.interop.huggingface.generation import (
+    decode_settings,
+    generation_settings,
+    not_taken_over,
+    said_of_decoding,
+)
+from regard.runs.interop.huggingface.names import plain
 from regard.runs.interop.huggingface.pictures import export_pictures, import_pictures
 from regard.runs.interop.huggingface.sentences import pooling_of, write_pooling
 from regard.runs.interop.huggingface.vocabulary import keep_files, read_vocabularies, write_vocabularies
@@ -30,42 +36,48 @@ FAMILIES: dict[str, ModuleType] = {
 }
 
 
-def import_directory(directory: str | Path, out: str | Path) -> Run:
-    """A new run in `out` with the model and the tokenizer of a Hugging Face directory."""
+def import_directory(directory: str | Path, out: str | Path, tell: Callable[[str], object] = warnings.warn) -> Run:
+    """A new run in `out` with the model and the tokenizer of a Hugging Face directory.
+
+    What cannot be taken over and changes outputs is refused by name; `tell` is told what is read or done otherwise.
+    """
     directory, out = Path(directory), Path(out)
     if not directory.is_dir():
         raise RunError(f"no such directory: {directory}")
     if (out / CONFIG).exists():
         raise RunError(f"{out} already holds a run: choose another directory")
-    theirs = _configuration(directory)
+    theirs = read_json(directory / "config.json")
     family = _family(theirs)
+    path = directory / "generation_config.json"
+    decoding = said_of_decoding(theirs, read_json(path) if path.exists() else None)
+    # One file alone says how to decode: what the other says of it is not read.
+    theirs = plain(theirs, getattr(family, "ALIASES", {}))
     if family is vit:
         return import_pictures(directory, out, theirs)
     model = {"name": family.MODEL, **family.settings(theirs)}
     vocabularies, tokenizer = read_vocabularies(
         directory,
-        theirs,
+        decoding,
         entries=_entries(model),
         start=family.START if family.TASK == "translation" else None,
         opened=encoders.encoder_tokenizer(directory) if family.MODEL == "bert" else None,
+        tell=tell,
     )
+    decode = DecodeConfig()
+    if family.TASK == "translation":
+        decode = decode_settings(decoding, model["max_len"], _entries(model)[1], tell)
+    elif family.TASK == "language":
+        not_taken_over(decoding, tell)
     with open_weights(directory) as weights:
-        config = _config(family, model, theirs, directory, weights, tokenizer)
+        config = _config(family, model, theirs, directory, weights, tokenizer, decode)
         made = filled(config, weights, family)
     with whole_or_nothing(out):
         vocabularies.save(out / TOKENIZER)
-        keep_files(directory, out)
+        keep_files(directory, out, vocabularies)
         write_tensors(out / MODEL, weights_of(made))
         write_json(out / CONFIG, settings.to_mapping(config, nulls=True))
     del made  # so that no two of it are in memory
     return load(out, "cpu")
-
-
-def _configuration(directory: Path) -> dict[str, Any]:
-    """What `config.json` says, and what `generation_config.json` says of decoding where it is there."""
-    config, path = read_json(directory / "config.json"), directory / "generation_config.json"
-    decoding = read_json(path) if path.exists() else {}
-    return {**config, **{field: decoding[field] for field in GENERATION_FIELDS if decoding.get(field) is not None}}
 
 
 def _entries(model: Mapping[str, Any]) -> tuple[int, int]:
@@ -81,17 +93,17 @@ def _config(
     directory: Path,
     weights: Weights,
     tokenizer: TokenizerConfig,
+    decode: DecodeConfig,
 ) -> RunConfig:
     """The run's configuration, with what only its weights tell, such as the head of an encoder."""
-    task, length, decode = family.TASK, model["max_len"], DecodeConfig()
+    task, length = family.TASK, model["max_len"]
     if family.MODEL == "bert":
         pooling = pooling_of(directory)
         length = min(length, pooling.pop("length", length))
         model = {**model, **family.found(theirs, weights.shapes), **pooling}
         task = family.task(model)
-    elif family.TASK == "translation":
-        decode = decode_settings(theirs, length, _entries(model)[1])
-        model = {**model, **(family.found(theirs, weights.shapes) if hasattr(family, "found") else {})}
+    elif hasattr(family, "found"):
+        model = {**model, **family.found(theirs, weights.shapes)}
     return RunConfig(model=model, task=task, data=DataConfig(max_len=length), tokenizer=tokenizer, decode=decode)
 
 
@@ -160,7 +172,7 @@ def _family(config: Mapping[str, Any]) -> ModuleType:
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise ConfigError(f"config.json: model_type={kind!r} is not supported{nearest(str(kind), FAMILIES)}")
-    for field in ("auto_map", "quantization_config"):
+    for field in ("auto_map", "quantization_config", "per_layer_config"):
         if config.get(field):
             raise ConfigError(f"config.json: {field} is not supported: the model is not of the plain {kind} kind")
     return FAMILIES[kind]

@@ -21,8 +21,10 @@ __all__ = ["configuration", "fits", "found", "outside", "settings", "task"]
 
 MODEL, TASK = "bert", "embedding"
 PREFIX = "distilbert."
-IGNORED = r"(distilbert\.)?embeddings\.position_ids|vocab_projector\.weight"
+IGNORED = r"(distilbert\.)?embeddings\.position_ids"
 HEAD = "vocab_projector.weight"
+COPIES = {HEAD: "distilbert.embeddings.word_embeddings.weight"}
+ALIASES = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
 
 OUTSIDE = (
     Name("distilbert.embeddings.word_embeddings.weight", ("embedding.tokens.weight",)),

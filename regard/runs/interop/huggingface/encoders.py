@@ -9,7 +9,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.errors import ConfigError, DataError, RunError
 from regard.models.bert import BertConfig
-from regard.runs.files import read_json
+from regard.runs.interop.huggingface.files import plain_file, read_json
 from regard.runs.interop.huggingface.names import LARGEST, Name
 from regard.runs.interop.huggingface.vocabulary import read_tokenizer
 from regard.text.tokenizer import Tokenizer
@@ -104,7 +104,7 @@ def encoder_tokenizer(directory: Path) -> tokenizers.Tokenizer:
 def _wordpiece(directory: Path) -> tokenizers.Tokenizer:
     path = directory / "vocab.txt"
     try:
-        entries = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        entries = plain_file(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read {path}: {error}") from None
     vocabulary = {entry.removesuffix("\r"): index for index, entry in enumerate(entries)}

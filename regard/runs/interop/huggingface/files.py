@@ -10,10 +10,38 @@ import safetensors
 from torch import Tensor
 
 from regard.errors import RunError
-from regard.runs.files import read_json
+from regard.runs import files
 
 KINDS = ("F32", "F16", "BF16", "F64")
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+
+LARGEST_JSON = 64 << 20
+"""Bytes of the largest JSON that is read: several times the tokenizer of the largest vocabulary in use."""
+
+
+def plain_file(path: Path) -> Path:
+    """The path again if a file lies there, behind links or not: a device, a pipe or a directory is not read."""
+    if not path.exists():
+        raise RunError(f"{path.parent} is missing its {path.name}")
+    if not path.is_file():
+        raise RunError(f"{path} is not a file: a device, a pipe or a directory is not read")
+    return path
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of the directory, which is of bounded size."""
+    value = read_any_json(path)
+    if not isinstance(value, dict):
+        raise RunError(f"{path} does not hold a JSON object")
+    return value
+
+
+def read_any_json(path: Path) -> Any:
+    """What the JSON in a file of the directory says, whatever it is."""
+    if (size := plain_file(path).stat().st_size) > LARGEST_JSON:
+        raise RunError(f"{path} has {size:,} bytes; of JSON at most {LARGEST_JSON:,} are read")
+    return files.read_any_json(path)
 
 
 class Weights:

@@ -31,7 +31,8 @@ def filled(config: RunConfig, weights: Weights, family: ModuleType) -> nn.Module
     with torch.device("meta"):  # shapes alone
         shapes = shapes_of(build_model(config))
     table = list(table_of(family, settings, shapes))
-    stored = check_weights(weights, table, shapes, family)
+    stored = check_weights(weights, table, shapes, family, settings)
+    check_copies(weights, family, settings, stored)
     model = build_model(config)
     fill(model, weights, table, stored)
     return model
@@ -61,7 +62,39 @@ def table_of(family: ModuleType, model: Mapping[str, Any], shapes: Shapes) -> It
     yield from found
 
 
-def check_weights(weights: Weights, table: list[Name], shapes: Shapes, family: ModuleType) -> dict[str, str]:
+def copies_of(family: ModuleType, model: Mapping[str, Any], stored: Mapping[str, str]) -> dict[str, str]:
+    """Names that a checkpoint may store once more, though the model ties them, and what each is a copy of."""
+    pairs = family.copies(model) if hasattr(family, "copies") else getattr(family, "COPIES", {})
+    bare = any(name != theirs for theirs, name in stored.items())
+    there = {copy: name for copy, name in pairs.items() if name in stored and copy not in stored}
+    return {copy.removeprefix(family.PREFIX) if bare else copy: stored[name] for copy, name in there.items()}
+
+
+def computed_of(family: ModuleType, model: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Tables that a checkpoint may store, though anyone can work them out."""
+    return family.computed(model) if hasattr(family, "computed") else {}
+
+
+def check_copies(weights: Weights, family: ModuleType, model: Mapping[str, Any], stored: Mapping[str, str]) -> None:
+    """Refuse a second copy of a weight that is not equal to the first: readers differ in which of the two they take."""
+    for copy, name in copies_of(family, model, stored).items():
+        if copy in weights.shapes and not torch.equal(weights[copy], weights[name].to(weights[copy].dtype)):
+            raise RunError(
+                f"{weights.where} holds {copy} beside {name}, which config.json says are one, and they are not equal: "
+                f"remove the one that is not meant, or untie them with tie_word_embeddings=false where the model can"
+            )
+    for name, table in computed_of(family, model).items():
+        if name not in weights.shapes:
+            continue
+        found = weights[name].float()
+        close = torch.finfo(weights[name].dtype).eps + 1e-5
+        if found.shape != table.shape or not torch.allclose(found, table, rtol=0.0, atol=close):
+            raise RunError(f"{weights.where} holds {name}, which is not the table of sinusoids that this family has")
+
+
+def check_weights(
+    weights: Weights, table: list[Name], shapes: Shapes, family: ModuleType, settings: Mapping[str, Any]
+) -> dict[str, str]:
     """The name each weight is stored under; or every one that is missing, extra or misshapen, said at once."""
     bare = not any(name.startswith(family.PREFIX) for name in weights.shapes)
     stored = {row.theirs: row.theirs.removeprefix(family.PREFIX) if bare else row.theirs for row in table}
@@ -75,7 +108,7 @@ def check_weights(weights: Weights, table: list[Name], shapes: Shapes, family: M
             faults.append(f"{name} is {weights.shapes[name]}, not {wanted}")
         elif weights.kinds[name] not in KINDS:
             faults.append(f"{name} holds {weights.kinds[name]}, not one of {', '.join(KINDS)}")
-    known = {*stored.values(), family.HEAD}  # a head that is tied may be stored all the same
+    known = {*stored.values(), *copies_of(family, settings, stored), *computed_of(family, settings)}
     faults += [
         f"extra {name[:LONGEST]}"
         for name in weights.shapes

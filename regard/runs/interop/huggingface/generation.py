@@ -1,36 +1,129 @@
 """How a checkpoint says that an encoder-decoder should be decoded, in our words and back."""
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError
-from regard.runs.interop.huggingface.names import LARGEST
+from regard.runs.interop.huggingface.names import LARGEST, number, yes_or_no
 
 MOST_BEAMS = 1000
+TOKENS = ("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
+"""What `generation_config.json` says of tokens, else `config.json`."""
 FIELDS = (
-    *("decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id", "bad_words_ids", "suppress_tokens"),
-    *("num_beams", "length_penalty", "early_stopping", "max_length", "min_length", "no_repeat_ngram_size"),
+    *("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids", "suppress_tokens", "num_beams", "length_penalty"),
+    *("early_stopping", "max_length", "min_length", "max_new_tokens", "min_new_tokens", "no_repeat_ngram_size"),
+    *("do_sample", "temperature", "top_k", "top_p", "renormalize_logits"),
 )
+"""What is taken over of how to search."""
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty", "typical_p"), (1.0,)),
+    **dict.fromkeys(("num_beam_groups", "num_return_sequences", "guidance_scale"), (1,)),
+    **dict.fromkeys(("encoder_no_repeat_ngram_size", "diversity_penalty", "epsilon_cutoff", "eta_cutoff"), (0,)),
+    **dict.fromkeys(("begin_suppress_tokens", "force_words_ids", "stop_strings", "constraints"), ([],)),
+    **dict.fromkeys(("penalty_alpha", "min_p", "top_h", "sequence_bias", "exponential_decay_length_penalty"), ()),
+    **dict.fromkeys(
+        ("watermarking_config", "max_time", "forced_decoder_ids", "dola_layers", "token_healing"), (False,)
+    ),
+}
+"""What has no like here, and the values by which it changes no output, besides null."""
+
+OF_SAMPLING = ("typical_p", "epsilon_cutoff", "eta_cutoff", "min_p", "top_h")
 
 
-def decode_settings(config: Mapping[str, Any], longest: int, entries: int) -> DecodeConfig:
+def said_of_decoding(config: Mapping[str, Any], generation: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a checkpoint says of decoding: `generation_config.json`, or where there is none, `config.json`."""
+    searching = config if generation is None else generation
+    said = {field: searching[field] for field in (*FIELDS, *NEUTRAL) if searching.get(field) is not None}
+    tokens = {field: one[field] for one in (config, generation or {}) for field in TOKENS if one.get(field) is not None}
+    return {**said, **tokens}
+
+
+def unlike(said: Mapping[str, Any]) -> list[str]:
+    """What is said that would change outputs and has no like here, as `field=value`."""
+    found = [field for field, neutral in NEUTRAL.items() if said.get(field) not in (None, False, *neutral)]
+    if said.get("do_sample") in (None, False):
+        found = [field for field in found if field not in OF_SAMPLING]
+    return [f"{field}={said[field]!r}" for field in found]
+
+
+def not_taken_over(said: Mapping[str, Any], tell: Callable[[str], object]) -> None:
+    """Say what a checkpoint wishes of how it is decoded, where that is not taken over: a language model is sampled as
+    is said when it is."""
+    usual = {"num_beams": 1, "do_sample": False, "temperature": 1.0, "top_k": 50, "top_p": 1.0, "length_penalty": 1.0}
+    usual |= {"early_stopping": False, "min_length": 0, "no_repeat_ngram_size": 0, "renormalize_logits": False}
+    wished = [f"{field}={said[field]!r}" for field in FIELDS if field in said and said[field] != usual.get(field)]
+    if wished := wished + unlike(said):
+        tell(f"generation_config.json: {', '.join(wished)}: not taken over; say with each text how it is to go on")
+    if isinstance(eos := said.get("eos_token_id"), list) and len(eos) > 1:
+        tell(f"generation_config.json: eos_token_id={eos!r}: a text ends at {eos[0]}, not at the others")
+
+
+def decode_settings(
+    config: Mapping[str, Any], longest: int, entries: int, tell: Callable[[str], object] = warnings.warn
+) -> DecodeConfig:
     """The settings of a search. `longest` is the model's own length, `entries` the size of its vocabulary; what a
-    checkpoint leaves out is as in theirs."""
+    checkpoint leaves out is as in theirs, but for the length, which is then the model's."""
+    if found := unlike(config):
+        raise ConfigError(
+            f"generation_config.json: {found[0]} is not supported; take it out to decode without it, to other outputs"
+        )
+    if isinstance(eos := config.get("eos_token_id"), list) and len(eos) != 1:
+        raise ConfigError(f"eos_token_id={eos!r} is not supported, only one token that ends an output")
     most = _whole(config, "max_length", longest + 1) - 1  # theirs counts the token that a decoder begins with
-    return DecodeConfig(
+    least = max(0, min(_whole(config, "min_length", 0), most) - 1)
+    if config.get("max_new_tokens") is not None:
+        most = _whole(config, "max_new_tokens", 0)
+    if config.get("min_new_tokens") is not None:
+        least = _whole(config, "min_new_tokens", 0)
+    made = DecodeConfig(
         beam=max(1, _whole(config, "num_beams", 1, MOST_BEAMS)),
         length_penalty=_penalty(config),
         length_form="power",
-        exact=config.get("early_stopping") == "never",
-        min_len=max(0, min(_whole(config, "min_length", 0), most) - 1),
+        exact=_exact(config),
+        min_len=min(least, max(0, min(most, longest) - 1)),
         max_len=max(1, min(most, longest)),
         max_ratio=None,
         forbid=_forbidden(config, entries),
         force_first=_token(config, "forced_bos_token_id", entries),
         force_end=_forces_end(config, entries),
         no_repeat=_whole(config, "no_repeat_ngram_size", 0),
+        **_sampling(config),
     )
+    if made.beam > 1 and config.get("early_stopping") is True:
+        tell(
+            "generation_config.json: early_stopping=True: outputs may differ, for a search goes on here while a better "
+            "output may be found, as with early_stopping=False"
+        )
+    if made.beam > 1 and config.get("renormalize_logits") is True and made.forbid:
+        tell(
+            "generation_config.json: renormalize_logits=True: outputs may differ, for probabilities are not scaled up "
+            "here for what forbidden tokens would have had"
+        )
+    return made
+
+
+def _exact(config: Mapping[str, Any]) -> bool:
+    said = config.get("early_stopping")
+    if said not in (None, True, False, "never"):
+        raise ConfigError(f"early_stopping={said!r} is not supported, only true, false or 'never'")
+    return said == "never"
+
+
+def _sampling(config: Mapping[str, Any]) -> dict[str, Any]:
+    """How outputs are drawn, where they are."""
+    if not yes_or_no(config, "do_sample", False):
+        return {}
+    if _whole(config, "num_beams", 1, MOST_BEAMS) > 1:
+        raise ConfigError(f"do_sample=true with num_beams={config['num_beams']} is not supported, only one of the two")
+    top_k = _whole(config, "top_k", 50)
+    top_p = number({"top_p": config.get("top_p") or 1.0}, "top_p", 1.0)
+    return {
+        "temperature": number({"temperature": config.get("temperature") or 1.0}, "temperature", 1.0),
+        "top_k": top_k or None,
+        "top_p": top_p if top_p < 1 else None,
+    }
 
 
 def generation_settings(config: DecodeConfig, *, start: int, pad: int, eos: int) -> dict[str, Any]:

@@ -11,6 +11,11 @@ MODEL, TASK = "gpt", "language"
 PREFIX = "transformer."
 IGNORED = r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias"  # masks that old checkpoints carry along
 HEAD = "lm_head.weight"
+COPIES = {HEAD: "transformer.wte.weight"}
+ALIASES = {
+    **{"hidden_size": "n_embd", "max_position_embeddings": "n_positions"},
+    **{"num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
+}
 
 _PARTS = ("query", "key", "value")
 OUTSIDE = (

@@ -21,6 +21,7 @@ MODEL, TASK = "gpt", "language"
 PREFIX = ""
 IGNORED = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"  # a table that old checkpoints carry along
 HEAD = "lm_head.weight"
+COPIES = {HEAD: "model.embed_tokens.weight"}
 
 _MATRICES = {
     "self_attn.q_proj": "attention.query",
@@ -76,17 +77,29 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rotary_base(config: Mapping[str, Any]) -> float:
-    """Newer configurations keep it among `rope_parameters`, older ones beside `rope_scaling`."""
-    for field in ("rope_parameters", "rope_scaling"):
-        parameters = config.get(field) or {}
+    """Newer configurations keep it among `rope_parameters`, older ones beside `rope_scaling`; all that say it must say
+    the same, for readers differ in which of them they believe."""
+    only(config, "partial_rotary_factor", None, 1.0)
+    said = {field: config.get(field) or {} for field in ("rope_parameters", "rope_scaling")}
+    for field, parameters in said.items():
         if not isinstance(parameters, Mapping):
             raise ConfigError(f"config.json: {field}={parameters!r} must be an object")
-        kind = parameters.get("rope_type", parameters.get("type", "default"))
-        if kind != "default" or parameters.get("partial_rotary_factor", 1.0) != 1.0:
+        kinds = {parameters.get(name, "default") for name in ("rope_type", "type")}
+        if kinds != {"default"} or parameters.get("partial_rotary_factor", 1.0) != 1.0 or _nested(parameters):
             raise ConfigError(f"config.json: {field}={dict(parameters)!r} is not supported, only rope_type 'default'")
-        if "rope_theta" in parameters:
-            return number(parameters, "rope_theta", 10000.0)
-    return number(config, "rope_theta", 10000.0)
+    chosen = said["rope_scaling"] or said["rope_parameters"]  # theirs, all of the one or all of the other
+    base = number(chosen if "rope_theta" in chosen else config, "rope_theta", 10000.0)
+    if any(number(one, "rope_theta", base) != base for one in (*said.values(), config)):
+        raise ConfigError(
+            f"config.json: rope_theta={config.get('rope_theta')!r}, rope_parameters={said['rope_parameters']!r} and "
+            f"rope_scaling={said['rope_scaling']!r} disagree on rope_theta: leave one of them"
+        )
+    return base
+
+
+def _nested(parameters: Mapping[str, Any]) -> bool:
+    """Whether layers have parameters of their own."""
+    return any(isinstance(value, Mapping) for value in parameters.values())
 
 
 def fits(config: Any) -> bool:

@@ -3,15 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
 from regard.models.transformer import TransformerConfig
+from regard.nn.positions import sinusoidal
 from regard.runs.interop.huggingface import bart
 from regard.runs.interop.huggingface.names import Name, only, ours_only, whole, yes_or_no
 
 MODEL, TASK, START = "transformer", "translation", "pad_token_id"
 PREFIX = ""
-# The sinusoids, which anyone can work out; and the one table stored again for each side.
-IGNORED = r"model\.(encoder|decoder)\.embed_(positions|tokens)\.weight"
+IGNORED = r"(?!)"
 HEAD = bart.HEAD
+ALIASES = bart.ALIASES
 STACKS = bart.STACKS
 OUTSIDE = (
     Name("model.shared.weight", ("source.tokens.weight",), when=("share", "all")),
@@ -19,6 +22,17 @@ OUTSIDE = (
     Name("model.decoder.embed_tokens.weight", ("target.tokens.weight",), when=("share", "output")),
     bart.BIAS,
 )
+
+
+def copies(model: Mapping[str, Any]) -> dict[str, str]:
+    """What may be stored once more, and what it is a copy of."""
+    return bart.COPIES if model["share"] == "all" else {HEAD: "model.decoder.embed_tokens.weight"}
+
+
+def computed(model: Mapping[str, Any]) -> dict[str, Tensor]:
+    """What anyone can work out, and some store all the same: the sinusoids."""
+    table = sinusoidal(model["max_len"], model["width"], "halves")
+    return {f"model.{side}.embed_positions.weight": table for side in ("encoder", "decoder")}
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:

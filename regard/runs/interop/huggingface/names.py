@@ -78,6 +78,20 @@ def rate(config: Mapping[str, Any], field: str, default: float) -> float:
     return float(value)
 
 
+def plain(config: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
+    """The configuration with one name for each setting; one that is said by two names must say the same."""
+    said = dict(config)
+    for alias, field in aliases.items():
+        if alias not in said:
+            continue
+        value = said.pop(alias)
+        if said.setdefault(field, value) != value:
+            raise ConfigError(
+                f"config.json: {alias}={value!r} and {field}={said[field]!r} are one setting and disagree"
+            )
+    return said
+
+
 def only(config: Mapping[str, Any], field: str, *allowed: Any) -> None:
     """Refuse a field with any other value; one that is left out is as the first."""
     value = config.get(field, allowed[0])

@@ -9,9 +9,9 @@ from regard.data.images import ImageConfig
 from regard.errors import ConfigError
 from regard.runs.checkpoint import weights_of
 from regard.runs.config import RunConfig
-from regard.runs.files import read_json, whole_directory, whole_or_nothing, write_json, write_tensors
+from regard.runs.files import whole_directory, whole_or_nothing, write_json, write_tensors
 from regard.runs.interop.huggingface import vit
-from regard.runs.interop.huggingface.files import open_weights
+from regard.runs.interop.huggingface.files import open_weights, read_json
 from regard.runs.interop.huggingface.fitting import filled, unfilled
 from regard.runs.run import CONFIG, MODEL, Run, load
 

@@ -14,8 +14,9 @@ __all__ = ["configuration", "fits", "found", "outside", "settings", "task"]
 
 MODEL, TASK = "bert", "embedding"
 PREFIX = "roberta."
-IGNORED = r"(roberta\.)?embeddings\.(position_ids|token_type_ids)|lm_head\.decoder\.(weight|bias)"
+IGNORED = r"(roberta\.)?embeddings\.(position_ids|token_type_ids)"
 HEAD = "lm_head.decoder.weight"
+COPIES = {HEAD: "roberta.embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"}
 
 _ENCODER = tuple(
     replace(name, theirs="roberta." + name.theirs.removeprefix("bert."))

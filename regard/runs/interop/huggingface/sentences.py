@@ -5,7 +5,8 @@ from typing import Any
 
 from regard.errors import ConfigError
 from regard.models.bert import BertConfig
-from regard.runs.files import read_any_json, read_json, write_json
+from regard.runs.files import write_json
+from regard.runs.interop.huggingface.files import read_any_json, read_json
 
 MODULES, POOLING, LENGTH = "modules.json", "1_Pooling", "sentence_bert_config.json"
 KINDS = ("Transformer", "Pooling", "Normalize")

@@ -1,7 +1,8 @@
 """SentencePiece models as pipelines of the `tokenizers` library, where those give the same pieces."""
 
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.errors import ConfigError, DataError, RunError
-from regard.runs.files import read_json
+from regard.runs.interop.huggingface.files import plain_file, read_json
+from regard.text.tokenizer import NOT_CUT, UNNUMBERED
 
 LARGEST = 64 << 20
 """Bytes of the largest model that is read."""
@@ -32,27 +34,49 @@ def t5_tokenizer(path: Path, extra_ids: int) -> tokenizers.Tokenizer:
 
 
 def marian_tokenizers(
-    source: Path, target: Path, vocabulary: Path
+    source: Path, target: Path, vocabulary: Path, tell: Callable[[str], object] = warnings.warn
 ) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
-    """One pipeline a side, both with the numbers of `vocab.json`: a side knows the pieces of its own model alone."""
-    numbers = _numbers(vocabulary)
-    return _marian(source, numbers), _marian(target, numbers)
+    """One pipeline a side, both with the numbers of `vocab.json`: a side knows the pieces of its own model alone.
+
+    A piece that `vocab.json` has no number for is unknown to the model, and text is cut into it all the same.
+    """
+    numbers, models = _numbers(vocabulary), {path: _read(path) for path in (source, target)}
+    lost = {path: sorted(_scores(model).keys() - set(numbers)) for path, model in models.items()}
+    if any(lost.values()):
+        counts = " and ".join(f"{path.name} {len(pieces)}" for path, pieces in lost.items() if pieces)
+        example = next(pieces[0] for pieces in lost.values() if pieces)
+        tell(
+            f"{vocabulary.parent}: {counts} pieces that vocab.json has no number for, such as {example!r}: they count "
+            f"as unknown"
+        )
+    made = [_marian(path, model, numbers, lost[path]) for path, model in models.items()]
+    return made[0], made[-1]
 
 
-def _marian(path: Path, numbers: Sequence[str]) -> tokenizers.Tokenizer:
-    model = _read(path)
-    scores = {piece.piece: piece.score for piece in model.pieces if piece.type == NORMAL}
-    if lost := sorted(scores.keys() - set(numbers)):
-        raise DataError(f"{path} has {len(lost)} pieces that vocab.json has no number for, such as {lost[0]!r}")
+def _scores(model: Any) -> dict[str, float]:
+    return {piece.piece: piece.score for piece in model.pieces if piece.type == NORMAL}
+
+
+def _marian(path: Path, model: Any, numbers: Sequence[str], lost: Sequence[str]) -> tokenizers.Tokenizer:
+    scores = _scores(model)
     special = [piece.piece for piece in model.pieces if piece.type in (UNKNOWN, CONTROL)]
     special = [name for name in (*special, "<pad>") if name in numbers]
     languages = [name for name in numbers if re.fullmatch(">>.+<<", name)]  # written before a text
     if (unknown := _unknown(path, model)) not in special:
         raise DataError(f"{path} calls an unknown piece {unknown!r}, for which vocab.json has no number")
-    known, lowest = {*scores, *special, *languages}, min(scores.values())
-    # The other side's pieces keep their numbers but cannot be met: U+FFFF stands for no character, so no text has it.
-    entries = [(name if name in known else f"\uffff{name}", scores.get(name, lowest)) for name in numbers]
+    known, lowest = {*scores, *special, *languages}, min(scores.values(), default=0.0)
+    # The other side's pieces keep their numbers but cannot be met.
+    entries = [(name if name in known else f"{NOT_CUT}{name}", scores.get(name, lowest)) for name in numbers]
+    if lost:
+        entries += [(UNNUMBERED, lowest), *((name, scores[name]) for name in lost)]
     made = _pipeline(model, entries, unknown)
+    # A text may hold anything. Neither of the two is a character.
+    parts: list[Any] = [normalizers.Replace(NOT_CUT, "\ufffe"), made.normalizer]
+    made.normalizer = normalizers.Sequence(parts)  # type: ignore[assignment]
+    # As SentencePiece joins pieces, whichever side they are of.
+    made.decoder = decoders.Sequence(  # type: ignore[assignment]
+        [decoders.Replace(MARK, " "), decoders.Fuse(), decoders.Replace(Regex(f"^[ {NOT_CUT}]+| +$"), "")]
+    )
     made.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in special])
     made.add_tokens([AddedToken(name, normalized=False) for name in languages])
     return made
@@ -92,6 +116,7 @@ def _read(path: Path) -> Any:
         from sentencepiece import sentencepiece_model_pb2
     except ImportError:
         raise ConfigError(f"{path.name} can only be read with SentencePiece: pip install 'regard[hf]'") from None
+    plain_file(path)
     if path.stat().st_size > LARGEST:
         raise DataError(f"{path} has {path.stat().st_size:,} bytes; at most {LARGEST:,} are read")
     model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]

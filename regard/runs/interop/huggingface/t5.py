@@ -9,9 +9,14 @@ from regard.runs.interop.huggingface.names import ACTIVATIONS, Name, number, onl
 
 MODEL, TASK, START = "transformer", "translation", "pad_token_id"
 PREFIX = ""
-# The one table stored again for each side; and a bias that old checkpoints carry along and nothing uses.
-IGNORED = r"(encoder|decoder)\.embed_tokens\.weight|decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention.*"
+# A bias that old checkpoints carry along and nothing uses.
+IGNORED = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
 HEAD = "lm_head.weight"
+COPIES = {f"{side}.embed_tokens.weight": "shared.weight" for side in ("encoder", "decoder")}
+ALIASES = {
+    **{"hidden_size": "d_model", "num_attention_heads": "num_heads"},
+    **{"num_hidden_layers": "num_layers", "head_dim": "d_kv"},
+}
 LONGEST = 512
 """The length T5 was trained at: its positions have no end, so a checkpoint need not say any."""
 
@@ -95,7 +100,14 @@ def _feed_forward(config: Mapping[str, Any]) -> tuple[str, bool]:
     gated, name = str(said).startswith("gated-"), str(said).removeprefix("gated-")
     if name not in ACTIVATIONS:
         raise ConfigError(f"config.json: feed_forward_proj={said!r} is not supported, only {', '.join(ACTIVATIONS)}")
-    return ("gelu-tanh" if said == "gated-gelu" else ACTIVATIONS[name]), gated  # theirs is the approximation there
+    name = "gelu_new" if said == "gated-gelu" else name  # the approximation is meant there
+    # What the above stands for may be said as well, and is then what counts.
+    for field, meant in (("dense_act_fn", name), ("is_gated_act", gated)):
+        if field in config and config[field] != meant:
+            raise ConfigError(
+                f"config.json: {field}={config[field]!r} disagrees with feed_forward_proj={said!r}, that is {meant!r}"
+            )
+    return ACTIVATIONS[name], gated
 
 
 def fits(config: TransformerConfig) -> bool:

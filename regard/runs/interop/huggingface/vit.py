@@ -54,13 +54,14 @@ STACKS = {"layers": LAYER}
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Our settings of the model, all but what stands on [CLS]."""
     only(config, "qkv_bias", True)
-    width = whole(config, "hidden_size", 768)
+    width, heads = whole(config, "hidden_size", 768), whole(config, "num_attention_heads", 12)
+    only(config, "head_dim", None, width // heads)
     return {
         "image_size": _side(config, "image_size", 224),
         "patch_size": _side(config, "patch_size", 16),
-        "channels": whole(config, "num_channels", 3),
+        "channels": _channels(config),
         "width": width,
-        "heads": whole(config, "num_attention_heads", 12),
+        "heads": heads,
         "layers": whole(config, "num_hidden_layers", 12),
         "feed_forward": whole(config, "intermediate_size", 3072),
         "activation": one_of(config, "hidden_act", ACTIVATIONS, "gelu"),
@@ -121,6 +122,15 @@ def _side(config: Mapping[str, Any], field: str, default: int) -> int:
             raise ConfigError(f"config.json: {field}={value!r} is not supported, only height and width alike")
         config = {**config, field: value[0]}
     return whole(config, field, default)
+
+
+def _channels(config: Mapping[str, Any]) -> int:
+    channels = whole(config, "num_channels", 3)
+    if channels not in (1, 3):
+        raise ConfigError(
+            f"config.json: num_channels={channels} is not supported: pictures have 1 channel, grey, or 3, red, green, blue"
+        )
+    return channels
 
 
 def _labels(config: Mapping[str, Any], count: int) -> list[str]:

@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import tokenizers
 from tokenizers import models
 
 from regard.errors import ConfigError, DataError, RunError
-from regard.runs.files import read_json, write_json
+from regard.runs.files import write_json
+from regard.runs.interop.huggingface.files import read_json
 from regard.runs.interop.huggingface.spm import marian_tokenizers, t5_tokenizer
 from regard.text import TokenizerConfig, Vocabularies
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import UNNUMBERED, Tokenizer
 
 MARIAN = ("source.spm", "target.spm", "vocab.json")
 T5 = "spiece.model"
@@ -29,17 +31,19 @@ def read_vocabularies(
     entries: tuple[int, int],
     start: str | None = None,
     opened: tokenizers.Tokenizer | None = None,
+    tell: Callable[[str], object] = warnings.warn,
 ) -> tuple[Vocabularies, TokenizerConfig]:
     """The directory's tokenizers, source and target, and our settings of them.
 
     `entries` are the sizes of the model's two tables. `start` is the field that names the token a decoder begins with,
     where the model has a decoder that begins with one. `opened` is an encoder's tokenizer, which names its own tokens.
+    `tell` is told what is read otherwise than it is written.
     """
-    inner = _open(directory) if opened is None else (opened, opened)
+    inner = _open(directory, tell) if opened is None else (opened, opened)
     for one, most in zip(inner, entries, strict=True):
-        if one.get_vocab_size() > most:
+        if _entries(one) > most:
             where = directory / "tokenizer.json"
-            raise DataError(f"{where} has {one.get_vocab_size()} entries; the model's vocab_size={most} is fewer")
+            raise DataError(f"{where} has {_entries(one)} entries; the model's vocab_size={most} is fewer")
         one.no_padding()
         one.no_truncation()
     eos = _named(inner[1], config, "eos_token_id") if opened is None else None
@@ -57,6 +61,12 @@ def read_vocabularies(
     return Vocabularies(source, target), settings
 
 
+def _entries(inner: tokenizers.Tokenizer) -> int:
+    """How many pieces have a number."""
+    beyond = inner.token_to_id(UNNUMBERED)
+    return inner.get_vocab_size() if beyond is None else beyond
+
+
 def read_tokenizer(path: Path) -> tokenizers.Tokenizer:
     """The tokenizer that a `tokenizer.json` describes."""
     described = json.dumps(read_json(path))
@@ -66,20 +76,35 @@ def read_tokenizer(path: Path) -> tokenizers.Tokenizer:
         raise DataError(f"{path} is not a tokenizer: {error}") from None
 
 
-def _open(directory: Path) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
+def _open(directory: Path, tell: Callable[[str], object]) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
     path = directory / "tokenizer.json"
+    if (directory / MARIAN[0]).exists():
+        try:
+            return _marian(directory, tell)
+        except RunError as error:  # what stands beside it may say the same another way
+            if not path.exists():
+                raise
+            tell(f"{path} is read in the place of {', '.join(MARIAN)}: {error}")
     if path.exists():
         inner = read_tokenizer(path)
         return inner, inner
-    if (directory / MARIAN[0]).exists():
-        for name in MARIAN:
-            if not (directory / name).exists():
-                raise RunError(f"{directory} is missing its {name}")
-        return marian_tokenizers(*(directory / name for name in MARIAN))
     if (directory / T5).exists():
         inner = t5_tokenizer(directory / T5, _extra_ids(directory))
         return inner, inner
     raise RunError(f"{directory} is missing its tokenizer.json; `transformers` writes one with save_pretrained")
+
+
+def _marian(directory: Path, tell: Callable[[str], object]) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
+    for name in MARIAN:
+        if not (directory / name).exists():
+            raise RunError(f"{directory} is missing its {name}")
+    path = directory / "tokenizer_config.json"
+    said = read_json(path) if path.exists() else {}
+    for field in ("separate_vocabs", "sp_model_kwargs"):
+        if said.get(field):
+            raise RunError(f"{path}: {field}={said[field]!r} is not supported")
+    source, target, numbers = (directory / name for name in MARIAN)
+    return marian_tokenizers(source, target, numbers, tell)
 
 
 def _extra_ids(directory: Path) -> int:
@@ -98,13 +123,14 @@ def _named(inner: tokenizers.Tokenizer, config: Mapping[str, Any], field: str) -
         return None
     if not isinstance(index, int) or isinstance(index, bool):
         raise ConfigError(f"config.json: {field}={value!r} must be the number of a token")
-    return inner.id_to_token(index) if 0 <= index < inner.get_vocab_size() else None
+    return inner.id_to_token(index) if 0 <= index < _entries(inner) else None
 
 
-def keep_files(directory: Path, out: Path) -> None:
+def keep_files(directory: Path, out: Path, vocabularies: Vocabularies) -> None:
     """What a tokenizer was made of goes along into the run, where it is not a `tokenizer.json`."""
-    names = [name for name in (*MARIAN, T5) if (directory / name).exists()]
-    if names and not (directory / "tokenizer.json").exists():
+    names = () if (directory / "tokenizer.json").exists() else (T5,)
+    names = [name for name in (names if vocabularies.joint else MARIAN) if (directory / name).exists()]
+    if names:
         (out / KEPT).mkdir()
         for name in names:
             shutil.copyfile(directory / name, out / KEPT / name)
