@@ -5,9 +5,11 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 import regard
 from regard.cli import (
@@ -67,6 +69,26 @@ app.add_typer(vectors.app, name="vectors")
 
 # typer's own class, or click's: which of the two depends on typer's version.
 Misuse: Any = typer.BadParameter.__bases__[0]
+
+
+class Command(TyperCommand):
+    """A command whose options never take the next option for their value, as `--json --svg map.svg` would."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        options = [one for one in self.get_params(ctx) if one.param_type_name == "option"]
+        names = {name for one in options for name in (*one.opts, *one.secondary_opts)}
+        valued = {name for one in options if not getattr(one, "is_flag", False) for name in one.opts}
+        for name, value in pairwise(args):
+            if name == "--":
+                break
+            if name in valued and value in names:
+                raise Misuse(f"{name} needs a value, but '{value}' is an option", ctx=ctx)
+        return super().parse_args(ctx, args)
+
+
+for _group in (app, data.app, interop.import_app, interop.export_app, bench.app, vectors.app):
+    for _command in _group.registered_commands:
+        _command.cls = Command
 
 
 def _show_version(asked: bool) -> bool:

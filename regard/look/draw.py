@@ -67,7 +67,7 @@ def _map(shown: Excerpt) -> Drawing:
         side = f'width="{cell - 2:g}" height="{cell - 2:g}"'
         parts.append(f'<rect {place} {side} rx="2" fill="none" stroke="{GOLD}" stroke-width="2.5"/>')
     foot = top + cell * len(shown.rows) + 20
-    keys = [_scale(shown), *([_gold_key()] if shown.gold else [])]
+    keys = [_scale(len(shown.heads)), *([_gold_key()] if shown.gold else [])]
     wide = max(left + cell * len(shown.columns) + lean * 0.72, MARGIN + keys[0].width) + 12
     placed, height = _legend(keys, foot, wide)
     return wide, foot + height, parts + placed
@@ -135,7 +135,7 @@ def _shaded(shown: Excerpt) -> Drawing:
             fill = "#ffffff" if weight > 0.45 else "#000000"
             parts.append(_text(x + 5, y + row_height / 2 - 0.5, other, fill=fill))
             x += widths[column] + 3
-    key = _scale(shown)
+    key = _scale(len(shown.heads))
     wide, foot = left + sum(widths) + 3 * len(widths) + 8, top + len(shown.rows) * row_height + 20
     placed, height = _legend([key], foot, wide)
     return max(wide, MARGIN + key.width), foot + height, parts + placed
@@ -182,10 +182,9 @@ def _legend(keys: Sequence[Key], top: Number, width: Number) -> tuple[list[str],
     return parts, y + KEY_HEIGHT - top
 
 
-def _scale(shown: Excerpt | None = None) -> Key:
-    """Which colour is which weight."""
-    several = shown is not None and len(shown.heads) > 1
-    label, bar = f"weight, mean of {len(shown.heads)} heads" if several else "weight", 110
+def _scale(heads: int = 1) -> Key:
+    """Which colour is which weight, of one head or the mean of several."""
+    label, bar = f"weight, mean of {heads} heads" if heads > 1 else "weight", 110
     before = 7.6 * len(label) + 8
 
     def at(x: Number, y: Number) -> list[str]:

@@ -2,6 +2,7 @@ import json
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 
@@ -108,3 +109,20 @@ def test_help_does_not_wait_for_torch():
     asked = "import sys, regard.cli; print(sorted({'torch', 'numpy', 'transformers'} & sys.modules.keys()))"
     found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["look", "run", "a text", "--json", "--svg", "map.svg"],
+        ["look", "run", "a text", "-o", "--json", "x.json"],
+        ["train", "--preset", "tiny", "--out", "--help"],
+        ["bench", "train", "--seconds", "--batches", "3"],
+        ["vectors", "near", "file", "--count", "-h"],
+    ],
+)
+def test_an_option_is_never_the_value_of_another(refused, arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name, value = next(pair for pair in pairwise(arguments) if all(one.startswith("-") for one in pair))
+    assert refused(*arguments).startswith(f"{name} needs a value, but '{value}' is an option")
+    assert not list(tmp_path.iterdir())
