@@ -14,6 +14,7 @@ from regard.data.world import Grammar
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, nearest
 from regard.models import MODELS
+from regard.models.sizes import check_sizes, check_table
 from regard.runs.concerns import concerns, refuse_strangers
 from regard.runs.starting import started_from
 from regard.text import TokenizerConfig, Vocabularies
@@ -126,7 +127,11 @@ class RunConfig:
     def model_config(self) -> Any:
         """The architecture's own configuration, checked."""
         kind, _ = self.architecture()
-        return settings.from_mapping(kind, {key: value for key, value in self.model.items() if key != "name"}, "model")
+        own = {key: value for key, value in self.model.items() if key != "name"}
+        check_sizes(own)
+        config = settings.from_mapping(kind, own, "model")
+        check_table(config)
+        return config
 
     def architecture(self) -> tuple[type, type]:
         name = self.model.get("name")
