@@ -17,7 +17,7 @@ from regard.data import Position
 from regard.errors import ConfigError, Diverged, RegardError, RunError
 from regard.runs.checkpoint import Progress, checkpoints
 from regard.runs.clock import Clock
-from regard.runs.config import RunConfig
+from regard.runs.config import RunConfig, overridden
 from regard.runs.corpora import check_files, data_digest
 from regard.runs.determinism import repeatable
 from regard.runs.files import alone_in, whole_or_nothing, write_json
@@ -84,15 +84,28 @@ def train(
     with whole_or_nothing(directory):
         _check_free(directory)  # another process may have been faster
         config, job = prepare_job(config, directory, report, new=True)
+        config = job.config = _with_steps(config, job)  # type: ignore[attr-defined]
         if adjust is not None:
             config = job.config = adjust(config, job)  # type: ignore[attr-defined]
         training = _Training(config, directory, job, report)
         if fit_memory:
             config = training.fit_memory()
+            config = training.config = job.config = _with_steps(config, job)  # type: ignore[attr-defined]
         write_json(directory / CONFIG, settings.to_mapping(config, nulls=True))
     with alone_in(directory):
         training.go()
     return load(directory, config.train.device)
+
+
+def _with_steps(config: RunConfig, job: Job) -> RunConfig:
+    """The configuration with as many updates as its epochs take, where it counts in epochs."""
+    options = config.train
+    if not options.epochs:
+        return config
+    pack = packs(config.architecture()[1], options.pack, choose_device(options.device))
+    with closing(job.stream(Position(), pin=False, pack=pack)) as stream:
+        batches = options.epochs * stream.batches()
+    return replace(config, train=replace(options, steps=max(1, math.ceil(batches / options.accumulate))))
 
 
 def _check_free(directory: Path) -> None:
@@ -112,18 +125,20 @@ def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Repor
             raise ConfigError(f"'{strange[0]}' cannot change in a run that has begun; only train.* and decode.* can")
         if begun := [name for name in overrides if name.startswith(("train.start_from", "train.vectors"))]:
             raise ConfigError(f"'{begun[0]}' says what a run starts from; this one has begun")
-        config = settings.from_mapping(RunConfig, settings.override(settings.to_mapping(config, nulls=True), overrides))
+        config = settings.from_mapping(RunConfig, overridden(settings.to_mapping(config, nulls=True), overrides))
         config.check()
     check_machine(config)
     with alone_in(directory):
-        training = _taken_up(config, directory, report)
+        training = _taken_up(
+            config, directory, report, recount=any(name.startswith("train.epochs") for name in overrides)
+        )
         if overrides:
             write_json(directory / CONFIG, settings.to_mapping(training.config, nulls=True))
         training.go()
     return load(directory, config.train.device)
 
 
-def _taken_up(config: RunConfig, directory: Path, report: Report) -> "_Training":
+def _taken_up(config: RunConfig, directory: Path, report: Report, *, recount: bool) -> "_Training":
     found = checkpoints(directory / CHECKPOINTS)
     if not found and (directory / MODEL).exists():
         raise RunError(
@@ -133,6 +148,8 @@ def _taken_up(config: RunConfig, directory: Path, report: Report) -> "_Training"
     if not found:
         report.say("no checkpoint yet: starting from the first step")
     config, job = prepare_job(config, directory, report, new=False)
+    if recount:
+        config = job.config = _with_steps(config, job)  # type: ignore[attr-defined]
     training = _Training(config, directory, job, report)
     if found:
         training.take_up(found[-1])
@@ -198,8 +215,11 @@ class _Training:
                 self.report.say(ending.which)
             return
         if begun:
-            self.report.say(f"continuing from step {begun}")
-        elif options.warmup > options.steps:
+            self.report.say(f"continuing from step {begun} of {options.steps}")
+        elif options.epochs:
+            times = f"{options.epochs:g} epoch" + "s" * (options.epochs != 1)
+            self.report.say(f"training for {options.steps:,} steps: {times}")
+        if not begun and options.warmup_steps > options.steps:
             self.report.say(f"the rate will not reach its peak: train.warmup={options.warmup} is more than train.steps")
         log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard)
         stop: Callable[[], bool] = bool
@@ -302,7 +322,7 @@ class _Training:
             step,
             kind=options.schedule,
             peak=options.learning_rate,
-            warmup=options.warmup,
+            warmup=options.warmup_steps,
             total=options.steps,
             width=self.width,
             floor=options.floor,
