@@ -27,7 +27,7 @@ from regard.runs.jobs import Job, Stream, prepare_job
 from regard.runs.keeping import Keeper
 from regard.runs.log import Log
 from regard.runs.machine import check_machine
-from regard.runs.report import Report, Silence
+from regard.runs.report import FollowsUpdates, Report, Silence
 from regard.runs.run import (
     CHECKPOINTS,
     CONFIG,
@@ -47,6 +47,9 @@ from regard.training.optim import make_optimizer
 from regard.training.replay import Replay
 from regard.training.schedule import learning_rate
 from regard.training.tasks import Task, compiled
+
+SECONDS = 30.0
+"""How long a training goes on at most without telling how it goes, unless one update takes longer."""
 
 
 class Stopped(RegardError):
@@ -173,6 +176,7 @@ class _Training:
         self.progress = Progress(step=0, data=data_digest(config.data))
         self.keeper = Keeper(directory, options, self.model, self.optimizer, self.average, job.task)
         self.clock = Clock()
+        self.told = time.monotonic()
         self.split = False
 
     def fit_memory(self) -> RunConfig:
@@ -216,11 +220,12 @@ class _Training:
             return
         if begun:
             self.report.say(f"continuing from step {begun} of {options.steps}")
-        elif options.epochs:
-            times = f"{options.epochs:g} epoch" + "s" * (options.epochs != 1)
-            self.report.say(f"training for {options.steps:,} steps: {times}")
+        else:
+            times = f", {options.epochs:g} epoch" + "s" * (options.epochs != 1) if options.epochs else ""
+            self.report.say(f"training for {options.steps} steps{times}")
         if not begun and options.warmup_steps > options.steps:
             self.report.say(f"the rate will not reach its peak: train.warmup={options.warmup} is more than train.steps")
+        self._updated(begun)
         log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard)
         stop: Callable[[], bool] = bool
         try:
@@ -274,6 +279,7 @@ class _Training:
                 self.progress = replace(
                     self.progress, step=step.number, epoch=stream.position.epoch, index=stream.position.index
                 )
+                self._updated(step.number)
                 self._after(step, log)
                 if self._done():
                     break
@@ -342,9 +348,12 @@ class _Training:
         if self.device.type == "cpu" or due:
             self._check_finite(step)
         if due:
-            values = self._values(step)
+            values = {**self._values(step), **self.clock.lap()}
             log.write("train", step.number, values)
-            self.report.step({"step": step.number, **values}, options.steps)
+            self._tell(step, values)
+        elif time.monotonic() - self.told > SECONDS:
+            # For whoever waits. The log has the same steps however fast the machine is.
+            self._tell(step, {**self._values(step), **self.clock.read()})
         better = False
         if step.number % options.validate_every == 0 or step.number == options.steps:
             batches = self.job.validation()
@@ -373,8 +382,15 @@ class _Training:
             "grad_norm": float(step.grad_norm),
             "learning_rate": step.learning_rate,
             "epoch": self.progress.epoch,
-            **self.clock.lap(),
         }
+
+    def _tell(self, step: Step, values: dict[str, Any]) -> None:
+        self.told = time.monotonic()
+        self.report.step({"step": step.number, **values}, self.config.train.steps)
+
+    def _updated(self, number: int) -> None:
+        if isinstance(self.report, FollowsUpdates):
+            self.report.updated(number, self.config.train.steps)
 
     def _check_finite(self, step: Step) -> None:
         if bool(torch.isfinite(step.loss)) and bool(torch.isfinite(step.grad_norm)):

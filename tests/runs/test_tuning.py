@@ -125,7 +125,7 @@ def test_a_run_counted_in_epochs_takes_as_many_steps_as_its_data_has(files, base
     batches = len(LabelledLayout(rows, 64).order(run.config.train.seed, 0))
     assert batches > 2
     steps = math.ceil(2.5 * batches)
-    assert f"training for {steps} steps: 2.5 epochs" in told.lines
+    assert f"training for {steps} steps, 2.5 epochs" in told.lines
     assert checkpoints(run.directory / "checkpoints")[-1].name == f"step-{steps}"
     assert run.config.train.steps == steps
     regard.resume(run.directory, ("train.epochs=3",), told)
