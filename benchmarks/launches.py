@@ -10,6 +10,7 @@ import sys
 from regard.runs import make_config
 from regard.runs.bench import bench_train
 
+PLAIN = ["train.accumulate=1", "train.compile=false", "train.compile_blocks=false", "train.cuda_graphs=false"]
 WAYS = {
     "eager": [],
     "compiled": ["train.compile=true"],
@@ -23,7 +24,7 @@ WAYS = {
 
 def main(preset: str, *settings: str) -> None:
     for name, extra in WAYS.items():
-        config = make_config(None, preset, [*settings, "train.accumulate=1", *extra])
+        config = make_config(None, preset, [*settings, *PLAIN, *extra])
         try:
             (one,) = bench_train(config, peer=False)["results"]
         except Exception as error:  # one way that a machine cannot do should not hide the others

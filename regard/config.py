@@ -9,18 +9,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from regard.errors import ConfigError, nearest
+from regard.errors import ConfigError, RegardError, nearest
 
 Config = TypeVar("Config")
+
+DEEPEST = 16
+"""How deep settings may be nested; ours are three deep."""
+
+LARGEST_NUMBER = (1 << 63) - 1
+LARGEST_FILE = 64 << 20
+"""Bytes of a file of settings: some times what the names of a million classes take."""
 
 
 def from_mapping(kind: type[Config], mapping: Mapping[str, Any], where: str = "") -> Config:
     """An instance of the dataclass `kind`, every value checked against its field's type."""
+    if not where:
+        check_plain(mapping)
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}  # type: ignore[arg-type]
     hints = get_type_hints(kind)
     for key in mapping:
         if key not in fields:
-            raise ConfigError(f"unknown setting '{_join(where, key)}'{nearest(key, fields)}")
+            raise ConfigError(f"unknown setting '{_join(where, key)}'{nearest(key, fields, where and f'{where}.')}")
     missing = [
         name
         for name, field in fields.items()
@@ -29,6 +38,24 @@ def from_mapping(kind: type[Config], mapping: Mapping[str, Any], where: str = ""
     if missing:
         raise ConfigError(f"missing setting '{_join(where, missing[0])}'")
     return kind(**{key: _convert(hints[key], value, _join(where, key)) for key, value in mapping.items()})
+
+
+def check_plain(mapping: Mapping[str, Any]) -> None:
+    """Refuse what no setting is, and what could not even be said in a message: deep nesting and endless numbers."""
+    level: list[Any] = [mapping]
+    for _ in range(DEEPEST):
+        deeper: list[Any] = []
+        for value in level:
+            if isinstance(value, int) and not -LARGEST_NUMBER <= value <= LARGEST_NUMBER:
+                raise ConfigError(f"a number of {value.bit_length():,} bits is no setting; at most 63 are read")
+            if isinstance(value, Mapping):
+                deeper += value.values()
+            elif isinstance(value, (list, tuple)):
+                deeper += value
+        if not deeper:
+            return
+        level = deeper
+    raise ConfigError(f"settings are nested more than {DEEPEST} deep")
 
 
 def to_mapping(config: Any, *, nulls: bool = False) -> dict[str, Any]:
@@ -44,7 +71,7 @@ def to_mapping(config: Any, *, nulls: bool = False) -> dict[str, Any]:
 def read(path: Path) -> dict[str, Any]:
     """The mapping in a `.toml` or `.json` file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = bounded_text(path, LARGEST_FILE, ConfigError)
     except FileNotFoundError:
         raise ConfigError(f"no such file: {path}") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -55,7 +82,25 @@ def read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: {error}") from None
     if not isinstance(mapping, dict):
         raise ConfigError(f"{path}: expected a table of settings")
+    try:
+        check_plain(mapping)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
     return mapping
+
+
+def bounded_text(path: Path, most: int, kind: type[RegardError], *, regular: bool = False) -> str:
+    """The UTF-8 text of a file of at most so many bytes, or an error of this kind.
+
+    With `regular` no device and no pipe is opened, which may have no end or keep a reader waiting for ever.
+    """
+    if regular and path.exists() and not path.is_file():
+        raise kind(f"{path} is not a regular file")
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise kind(f"{path} has more than {most:,} bytes; at most so many are read")
+    return data.decode("utf-8")
 
 
 def override(mapping: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
@@ -64,6 +109,8 @@ def override(mapping: Mapping[str, Any], settings: Sequence[str]) -> dict[str, A
     for setting in settings:
         name, equals, text = setting.partition("=")
         keys = name.strip().split(".")
+        if len(keys) > DEEPEST:
+            raise ConfigError(f"'{setting[:40]}...' is nested more than {DEEPEST} deep")
         if not equals or not all(keys):
             raise ConfigError(f"'{setting}' is not of the form section.name=value")
         table = result

@@ -24,8 +24,11 @@ class Diverged(RegardError):
     """Training left the finite numbers; the last good checkpoint was kept."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """`"; did you mean 'x'?"` for the known name nearest to `word`, or the whole list when none is near."""
+def nearest(word: str, known: Iterable[str], where: str = "") -> str:
+    """`"; did you mean 'x'?"` for the known name nearest to `word`, or the whole list when none is near.
+
+    `where` is what stands before a name, so that the one proposed can be given as it is.
+    """
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(known)}"
+    return f"; did you mean '{where}{close[0]}'?" if close else f"; known: {', '.join(known)}"

@@ -54,6 +54,8 @@ class TrainingProgress:
         self._bar: Progress | None = None
         self._task: Any = None
         self._last = ""
+        self._number = 0
+        self._begun: tuple[int, float] | None = None  # how many updates were there at the start, and when that was
 
     def __enter__(self) -> "TrainingProgress":
         return self
@@ -71,7 +73,24 @@ class TrainingProgress:
         self._console.print(text, markup=False, soft_wrap=True)
 
     def progress(self, what: str, pairs: int) -> None:
+        self._stop_bar()
         self._counter.show(what, pairs)
+
+    def updated(self, number: int, total: int) -> None:
+        """So many updates are made; first heard before the first of them, and of a resumed run before the next."""
+        if self._begun is None or number < self._number:  # a comparison trains one run after another
+            self._stop_bar()
+            self._begun = number, time.monotonic()
+        self._number = number
+        if not self._console.is_terminal:
+            return
+        self._counter.close()
+        if self._bar is None:
+            self._bar = _bar(self._console, TextColumn("{task.fields[line]}"))
+            self._bar.start()
+            # What was done before this process says nothing of how long the rest will take.
+            self._task = self._bar.add_task("training", total=total, completed=number, line="")
+        self._bar.update(self._task, completed=number)
 
     def step(self, values: Mapping[str, Any], total: int) -> None:
         line = (
@@ -80,14 +99,24 @@ class TrainingProgress:
         )
         self._last = f"step {values['step']}/{total}  {line}  {values['seconds']:.0f} s"
         if not self._console.is_terminal:
-            print(self._last, file=sys.stderr, flush=True)
+            print(f"{self._last}{self._remaining(values['step'], total)}", file=sys.stderr, flush=True)
             return
-        self._counter.close()
-        if self._bar is None:
-            self._bar = _bar(self._console, TextColumn("{task.fields[line]}"))
-            self._bar.start()
-            self._task = self._bar.add_task("training", total=total, line="")
-        self._bar.update(self._task, completed=values["step"], line=line)
+        self.updated(values["step"], total)
+        assert self._bar is not None
+        self._bar.update(self._task, line=line)
+
+    def _remaining(self, step: int, total: int) -> str:
+        """How long the rest will take if it goes on as it went since this process began, validation and all."""
+        if self._begun is None or step <= self._begun[0] or step >= total:
+            return ""
+        first, since = self._begun
+        seconds = round((time.monotonic() - since) / (step - first) * (total - step))
+        return f"  ETA {seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+    def _stop_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
 
     def validation(self, values: Mapping[str, Any]) -> None:
         text = f"step {values['step']}  validation loss {values['nll']:.4f}"

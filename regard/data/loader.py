@@ -79,6 +79,7 @@ class Loader:
         else:
             layout = store
         self.position = position or Position()
+        self._layout, self._seed = layout, seed
         self._batches = _batches(layout, _steps(layout, seed, self.position, rank, world), pin)
         self._stop: Callable[[], object] | None = None
         if ahead:
@@ -90,6 +91,10 @@ class Loader:
     def __next__(self) -> Any:
         batch, self.position = next(self._batches)
         return batch
+
+    def batches(self, epoch: int = 0) -> int:
+        """How many batches an epoch has, of all processes together."""
+        return len(self._layout.order(self._seed, epoch))
 
     def close(self) -> None:
         """Stop the thread. The loader gives nothing more."""

@@ -15,6 +15,7 @@ from regard.data.world import Grammar
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, nearest
 from regard.models import MODELS
+from regard.models.sizes import check_sizes, check_table
 from regard.runs.concerns import concerns, refuse_strangers
 from regard.runs.starting import started_from
 from regard.text import TokenizerConfig, Vocabularies
@@ -135,7 +136,11 @@ class RunConfig:
     def model_config(self) -> Any:
         """The architecture's own configuration, checked."""
         kind, _ = self.architecture()
-        return settings.from_mapping(kind, {key: value for key, value in self.model.items() if key != "name"}, "model")
+        own = {key: value for key, value in self.model.items() if key != "name"}
+        check_sizes(own)
+        config = settings.from_mapping(kind, own, "model")
+        check_table(config)
+        return config
 
     def architecture(self) -> tuple[type, type]:
         name = self.model.get("name")
@@ -238,6 +243,8 @@ class RunConfig:
         data, longest = self.data, self.with_stand_ins().model_config().max_len
         if data.puzzle is None:
             raise ConfigError(f"data.puzzle says what to learn: {', '.join(PUZZLES)}")
+        if self.train.epochs and not data.train:
+            raise ConfigError(f"train.epochs={self.train.epochs:g} cannot be: problems drawn afresh never come again")
         if data.world:
             raise ConfigError(f"data.world={data.world} asks for pairs of sentences; a pointing model solves a puzzle")
         if data.puzzle_sizes[1] > longest:
@@ -289,9 +296,10 @@ def make_config(
     mapping: dict[str, Any] = {}
     if preset is not None:
         mapping = settings.merge(mapping, preset_mapping(preset))
-    if path is not None:
-        mapping = settings.merge(mapping, settings.read(path))
-    mapping = settings.override(settings.merge(mapping, extra or {}), [_in_a_section(name) for name in overrides])
+    overrides = [_in_a_section(name) for name in overrides]
+    for layer in ({} if path is None else settings.read(path), extra or {}):
+        mapping = settings.merge(counted_once(mapping, layer), layer)
+    mapping = overridden(mapping, overrides)
     mapping.pop("about", None)
     if mapping.get("train", {}).get("start_from"):
         own = settings.merge({} if path is None else settings.read(path), extra or {})
@@ -301,6 +309,32 @@ def make_config(
     config = settings.from_mapping(RunConfig, mapping)
     config.check()
     return config
+
+
+COUNTED = {"steps": "epochs", "warmup": "warmup_share"}
+"""Settings of training in updates, and those that say the same by the data or as a share."""
+
+
+def counted_once(below: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
+    """What lies below a layer of settings, without its epochs where the layer counts in steps; the same for warm-up.
+
+    A file that has both, as a run's own, counts in epochs where these are above 0.
+    """
+    given, own = layer.get("train"), below.get("train")
+    if not isinstance(given, Mapping) or not isinstance(own, Mapping):
+        return dict(below)
+    gone = {other for plain, other in COUNTED.items() if plain in given}
+    return {**below, "train": {name: value for name, value in own.items() if name not in gone}}
+
+
+def overridden(mapping: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The mapping with `section.name=value` overrides laid over it."""
+    layer = settings.override({}, overrides)
+    given = layer.get("train")
+    for plain, other in COUNTED.items():
+        if isinstance(given, Mapping) and plain in given and given.get(other):
+            raise ConfigError(f"train.{plain} and train.{other} both say how long; give one")
+    return settings.override(counted_once(mapping, layer), overrides)
 
 
 def _in_a_section(setting: str) -> str:

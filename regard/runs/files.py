@@ -13,6 +13,7 @@ import safetensors
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from regard import config as settings
 from regard.errors import ConfigError, RunError
 
 try:
@@ -189,7 +190,7 @@ def read_any_json(path: Path) -> Any:
     try:
         if (size := path.stat().st_size) > LARGEST_JSON:
             raise RunError(f"{path} has {size:,} bytes; of JSON at most {LARGEST_JSON:,} are read")
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(settings.bounded_text(path, LARGEST_JSON, RunError, regular=True))
     except FileNotFoundError:
         raise RunError(f"{path.parent} is missing its {path.name}") from None
     except OSError as error:
@@ -208,6 +209,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
+    if path.exists() and not path.is_file():
+        raise RunError(f"{path} is not a regular file")
     try:
         return load_file(path)
     except FileNotFoundError:

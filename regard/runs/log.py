@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, RunError
 from regard.runs.files import plain_words, whole_file
 
 
@@ -42,6 +42,8 @@ class Log:
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The records of a log; a last line that was cut short is left out, and so is whatever else is no record."""
+    if path.exists() and not path.is_file():
+        raise RunError(f"{path} is not a regular file")
     records = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with suppress(ValueError, RecursionError):

@@ -17,6 +17,16 @@ class Report(Protocol):
     def validation(self, values: Mapping[str, Any]) -> None: ...
 
 
+@runtime_checkable
+class FollowsUpdates(Protocol):
+    """A report that also wants to hear of every update: how many are made, first those that were there at the start.
+
+    What an update's loss was is not said, for that would keep a GPU waiting.
+    """
+
+    def updated(self, number: int, total: int) -> None: ...
+
+
 class Silence:
     """Hears everything and shows nothing."""
 

@@ -17,6 +17,7 @@ from regard.data.puzzles import puzzle_named
 from regard.decode.config import BOUNDS, DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
 from regard.models.bert import Pooling
+from regard.models.sizes import check_sizes
 from regard.runs.answering import Answer, answer
 from regard.runs.checkpoint import check_weights, load_weights_strictly
 from regard.runs.config import RunConfig
@@ -238,7 +239,9 @@ def load_config(directory: Path) -> RunConfig:
     if not directory.is_dir():
         raise RunError(f"no such run: {directory}")
     try:
-        return settings.from_mapping(RunConfig, read_json(directory / CONFIG))
+        config = settings.from_mapping(RunConfig, read_json(directory / CONFIG))
+        check_sizes(config.model)
+        return config
     except ConfigError as error:
         raise RunError(f"{directory / CONFIG}: {error}") from None
 

@@ -17,7 +17,7 @@ from regard.data import Position
 from regard.errors import ConfigError, Diverged, RegardError, RunError
 from regard.runs.checkpoint import Progress, checkpoints
 from regard.runs.clock import Clock
-from regard.runs.config import RunConfig
+from regard.runs.config import RunConfig, overridden
 from regard.runs.corpora import check_files, data_digest
 from regard.runs.determinism import repeatable
 from regard.runs.files import alone_in, whole_or_nothing, write_json
@@ -27,7 +27,7 @@ from regard.runs.jobs import Job, Stream, prepare_job
 from regard.runs.keeping import Keeper
 from regard.runs.log import Log
 from regard.runs.machine import check_machine
-from regard.runs.report import Report, Silence
+from regard.runs.report import FollowsUpdates, Report, Silence
 from regard.runs.run import (
     CHECKPOINTS,
     CONFIG,
@@ -47,6 +47,9 @@ from regard.training.optim import make_optimizer
 from regard.training.replay import Replay
 from regard.training.schedule import learning_rate
 from regard.training.tasks import Task, compiled
+
+SECONDS = 30.0
+"""How long a training goes on at most without telling how it goes, unless one update takes longer."""
 
 
 class Stopped(RegardError):
@@ -84,15 +87,28 @@ def train(
     with whole_or_nothing(directory):
         _check_free(directory)  # another process may have been faster
         config, job = prepare_job(config, directory, report, new=True)
+        config = job.config = _with_steps(config, job)  # type: ignore[attr-defined]
         if adjust is not None:
             config = job.config = adjust(config, job)  # type: ignore[attr-defined]
         training = _Training(config, directory, job, report)
         if fit_memory:
             config = training.fit_memory()
+            config = training.config = job.config = _with_steps(config, job)  # type: ignore[attr-defined]
         write_json(directory / CONFIG, settings.to_mapping(config, nulls=True))
     with alone_in(directory):
         training.go()
     return load(directory, config.train.device)
+
+
+def _with_steps(config: RunConfig, job: Job) -> RunConfig:
+    """The configuration with as many updates as its epochs take, where it counts in epochs."""
+    options = config.train
+    if not options.epochs:
+        return config
+    pack = packs(config.architecture()[1], options.pack, choose_device(options.device))
+    with closing(job.stream(Position(), pin=False, pack=pack)) as stream:
+        batches = options.epochs * stream.batches()
+    return replace(config, train=replace(options, steps=max(1, math.ceil(batches / options.accumulate))))
 
 
 def _check_free(directory: Path) -> None:
@@ -112,18 +128,20 @@ def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Repor
             raise ConfigError(f"'{strange[0]}' cannot change in a run that has begun; only train.* and decode.* can")
         if begun := [name for name in overrides if name.startswith(("train.start_from", "train.vectors"))]:
             raise ConfigError(f"'{begun[0]}' says what a run starts from; this one has begun")
-        config = settings.from_mapping(RunConfig, settings.override(settings.to_mapping(config, nulls=True), overrides))
+        config = settings.from_mapping(RunConfig, overridden(settings.to_mapping(config, nulls=True), overrides))
         config.check()
     check_machine(config)
     with alone_in(directory):
-        training = _taken_up(config, directory, report)
+        training = _taken_up(
+            config, directory, report, recount=any(name.startswith("train.epochs") for name in overrides)
+        )
         if overrides:
             write_json(directory / CONFIG, settings.to_mapping(training.config, nulls=True))
         training.go()
     return load(directory, config.train.device)
 
 
-def _taken_up(config: RunConfig, directory: Path, report: Report) -> "_Training":
+def _taken_up(config: RunConfig, directory: Path, report: Report, *, recount: bool) -> "_Training":
     found = checkpoints(directory / CHECKPOINTS)
     if not found and (directory / MODEL).exists():
         raise RunError(
@@ -133,6 +151,8 @@ def _taken_up(config: RunConfig, directory: Path, report: Report) -> "_Training"
     if not found:
         report.say("no checkpoint yet: starting from the first step")
     config, job = prepare_job(config, directory, report, new=False)
+    if recount:
+        config = job.config = _with_steps(config, job)  # type: ignore[attr-defined]
     training = _Training(config, directory, job, report)
     if found:
         training.take_up(found[-1])
@@ -156,6 +176,7 @@ class _Training:
         self.progress = Progress(step=0, data=data_digest(config.data))
         self.keeper = Keeper(directory, options, self.model, self.optimizer, self.average, job.task)
         self.clock = Clock()
+        self.told = time.monotonic()
         self.split = False
 
     def fit_memory(self) -> RunConfig:
@@ -198,9 +219,13 @@ class _Training:
                 self.report.say(ending.which)
             return
         if begun:
-            self.report.say(f"continuing from step {begun}")
-        elif options.warmup > options.steps:
+            self.report.say(f"continuing from step {begun} of {options.steps}")
+        else:
+            times = f", {options.epochs:g} epoch" + "s" * (options.epochs != 1) if options.epochs else ""
+            self.report.say(f"training for {options.steps} steps{times}")
+        if not begun and options.warmup_steps > options.steps:
             self.report.say(f"the rate will not reach its peak: train.warmup={options.warmup} is more than train.steps")
+        self._updated(begun)
         log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard)
         stop: Callable[[], bool] = bool
         try:
@@ -254,6 +279,7 @@ class _Training:
                 self.progress = replace(
                     self.progress, step=step.number, epoch=stream.position.epoch, index=stream.position.index
                 )
+                self._updated(step.number)
                 self._after(step, log)
                 if self._done():
                     break
@@ -302,7 +328,7 @@ class _Training:
             step,
             kind=options.schedule,
             peak=options.learning_rate,
-            warmup=options.warmup,
+            warmup=options.warmup_steps,
             total=options.steps,
             width=self.width,
             floor=options.floor,
@@ -322,9 +348,12 @@ class _Training:
         if self.device.type == "cpu" or due:
             self._check_finite(step)
         if due:
-            values = self._values(step)
+            values = {**self._values(step), **self.clock.lap()}
             log.write("train", step.number, values)
-            self.report.step({"step": step.number, **values}, options.steps)
+            self._tell(step, values)
+        elif time.monotonic() - self.told > SECONDS:
+            # For whoever waits. The log has the same steps however fast the machine is.
+            self._tell(step, {**self._values(step), **self.clock.read()})
         better = False
         if step.number % options.validate_every == 0 or step.number == options.steps:
             batches = self.job.validation()
@@ -353,8 +382,15 @@ class _Training:
             "grad_norm": float(step.grad_norm),
             "learning_rate": step.learning_rate,
             "epoch": self.progress.epoch,
-            **self.clock.lap(),
         }
+
+    def _tell(self, step: Step, values: dict[str, Any]) -> None:
+        self.told = time.monotonic()
+        self.report.step({"step": step.number, **values}, self.config.train.steps)
+
+    def _updated(self, number: int) -> None:
+        if isinstance(self.report, FollowsUpdates):
+            self.report.updated(number, self.config.train.steps)
 
     def _check_finite(self, step: Step) -> None:
         if bool(torch.isfinite(step.loss)) and bool(torch.isfinite(step.grad_norm)):

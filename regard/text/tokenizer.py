@@ -47,6 +47,9 @@ def panics(what: str) -> Iterator[None]:
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 60 else f"{text[:60]}...")
 
+LARGEST_VOCABULARY = 1 << 20
+"""Entries of a vocabulary: the largest in use have 900,000."""
+
 
 class Tokenizer:
     """Text to token ids and back.
@@ -248,6 +251,16 @@ class Tokenizer:
             if index is not None:
                 return index
         raise DataError(f"the vocabulary has no {role} token; known names: {', '.join(_NAMES[role])}")
+
+
+def check_size(state: Any) -> None:
+    """Refuse the JSON of a tokenizer with more entries than any vocabulary has, before the library makes one of it."""
+    model = state.get("model") if isinstance(state, dict) else None
+    if not isinstance(model, dict):
+        return  # no tokenizer at all, which the library says
+    for name, entries in (("vocabulary", model.get("vocab")), ("list of added tokens", state.get("added_tokens"))):
+        if isinstance(entries, (dict, list)) and len(entries) > LARGEST_VOCABULARY:
+            raise DataError(f"its {name} has {len(entries):,} entries; at most {LARGEST_VOCABULARY:,} are read")
 
 
 def _byte_characters() -> dict[str, int]:

@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from regard.config import bounded_text
 from regard.errors import RegardError, RunError
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Tokenizer, check_size
+
+LARGEST_FILE = 256 << 20
+"""Bytes of the largest `tokenizer.json` that is read: some times what a large vocabulary takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class Vocabularies:
         `eos` names the token that ends a text in such a one, `bos` the one that a decoder begins with.
         """
         try:
-            text = path.read_text(encoding="utf-8")
+            text = bounded_text(path, LARGEST_FILE, RunError, regular=True)
             state = json.loads(text)
         except FileNotFoundError:
             raise RunError(f"no such file: {path}") from None
@@ -66,7 +70,11 @@ class Vocabularies:
             raise RunError(f"{path} is not a tokenizer: {error}") from None
         try:
             if isinstance(state, dict) and state.keys() == {"source", "target"}:
-                return cls(*(Tokenizer.from_json(json.dumps(state[side]), eos, bos) for side in ("source", "target")))
+                sides = state["source"], state["target"]
+                for side in sides:
+                    check_size(side)
+                return cls(*(Tokenizer.from_json(json.dumps(side), eos, bos) for side in sides))
+            check_size(state)
             shared = Tokenizer.from_json(text, eos, bos)
             return cls(shared, shared)
         except RegardError as error:

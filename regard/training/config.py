@@ -12,6 +12,8 @@ class TrainConfig:
     """How to train. Counts of steps are counts of updates."""
 
     steps: int = 10_000
+    epochs: float = 0.0
+    """How often to go through the training data: above 0 the steps follow from it. 0 makes `steps` updates."""
     batch_tokens: int = 4096
     """Source and target tokens of one batch, padding included."""
     accumulate: int = 1
@@ -24,6 +26,8 @@ class TrainConfig:
     learning_rate: float = 1.0
     schedule: ScheduleKind = "paper"
     warmup: int = 4000
+    warmup_share: float = 0.0
+    """The share of all updates over which the rate rises, where above 0, in the place of `warmup`."""
     floor: float = 0.0
     decay: float = 0.2
     """The share of all updates over which `trapezoid` comes down."""
@@ -87,10 +91,10 @@ class TrainConfig:
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 1")
         counts = ("warmup", "patience", "average_last", "threads", "validate_sentences", "dropout_until")
-        for name in (*counts, "clip", "weight_decay", "r_drop"):
-            if getattr(self, name) < 0:
+        for name in (*counts, "clip", "weight_decay", "r_drop", "epochs"):
+            if not getattr(self, name) >= 0:  # nor what is not a number
                 raise ConfigError(f"train.{name}={getattr(self, name)} must not be negative")
-        for name in ("smoothing", "ema", "floor", "momentum"):
+        for name in ("smoothing", "ema", "floor", "momentum", "warmup_share"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 0 and below 1")
         for name in ("decay", "layer_decay"):
@@ -116,3 +120,8 @@ class TrainConfig:
             raise ConfigError(f"train.betas={list(self.betas)} must be two numbers, each at least 0 and below 1")
         if self.average_last > self.keep:
             raise ConfigError(f"train.average_last={self.average_last} needs train.keep of at least as many")
+
+    @property
+    def warmup_steps(self) -> int:
+        """The updates over which the rate rises."""
+        return round(self.warmup_share * self.steps) if self.warmup_share else self.warmup

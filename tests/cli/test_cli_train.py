@@ -1,4 +1,5 @@
 import errno
+import io
 import json
 import os
 import re
@@ -9,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from cli_toys import small_settings
+from rich.console import Console
 
 import regard
-from regard.cli.progress import TrainingProgress
+from regard.cli.progress import Counter, TrainingProgress
 from regard.runs import files
 from regard.runs.checkpoint import checkpoints
 
@@ -62,9 +64,9 @@ def folder(tmp_path_factory):
         ("--data TRAIN --set train.device=tpu", r"unknown device 'tpu'; use auto, cpu or cuda"),
         ("--data TRAIN --set train.device=meta", r"device 'meta' is not one that regard knows; use auto, cpu or cuda"),
         ("--data TRAIN --set model.width=17", r"width=17 must be a multiple of heads=2"),
-        ("--data TRAIN --set model.widht=16", r"unknown setting 'model.widht'; did you mean 'width'\?"),
+        ("--data TRAIN --set model.widht=16", r"unknown setting 'model.widht'; did you mean 'model.width'\?"),
         ("--data TRAIN --set trian.steps=3", r"unknown setting 'trian'; did you mean 'train'\?"),
-        ("--data TRAIN --set train.stpes=3", r"unknown setting 'train.stpes'; did you mean 'steps'\?"),
+        ("--data TRAIN --set train.stpes=3", r"unknown setting 'train.stpes'; did you mean 'train.steps'\?"),
         ("--data TRAIN --set steps=3", r"'steps=3' names no section; did you mean train.steps=3\?"),
         ("--data TRAIN --set steps", r"'steps' names no section"),
         ("--data TRAIN --set nonsense", r"'nonsense' is not of the form section.name=value"),
@@ -76,7 +78,7 @@ def folder(tmp_path_factory):
         ("--data TRAIN --preset tinny", r"unknown preset 'tinny'; did you mean 'tiny'\?"),
         ("broken.toml", r"broken.toml: .*(line|document)"),
         ("missing.toml", r"no such file: .*missing.toml"),
-        ("unknown.toml --data TRAIN", r"unknown setting 'model.widht'; did you mean 'width'\?"),
+        ("unknown.toml --data TRAIN", r"unknown setting 'model.widht'; did you mean 'model.width'\?"),
         ("strange.toml --data TRAIN --set train.threads=1", r"train.steps='many' must be a whole number"),
         ("noname.toml --data TRAIN", r"unknown model 'None'"),
     ],
@@ -237,6 +239,70 @@ def test_in_a_pipe_progress_is_lines(cli, corpus, tmp_path, monkeypatch):
     assert steps == ["2/6", "4/6", "6/6"]
     assert any("validation loss" in line and "BLEU" in line for line in lines)
     assert not any("\x1b" in line for line in lines)
+
+
+def test_in_a_pipe_who_waits_is_told_of_steps_that_are_not_logged_and_how_long_it_takes(
+    cli, corpus, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("regard.runs.training.SECONDS", -1.0)
+    arguments = ["--preset", "tiny", "--data", corpus / "train.tsv", *small_settings()]
+    lines = cli("train", *arguments, "--out", tmp_path / "run").err.splitlines()
+    assert "training for 6 steps" in lines
+    told = [line for line in lines if "tokens/s" in line]
+    assert [line.split()[1] for line in told] == [f"{number}/6" for number in range(1, 7)]
+    assert all(re.search(r"loss \d.* tokens/s  \d+ s  ETA \d+:\d\d:\d\d$", line) for line in told[:-1])
+    assert told[-1].endswith(" s")
+    records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records if record["kind"] == "train"] == [2, 4, 6]
+    lines = cli("train", "--resume", tmp_path / "run", "--set", "train.steps=8").err.splitlines()
+    assert "continuing from step 6 of 8" in lines
+    assert [line.split()[1] for line in lines if "tokens/s" in line] == ["7/8", "8/8"]
+
+
+def shown_on_a_terminal():
+    progress = TrainingProgress()
+    progress._console = Console(file=io.StringIO(), force_terminal=True, width=140)
+    progress._counter = Counter(progress._console, "pairs")
+    return progress
+
+
+def test_a_bar_for_what_was_read_ends_when_training_begins_and_training_has_one_at_once():
+    with shown_on_a_terminal() as progress:
+        progress.progress("reading and tokenising the validation pairs", 7)
+        assert progress._counter._bar is not None
+        progress.updated(0, 100)
+        assert progress._counter._bar is None
+        [task] = progress._bar.tasks
+        assert (task.description, task.completed, task.total) == ("training", 0, 100)
+
+
+def test_the_bar_of_a_resumed_run_moves_with_every_update_at_the_speed_of_this_process():
+    clock = [0.0]
+    with shown_on_a_terminal() as progress:
+        progress.updated(9000, 10_000)
+        progress._bar.get_time = lambda: clock[0]
+        [task] = progress._bar.tasks
+        task._get_time = progress._bar.get_time
+        for number in range(9001, 9011):
+            clock[0] += 2.0
+            progress.updated(number, 10_000)
+            assert task.completed == number
+        assert task.speed == pytest.approx(0.5)
+
+
+def test_time_left_counts_from_where_this_process_began(capsys, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    values = {"loss": 1.0, "grad_norm": 1.0, "learning_rate": 1e-3, "tokens_per_second": 9.0, "seconds": 5.0}
+    progress = TrainingProgress()
+    progress.updated(900, 1000)
+    clock[0] += 40.0
+    progress.step({"step": 910, **values}, 1000)
+    assert capsys.readouterr().err.endswith("ETA 0:06:00\n")
+    progress.updated(0, 10_000)  # the next run of a comparison
+    clock[0] += 10.0
+    progress.step({"step": 10, **values}, 10_000)
+    assert capsys.readouterr().err.endswith("ETA 2:46:30\n")
 
 
 def test_on_a_terminal_progress_is_a_bar(python, trained, corpus, tmp_path):

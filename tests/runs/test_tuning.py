@@ -1,14 +1,19 @@
 """Tuning an encoder: what it starts from, what may change, two passes, rates by layer."""
 
+import math
+
 import pytest
 from encoder_toys import SMALL, config, same_bytes, write_texts
-from listeners import StopAt
+from listeners import StopAt, Told
 
 import regard
 from regard.errors import ConfigError, DataError
 from regard.runs import make_config
+from regard.runs.checkpoint import checkpoints
 from regard.runs.files import write_json
+from regard.runs.jobs.labelled import LabelledLayout, labelled_rows, read_items
 from regard.runs.log import read_log
+from regard.runs.run import load_config
 from regard.runs.training import Stopped
 
 
@@ -106,3 +111,43 @@ def test_without_a_preset_a_run_does_what_the_one_it_starts_from_did(files, base
     write_json(tmp_path / "config.json", {"model": dict(base.config.model), "task": "embedding"})
     with pytest.raises(ConfigError, match="embeds texts, which is not trained: name a preset"):
         make_config(None, None, SMALL, {**start, "train": {"start_from": str(tmp_path)}})
+
+
+def test_a_run_counted_in_epochs_takes_as_many_steps_as_its_data_has(files, base, tmp_path):
+    """Whatever the size of the data; a number of steps that is given later counts instead."""
+    told = Told()
+    start = {"train": {"start_from": str(base.directory)}, "data": {"train": [str(files / "train.tsv")]}}
+    small = ["train.batch_tokens=64", "train.threads=1", "data.max_len=32", "train.epochs=2.5"]
+    made = make_config(None, "bert-tune", small, start)
+    assert (made.train.epochs, made.train.warmup_share) == (2.5, 0.02)
+    run = regard.train(made, tmp_path / "run", told)
+    rows = labelled_rows(run.config, read_items(run.config, "train"), run.vocabularies.target)
+    batches = len(LabelledLayout(rows, 64).order(run.config.train.seed, 0))
+    assert batches > 2
+    steps = math.ceil(2.5 * batches)
+    assert f"training for {steps} steps, 2.5 epochs" in told.lines
+    assert checkpoints(run.directory / "checkpoints")[-1].name == f"step-{steps}"
+    assert run.config.train.steps == steps
+    regard.resume(run.directory, ("train.epochs=3",), told)
+    assert load_config(run.directory).train.steps == 3 * batches
+    regard.resume(run.directory, (f"train.steps={3 * batches + 1}",), told)
+    after = load_config(run.directory).train
+    assert (after.steps, after.epochs) == (3 * batches + 1, 0.0)
+
+
+def test_steps_and_epochs_of_one_layer_are_refused_and_the_later_of_two_counts(files, base, tmp_path):
+    for given in (["train.steps=5", "train.epochs=2"], ["train.epochs=2", "train.steps=5"]):
+        with pytest.raises(ConfigError, match=r"train\.steps and train\.epochs both say how long"):
+            make_config(None, "tiny", given)
+    with pytest.raises(ConfigError, match=r"train\.epochs=-1\.0 must not be negative"):
+        make_config(None, "tiny", ["train.epochs=-1"])
+    with pytest.raises(ConfigError, match="problems drawn afresh"):
+        make_config(None, "pointer-sort", ["train.epochs=1"])
+    path = tmp_path / "mine.toml"
+    path.write_text("[train]\nsteps = 7\n")
+    start = {"train": {"start_from": str(base.directory)}, "data": {"train": [str(files / "train.tsv")]}}
+    assert make_config(None, "bert-tune", [], start).train.epochs == 3
+    made = make_config(path, "bert-tune", [], start).train
+    assert (made.steps, made.epochs, made.warmup_steps) == (7, 0.0, 0)
+    assert make_config(path, "bert-tune", ["train.warmup=3"], start).train.warmup_steps == 3
+    assert make_config(path, "bert-tune", ["train.epochs=2"], start).train.epochs == 2

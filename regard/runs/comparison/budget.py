@@ -67,6 +67,7 @@ def with_steps(config: RunConfig, steps: int) -> RunConfig:
         train=replace(
             options,
             steps=steps,
+            epochs=0.0,
             warmup=scaled(options.warmup) if options.warmup else 0,
             dropout_until=scaled(options.dropout_until) if options.dropout_until else 0,
             validate_every=scaled(options.validate_every),
