@@ -58,6 +58,9 @@ def test_mistakes_are_one_line(refused, words, trained):
     assert "--stride is for language models" in refused("evaluate", trained, "--stride", 3)
     for temperature in (-1.0, 1e-300):
         said = refused("generate", words / "run", "sun", "--temperature", temperature)
-        assert said == f"temperature={temperature} must be at least 1e-06, or 0 to take the likeliest token each time"
+        assert (
+            said
+            == f"temperature={temperature} must be above 0 (at least 1e-06), or 0 to take the likeliest token each time"
+        )
     assert "give beam too" in refused("generate", words / "run", "sun", "--top-beams", 2)
     assert "give beam too" in refused("generate", words / "run", "sun", "--length-penalty", 2)
