@@ -1,6 +1,7 @@
 """The `regard` command. One short file a subcommand: parse, call, print."""
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,7 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+import typer.core
 
 import regard
 from regard.cli import (
@@ -44,21 +45,21 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("train")(train.train)
+app.command("train", short_help="Train a model on your own data, or go on with a run.")(train.train)
 app.command("translate")(translate.translate)
-app.command("generate")(generate.generate)
-app.command("classify")(classify.classify)
-app.command("fill")(fill.fill)
-app.command("tag")(tag.tag)
-app.command("answer")(answer.answer)
-app.command("embed-text")(embed_text.embed_text)
-app.command("point")(point.point)
-app.command("evaluate")(evaluate.evaluate)
-app.command("serve")(serve.serve)
-app.command("look")(look.look)
-app.command("compare")(compare.compare)
-app.command("heads")(heads.heads)
-app.command("prune")(prune.prune)
+app.command("generate", short_help="Write on from a prompt with a language model.")(generate.generate)
+app.command("classify", short_help="Tell the class of texts, of pairs of texts, or of images.")(classify.classify)
+app.command("fill", short_help="Show what might stand in the place of hidden words.")(fill.fill)
+app.command("tag", short_help="Tag the words of sentences.")(tag.tag)
+app.command("answer", short_help="Find the answer to a question in a text.")(answer.answer)
+app.command("embed-text", short_help="Turn texts into vectors, or search a file by meaning.")(embed_text.embed_text)
+app.command("point", short_help="Answer problems with a pointing model.")(point.point)
+app.command("evaluate", short_help="Score a run on held-out data.")(evaluate.evaluate)
+app.command("serve", short_help="Serve runs over HTTP.")(serve.serve)
+app.command("look", short_help="Show where a model looked, on a page.")(look.look)
+app.command("compare", short_help="Train several configurations under one budget and report.")(compare.compare)
+app.command("heads", short_help="Find what each attention head does, with the evidence.")(heads.heads)
+app.command("prune", short_help="Remove attention heads for good.")(prune.prune)
 app.command("describe")(describe.describe)
 app.command("presets")(presets.presets)
 app.add_typer(data.app, name="data")
@@ -67,11 +68,29 @@ app.add_typer(interop.export_app, name="export")
 app.add_typer(bench.app, name="bench")
 app.add_typer(vectors.app, name="vectors")
 
+
+class Command(typer.core.TyperCommand):
+    """A command whose usage names what must be given plainly, as RUN: some versions of typer write {RUN}."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [re.sub(r"^\{(.+)\}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
+
+
+def _registered(one: typer.Typer) -> Iterator[Any]:
+    yield from one.registered_commands
+    for group in one.registered_groups:
+        if group.typer_instance is not None:
+            yield from _registered(group.typer_instance)
+
+
+for registered in _registered(app):
+    registered.cls = Command
+
 # typer's own class, or click's: which of the two depends on typer's version.
 Misuse: Any = typer.BadParameter.__bases__[0]
 
 
-class Command(TyperCommand):
+class Command(typer.core.TyperCommand):
     """A command whose options never take the next option for their value, as `--json --svg map.svg` would."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -14,7 +14,7 @@ def bench() -> None:
     """Measure speed on this machine."""
 
 
-@app.command("train")
+@app.command("train", short_help="Time training steps on random tokens or pictures.")
 def train(
     config: Annotated[Path | None, typer.Argument(help="A configuration file.")] = None,
     preset: Annotated[str | None, typer.Option(help="A bundled configuration; see `regard presets`.")] = None,

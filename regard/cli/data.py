@@ -68,7 +68,7 @@ def world(
         print(out / f"{split}.tsv")
 
 
-@app.command("digits")
+@app.command("digits", short_help="Write scikit-learn's handwritten digits as arrays.")
 def digits(
     out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
 ) -> None:
@@ -103,7 +103,7 @@ def digits(
     print(out / "digits.npz")
 
 
-@app.command("telegrams")
+@app.command("telegrams", short_help="Write English sentences and their telegrams.")
 def telegrams(
     out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
     train: Annotated[int, typer.Option(help="Training pairs.", min=1)] = 40_000,
@@ -150,7 +150,7 @@ Fewest = Annotated[int | None, typer.Option(help="The fewest, where sizes should
 Seed = Annotated[int, typer.Option(help="Other seeds give other problems.", min=0)]
 
 
-@app.command("sort")
+@app.command("sort", short_help="Write sorting problems.")
 def sort(
     out: Directory,
     train: Training = 10_000,
@@ -173,7 +173,7 @@ def sort(
     write_puzzle("sort", out, train, valid, test, size, fewest, seed)
 
 
-@app.command("hull")
+@app.command("hull", short_help="Write convex hulls.")
 def hull(
     out: Directory,
     train: Training = 10_000,
@@ -192,7 +192,7 @@ def hull(
     write_puzzle("hull", out, train, valid, test, size, fewest, seed)
 
 
-@app.command("tsp")
+@app.command("tsp", short_help="Write round tours through cities.")
 def tsp(
     out: Directory,
     train: Training = 10_000,

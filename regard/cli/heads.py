@@ -12,7 +12,8 @@ def heads(
     data: Annotated[
         list[str] | None,
         typer.Option(
-            help="Pairs or text to look at, as for `regard train`; by default the run's own test or validation set.",
+            help="Pairs, text (.txt or a folder) or labelled texts to look at, as for `regard train`; by default the "
+            "run's own test or validation set.",
             metavar="FILE",
         ),
     ] = None,
@@ -41,6 +42,7 @@ def heads(
     from regard.runs.files import check_output, whole_file
     from regard.runs.head_pronouns import pronoun_report
     from regard.runs.heads import head_roles
+    from regard.runs.jobs.labelled import READERS, items_of
 
     if data and world:
         raise ConfigError("give --data or --world, not both")
@@ -50,7 +52,10 @@ def heads(
     corpus = None
     if world and loaded.config.task != "translation":
         raise ConfigError("--world is for runs that translate; give --data with text")
-    if data and loaded.config.task != "translation":
+    labelled = loaded.config.task == "tagging" or not all(map(plain_text, data or ()))
+    if data and loaded.config.task in READERS and labelled:
+        corpus = items_of(loaded.config, map(Path, data))
+    elif data and loaded.config.task != "translation":
         corpus = Documents.of(data, loaded.config.data.text)
     elif data:
         corpus = files_corpus(tuple(data), loaded.config.data)
@@ -69,6 +74,12 @@ def heads(
         print(json.dumps(result, indent=2, ensure_ascii=False))
     else:
         print(out if out is not None else shown(result))
+
+
+def plain_text(name: str) -> bool:
+    """Whether a file, or a folder, holds running text, which has no labels."""
+    path = Path(name)
+    return path.is_dir() or path.suffix == ".txt"
 
 
 def shown(result: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ def _import() -> None: ...
 def _export() -> None: ...
 
 
-@import_app.command("hf")
+@import_app.command("hf", short_help="Make a run of a Hugging Face directory.")
 def import_hf(
     directory: Annotated[
         Path, typer.Argument(help="A directory with config.json, model.safetensors and a tokenizer.", metavar="DIR")

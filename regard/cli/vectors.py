@@ -20,7 +20,7 @@ def vectors() -> None:
 
 @app.command("train")
 def train(
-    texts: Annotated[list[str], typer.Argument(help="Files and folders of text.", metavar="TEXT...")],
+    texts: Annotated[list[str], typer.Argument(help="Files and folders of text.", metavar="TEXT")],
     out: Annotated[Path, typer.Option(help="The file to write; a name in .bin makes it binary.")],
     width: Annotated[int, typer.Option(help="Numbers of a vector.")] = 100,
     window: Annotated[int, typer.Option(help="How far away the words around a word may be.")] = 5,
@@ -112,7 +112,7 @@ def analogy(
 @app.command("plane")
 def plane(
     file: File,
-    words: Annotated[list[str], typer.Argument(help="The words to draw.", metavar="WORD...")],
+    words: Annotated[list[str], typer.Argument(help="The words to draw.", metavar="WORD")],
     out: Annotated[Path, typer.Option(help="The picture to write, in SVG.")],
 ) -> None:
     """Draw words on the plane that keeps most of how they differ.

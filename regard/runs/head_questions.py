@@ -2,12 +2,14 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Literal
 
 from regard.data import Documents
+from regard.data.labelled import Example, Tagged
+from regard.data.labelled import Question as Asked
 from regard.data.sentences import split_sentences
 from regard.data.world import Sentence
 from regard.look.roles import (
@@ -23,6 +25,8 @@ from regard.runs.run import Run
 from regard.text.framing import Framed
 
 Kind = Literal["encoder", "decoder", "cross"]
+Labelled = Example | Tagged | Asked
+"""A text of a file that an encoder is tuned on."""
 WINDOW = 64
 """Tokens of running text that are looked at together."""
 
@@ -82,10 +86,29 @@ def _plain(row: list[int]) -> Looked:
     return _one("decoder", row, [], questions)
 
 
+def of_labelled_texts(run: Run, items: Sequence[Labelled], limit: int) -> list[Looked]:
+    """Labelled texts as the run reads them: a text or two a row, a sentence's words, a question with its text."""
+    framer = run.encoder.framer
+
+    def rows(item: Labelled) -> list[Framed | None]:
+        if isinstance(item, Example):
+            return [framer.texts(*item.texts)]
+        if isinstance(item, Tagged):
+            return [row for row, _ in framer.words(item.words)]
+        return [stretch.row for stretch in framer.question(item.question, item.context)]
+
+    framed = [row for item in items for row in rows(item) if row is not None]
+    return _all_framed(framed[:limit])
+
+
 def of_framed_texts(run: Run, documents: Documents, limit: int) -> list[Looked]:
     """Two neighbouring sentences a row, framed as the model reads pairs."""
     framer = run.encoder.framer
     rows = [row for pair in islice(_neighbours(documents), limit) if (row := framer.texts(*pair)) is not None]
+    return _all_framed(rows)
+
+
+def _all_framed(rows: Sequence[Framed]) -> list[Looked]:
     counts = Counter(token for row in rows for token, source in zip(row.ids, row.sources, strict=True) if source >= 0)
     return [_framed(row, counts) for row in rows]
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 import torch
@@ -33,7 +34,16 @@ from regard.nn.batch import Pairs, Texts, Tokens, Windows
 from regard.runs.corpora import WorldCorpus, corpus_of, documents_of
 from regard.runs.evaluation import encode_pair, words_of_row
 from regard.runs.head_neurons import role_neurons
-from regard.runs.head_questions import Kind, Looked, by_pronoun, of_framed_texts, of_running_text
+from regard.runs.head_questions import (
+    Kind,
+    Labelled,
+    Looked,
+    by_pronoun,
+    of_framed_texts,
+    of_labelled_texts,
+    of_running_text,
+)
+from regard.runs.jobs.labelled import READERS, items_of
 from regard.runs.run import Run, build_model
 
 SCALING, JUDGING = 10, 19
@@ -42,7 +52,7 @@ SCALING, JUDGING = 10, 19
 
 def head_roles(
     run: Run,
-    corpus: Corpus | Documents | None = None,
+    corpus: Corpus | Documents | Sequence[Labelled] | None = None,
     *,
     limit: int = 400,
     judging: int = JUDGING,
@@ -50,6 +60,8 @@ def head_roles(
 ) -> dict[str, Any]:
     """The role of every head with its evidence, as one JSON-ready object.
 
+    `corpus` has pairs for a run that translates, running text, or the labelled texts of `items_of` for a run tuned on
+    such; by default it is the run's own test or validation set.
     Roles are chosen on every second of `limit` pairs and reported on the others. A role is claimed where its margin is
     larger than untrained models of the same shape reach on the same sentences (see `regard.look.roles.thresholds`), so
     that an untrained model is given any role at all with a chance of at most 1 in `judging` + 1.
@@ -115,10 +127,10 @@ def untrained(run: Run, number: int) -> nn.Module:
     return model.to(next(run.model.parameters()).device).eval()
 
 
-def _items(run: Run, corpus: Corpus | Documents | None, limit: int) -> list[Looked]:
+def _items(run: Run, corpus: Corpus | Documents | Sequence[Labelled] | None, limit: int) -> list[Looked]:
     if run.config.task != "translation":
         return _text_items(run, corpus, limit)
-    assert not isinstance(corpus, Documents)
+    assert not isinstance(corpus, Documents | Sequence)
     corpus = corpus or corpus_of(run.config.data, "test") or corpus_of(run.config.data, "valid")
     if corpus is None:
         raise ConfigError("no sentences to look at: the run names no test or validation set; give some")
@@ -142,11 +154,17 @@ def _text_items(run: Run, corpus: Any, limit: int) -> list[Looked]:
         raise ConfigError(
             f"heads are given roles where a run reads text with attention, not in one for {run.config.task}"
         )
+    data = run.config.data
     if corpus is None and run.config.task in ("language", "masking"):
-        corpus = documents_of(run.config.data, "test") or documents_of(run.config.data, "valid")
+        corpus = documents_of(data, "test") or documents_of(data, "valid")
+    if corpus is None and run.config.task in READERS and (files := data.test or data.valid):
+        corpus = items_of(run.config, map(Path, files))
     if corpus is None:
         raise ConfigError("no text to look at: the run names no test or validation text; give some")
-    items = (of_running_text if run.config.task == "language" else of_framed_texts)(run, corpus, limit)
+    if not isinstance(corpus, Documents):
+        items = of_labelled_texts(run, corpus, limit)
+    else:
+        items = (of_running_text if run.config.task == "language" else of_framed_texts)(run, corpus, limit)
     if len(items) < 2:
         raise DataError("at least two sentences that the model can read are needed")
     return items

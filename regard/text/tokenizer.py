@@ -47,6 +47,7 @@ def panics(what: str) -> Iterator[None]:
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 60 else f"{text[:60]}...")
 
+
 LARGEST_VOCABULARY = 1 << 20
 """Entries of a vocabulary: the largest in use have 900,000."""
 

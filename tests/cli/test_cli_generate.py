@@ -56,6 +56,11 @@ def test_mistakes_are_one_line(refused, words, trained):
     assert "stride=17" in refused("evaluate", words / "run", "--data", words / "text.txt", "--stride", 17)
     assert "only --data, --stride" in refused("evaluate", words / "run", "--beam", 3)
     assert "--stride is for language models" in refused("evaluate", trained, "--stride", 3)
-    assert "temperature=-1" in refused("generate", words / "run", "sun", "--temperature", -1)
+    for temperature in (-1.0, 1e-300):
+        said = refused("generate", words / "run", "sun", "--temperature", temperature)
+        assert (
+            said
+            == f"temperature={temperature} must be above 0 (at least 1e-06), or 0 to take the likeliest token each time"
+        )
     assert "give beam too" in refused("generate", words / "run", "sun", "--top-beams", 2)
     assert "give beam too" in refused("generate", words / "run", "sun", "--length-penalty", 2)

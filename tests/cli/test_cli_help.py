@@ -5,9 +5,10 @@ import sys
 from itertools import pairwise
 
 import pytest
+import typer
 
 import regard
-from regard.cli import main
+from regard.cli import app, main
 
 COMMANDS = [
     [],
@@ -34,6 +35,21 @@ def test_each_command_explains_itself(cli, command):
     assert result.code == 0
     assert "Usage: regard" in result.out
     assert cli(*command, "-h").out == result.out
+
+
+def every_command(group=None, path=()):
+    group = typer.main.get_command(app) if group is None else group
+    yield path
+    for name, inner in getattr(group, "commands", {}).items():
+        yield from every_command(inner, (*path, name))
+
+
+@pytest.mark.parametrize("path", list(every_command()), ids=" ".join)
+def test_no_help_is_cut_or_shows_braces(cli, path):
+    usage, *lines = cli(*path, "--help").out.splitlines()
+    assert "{" not in usage
+    assert "......" not in usage
+    assert [line for line in lines if line.endswith("...")] == []
 
 
 def test_examples_keep_their_lines(cli):

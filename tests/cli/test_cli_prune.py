@@ -47,3 +47,9 @@ def test_what_cannot_be_is_refused(refused, trained, tmp_path):
     wrong = ["--heads", 1, "--picture", tmp_path / "curve.txt"]
     assert "must end in .png, .svg or .pdf" in refused("prune", trained, *out, *wrong)
     assert not (tmp_path / "new").exists()
+
+
+def test_without_matplotlib_a_curve_is_written_as_json_not_drawn_as_svg(refused, trained, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.look.figures.find_spec", lambda name: None)
+    said = refused("prune", trained, "--heads", 1, "--out", tmp_path / "new", "--picture", tmp_path / "c.svg")
+    assert said == "matplotlib is not here: pip install 'regard[plots]', or give --curve for the figures as JSON"

@@ -1,17 +1,20 @@
 """Tuning an encoder: what it starts from, what may change, two passes, rates by layer."""
 
+import json
 import math
+from functools import partial
 
 import pytest
 from encoder_toys import SMALL, config, same_bytes, write_texts
 from listeners import StopAt, Told
 
 import regard
+from regard.cli import main
 from regard.errors import ConfigError, DataError
-from regard.runs import make_config
+from regard.runs import heads, make_config
 from regard.runs.checkpoint import checkpoints
 from regard.runs.files import write_json
-from regard.runs.jobs.labelled import LabelledLayout, labelled_rows, read_items
+from regard.runs.jobs.labelled import LabelledLayout, items_of, labelled_rows, read_items, texts_of
 from regard.runs.log import read_log
 from regard.runs.run import load_config
 from regard.runs.training import Stopped
@@ -151,3 +154,39 @@ def test_steps_and_epochs_of_one_layer_are_refused_and_the_later_of_two_counts(f
     assert (made.steps, made.epochs, made.warmup_steps) == (7, 0.0, 0)
     assert make_config(path, "bert-tune", ["train.warmup=3"], start).train.warmup_steps == 3
     assert make_config(path, "bert-tune", ["train.epochs=2"], start).train.epochs == 2
+
+
+@pytest.mark.parametrize(
+    ("preset", "suffix", "data", "first"),
+    [
+        ("bert-tune", ".tsv", {}, [0]),
+        ("bert-tune", "-pairs.jsonl", {"text": "one", "pair": "two", "label": "same"}, [0, 1]),
+        ("bert-tag", "-tags.tsv", {}, [0]),
+        ("bert-answer", "-asked.jsonl", {}, [0, 1]),
+    ],
+)
+def test_heads_are_looked_at_in_the_labelled_texts_as_the_run_reads_them(
+    files, base, tmp_path, monkeypatch, capsys, preset, suffix, data, first
+):
+    made = config(files, preset, suffix, "train.steps=1", start=base.directory, **data)
+    run = regard.train(made, tmp_path / "run")
+    looked, whole = [], heads._items
+    monkeypatch.setattr(heads, "_items", lambda *given: looked.append(whole(*given)) or looked[-1])
+    own = heads.head_roles(run, limit=8, judging=1)
+    assert own["sentences"] == 8
+    tokenizer, items = run.vocabularies.target, items_of(run.config, [files / f"valid{suffix}"])
+    texts = texts_of(items[0])
+    for text in texts if "answer" not in preset else texts[1:]:
+        ids = tokenizer.encode(text)
+        row = looked[0][0].rows[0]
+        assert any(row[place : place + len(ids)] == ids for place in range(len(row))), "a row is one text, or a pair"
+    assert len(set(looked[0][0].rows[1])) == len(first)
+    # The labelled file itself is read as labelled.
+    asked = ["heads", str(run.directory), "--data", str(files / f"valid{suffix}"), "--limit", "8", "--json"]
+    monkeypatch.setattr(heads, "SCALING", 1)
+    monkeypatch.setattr(heads, "head_roles", partial(heads.head_roles, judging=1))
+    assert main(asked) == 0
+    assert json.loads(capsys.readouterr().out)["sentences"] == 8
+    assert [item.rows for item in looked[1]] == [item.rows for item in looked[0]]
+    if preset != "bert-tag":  # whose words and tags may be in a .txt
+        assert main([*asked[:3], str(files / "valid.txt"), *asked[4:]]) == 0
