@@ -46,6 +46,10 @@ def import_directory(directory: str | Path, out: str | Path, tell: Callable[[str
         raise RunError(f"no such directory: {directory}")
     if (out / CONFIG).exists():
         raise RunError(f"{out} already holds a run: choose another directory")
+    if (directory / "adapter_config.json").exists():
+        raise RunError(
+            f"{directory} has an adapter, which adapter_config.json describes: merge it into its model first"
+        )
     theirs = read_json(directory / "config.json")
     family = _family(theirs)
     path = directory / "generation_config.json"
@@ -70,7 +74,7 @@ def import_directory(directory: str | Path, out: str | Path, tell: Callable[[str
         not_taken_over(decoding, tell)
     with open_weights(directory) as weights:
         config = _config(family, model, theirs, directory, weights, tokenizer, decode)
-        made = filled(config, weights, family)
+        made = filled(config, weights, family, tell)
     with whole_or_nothing(out):
         vocabularies.save(out / TOKENIZER)
         keep_files(directory, out, vocabularies)
