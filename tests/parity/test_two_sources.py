@@ -289,6 +289,24 @@ def test_an_odd_number_of_channels_is_what_is_named(channels, made, tmp_path):
     )
 
 
+def test_pictures_are_prepared_as_one_file_says(made, tmp_path):
+    folder = made("vit")
+    ours = {
+        "image_mean": [0.1, 0.2, 0.3],
+        "size": {"height": 8, "width": 8},
+        "image_processor_type": "ViTImageProcessor",
+    }
+    said(folder, "processor_config.json", image_processor=ours)
+    assert import_directory(folder, tmp_path / "run").config.images.mean == (0.1, 0.2, 0.3)
+    said(folder, "preprocessor_config.json", **ours)
+    import_directory(folder, tmp_path / "both")
+    said(folder, "preprocessor_config.json", image_mean=[0.5, 0.5, 0.5])
+    refused(folder, tmp_path, "disagree on how pictures are prepared", ConfigError)
+    os.remove(folder / "processor_config.json")
+    said(folder, "preprocessor_config.json", image_processor_type="DeiTImageProcessor")
+    refused(folder, tmp_path, "image_processor_type='DeiTImageProcessor'", ConfigError)
+
+
 def test_an_adapter_is_not_left_out_in_silence(made, tmp_path):
     folder = made("gpt2")
     said(folder, "adapter_config.json", peft_type="LORA")

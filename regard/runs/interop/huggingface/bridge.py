@@ -72,8 +72,11 @@ def import_directory(directory: str | Path, out: str | Path, tell: Callable[[str
         decode = decode_settings(decoding, model["max_len"], _entries(model)[1], tell)
     elif family.TASK == "language":
         not_taken_over(decoding, tell)
+    pooling = {}
+    if family.MODEL == "bert":
+        pooling = pooling_of(directory, tell, lower_case="".join(vocabularies.source.split("A")) == "a")
     with open_weights(directory) as weights:
-        config = _config(family, model, theirs, directory, weights, tokenizer, decode)
+        config = _config(family, model, theirs, pooling, weights, tokenizer, decode)
         made = filled(config, weights, family, tell)
     with whole_or_nothing(out):
         vocabularies.save(out / TOKENIZER)
@@ -94,7 +97,7 @@ def _config(
     family: ModuleType,
     model: dict[str, Any],
     theirs: dict[str, Any],
-    directory: Path,
+    pooling: Mapping[str, Any],
     weights: Weights,
     tokenizer: TokenizerConfig,
     decode: DecodeConfig,
@@ -102,9 +105,9 @@ def _config(
     """The run's configuration, with what only its weights tell, such as the head of an encoder."""
     task, length = family.TASK, model["max_len"]
     if family.MODEL == "bert":
-        pooling = pooling_of(directory)
-        length = min(length, pooling.pop("length", length))
-        model = {**model, **family.found(theirs, weights.shapes), **pooling}
+        length = min(length, pooling.get("length", length))
+        pooled = {name: value for name, value in pooling.items() if name != "length"}
+        model = {**model, **family.found(theirs, weights.shapes), **pooled}
         task = family.task(model)
     elif hasattr(family, "found"):
         model = {**model, **family.found(theirs, weights.shapes)}
