@@ -39,8 +39,8 @@ class Draw(random.Random):
         return self.choice(OTHERS if self.chance(0.1) else ACTIVATIONS)
 
     def mostly(self, usual, *others):
-        """The usual value nine times in ten."""
-        return usual if self.chance(0.9) else self.choice(others)
+        """The usual value nineteen times in twenty."""
+        return usual if self.chance(0.95) else self.choice(others)
 
 
 def gpt2(draw):
@@ -49,7 +49,8 @@ def gpt2(draw):
         "vocab_size": V, "n_embd": 8 * heads, "n_layer": draw.randint(1, 3), "n_head": heads, "n_positions": 16,
         "n_inner": draw.choice([None, 12, 20]), "activation_function": draw.activation(),
         "layer_norm_epsilon": draw.choice(EPSILONS), "scale_attn_weights": draw.mostly(True, False),
-        "scale_attn_by_inverse_layer_idx": draw.mostly(False, True), "reorder_and_upcast_attn": draw.mostly(False, True),
+        "scale_attn_by_inverse_layer_idx": draw.mostly(False, True),
+        "reorder_and_upcast_attn": draw.mostly(False, True),
         "add_cross_attention": draw.mostly(False, True), "tie_word_embeddings": draw.choice([True, False]),
         "bos_token_id": EOS, "eos_token_id": EOS,
     }  # fmt: skip
@@ -92,8 +93,8 @@ def _encoder(draw, family):
     heads, ending = draw.choice([1, 2, 4]), draw.choice(HEADS)
     labels = {str(index): f"label {index}" for index in range(draw.randint(2, 4))}
     config = {
-        "vocab_size": V, "hidden_size": 8 * heads, "num_hidden_layers": draw.randint(1, 3), "num_attention_heads": heads,
-        "intermediate_size": draw.choice([12, 20]), "hidden_act": draw.activation(),
+        "vocab_size": V, "hidden_size": 8 * heads, "num_hidden_layers": draw.randint(1, 3),
+        "num_attention_heads": heads, "intermediate_size": draw.choice([12, 20]), "hidden_act": draw.activation(),
         "layer_norm_eps": draw.choice(EPSILONS), "type_vocab_size": draw.randint(1, 3), "max_position_embeddings": 20,
         "tie_word_embeddings": draw.mostly(True, False),
     }  # fmt: skip
@@ -130,12 +131,13 @@ def distilbert(draw):
 def _pair(draw):
     heads, hidden = draw.choice([1, 2, 4]), draw.choice([12, 20])
     config = {
-        "vocab_size": V, "d_model": 8 * heads, "encoder_layers": draw.randint(1, 3), "decoder_layers": draw.randint(1, 3),
-        "encoder_attention_heads": heads, "decoder_attention_heads": draw.mostly(heads, 1, 2 * heads),
+        "vocab_size": V, "d_model": 8 * heads, "encoder_layers": draw.randint(1, 3),
+        "decoder_layers": draw.randint(1, 3), "encoder_attention_heads": heads,
+        "decoder_attention_heads": draw.mostly(heads, 1, 2 * heads),
         "encoder_ffn_dim": hidden, "decoder_ffn_dim": draw.mostly(hidden, 12), "max_position_embeddings": 24,
         "activation_function": draw.activation(), "scale_embedding": draw.choice([True, False]),
-        "tie_word_embeddings": draw.mostly(True, False), "pad_token_id": PAD, "eos_token_id": EOS, "bos_token_id": START,
-        "forced_eos_token_id": EOS,
+        "tie_word_embeddings": draw.mostly(True, False), "pad_token_id": PAD, "eos_token_id": EOS,
+        "bos_token_id": START, "forced_eos_token_id": EOS,
     }  # fmt: skip
     twists = [{"hidden_size": draw.choice([8 * heads, 40])}, {"num_hidden_layers": config["encoder_layers"]}]
     twists += [{"num_attention_heads": 2 * heads}, {"normalize_before": True}, {"add_final_layer_norm": True}]
@@ -221,7 +223,7 @@ def generation(draw):
         {"renormalize_logits": True},
         {"typical_p": 0.5},
     ]
-    for one in draw.sample(others, draw.randint(0, 3)):
+    for one in draw.sample(others, draw.choice([0, 1, 1, 2])):
         said |= one
     return said
 
@@ -279,7 +281,7 @@ def make(family, seed, folder):
     kept = bent(draw, model, load_file(folder / "model.safetensors"))
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
     said = {**json.loads(built.to_json_string(use_diff=draw.chance(0.5))), "architectures": [kind]}
-    for twist in draw.sample(twists, draw.choice([0, 0, 1, 1, 2])):
+    for twist in draw.sample(twists, draw.choice([0, 0, 0, 1, 1, 2])):
         said |= twist
     (folder / "config.json").write_text(json.dumps(said))
     if family in PAIRS:
@@ -313,7 +315,7 @@ def compare(family, seed, folder):
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             pairs = list(READERS.get(family, encoded)(run, theirs.eval(), seed))
             far = max(float((ours - other).abs().max()) for ours, other in pairs)
-            if not far <= CLOSE:
+            if not far <= (1e-2 if any("sinusoids are exact" in one for one in said) else CLOSE):
                 return "different", f"outputs differ by {far:.2g}"
             if (
                 family in PAIRS

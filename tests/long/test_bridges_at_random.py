@@ -1,4 +1,4 @@
-"""What a bridge accepts gives the outputs of `transformers`, whatever a checkpoint says; the rest is refused by name."""
+"""What a bridge accepts gives the outputs of `transformers`, whatever a checkpoint says; the rest is refused."""
 
 import collections
 import shutil

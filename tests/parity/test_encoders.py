@@ -246,6 +246,8 @@ def test_how_a_text_becomes_one_vector_comes_along_and_goes_back(copy, tmp_path)
     write(folder, "tokenizer_config.json", {"model_max_length": 23})
     newer = import_directory(folder, tmp_path / "newer")
     assert (newer.config.model["pooling"], newer.config.data.max_len) == ("first", 23)
+    write(folder, "1_Pooling/config.json", {"pooling_mode": "cls", "pooling_mode_mean_tokens": True})
+    refused(folder, tmp_path, "pooling_mode='cls' and .* disagree", ConfigError)
     for mode in ("max", ["mean"], None):
         write(folder, "1_Pooling/config.json", {"pooling_mode": mode})
         refused(folder, tmp_path, "pooling_mode=", ConfigError)
@@ -254,6 +256,19 @@ def test_how_a_text_becomes_one_vector_comes_along_and_goes_back(copy, tmp_path)
     for said in ([*modules, {"type": "sentence_transformers.models.Dense"}], modules[:1], {}, [3]):
         write(folder, "modules.json", said)
         refused(folder, tmp_path, "modules.json", ConfigError)
+    write(folder, "1_Pooling/config.json", {"pooling_mode": "cls"})
+    write(folder, "modules.json", [modules[0], {**modules[1], "path": "9_Pooling"}, modules[2]])
+    refused(folder, tmp_path, "path='9_Pooling'", ConfigError)
+    write(folder, "modules.json", modules[:2])
+    told = []
+    import_directory(folder, tmp_path / "not normalised", told.append)
+    assert "no Normalize" in told[0]
+    write(folder, "modules.json", modules)
+    write(folder, "sentence_bert_config.json", {"do_lower_case": True})
+    refused(folder, tmp_path, "do_lower_case=true", ConfigError)
+    write(folder, "sentence_bert_config.json", {})
+    write(folder, "config_sentence_transformers.json", {"prompts": {"q": "query: "}, "default_prompt_name": "q"})
+    refused(folder, tmp_path, "default_prompt_name='q'", ConfigError)
 
 
 def test_every_missing_or_extra_weight_is_named_at_once(copy, tmp_path):

@@ -46,6 +46,10 @@ def import_directory(directory: str | Path, out: str | Path, tell: Callable[[str
         raise RunError(f"no such directory: {directory}")
     if (out / CONFIG).exists():
         raise RunError(f"{out} already holds a run: choose another directory")
+    if (directory / "adapter_config.json").exists():
+        raise RunError(
+            f"{directory} has an adapter, which adapter_config.json describes: merge it into its model first"
+        )
     theirs = read_json(directory / "config.json")
     family = _family(theirs)
     path = directory / "generation_config.json"
@@ -68,9 +72,12 @@ def import_directory(directory: str | Path, out: str | Path, tell: Callable[[str
         decode = decode_settings(decoding, model["max_len"], _entries(model)[1], tell)
     elif family.TASK == "language":
         not_taken_over(decoding, tell)
+    pooling = {}
+    if family.MODEL == "bert":
+        pooling = pooling_of(directory, tell, lower_case="".join(vocabularies.source.split("A")) == "a")
     with open_weights(directory) as weights:
-        config = _config(family, model, theirs, directory, weights, tokenizer, decode)
-        made = filled(config, weights, family)
+        config = _config(family, model, theirs, pooling, weights, tokenizer, decode)
+        made = filled(config, weights, family, tell)
     with whole_or_nothing(out):
         vocabularies.save(out / TOKENIZER)
         keep_files(directory, out, vocabularies)
@@ -90,7 +97,7 @@ def _config(
     family: ModuleType,
     model: dict[str, Any],
     theirs: dict[str, Any],
-    directory: Path,
+    pooling: Mapping[str, Any],
     weights: Weights,
     tokenizer: TokenizerConfig,
     decode: DecodeConfig,
@@ -98,9 +105,9 @@ def _config(
     """The run's configuration, with what only its weights tell, such as the head of an encoder."""
     task, length = family.TASK, model["max_len"]
     if family.MODEL == "bert":
-        pooling = pooling_of(directory)
-        length = min(length, pooling.pop("length", length))
-        model = {**model, **family.found(theirs, weights.shapes), **pooling}
+        length = min(length, pooling.get("length", length))
+        pooled = {name: value for name, value in pooling.items() if name != "length"}
+        model = {**model, **family.found(theirs, weights.shapes), **pooled}
         task = family.task(model)
     elif hasattr(family, "found"):
         model = {**model, **family.found(theirs, weights.shapes)}

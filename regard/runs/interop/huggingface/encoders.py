@@ -9,7 +9,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.errors import ConfigError, DataError, RunError
 from regard.models.bert import BertConfig
-from regard.runs.interop.huggingface.files import plain_file, read_json
+from regard.runs.interop.huggingface.files import LARGEST_JSON, plain_file, read_json
 from regard.runs.interop.huggingface.names import LARGEST, Name
 from regard.runs.interop.huggingface.vocabulary import read_tokenizer
 from regard.text.tokenizer import Tokenizer
@@ -95,16 +95,33 @@ def label_tables(config: BertConfig) -> dict[str, Any]:
 def encoder_tokenizer(directory: Path) -> tokenizers.Tokenizer:
     """The directory's tokenizer.json, or a WordPiece tokenizer of its vocab.txt."""
     if (directory / "tokenizer.json").exists():
-        return read_tokenizer(directory / "tokenizer.json")
+        inner, path = read_tokenizer(directory / "tokenizer.json"), directory / "tokenizer_config.json"
+        _check_normalizer(inner, read_json(path) if path.exists() else {})
+        return inner
     if not (directory / "vocab.txt").exists():
         raise RunError(f"{directory} is missing its tokenizer.json or vocab.txt")
     return _wordpiece(directory)
 
 
+def _check_normalizer(inner: tokenizers.Tokenizer, config: Mapping[str, Any]) -> None:
+    """Refuse settings that theirs would put in the place of what tokenizer.json says."""
+    names = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
+    names |= {"tokenize_chinese_chars": "handle_chinese_chars"}
+    if not isinstance(inner.normalizer, normalizers.BertNormalizer) or "Bert" not in str(config.get("tokenizer_class")):
+        return
+    for field, name in names.items():
+        if field in config and config[field] != (found := getattr(inner.normalizer, name)):
+            raise ConfigError(
+                f"tokenizer_config.json: {field}={config[field]!r} disagrees with tokenizer.json, which has {found!r}"
+            )
+
+
 def _wordpiece(directory: Path) -> tokenizers.Tokenizer:
     path = directory / "vocab.txt"
     try:
-        entries = plain_file(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        if (size := plain_file(path).stat().st_size) > LARGEST_JSON:
+            raise DataError(f"{path} has {size:,} bytes; at most {LARGEST_JSON:,} are read")
+        entries = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read {path}: {error}") from None
     vocabulary = {entry.removesuffix("\r"): index for index, entry in enumerate(entries)}

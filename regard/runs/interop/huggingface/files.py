@@ -80,7 +80,7 @@ def open_weights(directory: Path) -> Iterator[Weights]:
 
 def _parts(directory: Path) -> list[Path]:
     if (directory / "model.safetensors").exists():
-        return [directory / "model.safetensors"]
+        return [plain_file(directory / "model.safetensors")]
     if (directory / "model.safetensors.index.json").exists():
         table = read_json(directory / "model.safetensors.index.json").get("weight_map")
         if not isinstance(table, dict) or not table:
@@ -89,7 +89,7 @@ def _parts(directory: Path) -> list[Path]:
             # A name, not a path: an index must not lead out of its directory.
             if not isinstance(name, str) or not re.fullmatch(r"[\w-][\w.-]*\.safetensors", name):
                 raise RunError(f"{directory / 'model.safetensors.index.json'} names {name!r}, which is no part of it")
-        return [directory / name for name in sorted(set(table.values()))]
+        return [plain_file(directory / name) for name in sorted(set(table.values()))]
     pickles = sorted(path.name for path in directory.iterdir() if path.suffix in PICKLES)
     if pickles:
         raise RunError(f"{directory} has its weights as pickle ({pickles[0]}), which is never read: save safetensors")

@@ -1,7 +1,8 @@
 """A checkpoint's weights and our models: whether they fit, models filled with them, and the way back."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from types import ModuleType
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.errors import RunError
+from regard.errors import ConfigError, RunError
 from regard.runs.checkpoint import weights_of
 from regard.runs.config import RunConfig
 from regard.runs.interop.huggingface.files import KINDS, Weights
@@ -17,25 +18,49 @@ from regard.runs.interop.huggingface.names import Name
 from regard.runs.interop.huggingface.whole_heads import whole_heads
 from regard.runs.run import build_model
 
+MOST_LAYERS = 2000
+LARGEST_TABLE = 1 << 27
+"""Numbers in the largest table of positions that is worked out: no weight's shape says that it is meant."""
 LONGEST = 200
 """Characters of a strange weight's name that are shown, and how many faults: a file may hold any number of either."""
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def filled(config: RunConfig, weights: Weights, family: ModuleType) -> nn.Module:
+def filled(
+    config: RunConfig, weights: Weights, family: ModuleType, tell: Callable[[str], object] = warnings.warn
+) -> nn.Module:
     """The model with the checkpoint's weights. No memory is taken for it before all are known to fit."""
     settings = asdict(config.model_config())
     layers = sum(settings[count] for count in family.STACKS)
-    if layers > len(weights.shapes):
-        raise RunError(f"config.json says {layers} layers; {weights.where} has {len(weights.shapes)} weights")
-    with torch.device("meta"):  # shapes alone
-        shapes = shapes_of(build_model(config))
+    if layers > min(MOST_LAYERS, len(weights.shapes)):
+        raise RunError(
+            f"config.json says {layers} layers; {weights.where} has {len(weights.shapes)} weights, and no more than "
+            f"{MOST_LAYERS:,} layers are read"
+        )
+    if "positions" in settings:
+        _check_table(settings)
+    try:
+        with torch.device("meta"):  # shapes alone
+            shapes = shapes_of(build_model(config))
+    except (RuntimeError, OverflowError) as error:  # no number can say how many bytes that would be
+        raise RunError(f"config.json in {weights.where} says sizes that no model can have ({error})") from None
     table = list(table_of(family, settings, shapes))
     stored = check_weights(weights, table, shapes, family, settings)
-    check_copies(weights, family, settings, stored)
+    check_copies(weights, family, settings, stored, tell)
     model = build_model(config)
     fill(model, weights, table, stored)
     return model
+
+
+def _check_table(model: Mapping[str, Any]) -> None:
+    """Refuse a length that asks for more memory than its checkpoint gives reason for."""
+    alone = model["head_width"] or model["width"] // model["heads"] if "head_width" in model else 1
+    width = model["width"] if model["positions"] == "sinusoidal" else alone
+    if model["positions"] in ("sinusoidal", "rotary") and model["max_len"] * width > LARGEST_TABLE:
+        raise ConfigError(
+            f"config.json: a length of {model['max_len']:,} at a width of {width:,} is not supported: a table of "
+            f"{model['positions']} positions has at most {LARGEST_TABLE:,} numbers"
+        )
 
 
 def unfilled(model: nn.Module, config: Any, family: ModuleType, *, bare: bool) -> dict[str, Tensor]:
@@ -70,12 +95,13 @@ def copies_of(family: ModuleType, model: Mapping[str, Any], stored: Mapping[str,
     return {copy.removeprefix(family.PREFIX) if bare else copy: stored[name] for copy, name in there.items()}
 
 
-def computed_of(family: ModuleType, model: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Tables that a checkpoint may store, though anyone can work them out."""
-    return family.computed(model) if hasattr(family, "computed") else {}
-
-
-def check_copies(weights: Weights, family: ModuleType, model: Mapping[str, Any], stored: Mapping[str, str]) -> None:
+def check_copies(
+    weights: Weights,
+    family: ModuleType,
+    model: Mapping[str, Any],
+    stored: Mapping[str, str],
+    tell: Callable[[str], object],
+) -> None:
     """Refuse a second copy of a weight that is not equal to the first: readers differ in which of the two they take."""
     for copy, name in copies_of(family, model, stored).items():
         if copy in weights.shapes and not torch.equal(weights[copy], weights[name].to(weights[copy].dtype)):
@@ -83,13 +109,17 @@ def check_copies(weights: Weights, family: ModuleType, model: Mapping[str, Any],
                 f"{weights.where} holds {copy} beside {name}, which config.json says are one, and they are not equal: "
                 f"remove the one that is not meant, or untie them with tie_word_embeddings=false where the model can"
             )
-    for name, table in computed_of(family, model).items():
-        if name not in weights.shapes:
-            continue
-        found = weights[name].float()
-        close = torch.finfo(weights[name].dtype).eps + 1e-5
-        if found.shape != table.shape or not torch.allclose(found, table, rtol=0.0, atol=close):
+    for name in (name for name in getattr(family, "SINUSOIDS", ()) if name in weights.shapes):
+        found, table = weights[name], family.sinusoids(model)
+        rounded = found.dtype not in (torch.float32, torch.float64)
+        close = torch.finfo(found.dtype).eps if rounded else 1e-5
+        if found.shape != table.shape or not torch.allclose(found.float(), table, rtol=0.0, atol=close):
             raise RunError(f"{weights.where} holds {name}, which is not the table of sinusoids that this family has")
+        if rounded:
+            tell(
+                f"{weights.where} holds {name} as {str(found.dtype).removeprefix('torch.')}; here sinusoids are exact: "
+                f"outputs may differ in that digit"
+            )
 
 
 def check_weights(
@@ -108,7 +138,7 @@ def check_weights(
             faults.append(f"{name} is {weights.shapes[name]}, not {wanted}")
         elif weights.kinds[name] not in KINDS:
             faults.append(f"{name} holds {weights.kinds[name]}, not one of {', '.join(KINDS)}")
-    known = {*stored.values(), *copies_of(family, settings, stored), *computed_of(family, settings)}
+    known = {*stored.values(), *copies_of(family, settings, stored), *getattr(family, "SINUSOIDS", ())}
     faults += [
         f"extra {name[:LONGEST]}"
         for name in weights.shapes

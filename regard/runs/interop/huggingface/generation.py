@@ -1,7 +1,7 @@
 """How a checkpoint says that an encoder-decoder should be decoded, in our words and back."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from regard.decode.config import DecodeConfig
@@ -71,7 +71,11 @@ def decode_settings(
         )
     if isinstance(eos := config.get("eos_token_id"), list) and len(eos) != 1:
         raise ConfigError(f"eos_token_id={eos!r} is not supported, only one token that ends an output")
-    most = _whole(config, "max_length", longest + 1) - 1  # theirs counts the token that a decoder begins with
+    if config.get("no_repeat_ngram_size") == 1:
+        raise ConfigError("no_repeat_ngram_size=1 is not supported, only 2 or more, or 0 for none")
+    most = (
+        _whole(config, "max_length", min(longest + 1, LARGEST)) - 1
+    )  # theirs counts the token that a decoder begins with
     least = max(0, min(_whole(config, "min_length", 0), most) - 1)
     if config.get("max_new_tokens") is not None:
         most = _whole(config, "max_new_tokens", 0)
@@ -91,17 +95,22 @@ def decode_settings(
         no_repeat=_whole(config, "no_repeat_ngram_size", 0),
         **_sampling(config),
     )
-    if made.beam > 1 and config.get("early_stopping") is True:
-        tell(
-            "generation_config.json: early_stopping=True: outputs may differ, for a search goes on here while a better "
-            "output may be found, as with early_stopping=False"
-        )
-    if made.beam > 1 and config.get("renormalize_logits") is True and made.forbid:
-        tell(
-            "generation_config.json: renormalize_logits=True: outputs may differ, for probabilities are not scaled up "
-            "here for what forbidden tokens would have had"
-        )
+    if reasons := list(_differences(config, made)):
+        tell(f"generation_config.json: outputs may differ from those of transformers, for {'; '.join(reasons)}")
     return made
+
+
+def _differences(config: Mapping[str, Any], made: DecodeConfig) -> Iterator[str]:
+    """Where a search that is set up alike finds other outputs, now and then, than theirs."""
+    if made.beam > 1 and config.get("early_stopping") is True:
+        yield "early_stopping=True is as False here: a search goes on while a better output may be found"
+    if made.beam > 1 and not made.force_end:
+        yield "without forced_eos_token_id, outputs that end come here before those that reach the greatest length"
+    if made.beam > 1 and config.get("renormalize_logits") is True and (made.forbid or made.min_len or made.no_repeat):
+        yield "renormalize_logits=True is not done here"
+    start = config.get("decoder_start_token_id", config.get("pad_token_id"))
+    if made.no_repeat and start not in (*made.forbid, config.get("eos_token_id")):
+        yield f"no_repeat_ngram_size={made.no_repeat} counts here without the token that a decoder begins with"
 
 
 def _exact(config: Mapping[str, Any]) -> bool:

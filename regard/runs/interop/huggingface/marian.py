@@ -13,6 +13,8 @@ from regard.runs.interop.huggingface.names import Name, only, ours_only, whole, 
 MODEL, TASK, START = "transformer", "translation", "pad_token_id"
 PREFIX = ""
 IGNORED = r"(?!)"
+SINUSOIDS = tuple(f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder"))
+"""Tables that anyone can work out, and some store all the same."""
 HEAD = bart.HEAD
 ALIASES = bart.ALIASES
 STACKS = bart.STACKS
@@ -29,10 +31,9 @@ def copies(model: Mapping[str, Any]) -> dict[str, str]:
     return bart.COPIES if model["share"] == "all" else {HEAD: "model.decoder.embed_tokens.weight"}
 
 
-def computed(model: Mapping[str, Any]) -> dict[str, Tensor]:
-    """What anyone can work out, and some store all the same: the sinusoids."""
-    table = sinusoidal(model["max_len"], model["width"], "halves")
-    return {f"model.{side}.embed_positions.weight": table for side in ("encoder", "decoder")}
+def sinusoids(model: Mapping[str, Any]) -> Tensor:
+    """What stands under the names in SINUSOIDS, where it is stored."""
+    return sinusoidal(model["max_len"], model["width"], "halves")
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:

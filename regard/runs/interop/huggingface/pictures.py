@@ -23,8 +23,7 @@ def import_pictures(directory: Path, out: Path, theirs: Mapping[str, Any]) -> Ru
     """A new run in `out` with a model of pictures."""
     model = {"name": vit.MODEL, **vit.settings(theirs)}
     with open_weights(directory) as weights:
-        path = directory / PREPARING
-        images = image_settings(read_json(path) if path.exists() else {}, model["image_size"], model["channels"])
+        images = image_settings(_preparation(directory), model["image_size"], model["channels"])
         config = RunConfig(model={**model, **vit.found(theirs, weights.shapes)}, task=vit.TASK, images=images)
         made = filled(config, weights, vit)
     with whole_or_nothing(out):
@@ -32,6 +31,19 @@ def import_pictures(directory: Path, out: Path, theirs: Mapping[str, Any]) -> Ru
         write_json(out / CONFIG, settings.to_mapping(config, nulls=True))
     del made  # so that no two of it are in memory
     return load(out, "cpu")
+
+
+def _preparation(directory: Path) -> Mapping[str, Any]:
+    """How pictures are prepared, which may be said in either of two files."""
+    path, nested = directory / PREPARING, directory / "processor_config.json"
+    plain = read_json(path) if path.exists() else None
+    within = read_json(nested).get("image_processor") if nested.exists() else None
+    if within is not None and plain is not None and within != plain:
+        raise ConfigError(f"{nested.name} and {PREPARING} disagree on how pictures are prepared: leave one of them")
+    found = within if plain is None else plain
+    if found is not None and not isinstance(found, Mapping):
+        raise ConfigError(f"{nested.name}: image_processor={found!r} must be an object")
+    return found or {}
 
 
 def export_pictures(run: Run, out: Path) -> Path:
@@ -48,6 +60,12 @@ def export_pictures(run: Run, out: Path) -> Path:
 
 def image_settings(theirs: Mapping[str, Any], side: int, channels: int) -> ImageConfig:
     """Our settings of pictures; what is not said is as in their ViT: stretched, bilinear, values from -1 to 1."""
+    for field in ("image_processor_type", "feature_extractor_type"):
+        kind = theirs.get(field)
+        if kind is not None and not str(kind).startswith(("ViTImageProcessor", "ViTFeatureExtractor")):
+            raise ConfigError(f"{PREPARING}: {field}={kind!r} is not supported, only ViTImageProcessor")
+    if theirs.get("do_pad"):
+        raise ConfigError(f"{PREPARING}: do_pad={theirs['do_pad']!r} is not supported")
     for field, value in (("do_resize", True), ("do_rescale", True)):
         if theirs.get(field, value) is not value:
             raise ConfigError(f"{PREPARING}: {field}={theirs[field]!r} is not supported, only {value}")

@@ -128,7 +128,7 @@ def _channels(config: Mapping[str, Any]) -> int:
     channels = whole(config, "num_channels", 3)
     if channels not in (1, 3):
         raise ConfigError(
-            f"config.json: num_channels={channels} is not supported: pictures have 1 channel, grey, or 3, red, green, blue"
+            f"config.json: num_channels={channels} is not supported, only 1 for grey pictures or 3 for coloured ones"
         )
     return channels
 
