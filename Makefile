@@ -3,11 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
 
-.PHONY: demo test lint types bench clean help
+.PHONY: demo test test-numbers lint types bench clean help
 
 help:
 	@echo "make demo   train a small English-French Transformer (about 4 minutes), translate, evaluate, look inside"
 	@echo "make test   tests, lint, layers and types"
+	@echo "make test-numbers  what hangs on the processor, with AVX2 alone and with no vector instructions"
 	@echo "make bench  speed beside Hugging Face, in one run"
 	@echo "make clean  remove the environment and the demo's run"
 
@@ -23,6 +24,12 @@ demo: .venv/.installed
 
 test: .venv/.developing lint types
 	$(BIN)/pytest -n 2 --dist worksteal
+
+# The processor's kernels are chosen by what it can do: the same tests with those of an older one, and of none.
+NUMBERS := $(BIN)/pytest -n 2 --dist worksteal -m numbers
+test-numbers: .venv/.developing
+	ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 $(NUMBERS)
+	ATEN_CPU_CAPABILITY=default $(NUMBERS)
 
 lint: .venv/.developing
 	$(BIN)/ruff check .
