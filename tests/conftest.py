@@ -9,8 +9,32 @@ from hypothesis import settings
 # The first torch call is slow, and a failure must repeat.
 settings.register_profile("regard", deadline=None, derandomize=True, max_examples=30)
 settings.load_profile("regard")
-# Two test processes share the machine's cores; small tensors gain nothing from threads.
-torch.set_num_threads(1)
+# Two test processes share the machine's cores; small tensors gain nothing from threads. Whoever asks for more has them.
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+
+NUMBERS = (
+    "nn",
+    "decode",
+    "models/test_laws.py",
+    "models/test_language_laws.py",
+    "models/test_encoder_laws.py",
+    "parity",
+    "look/test_gradients.py",
+    "look/test_measures.py",
+    "training/test_loop.py",
+    "training/test_recipes.py",
+    "runs/test_translator.py",
+    "serve/test_load.py",
+)
+"""Tests whose outcome hangs on how the processor computes: `make test-numbers` runs them as other processors would."""
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what is in NUMBERS."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and item.path.relative_to(here).as_posix().startswith(NUMBERS):
+            item.add_marker(pytest.mark.numbers)
 
 
 @pytest.fixture

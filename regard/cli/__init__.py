@@ -68,30 +68,18 @@ app.add_typer(interop.export_app, name="export")
 app.add_typer(bench.app, name="bench")
 app.add_typer(vectors.app, name="vectors")
 
-
-class Command(typer.core.TyperCommand):
-    """A command whose usage names what must be given plainly, as RUN: some versions of typer write {RUN}."""
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [re.sub(r"^\{(.+)\}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
-
-
-def _registered(one: typer.Typer) -> Iterator[Any]:
-    yield from one.registered_commands
-    for group in one.registered_groups:
-        if group.typer_instance is not None:
-            yield from _registered(group.typer_instance)
-
-
-for registered in _registered(app):
-    registered.cls = Command
-
 # typer's own class, or click's: which of the two depends on typer's version.
 Misuse: Any = typer.BadParameter.__bases__[0]
 
 
 class Command(typer.core.TyperCommand):
-    """A command whose options never take the next option for their value, as `--json --svg map.svg` would."""
+    """A command whose options never take the next option for their value, as `--json --svg map.svg` would.
+
+    Its usage names what must be given plainly, as RUN: some versions of typer write {RUN}.
+    """
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [re.sub(r"^\{(.+)\}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         options = [one for one in self.get_params(ctx) if one.param_type_name == "option"]
@@ -105,9 +93,15 @@ class Command(typer.core.TyperCommand):
         return super().parse_args(ctx, args)
 
 
-for _group in (app, data.app, interop.import_app, interop.export_app, bench.app, vectors.app):
-    for _command in _group.registered_commands:
-        _command.cls = Command
+def _registered(one: typer.Typer) -> Iterator[Any]:
+    yield from one.registered_commands
+    for group in one.registered_groups:
+        if group.typer_instance is not None:
+            yield from _registered(group.typer_instance)
+
+
+for registered in _registered(app):
+    registered.cls = Command
 
 
 def _show_version(asked: bool) -> bool:
