@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from peer import BOS, EOS, arguments, copy_weights, ours, store
 
+from regard.bench.training import marian
 from regard.data.loader import collate
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.greedy import greedy
 from regard.nn.batch import Pairs
-from regard.runs.bench import marian
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ WARM = 20
 
 
 def config_of(options: argparse.Namespace, seed: int, *settings: str):
-    from regard.runs import make_config
+    from regard import make_config
 
     files = {part: [f"{options.data}/{part}.{side}" for side in ("en", "de")] for part in ("train", "valid", "test")}
     given = [f"data.{part}={json.dumps(paths)}" for part, paths in files.items()]
@@ -32,7 +32,7 @@ def config_of(options: argparse.Namespace, seed: int, *settings: str):
 
 def prepare(options: argparse.Namespace) -> None:
     """Tokenizer and token ids, which all later runs find in the cache."""
-    from regard.runs import train
+    from regard import train
 
     small = ["model.width=16", "model.feed_forward=16", "model.heads=2", "train.device=cpu", "train.steps=1"]
     small += ["train.compile=false", "train.compile_blocks=false", "train.cuda_graphs=false", "train.batch_tokens=512"]
@@ -41,8 +41,8 @@ def prepare(options: argparse.Namespace) -> None:
 
 def ours(options: argparse.Namespace, seed: int, steps: int) -> None:
     """One training of `steps` updates. Its first update is a run's; the clock starts when the tokens are there."""
-    from regard.runs import train
-    from regard.runs.report import Silence
+    from regard import train
+    from regard.tasks.report import Silence
 
     class Clock(Silence):
         began = time.monotonic()
@@ -69,8 +69,8 @@ def theirs(options: argparse.Namespace, seed: int, seconds: float) -> None:
     from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback, set_seed
     from transformers.trainer_pt_utils import LengthGroupedSampler
 
+    from regard.bench.training import marian
     from regard.data import PairStore
-    from regard.runs.bench import marian
 
     config = config_of(options, seed)
     folders = [path.parent for path in (options.out / "cache").glob("*/meta.json")]
@@ -175,9 +175,9 @@ def sizes(config):
 def translate(options: argparse.Namespace, config, model) -> list[str]:
     import torch
 
+    from regard import load
     from regard.nn.batch import Tokens
-    from regard.runs import load
-    from regard.runs.corpora import corpus_of
+    from regard.tasks.corpora import corpus_of
 
     vocabularies = load(options.out / "prepared", "cpu").vocabularies
     assert vocabularies is not None
@@ -202,9 +202,9 @@ def translate(options: argparse.Namespace, config, model) -> list[str]:
 
 
 def score(options: argparse.Namespace, steps: int) -> None:
-    from regard.runs import evaluate, load
-    from regard.runs.corpora import corpus_of
-    from regard.training.metrics import corpus_scores, paired_bootstrap
+    from regard import evaluate, load
+    from regard.metrics.text import corpus_scores, paired_bootstrap
+    from regard.tasks.corpora import corpus_of
 
     references = [target for _, target in corpus_of(config_of(options, 1).data, "test")][: options.limit]
     found: dict = {"data": str(options.data), "preset": PRESET, "limit_seconds": options.seconds, "runs": []}

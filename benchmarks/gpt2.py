@@ -14,9 +14,9 @@ from pathlib import Path
 
 import torch
 
+from regard import make_config
 from regard.nn.batch import Tokens, Windows
-from regard.runs import make_config
-from regard.runs.run import build_model
+from regard.tasks.run import build_model
 from regard.training.loop import train_step
 from regard.training.optim import make_optimizer
 from regard.training.replay import Replay

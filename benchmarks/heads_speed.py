@@ -14,7 +14,7 @@ import torch
 from beside import ratios, said, timed
 
 from regard.nn.batch import Pairs, Tokens
-from regard.runs.run import build_model, load_config
+from regard.tasks.run import build_model, load_config
 
 
 def main() -> None:

@@ -7,8 +7,8 @@ Prints one line a way: tokens a second, milliseconds a step, milliseconds of it 
 
 import sys
 
-from regard.runs import make_config
-from regard.runs.bench import bench_train
+from regard import make_config
+from regard.bench.training import bench_train
 
 PLAIN = ["train.accumulate=1", "train.compile=false", "train.compile_blocks=false", "train.cuda_graphs=false"]
 WAYS = {

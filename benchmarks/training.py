@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from peer import arguments, ours, store
 
+from regard.bench.training import marian
 from regard.data import collate, epoch_order
-from regard.runs.bench import marian
 from regard.training.loop import train_step
 from regard.training.tasks import Translation
 

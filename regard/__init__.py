@@ -5,29 +5,50 @@ run = regard.load("runs/demo")
 run.translate(["I am a student."], beam=5)
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from regard.comparison import compare
     from regard.look import watch
-    from regard.runs import Run, compare, evaluate, load, make_config, resume, train
+    from regard.tasks.config import RunConfig, make_config, presets
+    from regard.tasks.evaluation import evaluate
+    from regard.tasks.run import Run, load
+    from regard.trainer.training import resume, train
 
 __version__ = "0.1.0"
 
-__all__ = ["Run", "compare", "evaluate", "load", "make_config", "resume", "train", "watch"]
+__all__ = [
+    "Run",
+    "RunConfig",
+    "compare",
+    "evaluate",
+    "load",
+    "make_config",
+    "presets",
+    "resume",
+    "train",
+    "watch",
+]
+
+_WHERE = {
+    "Run": "regard.tasks.run",
+    "RunConfig": "regard.tasks.config",
+    "compare": "regard.comparison",
+    "evaluate": "regard.tasks.evaluation",
+    "load": "regard.tasks.run",
+    "make_config": "regard.tasks.config",
+    "presets": "regard.tasks.config",
+    "resume": "regard.trainer.training",
+    "train": "regard.trainer.training",
+    "watch": "regard.look",
+}
 
 
 def __getattr__(name: str) -> Any:
     # Importing does no work: torch and the rest come with the first name that needs them.
-    if name == "watch":
-        from regard.look import watch
-
-        return watch
+    if name in _WHERE:
+        return getattr(import_module(_WHERE[name]), name)
     if name == "serve":
-        import importlib
-
-        return importlib.import_module("regard.serve")
-    if name in __all__:
-        from regard import runs
-
-        return getattr(runs, name)
+        return import_module("regard.serve")
     raise AttributeError(f"module 'regard' has no attribute '{name}'")

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from regard.runs.report import Silence
+from regard.tasks.report import Silence
 
 
 class StopAt(Silence):

@@ -5,7 +5,7 @@ python docs/images/gradients.py
 
 from pathlib import Path
 
-from regard.runs.gradients import gradients, gradients_chart
+from regard.analysis.gradients import gradients, gradients_chart
 
 TEXT = " ".join(f"word{number}" for number in range(60))
 SMALL = ["model.layers=1", "model.width=96"]

@@ -13,7 +13,7 @@ from chromium import Chromium  # type: ignore[import-not-found]
 from PIL import Image
 
 import regard
-from regard.runs.looking import Wanted, page
+from regard.tasks.looking import Wanted, page
 
 HERE = Path(__file__).resolve().parent
 

@@ -34,12 +34,12 @@ def answer(
       regard answer runs/answers "Who wrote it?" --input book.txt --top 3 --json
       regard answer runs/answers --input questions.jsonl
     """
+    from regard import load
     from regard.data.formats import format_of
     from regard.data.labelled import unanswered
     from regard.errors import ConfigError, DataError
-    from regard.runs import load
-    from regard.runs.corpora import keys_of
-    from regard.runs.records import answered
+    from regard.tasks.corpora import keys_of
+    from regard.tasks.records import answered
 
     if question is None:
         if input is None:

@@ -44,9 +44,9 @@ def train(
       regard bench train runs/smaller/config.json
       regard bench train --preset transformer-base --lengths train.en --lengths train.de
     """
+    from regard import make_config
+    from regard.bench.training import bench_train, file_lengths
     from regard.errors import ConfigError
-    from regard.runs import make_config
-    from regard.runs.bench import bench_train, file_lengths
 
     if order not in (None, "random", "bucketed"):
         raise ConfigError(f"--order={order}: must be random or bucketed")

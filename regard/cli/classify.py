@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from regard.runs.classifying import Choice
+    from regard.tasks.classifying import Choice
 
 WINDOW = 1024
 """Inputs classified at a time."""
@@ -43,8 +43,8 @@ def classify(
       regard classify runs/films --input test.tsv
       regard classify runs/digits seven.png --top 3
     """
+    from regard import load
     from regard.errors import ConfigError
-    from regard.runs import load
 
     if bool(inputs) == bool(input):
         raise ConfigError("give inputs, or --input with a file of them")
@@ -61,7 +61,7 @@ def classify(
 def shown(text: str, choices: "list[Choice]", as_json: bool) -> str:
     """One line about one input."""
     if as_json:
-        from regard.runs.records import classified
+        from regard.tasks.records import classified
 
         return json.dumps(classified(text, choices), ensure_ascii=False)
     return "\t".join(f"{choice.label}\t{choice.probability:.4f}" for choice in choices)

@@ -58,8 +58,8 @@ def compare(
     import json
 
     from regard.cli.progress import TrainingProgress, counting
+    from regard.comparison import compare as compare_all
     from regard.errors import ConfigError
-    from regard.runs.comparison import compare as compare_all
 
     try:
         layers = [int(one) for one in depths.split(",")]

@@ -21,8 +21,8 @@ def describe(
       regard describe runs/demo
       regard describe runs/demo --length 64 --json
     """
-    from regard.runs import load
-    from regard.runs.describe import describe as facts_of
+    from regard import load
+    from regard.analysis.describe import describe as facts_of
 
     facts = facts_of(load(run, "cpu"), length)
     if as_json:

@@ -41,13 +41,13 @@ def embed_text(
       regard embed-text runs/minilm --input sentences.txt --out vectors.npy
       regard embed-text runs/minilm "how tall is the tower?" --search sentences.txt --top 3
     """
+    from regard import load
     from regard.cli.progress import counting
     from regard.data import TextFiles
     from regard.errors import ConfigError
-    from regard.runs import load
-    from regard.runs.embedding import embed, nearest_texts
     from regard.runs.files import check_output
-    from regard.runs.records import embedded
+    from regard.tasks.embedding import embed, nearest_texts
+    from regard.tasks.records import embedded
 
     if bool(text) == bool(input):
         raise ConfigError("give texts, or --input with a file of them")
@@ -87,7 +87,7 @@ def write(out: Path, texts: list[str], vectors: "np.ndarray") -> None:
     import numpy as np
 
     from regard.runs.files import whole_file
-    from regard.runs.records import embedded
+    from regard.tasks.records import embedded
 
     with whole_file(out) as aside:
         if out.suffix == ".npy":

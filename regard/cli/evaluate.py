@@ -70,13 +70,14 @@ def evaluate(
       regard evaluate runs/words --data held-out.txt --stride 64
       regard evaluate runs/flowers --data flowers/test
     """
+    from regard import evaluate as score
+    from regard import load
     from regard.cli.options import check_overlong, number_or_none
     from regard.cli.progress import counting
     from regard.data.puzzles.problems import read_problems
     from regard.errors import ConfigError
-    from regard.runs import evaluate as score
-    from regard.runs import load
-    from regard.runs.corpora import (
+    from regard.runs.files import check_output, whole_file
+    from regard.tasks.corpora import (
         READERS,
         Documents,
         check_documents,
@@ -85,10 +86,9 @@ def evaluate(
         files_corpus,
         world_held_out,
     )
-    from regard.runs.evaluation import check_tokenizer
-    from regard.runs.files import check_output, whole_file
-    from regard.runs.pictures import open_evaluation
-    from regard.runs.pointing_scores import pointing_scores
+    from regard.tasks.evaluation import check_tokenizer
+    from regard.tasks.pictures import open_evaluation
+    from regard.tasks.pointing_scores import pointing_scores
 
     if data and world:
         raise ConfigError("give --data or --world, not both")

@@ -21,8 +21,8 @@ def fill(
       regard fill runs/bert "The capital of France is [MASK]."
       regard fill runs/bert "The [MASK] sat on the [MASK]." --top 3 --json
     """
-    from regard.runs import load
-    from regard.runs.records import filled
+    from regard import load
+    from regard.tasks.records import filled
 
     loaded = load(run, device)
     for one in text:

@@ -10,8 +10,8 @@ import typer
 from regard.errors import ConfigError
 
 if TYPE_CHECKING:
-    from regard.runs import Run
-    from regard.runs.generator import Generated, Generation, Prompt
+    from regard import Run
+    from regard.tasks.generator import Generated, Generation, Prompt
 
 
 def generate(
@@ -65,8 +65,8 @@ def generate(
       regard generate runs/mine "Q: Why?" --temperature 0 --stop "Q:" --max-tokens 100 --json
       regard generate runs/smollm2 "Why is the sky blue?" --chat chatml --temperature 0
     """
+    from regard import load
     from regard.cli.standard_input import standard_input
-    from regard.runs import load
     from regard.text.chat import Conversation
 
     if system is not None and chat is None:
@@ -116,7 +116,7 @@ def write(run: "Run", prompt: "Prompt", as_json: bool, how: dict[str, Any]) -> "
             show(generation)
         found = generation.outputs
     if as_json:
-        from regard.runs.records import generated
+        from regard.tasks.records import generated
 
         for output in found:
             print(json.dumps(generated(prompt, output), ensure_ascii=False))

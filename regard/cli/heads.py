@@ -33,16 +33,16 @@ def heads(
       regard heads runs/demo --out heads.html
       regard heads runs/mine --data test.en --data test.fr --json
     """
+    from regard import load
+    from regard.analysis.head_pronouns import pronoun_report
+    from regard.analysis.heads import head_roles
     from regard.cli.progress import counting
     from regard.data import Documents
     from regard.errors import ConfigError
     from regard.look.report import heads_page
-    from regard.runs import load
-    from regard.runs.corpora import WorldCorpus, corpus_of, files_corpus, world_held_out
     from regard.runs.files import check_output, whole_file
-    from regard.runs.head_pronouns import pronoun_report
-    from regard.runs.heads import head_roles
-    from regard.runs.jobs.labelled import READERS, items_of
+    from regard.tasks.corpora import WorldCorpus, corpus_of, files_corpus, world_held_out
+    from regard.tasks.labelled import READERS, items_of
 
     if data and world:
         raise ConfigError("give --data or --world, not both")

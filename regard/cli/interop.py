@@ -33,7 +33,7 @@ def import_hf(
     Examples:
       regard import hf downloads/gpt2 --out runs/gpt2
     """
-    from regard.runs.interop.huggingface import import_directory
+    from regard.interop.huggingface import import_directory
 
     print(import_directory(directory, out, lambda said: print(f"regard: {said}", file=sys.stderr)).directory)
 
@@ -49,7 +49,7 @@ def export_hf(
     Examples:
       regard export hf runs/words --out exported
     """
-    from regard.runs import load
-    from regard.runs.interop.huggingface import export_run
+    from regard import load
+    from regard.interop.huggingface import export_run
 
     print(export_run(load(run, "cpu"), out))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from regard.runs import Run
-    from regard.runs.looking import Wanted
+    from regard import Run
+    from regard.tasks.looking import Wanted
 
 
 def look(
@@ -97,9 +97,9 @@ def look(
         return
     if spectral_radius is not None or settings:
         raise typer.BadParameter("--spectral-radius and --set go with --gradients")
+    from regard import load
     from regard.cli.options import given_problems
-    from regard.runs import load
-    from regard.runs.looking import Wanted
+    from regard.tasks.looking import Wanted
 
     if (words or view != "map") and not (svg or png):
         raise typer.BadParameter("--view and --words say what --svg and --png draw: give one of them")
@@ -162,7 +162,7 @@ def _attention(
     from regard.look.figures import need_matplotlib, write_png
     from regard.look.page import render
     from regard.runs.files import whole_file
-    from regard.runs.looking import document
+    from regard.tasks.looking import document
 
     if (files["svg"] or files["png"]) and len(texts) > 1:
         raise ConfigError(f"--svg and --png draw one sentence, not {len(texts)}")
@@ -186,9 +186,9 @@ def _attention(
 
 
 def _gradients(given: list[str], out: Path, target: str | None, radius: float | None, settings: list[str]) -> None:
+    from regard.analysis.gradients import gradients, gradients_chart, gradients_page
     from regard.errors import ConfigError
     from regard.runs.files import whole_file, write_json
-    from regard.runs.gradients import gradients, gradients_chart, gradients_page
 
     *models, text = given
     if not models:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, get_args
 from regard.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
+    from regard import Run
     from regard.data.puzzles.problems import Problem
-    from regard.runs import Run
 
 
 def check_overlong(value: str) -> None:
-    from regard.runs.translator import Overlong
+    from regard.tasks.translator import Overlong
 
     known = get_args(Overlong)
     if value not in known:

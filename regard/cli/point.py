@@ -32,9 +32,9 @@ def point(
       regard point runs/tsp --input cities.csv
       regard point runs/hull --input problems.jsonl --beam 4 --json
     """
+    from regard import load
     from regard.cli.options import given_problems
-    from regard.runs import load
-    from regard.runs.records import pointed
+    from regard.tasks.records import pointed
 
     loaded = load(run, device)
     loaded.check_task("pointing")

@@ -24,8 +24,8 @@ def presets(
       regard presets tiny --all
     """
     from regard.errors import ConfigError
-    from regard.runs.config import make_config, preset_text
-    from regard.runs.config import presets as known
+    from regard.tasks.config import make_config, preset_text
+    from regard.tasks.config import presets as known
 
     if name is None:
         if everything:

@@ -50,14 +50,14 @@ def prune(
       regard prune runs/flowers --heads 30% --by gradient --out runs/smaller
       regard prune runs/minilm --heads 20% --data texts.txt --out runs/smaller
     """
+    from regard import load
+    from regard.analysis import pruning
+    from regard.analysis.evidence import evidence
+    from regard.analysis.gating import learn_to_prune
     from regard.cli.progress import counting
     from regard.errors import ConfigError, RunError, nearest
     from regard.look.figures import need_matplotlib
-    from regard.runs import load, pruning
-    from regard.runs.evidence import evidence
-    from regard.runs.files import check_output, check_output_directory, whole_file, write_json
-    from regard.runs.gating import learn_to_prune
-    from regard.runs.run import CONFIG
+    from regard.runs.files import CONFIG, check_output, check_output_directory, whole_file, write_json
 
     if (heads is None) == (keep_score is None):
         raise ConfigError("give --heads or --keep-score")

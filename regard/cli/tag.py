@@ -35,11 +35,11 @@ def tag(
       regard tag runs/names --input sentences.txt --json
       regard tag runs/names --input test.tsv
     """
+    from regard import load
     from regard.data.labelled import untagged
     from regard.errors import ConfigError
-    from regard.runs import load
-    from regard.runs.corpora import keys_of
-    from regard.runs.records import tagged
+    from regard.tasks.corpora import keys_of
+    from regard.tasks.records import tagged
 
     if bool(text) == bool(input):
         raise ConfigError("give sentences, or --input with a file of them")

@@ -70,11 +70,11 @@ def train(
       regard train --preset bert-classify --from runs/bert --data train.tsv --valid dev.tsv --out runs/films
       regard train --resume runs/mine
     """
+    from regard import make_config
+    from regard import resume as resume_run
+    from regard import train as train_run
     from regard.cli.progress import TrainingProgress
     from regard.errors import ConfigError
-    from regard.runs import make_config
-    from regard.runs import resume as resume_run
-    from regard.runs import train as train_run
 
     with TrainingProgress() as progress:
         if resume is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 if TYPE_CHECKING:
-    from regard.runs.translator import Translation
+    from regard.tasks.translator import Translation
 
 WINDOW = 256
 """Sentences decoded together at the most."""
@@ -79,11 +79,11 @@ def translate(
       regard translate runs/demo --input test.en --output test.fr --beam 5
       cat test.en | regard translate runs/demo --scores
     """
+    from regard import load
     from regard.cli.options import check_overlong, number_or_none
     from regard.cli.progress import counting
     from regard.cli.standard_input import standard_input, typed
     from regard.errors import ConfigError
-    from regard.runs import load
     from regard.runs.files import check_output
 
     if text and input:
@@ -128,7 +128,7 @@ def translate(
 
 def _shown(number: int, source: str, found: "list[Translation]", scores: bool, as_json: bool) -> str:
     if as_json:
-        from regard.runs.records import translated
+        from regard.tasks.records import translated
 
         return json.dumps(translated(number, source, found), ensure_ascii=False)
     # A model over bytes may write a line break; a translation is one line all the same.

@@ -47,8 +47,8 @@ def train(
     from regard.cli.progress import counting
     from regard.data import Documents
     from regard.runs.files import check_output
-    from regard.runs.vectors import save_vectors, train_vectors
     from regard.text import TokenizerConfig
+    from regard.trainer.word_vectors import save_vectors, train_vectors
     from regard.training.skipgram import SkipGramConfig
 
     config = SkipGramConfig(

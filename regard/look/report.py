@@ -16,7 +16,7 @@ meter { width: 5rem; }
 
 
 def heads_page(title: str, report: Mapping[str, Any]) -> str:
-    """The page of a report that `regard.runs.heads` made."""
+    """The page of a report that `regard.analysis.heads` made."""
     title = title.encode("utf-8", "replace").decode()  # half of a surrogate pair cannot be written to a file
     rows = "".join(_rows(head) for head in report["heads"])
     pronoun = _pronoun(report["pronoun"]) if report.get("pronoun") else ""

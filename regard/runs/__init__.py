@@ -1,9 +1,15 @@
-"""Everything on disk, and what a run directory can do."""
+"""A run directory on disk, and nothing else: its files, checkpoints and log; mappings and tensors in and out."""
 
-from regard.runs.comparison import compare
-from regard.runs.config import RunConfig, make_config, presets
-from regard.runs.evaluation import evaluate
-from regard.runs.run import Run, load
-from regard.runs.training import resume, train
+import warnings
+from importlib import import_module
+from typing import Any
 
-__all__ = ["Run", "RunConfig", "compare", "evaluate", "load", "make_config", "presets", "resume", "train"]
+_MOVED = ("Run", "RunConfig", "compare", "evaluate", "load", "make_config", "presets", "resume", "train")
+
+
+def __getattr__(name: str) -> Any:
+    # Names that were here in 0.1.0.
+    if name in _MOVED:
+        warnings.warn(f"regard.runs.{name} is now regard.{name}", FutureWarning, stacklevel=2)
+        return getattr(import_module("regard"), name)
+    raise AttributeError(f"module 'regard.runs' has no attribute '{name}'")

@@ -21,6 +21,9 @@ try:
 except ImportError:  # not on Windows, which cannot lock a directory
     fcntl = None
 
+CONFIG, TOKENIZER, MODEL, CHECKPOINTS = "config.json", "tokenizer.json", "model.safetensors", "checkpoints"
+"""What lies in a run directory."""
+
 LARGEST_JSON = 256 << 20
 """Bytes of the largest JSON that is read: some times what the tokenizer of a large vocabulary takes."""
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import ConfigError, nearest
-from regard.runs import Run, load
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
 from regard.serve.queue import busy, stopping
 from regard.serve.refusals import Refused
 from regard.serve.tasks import TASKS
 from regard.serve.worker import Worker
+from regard.tasks.run import Run, load
 
 Runs = Run | str | Path | Sequence[Run | str | Path] | Mapping[str, Run | str | Path]
 """A run or its directory, several, or by name."""

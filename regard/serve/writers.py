@@ -1,8 +1,8 @@
 """Requests whose texts a worker writes together, token by token."""
 
-from regard.runs.writing import Writing
 from regard.serve.jobs import Job
 from regard.serve.tasks.generate import Drawn
+from regard.tasks.writing import Writing
 
 ROWS = 128
 """Texts under way at the most; more requests wait."""

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import regard
+from regard import Run, make_config
 from regard.data import PairList
-from regard.runs import Run, make_config
-from regard.runs.looking import Wanted, page
-from regard.runs.run import build_model
+from regard.tasks.looking import Wanted, page
+from regard.tasks.run import build_model
 from regard.text import TokenizerConfig, train_vocabularies
 
 PAIRS = PairList([("the cat sees a dog", "le chat voit un chien"), ("a dog runs", "un chien court")] * 3)

@@ -220,7 +220,7 @@ def test_ctrl_c_before_training_leaves_nothing(cli, corpus, tmp_path, monkeypatc
     def interrupted(*arguments, **settings):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("regard.runs.jobs.translation.prepare", interrupted)
+    monkeypatch.setattr("regard.tasks.translation.prepare", interrupted)
     arguments = ["--preset", "tiny", "--data", corpus / "train.tsv", *small_settings()]
     result = cli("train", *arguments, "--out", tmp_path / "run")
     assert result.code == 130
@@ -244,7 +244,7 @@ def test_in_a_pipe_progress_is_lines(cli, corpus, tmp_path, monkeypatch):
 def test_in_a_pipe_who_waits_is_told_of_steps_that_are_not_logged_and_how_long_it_takes(
     cli, corpus, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("regard.runs.training.SECONDS", -1.0)
+    monkeypatch.setattr("regard.trainer.training.SECONDS", -1.0)
     arguments = ["--preset", "tiny", "--data", corpus / "train.tsv", *small_settings()]
     lines = cli("train", *arguments, "--out", tmp_path / "run").err.splitlines()
     assert "training for 6 steps" in lines
@@ -334,7 +334,7 @@ def test_the_log_is_json_lines(trained):
 
 
 def test_limits_of_an_output_are_what_the_training_targets_need(cli, tmp_path):
-    from regard.runs.run import load_config
+    from regard.tasks.run import load_config
 
     rows = [("the cat", "the cat " * 3), ("a dog " * 20, "A"), ("x", "long " * 70)]
     (tmp_path / "train.tsv").write_text("".join(f"{one.strip()}\t{other.strip()}\n" for one, other in rows))

@@ -45,7 +45,7 @@ def test_one_line_out_for_each_line_in(cli, trained, loaded, stdin):
 
 
 def test_a_line_break_that_the_model_writes_does_not_make_a_line(cli, trained, monkeypatch):
-    from regard.runs.translator import Translation, Translator
+    from regard.tasks.translator import Translation, Translator
 
     broken = [[Translation(text="a\r\nb\nc", score=-1.0, log_prob=-1.0, tokens=(), pieces=())]]
     monkeypatch.setattr(Translator, "translate", lambda *arguments, **settings: broken)
@@ -358,7 +358,11 @@ def test_no_command_writes_onto_a_run_or_computes_before_it_looks_where_it_write
     def computing(*arguments, **options):
         raise AssertionError("nothing should be loaded for this")
 
-    for place in ("regard.runs.load", "regard.runs.gradients.gradients", "regard.runs.vectors.train_vectors"):
+    for place in (
+        "regard.runs.load",
+        "regard.analysis.gradients.gradients",
+        "regard.trainer.word_vectors.train_vectors",
+    ):
         monkeypatch.setattr(place, computing)
     if command[0] == "embed-text":
         assert "config.json.npy" in refused(*asked, tmp_path / "none" / "config.json.npy")

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import regard
+from regard import make_config
 from regard.data import Loader, PairList, Position, prepare
 from regard.data.variants import Variants
 from regard.errors import ConfigError
 from regard.nn.batch import PackedPairs, Pairs
-from regard.runs import make_config
 from regard.text import TokenizerConfig, train_vocabularies
 from regard.text.dropout import MergeDropout, Merges
 

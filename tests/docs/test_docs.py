@@ -16,7 +16,7 @@ from regard.cli import app
 from regard.data.images import ImageConfig
 from regard.decode.config import DecodeConfig
 from regard.models import MODELS
-from regard.runs.config import DataConfig, make_config
+from regard.tasks.config import DataConfig, make_config
 from regard.text import TokenizerConfig
 from regard.training.config import TrainConfig
 

@@ -18,8 +18,8 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 
 from regard.decode.search import search
 from regard.errors import RegardError
+from regard.interop.huggingface import import_directory
 from regard.nn.batch import Images, Pairs, Texts, Tokens, Windows
-from regard.runs.interop.huggingface import import_directory
 
 V, CLOSE = 31, 1e-4
 PAD, EOS, START = 0, 1, 2

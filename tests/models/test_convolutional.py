@@ -8,7 +8,7 @@ from regard.errors import ConfigError
 from regard.models.convolutional import Convolutional, ConvolutionalConfig
 from regard.nn.batch import Tokens
 from regard.nn.convolution import GatedConvolution
-from regard.runs.config import make_config
+from regard.tasks.config import make_config
 
 TINY = ConvolutionalConfig(
     source_vocab_size=23,

@@ -11,9 +11,9 @@ from regard.errors import DataError
 from regard.look.watch import attentions, watch
 from regard.nn.batch import Tokens
 from regard.nn.rows import halves
-from regard.runs.config import make_config
-from regard.runs.looking import Wanted, page
-from regard.runs.training import Stopped
+from regard.tasks.config import make_config
+from regard.tasks.looking import Wanted, page
+from regard.trainer.training import Stopped
 from regard.training.streams import StreamedLanguageModelling
 from regard.training.tasks import LanguageModelling, language_task
 

@@ -9,13 +9,13 @@ from model_zoo import MODELS, batch, make, rows
 from torch.testing import assert_close
 
 import regard
+from regard import make_config
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.greedy import greedy
 from regard.look.watch import attentions, watch
 from regard.nn.batch import Pairs, Tokens
-from regard.runs import make_config
-from regard.runs.training import Stopped
+from regard.trainer.training import Stopped
 from regard.training.tasks import Translation
 
 every_model = pytest.mark.parametrize("name", MODELS)

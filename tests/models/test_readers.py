@@ -9,6 +9,7 @@ from listeners import StopAt
 from torch.testing import assert_close
 
 import regard
+from regard import make_config
 from regard.data import Documents, TextStore
 from regard.errors import ConfigError
 from regard.models.elmo import Elmo, ElmoConfig, LayerMix
@@ -16,9 +17,8 @@ from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfi
 from regard.nn.batch import Texts, Tokens, Windows
 from regard.nn.cells import CELLS
 from regard.nn.loss import IGNORE
-from regard.runs import make_config
-from regard.runs.perplexity import text_perplexity
-from regard.runs.training import Stopped
+from regard.tasks.perplexity import text_perplexity
+from regard.trainer.training import Stopped
 from regard.training.tasks import BothWaysModelling, language_task
 
 SIZES = {"vocab_size": 19, "width": 6, "layers": 2, "dropout": 0.0, "labels": ("a", "b", "c")}

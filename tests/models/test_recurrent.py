@@ -9,7 +9,7 @@ from regard.look.watch import watch
 from regard.models.recurrent import RecurrentConfig, RecurrentModel
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.scores import SCORES
-from regard.runs.config import make_config
+from regard.tasks.config import make_config
 
 TINY = RecurrentConfig(source_vocab_size=23, target_vocab_size=19, width=6, share="output", dropout=0.0, max_len=9)
 

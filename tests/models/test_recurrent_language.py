@@ -8,8 +8,8 @@ import regard
 from regard.errors import ConfigError
 from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentLanguageModel
 from regard.nn.batch import Tokens, Windows
-from regard.runs.config import make_config
-from regard.runs.training import Stopped
+from regard.tasks.config import make_config
+from regard.trainer.training import Stopped
 
 TINY = RecurrentLanguageConfig(vocab_size=19, width=6, dropout=0.0, max_len=40)
 

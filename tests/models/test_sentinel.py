@@ -13,8 +13,8 @@ from regard.errors import ConfigError
 from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentLanguageModel
 from regard.nn.batch import Tokens, Windows
 from regard.nn.sentinel import last_read, within
-from regard.runs.config import make_config
-from regard.runs.looking import document, page
+from regard.tasks.config import make_config
+from regard.tasks.looking import document, page
 from regard.training.tasks import LanguageModelling
 
 TINY = RecurrentLanguageConfig(vocab_size=11, width=6, layers=1, dropout=0.0, pointer=3, max_len=40)

@@ -10,7 +10,7 @@ from regard.data.store import PairStore
 from regard.errors import ConfigError
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs, Tokens
-from regard.runs.config import make_config
+from regard.tasks.config import make_config
 from regard.training.tasks import Translation
 
 

@@ -17,7 +17,7 @@ from regard.models.vit import ViT
 from regard.nn.batch import Images
 from regard.nn.patches import cut, resized_positions
 from regard.nn.rows import halves
-from regard.runs.config import make_config
+from regard.tasks.config import make_config
 from regard.training.images import ImageClassification
 
 LABELS = VIT.labels

@@ -3,7 +3,7 @@
 import pytest
 
 from regard.errors import RegardError
-from regard.runs.interop.huggingface import import_directory
+from regard.interop.huggingface import import_directory
 
 
 def refused(folder, tmp_path, pattern, kind=RegardError):

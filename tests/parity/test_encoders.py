@@ -13,9 +13,9 @@ from torch.testing import assert_close
 import regard
 from regard.cli import main
 from regard.errors import ConfigError, DataError, RunError
+from regard.interop.huggingface import export_run, import_directory
 from regard.nn.batch import Texts, Tokens
 from regard.runs.files import read_tensors, write_tensors
-from regard.runs.interop.huggingface import export_run, import_directory
 from regard.text.framing import Framing
 
 transformers = pytest.importorskip("transformers")

@@ -18,9 +18,9 @@ from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.greedy import greedy
 from regard.errors import ConfigError, RunError
+from regard.interop.huggingface import export_run, import_directory
 from regard.nn.batch import Tokens, Windows
 from regard.runs.files import read_tensors, write_tensors
-from regard.runs.interop.huggingface import export_run, import_directory
 from regard.text.chat import Conversation
 
 transformers = pytest.importorskip("transformers")

@@ -22,10 +22,10 @@ from regard.data import PairList
 from regard.decode.config import DecodeConfig
 from regard.decode.search import search
 from regard.errors import RunError
+from regard.interop.huggingface import export_run, import_directory
 from regard.nn.batch import Pairs, Tokens
 from regard.runs.files import read_tensors, write_tensors
-from regard.runs.interop.huggingface import export_run, import_directory
-from regard.runs.looking import document
+from regard.tasks.looking import document
 
 transformers = pytest.importorskip("transformers")
 V, PAD, EOS, START, LENGTH = 61, 0, 1, 2, 12

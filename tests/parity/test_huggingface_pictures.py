@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from regard import Run
 from regard.data.images import ImageConfig
 from regard.errors import ConfigError, RegardError, RunError
+from regard.interop.huggingface import export_run, import_directory
+from regard.interop.huggingface.pictures import image_settings, preparing
 from regard.nn.batch import Images
-from regard.runs import Run
 from regard.runs.files import read_tensors, write_tensors
-from regard.runs.image_classifier import ImageClassifier
-from regard.runs.interop.huggingface import export_run, import_directory
-from regard.runs.interop.huggingface.pictures import image_settings, preparing
+from regard.tasks.image_classifier import ImageClassifier
 
 transformers = pytest.importorskip("transformers")
 Image = pytest.importorskip("PIL.Image")

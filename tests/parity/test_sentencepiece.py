@@ -9,8 +9,8 @@ import pytest
 import tokenizers
 
 from regard.errors import DataError, RunError
-from regard.runs.interop.huggingface.spm import marian_tokenizers, t5_tokenizer
-from regard.runs.interop.huggingface.vocabulary import read_vocabularies
+from regard.interop.huggingface.spm import marian_tokenizers, t5_tokenizer
+from regard.interop.huggingface.vocabulary import read_vocabularies
 from regard.text import Vocabularies
 
 sentencepiece = pytest.importorskip("sentencepiece")

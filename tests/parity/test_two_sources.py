@@ -17,9 +17,9 @@ from torch.testing import assert_close
 from regard.cli import main
 from regard.decode.search import search
 from regard.errors import ConfigError, RunError
+from regard.interop.huggingface import files, import_directory
 from regard.nn.batch import Pairs, Tokens, Windows
 from regard.runs.files import read_tensors, write_tensors
-from regard.runs.interop.huggingface import files, import_directory
 
 transformers = pytest.importorskip("transformers")
 V, PAD, EOS, START = 31, 0, 1, 2

@@ -3,7 +3,7 @@
 import json
 import random
 
-from regard.runs import make_config
+from regard import make_config
 
 SMALL = [
     "train.batch_tokens=256",

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from regard import make_config
 from regard.data.framer import Framer
 from regard.data.labelled import Question
 from regard.errors import DataError
 from regard.nn.batch import Texts
-from regard.runs import make_config
-from regard.runs.answering import answer
-from regard.runs.encoder import Encoder
-from regard.runs.jobs.labelled import labelled_rows
+from regard.tasks.answering import answer
+from regard.tasks.encoder import Encoder
+from regard.tasks.labelled import labelled_rows
 from regard.text import TokenizerConfig, Vocabularies, train_tokenizer
 
 WORDS = [f"w{index}" for index in range(60)]

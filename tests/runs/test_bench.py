@@ -2,10 +2,10 @@ import json
 
 import pytest
 
+from regard import make_config
+from regard.bench.training import bench_train, caption_lengths, file_lengths
 from regard.cli import main
 from regard.errors import ConfigError
-from regard.runs import make_config
-from regard.runs.bench import bench_train, caption_lengths, file_lengths
 
 TINY = [
     "model.width=16",

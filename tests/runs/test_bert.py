@@ -12,21 +12,21 @@ from listeners import StopAt
 from torch.testing import assert_close
 
 import regard
+from regard import make_config
 from regard.cli import main
 from regard.data.framer import Framer, fit_pair
 from regard.data.labelled import Keys, questions
 from regard.errors import ConfigError, DataError, RunError
+from regard.interop.huggingface import bert, roberta
 from regard.models.bert import Bert, BertConfig
 from regard.nn.batch import Texts, Tokens
-from regard.runs import make_config
-from regard.runs.embedding import nearest_texts
 from regard.runs.files import read_tensors
-from regard.runs.interop.huggingface import bert, roberta
-from regard.runs.judging import _plain, answer_scores, class_scores, stretches, token_f1
 from regard.runs.log import read_log
-from regard.runs.looking import document
-from regard.runs.report import Silence
-from regard.runs.training import Stopped
+from regard.tasks.embedding import nearest_texts
+from regard.tasks.judging import _plain, answer_scores, class_scores, stretches, token_f1
+from regard.tasks.looking import document
+from regard.tasks.report import Silence
+from regard.trainer.training import Stopped
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_both_objectives_are_logged_apart(base):
 
 def test_a_batch_split_by_rows_gives_the_same_gradient(files, base):
     from regard.nn.rows import halves
-    from regard.runs.jobs import prepare_job
+    from regard.tasks.jobs import prepare_job
     from regard.training.text_tasks import MaskedWords
 
     _, job = prepare_job(base.config, base.directory, Silence(), new=False)

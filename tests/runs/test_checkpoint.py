@@ -18,8 +18,8 @@ from regard.runs.checkpoint import (
     save_checkpoint,
 )
 from regard.runs.files import read_tensors
-from regard.runs.keeping import Keeper
 from regard.runs.log import Log, read_log
+from regard.trainer.checkpointing import Keeper
 from regard.training.average import ExponentialAverage
 from regard.training.config import TrainConfig
 from regard.training.optim import make_optimizer, optimizer_tensors, restore_optimizer

@@ -9,17 +9,17 @@ import torch
 from listeners import StopAt
 
 import regard
+from regard import make_config
+from regard.comparison.budget import Budget, count_parameters, flops_an_update, with_parameters, with_steps
+from regard.comparison.distance import distance
+from regard.comparison.growth import growth, kept_bytes
+from regard.comparison.measures import history, measure
+from regard.comparison.page import comparison_charts
+from regard.comparison.plan import ablation, entries, entry, run_names
 from regard.errors import ConfigError, Diverged
-from regard.runs import make_config
-from regard.runs.comparison.budget import Budget, count_parameters, flops_an_update, with_parameters, with_steps
-from regard.runs.comparison.distance import distance
-from regard.runs.comparison.growth import growth, kept_bytes
-from regard.runs.comparison.measures import history, measure
-from regard.runs.comparison.page import comparison_charts
-from regard.runs.comparison.plan import ablation, entries, entry, run_names
-from regard.runs.jobs import prepare_job
-from regard.runs.report import Silence
-from regard.runs.training import Stopped
+from regard.tasks.jobs import prepare_job
+from regard.tasks.report import Silence
+from regard.trainer.training import Stopped
 
 WORDS = ["the", "a", "cat", "dog", "sees", "hears", "big", "small", "red", "house", "runs", "sleeps", "and"]
 SMALL = [
@@ -97,8 +97,8 @@ def test_a_comparison_that_was_interrupted_goes_on_and_ends_with_the_same_bytes(
 def test_what_is_done_is_not_done_again(compared, data, monkeypatch):
     out, report = compared
     for name in ("train", "resume"):
-        monkeypatch.setattr(f"regard.runs.comparison.comparing.{name}", None)
-    monkeypatch.setattr("regard.runs.comparison.measures.load", None)
+        monkeypatch.setattr(f"regard.comparison.comparing.{name}", None)
+    monkeypatch.setattr("regard.comparison.measures.load", None)
     assert regard.compare(PAIR, out, updates=6, overrides=data, grow=False)["runs"] == report["runs"]
 
 
@@ -149,7 +149,7 @@ def test_a_run_that_diverges_is_told_of_and_the_others_go_on(data, tmp_path, mon
             raise Diverged("training diverged at step 2: loss nan")
         return run
 
-    monkeypatch.setattr("regard.runs.comparison.comparing.train", train)
+    monkeypatch.setattr("regard.comparison.comparing.train", train)
     report = regard.compare(["wild=sutskever-2014", PAIR[1]], tmp_path / "out", updates=2, overrides=data, grow=False)
     first, second = report["runs"]
     assert "training diverged" in first["diverged"]
@@ -248,8 +248,8 @@ def test_seconds_and_tokens_add_up_over_a_run_that_was_stopped(tmp_path):
 
 
 def test_on_the_bundled_corpus_words_and_alignments_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.runs.evaluation.ALIGNED", 6)
-    monkeypatch.setattr("regard.runs.corpora.WORLD_HELD_OUT", 12)
+    monkeypatch.setattr("regard.tasks.evaluation.ALIGNED", 6)
+    monkeypatch.setattr("regard.tasks.corpora.WORLD_HELD_OUT", 12)
     small = [one for one in SMALL if "max_len" not in one]
     settings = [*small, "data.world=30", "data.world_grammar=plain", "train.batch_tokens=300", "decode.max_len=8"]
     out = tmp_path / "out"
@@ -282,7 +282,7 @@ def test_bytes_kept_are_those_of_the_tensors_that_backward_needs():
 
 
 def test_attention_recalls_what_a_convolution_cannot_see(monkeypatch):
-    monkeypatch.setattr("regard.runs.comparison.distance.TOKENS", 1024)
+    monkeypatch.setattr("regard.comparison.distance.TOKENS", 1024)
     found = distance(32, 100, ways=("attention", "convolution"), questions=("recall",), width=32)
     attention, convolution = ([point["share"] for point in one["accuracy"]] for one in found["results"])
     assert attention[-1] > 0.8

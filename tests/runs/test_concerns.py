@@ -3,7 +3,7 @@
 import pytest
 
 from regard.errors import ConfigError
-from regard.runs.config import make_config, presets
+from regard.tasks.config import make_config, presets
 
 PRESETS = {
     "translation": "tiny",

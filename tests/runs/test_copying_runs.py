@@ -9,17 +9,17 @@ import torch
 from torch.testing import assert_close
 
 import regard
+from regard import make_config
 from regard.data.world.telegrams import LEFT_OUT, is_held_out, telegrams
 from regard.errors import ConfigError
 from regard.look.document import Document
 from regard.models.recurrent import RecurrentConfig, RecurrentModel
 from regard.nn.batch import Pairs, Tokens
-from regard.runs import make_config
-from regard.runs.evaluation import encode_pair
-from regard.runs.looking import document
-from regard.runs.training import Stopped
+from regard.tasks.evaluation import encode_pair
+from regard.tasks.looking import document
 from regard.text import TokenizerConfig, train_vocabularies
 from regard.text.copying import encode_with_copies, reading, surface
+from regard.trainer.training import Stopped
 
 sys.path.append(str(Path(__file__).parents[1] / "models"))
 from listeners import StopAt

@@ -10,12 +10,12 @@ from listeners import StopAt, Told
 from torch import nn
 
 import regard
+from regard import make_config
 from regard.errors import RunError
-from regard.runs import make_config
 from regard.runs.checkpoint import Progress, checkpoints, forget_checkpoints, read_progress
 from regard.runs.files import read_json, write_json
-from regard.runs.keeping import Keeper
-from regard.runs.training import Stopped
+from regard.trainer.checkpointing import Keeper
+from regard.trainer.training import Stopped
 from regard.training.average import ExponentialAverage
 from regard.training.config import TrainConfig
 from regard.training.optim import make_optimizer

@@ -1,14 +1,14 @@
 import pytest
 import torch
 
+from regard import Run, evaluate, make_config
 from regard.data import PairList
 from regard.errors import ConfigError, DataError
 from regard.nn.batch import Pairs, Tokens
-from regard.runs import Run, evaluate, make_config
-from regard.runs.corpora import WorldCorpus, corpus_of, world_held_out
-from regard.runs.evaluation import corpus_perplexity, encode_pair, head_alignment
-from regard.runs.looking import document
-from regard.runs.run import build_model
+from regard.tasks.corpora import WorldCorpus, corpus_of, world_held_out
+from regard.tasks.evaluation import corpus_perplexity, encode_pair, head_alignment
+from regard.tasks.looking import document
+from regard.tasks.run import build_model
 from regard.text import TokenizerConfig, train_vocabularies
 
 SETTINGS = [
@@ -42,7 +42,7 @@ def test_the_world_is_drawn_once_and_only_as_far_as_asked(world, monkeypatch):
     kept, _ = corpus._kept_and_rest
     assert len(kept) <= 4
     assert list(corpus)[:3] == first
-    monkeypatch.setattr("regard.runs.corpora.sentences", None)
+    monkeypatch.setattr("regard.tasks.corpora.sentences", None)
     assert list(corpus) == list(corpus) == whole
     assert [sentence.english for sentence in corpus.sentences] == [english for english, _ in whole]
 

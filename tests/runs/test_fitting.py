@@ -11,17 +11,17 @@ from listeners import Told
 from torch.testing import assert_close
 
 import regard
+from regard import make_config
 from regard.data import PairList, Position
 from regard.errors import ConfigError, RunError
-from regard.runs import make_config
-from regard.runs import training as training_module
-from regard.runs.fitting import Fittable, Fitting, largest_budget
-from regard.runs.jobs import prepare_job
-from regard.runs.jobs.translation import TranslationJob
 from regard.runs.log import read_log
-from regard.runs.report import Silence
-from regard.runs.run import build_model
+from regard.tasks.jobs import prepare_job
+from regard.tasks.report import Silence
+from regard.tasks.run import build_model
+from regard.tasks.translation import TranslationJob
 from regard.text import train_vocabularies
+from regard.trainer import training as training_module
+from regard.trainer.fitting import Fittable, Fitting, largest_budget
 from regard.training.optim import make_optimizer
 from regard.training.tasks import Translation
 
@@ -141,7 +141,7 @@ def test_every_kind_of_text_can_be_fitted(tmp_path, preset):
 def test_a_run_trains_with_what_was_found_and_splits_what_does_not_fit(data, tmp_path, monkeypatch):
     monkeypatch.setattr(training_module, "check_machine", lambda config, fit_memory=False: None)
     room = Room(700)
-    monkeypatch.setattr("regard.runs.jobs.translation.Translation", lambda *_: room)
+    monkeypatch.setattr("regard.tasks.translation.Translation", lambda *_: room)
     asked, tried = [], Fitting.largest
 
     def largest(*given, **options):

@@ -3,13 +3,13 @@ import torch
 from torch.testing import assert_close
 
 import regard
+from regard.analysis.evidence import Pairing
+from regard.analysis.gating import learn_to_prune, scaled
+from regard.analysis.pruning import every_head, save
 from regard.errors import ConfigError
 from regard.look import attentions, masked
-from regard.runs.config import make_config
-from regard.runs.evidence import Pairing
-from regard.runs.gating import learn_to_prune, scaled
-from regard.runs.pruning import every_head, save
-from regard.runs.training import train
+from regard.tasks.config import make_config
+from regard.trainer.training import train
 
 SETTINGS = [
     "model.width=16",

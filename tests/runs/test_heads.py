@@ -4,16 +4,16 @@ import math
 import pytest
 import torch
 
+from regard.analysis.head_pronouns import _with_pronoun, asked_of_pronouns, pronoun_report
+from regard.analysis.heads import _items, answers, head_roles, looked, make_quizzes, untrained
 from regard.data.readers import PairFiles
 from regard.errors import ConfigError
 from regard.look import attentions, watch
 from regard.look.report import heads_page, where_the_work_is
 from regard.look.roles import largest_margins, thresholds
-from regard.runs.config import make_config
-from regard.runs.corpora import world_held_out
-from regard.runs.head_pronouns import _with_pronoun, asked_of_pronouns, pronoun_report
-from regard.runs.heads import _items, answers, head_roles, looked, make_quizzes, untrained
-from regard.runs.run import Run, build_model
+from regard.tasks.config import make_config
+from regard.tasks.corpora import world_held_out
+from regard.tasks.run import Run, build_model
 from regard.text import train_vocabularies
 
 REPORT = {"heads": [], "sentences": 0, "false_positive_rate": 0.05, "untrained_models": 29}

@@ -11,13 +11,13 @@ import torch
 import regard
 from regard.cli import main
 from regard.errors import ConfigError, RegardError, RunError
+from regard.interop.huggingface import export_run, import_directory
+from regard.interop.huggingface.bridge import FAMILIES
+from regard.interop.huggingface.fitting import together
+from regard.interop.huggingface.generation import decode_settings
+from regard.interop.huggingface.pictures import image_settings
 from regard.runs import files
 from regard.runs.files import read_tensors, write_tensors
-from regard.runs.interop.huggingface import export_run, import_directory
-from regard.runs.interop.huggingface.bridge import FAMILIES
-from regard.runs.interop.huggingface.fitting import together
-from regard.runs.interop.huggingface.generation import decode_settings
-from regard.runs.interop.huggingface.pictures import image_settings
 
 WEIGHT, OTHER = "transformer.h.0.mlp.c_fc.weight", "transformer.h.1.mlp.c_fc.weight"
 ODD = (

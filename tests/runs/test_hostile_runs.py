@@ -9,12 +9,12 @@ import pytest
 
 import regard
 from regard import config as settings
+from regard import make_config
 from regard.errors import ConfigError, RegardError, RunError
 from regard.models import MODELS
 from regard.models.sizes import LARGEST, check_sizes
-from regard.runs import make_config
-from regard.runs.config import presets
-from regard.runs.run import load_config
+from regard.tasks.config import presets
+from regard.tasks.run import load_config
 from regard.text import tokenizer as text_tokenizer
 
 
@@ -72,7 +72,7 @@ def test_the_same_sizes_are_refused_in_a_new_run():
 
 def test_every_preset_and_the_largest_models_there_are_may_be():
     for name in presets():
-        check_sizes(regard.runs.config.preset_mapping(name).get("model", {}))
+        check_sizes(regard.tasks.config.preset_mapping(name).get("model", {}))
     check_sizes({"layers": 126, "width": 16384, "feed_forward": 53248, "heads": 128, "max_len": 131072})
     check_sizes({"vocab_size": 901_629, "layers": 1000})
     names = {name for kind, _ in MODELS.values() for name in kind.__dataclass_fields__}

@@ -13,17 +13,17 @@ from picture_toys import SMALL, shapes
 from torch.testing import assert_close
 
 import regard
+from regard import make_config
 from regard.cli import main
 from regard.data.images import PictureArray
 from regard.errors import ConfigError, DataError, RunError
 from regard.look import rollout
 from regard.nn.patches import resized_positions
-from regard.runs import make_config
-from regard.runs.accuracy import wilson_interval
 from regard.runs.files import read_json
-from regard.runs.looking import document
-from regard.runs.looking.pictures import png_address
-from regard.runs.training import Stopped
+from regard.tasks.accuracy import wilson_interval
+from regard.tasks.looking import document
+from regard.tasks.looking.pictures import png_address
+from regard.trainer.training import Stopped
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -8,9 +8,9 @@ import pytest
 from encoder_toys import SHAPE, SMALL, config, write_texts
 
 import regard
+from regard import make_config
 from regard.cli import main
 from regard.errors import ConfigError, DataError
-from regard.runs import make_config
 
 
 @pytest.fixture(scope="module")

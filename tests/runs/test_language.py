@@ -11,15 +11,15 @@ from listeners import StopAt
 from torch.testing import assert_close
 
 import regard
+from regard import make_config
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import Prefix, repetition
 from regard.errors import ConfigError, DataError, RunError
 from regard.nn.batch import Tokens, Windows
-from regard.runs import make_config
 from regard.runs.files import read_tensors
-from regard.runs.generator import Generator
-from regard.runs.looking import Wanted, document
-from regard.runs.training import Stopped
+from regard.tasks.generator import Generator
+from regard.tasks.looking import Wanted, document
+from regard.trainer.training import Stopped
 
 SMALL = [
     "model.width=16",
@@ -201,7 +201,7 @@ def test_isolated_documents_train_and_score(text, tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"body": "sun moon"}\n' * 30, encoding="utf-8")
     data = {"train": [str(tmp_path / "rows.jsonl")], "text": "body", "isolate": True}
     found = regard.train(make_config(None, "gpt-tiny", [*SMALL, "train.steps=3"], {"data": data}), tmp_path / "run")
-    assert regard.evaluate(found, regard.runs.evaluation.Documents.of([text / "valid.txt"]))["perplexity"] > 1
+    assert regard.evaluate(found, regard.tasks.evaluation.Documents.of([text / "valid.txt"]))["perplexity"] > 1
 
 
 def test_a_resumed_run_refuses_what_a_new_one_would(run):

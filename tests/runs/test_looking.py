@@ -7,15 +7,15 @@ import pytest
 import torch
 
 import regard
+from regard import Run, make_config
 from regard.data import PairList
 from regard.errors import ConfigError, DataError, RunError
 from regard.look.edits import evened, masked, swapped
 from regard.look.page import render
 from regard.nn.batch import Pairs, Tokens
-from regard.runs import Run, make_config
-from regard.runs.evaluation import encode_pair
-from regard.runs.looking import Wanted, document, wanted
-from regard.runs.run import build_model
+from regard.tasks.evaluation import encode_pair
+from regard.tasks.looking import Wanted, document, wanted
+from regard.tasks.run import build_model
 from regard.text import TokenizerConfig, train_vocabularies
 
 PAIRS = PairList([("the cat sees a dog", "le chat voit un chien"), ("a dog runs", "un chien court")] * 3)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import regard
+from regard import make_config
 from regard.errors import ConfigError
 from regard.look import evened, masked
-from regard.runs import make_config
-from regard.runs.looking import Wanted, document
+from regard.tasks.looking import Wanted, document
 
 SMALL = ["model.width=16", "model.heads=2", "model.layers=2", "model.feed_forward=24"]
 BRIEF = ["train.steps=1", "train.warmup=1", "train.threads=1", "train.ema=0"]

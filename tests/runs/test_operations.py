@@ -4,7 +4,7 @@ import torch
 from regard.nn.attention import Attention
 from regard.nn.cells import Recurrent
 from regard.nn.masks import CAUSAL
-from regard.runs.operations import operations
+from regard.nn.operations import operations
 
 B, T, D = 2, 12, 16
 

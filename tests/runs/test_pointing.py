@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 import regard
+from regard import make_config
+from regard.analysis.describe import describe
 from regard.data.puzzles import PUZZLES
 from regard.data.puzzles.problems import Problem, drawn, write_problems
 from regard.errors import ConfigError, DataError, RunError
 from regard.look.draw import svg
-from regard.runs import make_config
-from regard.runs.describe import describe
-from regard.runs.looking import document, page
-from regard.runs.pointing_scores import is_simple
-from regard.runs.training import Stopped
+from regard.tasks.looking import document, page
+from regard.tasks.pointing_scores import is_simple
+from regard.trainer.training import Stopped
 
 sys.path.append(str(Path(__file__).parents[1] / "models"))
 from listeners import StopAt
@@ -102,7 +102,7 @@ def test_right_answers_score_as_such(run, monkeypatch):
     problems = drawn(puzzle, 12, (4, 6), seed=5, part="test")
 
     def answers(problems, config=None):
-        from regard.runs.pointer import Answer
+        from regard.tasks.pointer import Answer
 
         return [[Answer(problem.order.tolist(), 0.0, 0.0)] for problem in problems]
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 import regard
-from regard.runs.config import make_config, presets
-from regard.runs.run import build_model
+from regard.tasks.config import make_config, presets
+from regard.tasks.run import build_model
 
 SIZES = {"multi30k": (10_000, 10_000), "letters-to-sounds": (40, 45), "debian-l10n": (32_000, 32_000)}
 

@@ -5,17 +5,17 @@ import torch
 from torch.testing import assert_close
 
 import regard
+from regard.analysis.describe import forward_flops
+from regard.analysis.evidence import Pairing
+from regard.analysis.pruning import curve, every_head, importance, prune, save
 from regard.cli.prune import counted
 from regard.errors import ConfigError, RunError
 from regard.look import attentions, masked
 from regard.models.transformer import TransformerConfig
-from regard.runs.config import make_config
-from regard.runs.corpora import world_held_out
-from regard.runs.describe import forward_flops
-from regard.runs.evaluation import head_alignment
-from regard.runs.evidence import Pairing
-from regard.runs.pruning import curve, every_head, importance, prune, save
-from regard.runs.training import resume, train
+from regard.tasks.config import make_config
+from regard.tasks.corpora import world_held_out
+from regard.tasks.evaluation import head_alignment
+from regard.trainer.training import resume, train
 
 SETTINGS = [
     "model.width=16",

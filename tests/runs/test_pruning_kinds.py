@@ -11,15 +11,15 @@ from picture_toys import SMALL as PICTURES
 from picture_toys import shapes
 
 import regard
+from regard import make_config
+from regard.analysis.evidence import evidence
+from regard.analysis.gating import learn_to_prune
+from regard.analysis.pruning import curve, every_head, importance, prune, save
 from regard.cli import main
 from regard.errors import ConfigError, DataError
 from regard.look import attentions
-from regard.runs import make_config
-from regard.runs.evidence import evidence
-from regard.runs.gating import learn_to_prune
-from regard.runs.pruning import curve, every_head, importance, prune, save
-from regard.runs.run import Run, build_model
-from regard.runs.training import resume, train
+from regard.tasks.run import Run, build_model
+from regard.trainer.training import resume, train
 
 SHAPE = ["model.width=16", "model.heads=4", "model.layers=2", "model.feed_forward=24"]
 BRIEF = ["train.steps=6", "train.warmup=3", "train.validate_every=6", "train.save_every=6", "train.threads=1"]

@@ -9,7 +9,7 @@ from regard.errors import RunError
 from regard.models.bert import Bert, BertConfig
 from regard.runs.checkpoint import weights_of
 from regard.runs.files import write_json, write_tensors
-from regard.runs.starting import start_weights
+from regard.tasks.starting import start_weights
 
 CONFIG = BertConfig(
     vocab_size=19, width=12, heads=2, layers=1, feed_forward=14, max_len=8, head="classes", labels=("x", "y")

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import regard
+from regard import make_config
+from regard.analysis.heads import _items, answers, head_roles, make_quizzes, untrained
 from regard.data import Documents
 from regard.errors import ConfigError
 from regard.look import attentions
 from regard.look.roles import largest_margins, thresholds
-from regard.runs import make_config
-from regard.runs.heads import _items, answers, head_roles, make_quizzes, untrained
-from regard.runs.run import Run
+from regard.tasks.run import Run
 
 SHORT = [
     "model.width=32",

@@ -12,12 +12,12 @@ from torch._dynamo.exc import TorchDynamoException
 from torch.testing import assert_close
 
 import regard
+from regard import make_config
 from regard.errors import ConfigError, Diverged, RunError
-from regard.runs import make_config
 from regard.runs.checkpoint import checkpoints
 from regard.runs.files import alone_in, read_tensors
 from regard.runs.log import read_log
-from regard.runs.training import Stopped
+from regard.trainer.training import Stopped
 from regard.training.tasks import Translation
 
 SMALL = [

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, DataError
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.runs.translator import Translation, Translator, _join, split_text
+from regard.tasks.translator import Translation, Translator, _join, split_text
 from regard.text import TokenizerConfig, train_vocabularies
 
 WORDS = ["the", "a", "cat", "dog", "sees", "hears", "big", "small", "red", "house", "runs", "sleeps", "and", "."]
@@ -159,7 +159,7 @@ def test_split_prefers_sentences_then_words_then_characters():
 
 
 def test_a_run_refuses_what_is_not_a_list(translator, tmp_path):
-    from regard.runs import Run, make_config
+    from regard import Run, make_config
 
     config = make_config(None, "tiny", ["model.width=16", "model.heads=2", "model.max_len=12", "data.max_len=12"])
     run = Run(tmp_path, config.with_vocabularies(translator.vocabularies), translator.vocabularies, translator.model)

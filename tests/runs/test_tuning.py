@@ -14,10 +14,10 @@ from regard.errors import ConfigError, DataError
 from regard.runs import heads, make_config
 from regard.runs.checkpoint import checkpoints
 from regard.runs.files import write_json
-from regard.runs.jobs.labelled import LabelledLayout, items_of, labelled_rows, read_items, texts_of
 from regard.runs.log import read_log
-from regard.runs.run import load_config
-from regard.runs.training import Stopped
+from regard.tasks.labelled import LabelledLayout, items_of, labelled_rows, read_items, texts_of
+from regard.tasks.run import load_config
+from regard.trainer.training import Stopped
 
 
 @pytest.fixture(scope="module")

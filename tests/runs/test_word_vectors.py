@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import regard
+from regard import make_config
 from regard.cli import main
 from regard.errors import ConfigError
-from regard.runs import make_config
-from regard.runs.report import Silence
-from regard.runs.vectors import save_vectors
+from regard.tasks.report import Silence
 from regard.text.vectors import WordVectors, read_vectors
+from regard.trainer.word_vectors import save_vectors
 
 WORDS = ["the", "cat", "sees", "dog", "hears"]
 

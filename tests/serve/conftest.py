@@ -6,7 +6,7 @@ import pytest
 from serve_toys import WORDS, serving
 
 import regard
-from regard.runs import make_config
+from regard import make_config
 
 SMALL = [
     "model.width=16",

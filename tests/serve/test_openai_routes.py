@@ -8,7 +8,7 @@ import pytest
 from serve_toys import serving
 
 import regard
-from regard.runs.run import Run, build_model
+from regard.tasks.run import Run, build_model
 from regard.text import Vocabularies
 from regard.text.chat import Conversation
 

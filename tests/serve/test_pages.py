@@ -8,9 +8,9 @@ from serve_toys import SENTENCES, near, serving
 
 from regard.look.document import Document
 from regard.look.watch import attentions
-from regard.runs.looking import document
 from regard.serve import pages as kept
 from regard.serve.pages import Pages
+from regard.tasks.looking import document
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from serve_toys import SENTENCES, WORDS, in_one_queue, near, serving
 
 from regard.cli import main
-from regard.runs.records import translated
+from regard.tasks.records import translated
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import ConfigError, DataError
-from regard.training.metrics import (
+from regard.metrics.text import (
     bits_per_character,
     bleu_statistics,
     by_length,

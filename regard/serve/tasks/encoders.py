@@ -6,17 +6,17 @@ from typing import Any
 
 from regard.errors import DataError
 from regard.models.bert import Pooling
-from regard.runs import Run
-from regard.runs.answering import answer_all
-from regard.runs.classifying import Classifier
-from regard.runs.embedding import embed
-from regard.runs.filling import fill_rows, masked_row
-from regard.runs.records import answered, classified, embedded, filled, tagged
 from regard.serve.bodies import at_most, check_characters, texts
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
 from regard.serve.tasks.many import Many
 from regard.serve.tasks.task import Task
+from regard.tasks.answering import answer_all
+from regard.tasks.classifying import Classifier
+from regard.tasks.embedding import embed
+from regard.tasks.filling import fill_rows, masked_row
+from regard.tasks.records import answered, classified, embedded, filled, tagged
+from regard.tasks.run import Run
 
 MOST = 1000
 """The most classes or answers to ask for."""

@@ -7,14 +7,14 @@ from typing import Any
 
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError
-from regard.runs import Run
-from regard.runs.generator import Generated, Generation, Prompt
-from regard.runs.records import generated
 from regard.serve.bodies import at_most, check_characters, given
 from regard.serve.jobs import Done
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
 from regard.serve.tasks.task import Task
+from regard.tasks.generator import Generated, Generation, Prompt
+from regard.tasks.records import generated
+from regard.tasks.run import Run
 from regard.text.chat import Conversation
 
 STOPS, STOP_LENGTH = 16, 200

@@ -7,13 +7,13 @@ from typing import Any
 from regard.errors import DataError
 from regard.look.page import render
 from regard.look.watch import attentions
-from regard.runs import Run
-from regard.runs.looking import LOOKERS, Wanted, document
 from regard.serve.bodies import at_most, check_characters
 from regard.serve.jobs import Done
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
 from regard.serve.tasks.task import Task
+from regard.tasks.looking import LOOKERS, Wanted, document
+from regard.tasks.run import Run
 
 TOKENS = 256
 """The longest text to look into: weights grow with its square."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from regard.runs.records import Record
 from regard.serve.jobs import Done
+from regard.tasks.records import Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from typing import Any, Literal
 import numpy as np
 
 from regard.errors import ConfigError, DataError
-from regard.runs import Run
 from regard.serve.bodies import check_characters
 from regard.serve.jobs import Done, Work
 from regard.serve.limits import Limits
@@ -24,6 +23,7 @@ from regard.serve.tasks.encoders import EMBED, EmbedBody
 from regard.serve.tasks.generate import Drawn
 from regard.serve.tasks.many import Many
 from regard.serve.tasks.task import Stream, Task
+from regard.tasks.run import Run
 from regard.text.chat import FORMS, Conversation
 
 WHY = {"eos": "stop", "stop": "stop", "length": "length"}

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-from regard.runs import Run
-from regard.runs.records import pointed
 from regard.serve.bodies import at_most
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
 from regard.serve.tasks.many import Many
 from regard.serve.tasks.task import Task
+from regard.tasks.records import pointed
+from regard.tasks.run import Run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from regard.runs import Run
 from regard.serve.jobs import Done, Work
 from regard.serve.limits import Limits
+from regard.tasks.run import Run
 
 Stream = tuple[Callable[[Any], list[Any]], str | None]
 """What turns new texts, and in the end the whole answer, into objects to send; and what is sent after them."""

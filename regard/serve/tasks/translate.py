@@ -6,13 +6,13 @@ from itertools import chain
 from typing import Literal
 
 from regard.decode.config import DecodeConfig
-from regard.runs import Run
-from regard.runs.records import translated
-from regard.runs.translator import Overlong
 from regard.serve.bodies import at_most, given, texts
 from regard.serve.jobs import Done
 from regard.serve.limits import Limits
 from regard.serve.tasks.task import Task
+from regard.tasks.records import translated
+from regard.tasks.run import Run
+from regard.tasks.translator import Overlong
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,198 @@
+"""How far back the loss reaches, of several models on one text: of runs, and of presets before any training."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.comparison.plan import run_names
+from regard.errors import ConfigError, DataError, nearest
+from regard.look.charts import Chart, Series, draw
+from regard.look.gradients import factor_per_step, set_spectral_radius, step_gradients
+from regard.look.sheet import figure, paragraph, sheet, table
+from regard.nn.batch import Pairs, Tokens, Windows
+from regard.runs.files import CONFIG
+from regard.tasks.config import RunConfig, make_config, presets
+from regard.tasks.looking import END, START, readable
+from regard.tasks.run import Run, build_model, load
+
+FIRST = 4  # the ids below are special tokens
+
+
+def gradients(
+    models: Sequence[str | Path | Run],
+    text: str,
+    *,
+    target: str | None = None,
+    spectral_radius: float | None = None,
+    overrides: Sequence[str] = (),
+) -> dict[str, Any]:
+    """For each model, the norm of the last prediction's gradient at every step before it, ready for JSON.
+
+    A model is a run, its directory, or the name of a preset, which is then taken with fresh weights, `overrides` being
+    settings for it, and reads the words of the text as they are. A translation model reads the text, then `target`: by
+    default its own translation or, untrained, the text again. `spectral_radius` first scales every matrix over a
+    recurrent state to that radius.
+    """
+    if not models:
+        raise ConfigError("no model to look at: name runs or presets")
+    if not text.split():
+        raise DataError("nothing to look at: the text is blank")
+    entries = [_entry(model, text, target, spectral_radius, overrides) for model in models]
+    folders = [model.directory if isinstance(model, Run) else Path(model) for model in models]
+    trained = [folder.resolve() for folder, entry in zip(folders, entries, strict=True) if entry["trained"]]
+    known = list(dict.fromkeys(trained))
+    named = dict(zip(known, run_names(known), strict=True))
+    for folder, entry in zip(folders, entries, strict=True):
+        entry["name"] = named[folder.resolve()] if entry["trained"] else entry["name"]
+    names = [entry["name"] for entry in entries]
+    for index, entry in enumerate(entries):  # one model given twice, or a run called as a preset
+        if names.count(entry["name"]) > 1:
+            entry["name"] += f" ({names[: index + 1].count(entry['name'])})"
+    return {"text": text, "target": target, "spectral_radius": spectral_radius, "models": entries}
+
+
+def gradients_page(document: dict[str, Any]) -> str:
+    """The document as a self-contained page."""
+    rows = [
+        (
+            one["name"],
+            "trained" if one["trained"] else "fresh weights",
+            str(len(one["steps"])),
+            f"{one['factor_per_step']:.3f}",
+            f"{one['steps'][0]['norm']:.1e}",
+            f"{one['steps'][-1]['norm']:.1e}",
+        )
+        for one in document["models"]
+    ]
+    radius = document["spectral_radius"]
+    notes = [
+        paragraph(f"Text: {document['text']}"),
+        paragraph(
+            "How strongly the loss of the last prediction depends on each step before it: the norm of its gradient at "
+            "the vector that the model read there. A line that falls is a gradient that vanishes, one that rises a "
+            "gradient that explodes; each step multiplies it by about the factor given."
+        ),
+    ]
+    if radius is not None:
+        notes.append(paragraph(f"Every matrix over a recurrent state was scaled to a spectral radius of {radius:g}."))
+    names = ("model", "weights", "steps", "factor a step back", "norm at the first step", "at the last")
+    return sheet(
+        "How far back the loss reaches",
+        [*notes, figure(gradients_chart(document)), table(names, rows), *_pieces(document)],
+    )
+
+
+def gradients_chart(document: dict[str, Any], *, alone: bool = False) -> str:
+    """The picture by itself: every model's norms against steps back, each relative to the step just before the last."""
+    lines = []
+    for one in document["models"]:
+        norms = [step["norm"] for step in one["steps"]]
+        base = next((norm for norm in reversed(norms[:-1]) if norm > 0), 1.0)
+        lines.append(Series(name=one["name"], points=[(back, n / base) for back, n in enumerate(norms[-2::-1], 1)]))
+    title = "Gradient of the last prediction at earlier steps (1 = one step back)"
+    return draw(
+        Chart(title=title, x="steps back", y="relative norm", series=lines, log_y=True, marks=False), alone=alone
+    )
+
+
+def _pieces(document: dict[str, Any]) -> list[str]:
+    names = ("step", *(one["name"] for one in document["models"]))
+    most = max(len(one["steps"]) for one in document["models"])
+    rows = []
+    for back in range(min(most, 200)):
+        cells = []
+        for one in document["models"]:
+            step = one["steps"][-1 - back] if back < len(one["steps"]) else None
+            cells.append("" if step is None else f"{step['piece']}  {step['norm']:.2e}")
+        rows.append((f"{back} back", *cells))
+    return [table(names, rows)]
+
+
+def _entry(
+    model: str | Path | Run, text: str, target: str | None, radius: float | None, overrides: Sequence[str]
+) -> dict[str, Any]:
+    if isinstance(model, Run) or (Path(model) / CONFIG).exists():
+        run = model if isinstance(model, Run) else load(model, "cpu")
+        name, config, network, trained = run.directory.name, run.config, run.model, True
+        sides = _read(run, text, target)
+    elif str(model) in presets():
+        config = make_config(None, str(model), overrides).with_stand_ins()
+        name, network, trained = str(model), build_model(config), False
+        sides = _as_words(config, text, target)
+    else:
+        raise ConfigError(f"'{model}' is neither a run nor a preset{nearest(str(model), presets())}")
+    longest = config.model_config().max_len
+    if max(len(ids) for _, ids, _ in sides) > longest:
+        raise DataError(f"the text is longer than the {longest} tokens that {name} reads")
+    if radius is not None:
+        network = network if not trained else _copy(config, network)
+        set_spectral_radius(network, radius)
+    norms = step_gradients(network.cpu(), _batch(sides))
+    steps = [
+        {"side": side, "piece": piece, "norm": float(norm)}
+        for (side, _, pieces), row in zip(sides, norms, strict=True)
+        for piece, norm in zip(pieces, row.tolist(), strict=False)
+    ]
+    factor = factor_per_step([step["norm"] for step in steps])
+    if not math.isfinite(factor):
+        raise DataError(f"the text is too short to say how a gradient changes: {len(steps)} steps")
+    return {"name": name, "trained": trained, "model": config.model["name"], "factor_per_step": factor, "steps": steps}
+
+
+Side = tuple[str, list[int], list[str]]
+"""What it is called, its ids (one more than are read where the last is only predicted), and its pieces as read."""
+
+
+def _read(run: Run, text: str, target: str | None) -> list[Side]:
+    """The text as the run's own tokens."""
+    tokenizers = run.vocabularies
+    if run.config.task == "language":
+        tokenizer = tokenizers.target
+        ids = [tokenizer.bos, *tokenizer.encode(text)]
+        return [("text", ids, [START, *readable(tokenizer.pieces(ids[1:-1]))])]
+    run.check_task("translation")
+    source = tokenizers.source.encode(text)
+    opened = tokenizers.source_row(source)[:-1]
+    found = run.translations([text], overlong="refuse", beam=1)[0][0].tokens if target is None else None
+    other = tokenizers.target.encode(target) if found is None else list(found)  # type: ignore[arg-type]
+    ids = [tokenizers.target.bos, *other, tokenizers.target.eos]
+    return [
+        ("source", tokenizers.source_row(source), [*readable(tokenizers.source.pieces(opened)), END]),
+        ("target", ids, [START, *readable(tokenizers.target.pieces(other))]),
+    ]
+
+
+def _as_words(config: RunConfig, text: str, target: str | None) -> list[Side]:
+    """The text's words, each word an id of its own: what fresh weights can tell apart."""
+    sizes = config.tokenizer.vocab_size - FIRST
+    known: dict[str, int] = {}
+
+    def ids(words: Sequence[str]) -> list[int]:
+        return [FIRST + known.setdefault(word, len(known)) % sizes for word in words]
+
+    words = text.split()
+    if config.task == "language":
+        return [("text", [1, *ids(words)], [START, *words[:-1]])]
+    if config.task != "translation":
+        raise ConfigError(f"gradients by step are for translation and language models, not for task='{config.task}'")
+    others = words if target is None else target.split()
+    return [("source", [*ids(words), 2], [*words, END]), ("target", [1, *ids(others), 2], [START, *others])]
+
+
+def _batch(sides: Sequence[Side]) -> Pairs | Windows:
+    if len(sides) == 1:
+        ids = sides[0][1]
+        return Windows(Tokens.of([ids[:-1]]), torch.tensor([ids[1:]]), len(ids) - 1)
+    (_, source, _), (_, target, _) = sides
+    return Pairs(Tokens.of([source]), Tokens.of([target]), len(target) - 1)
+
+
+def _copy(config: RunConfig, network: nn.Module) -> nn.Module:
+    """The same model once more, so that the run's own stays as it was trained."""
+    twin = build_model(config)
+    twin.load_state_dict(network.state_dict())
+    return twin

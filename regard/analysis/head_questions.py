@@ -1,0 +1,135 @@
+"""What can be asked of a head in running text and in framed texts, where nothing but the text itself is known."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import Literal
+
+from regard.data import Documents
+from regard.data.labelled import Example, Tagged
+from regard.data.labelled import Question as Asked
+from regard.data.sentences import split_sentences
+from regard.data.world import Sentence
+from regard.look.roles import (
+    Question,
+    at_landmarks,
+    at_rare,
+    at_separators,
+    by_position,
+    by_repetition,
+    by_sentence,
+)
+from regard.tasks.run import Run
+from regard.text.framing import Framed
+
+Kind = Literal["encoder", "decoder", "cross"]
+Labelled = Example | Tagged | Asked
+"""A text of a file that an encoder is tuned on."""
+WINDOW = 64
+"""Tokens of running text that are looked at together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """One input, ready to be asked about: token rows, the place of every row and column, and the questions.
+
+    `rows` are source and target of a pair; of a language model the text alone; of an encoder the text and its segments.
+    """
+
+    rows: tuple[list[int], list[int]]
+    places: dict[Kind, tuple[list[int], list[int], int, int]]
+    questions: dict[Kind, list[Question]]
+    gold: Sentence | None = None
+
+
+def by_pronoun(gold: Sentence, places: int) -> dict[Kind, list[Question]]:
+    """Of each pronoun its noun: asked of itself, and of the step that writes it, for the noun and its translation."""
+    found: dict[Kind, list[Question]] = {"encoder": [], "decoder": [], "cross": []}
+    for one in gold.pronouns:
+        noun = frozenset({one.antecedent})
+        # The decoder's first place is what it begins with, so a word that it has read stands one further on.
+        written = frozenset(there + 1 for here, there in gold.alignment if here in noun and there < one.french)
+        found["encoder"].append(Question("pronoun", one.english, noun, places))
+        found["cross"].append(Question("pronoun", one.french, noun, places))
+        if written:
+            found["decoder"].append(Question("pronoun", one.french, written, one.french + 1))
+    return found
+
+
+def of_running_text(run: Run, documents: Documents, limit: int) -> list[Looked]:
+    """Windows of the text, and beside them random tokens said twice, which ask what only their order can answer.
+
+    In running text a word that comes again is often one that comes often. So where a token stood before, and what came
+    after it there, is asked of random tokens in a stretch that comes twice, of another length every time.
+    """
+    tokenizer = run.vocabularies.target
+    length = min(WINDOW, run.config.data.max_len)
+    ids = (token for text in documents.texts() for token in tokenizer.encode(text))
+    windows = islice(iter(lambda: list(islice(ids, length)), []), limit)
+    items = [_plain(row) for row in windows if len(row) > 3]
+    draw = random.Random(0)
+    ordinary = [token for token in range(tokenizer.vocab_size) if token not in tokenizer.specials()]
+    for _ in range(len(items) // 2):
+        half = draw.randrange(max(2, length // 4), max(3, length // 2 + 1))
+        once = [draw.choice(ordinary) for _ in range(half)]
+        items.append(_one("decoder", once + once, [], list(by_repetition(once + once, start=half))))
+    # Dealt evenly to the two halves that choose and report, whatever their order.
+    draw.shuffle(items)
+    return items
+
+
+def _plain(row: list[int]) -> Looked:
+    places = len(row)
+    questions = [*by_position(places, causal=True), *at_landmarks(places, places, apart=True, causal=True)]
+    return _one("decoder", row, [], questions)
+
+
+def of_labelled_texts(run: Run, items: Sequence[Labelled], limit: int) -> list[Looked]:
+    """Labelled texts as the run reads them: a text or two a row, a sentence's words, a question with its text."""
+    framer = run.encoder.framer
+
+    def rows(item: Labelled) -> list[Framed | None]:
+        if isinstance(item, Example):
+            return [framer.texts(*item.texts)]
+        if isinstance(item, Tagged):
+            return [row for row, _ in framer.words(item.words)]
+        return [stretch.row for stretch in framer.question(item.question, item.context)]
+
+    framed = [row for item in items for row in rows(item) if row is not None]
+    return _all_framed(framed[:limit])
+
+
+def of_framed_texts(run: Run, documents: Documents, limit: int) -> list[Looked]:
+    """Two neighbouring sentences a row, framed as the model reads pairs."""
+    framer = run.encoder.framer
+    rows = [row for pair in islice(_neighbours(documents), limit) if (row := framer.texts(*pair)) is not None]
+    return _all_framed(rows)
+
+
+def _all_framed(rows: Sequence[Framed]) -> list[Looked]:
+    counts = Counter(token for row in rows for token, source in zip(row.ids, row.sources, strict=True) if source >= 0)
+    return [_framed(row, counts) for row in rows]
+
+
+def _neighbours(documents: Documents) -> Iterator[tuple[str, str]]:
+    for text in documents.texts():
+        sentences = [sentence for line in text.splitlines() for sentence in split_sentences(line)]
+        yield from islice(pairwise(sentences), 0, None, 2)
+
+
+def _framed(row: Framed, counts: Counter[int]) -> Looked:
+    places = len(row.ids)
+    special = [place for place, source in enumerate(row.sources) if source < 0]
+    questions = [one for one in at_landmarks(places, places, apart=True) if one.role == "first"]
+    questions += [*by_position(places), *at_separators(special[1:], places), *by_sentence(row.sources)]
+    often = {str(token): counts[token] for token in row.ids} | {str(row.ids[place]): 1 << 30 for place in special}
+    questions += at_rare(list(map(str, row.ids)), often, places, apart=True, places=places)
+    return _one("encoder", list(row.ids), list(row.segments), questions)
+
+
+def _one(kind: Kind, row: list[int], beside: list[int], questions: list[Question]) -> Looked:
+    """An input whose places are its tokens."""
+    own = list(range(len(row)))
+    return Looked((row, beside), {kind: (own, own, len(row), len(row))}, {kind: questions})

@@ -1,0 +1,5 @@
+"""Several configurations trained under one budget, and one report about them."""
+
+from regard.comparison.comparing import compare
+
+__all__ = ["compare"]

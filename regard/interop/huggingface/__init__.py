@@ -1,0 +1,5 @@
+"""Hugging Face directories to runs and back."""
+
+from regard.interop.huggingface.bridge import export_run, import_directory
+
+__all__ = ["export_run", "import_directory"]

@@ -1,5 +1,0 @@
-"""Hugging Face directories to runs and back."""
-
-from regard.runs.interop.huggingface.bridge import export_run, import_directory
-
-__all__ = ["export_run", "import_directory"]

@@ -1,0 +1,83 @@
+"""Where in a text the answer to a question stands."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.data.framer import Stretch
+from regard.errors import ConfigError, DataError
+from regard.tasks.encoder import Encoder
+
+LONGEST = 30
+"""Tokens of an answer at the most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A stretch of the text, from character `start` to before `end`; an empty one says that the text has no answer.
+
+    `score` is the sum of the model's scores for its first and its last token.
+    """
+
+    text: str
+    start: int
+    end: int
+    score: float
+
+
+def answer(encoder: Encoder, question: str, context: str, *, top: int = 1) -> list[Answer]:
+    """The likeliest answers in the text, best first, no two of the same characters."""
+    (found,) = answer_all(encoder, [(question, context)], top=top)
+    return found
+
+
+def answer_all(encoder: Encoder, asked: Sequence[tuple[str, str]], *, top: int = 1) -> list[list[Answer]]:
+    """The same for many questions, each with its text, at a time."""
+    stretches = [_stretches(encoder, question, context) for question, context in asked]
+    rows = [one.row for several in stretches for one in several]
+    found = iter(encoder.each(rows, lambda texts: encoder.model.logits(texts)))  # type: ignore[operator]
+    return [
+        _best(context, several, [next(found) for _ in several], top)
+        for (_, context), several in zip(asked, stretches, strict=True)
+    ]
+
+
+def _stretches(encoder: Encoder, question: str, context: str) -> list[Stretch]:
+    if encoder.model.config.head != "spans":  # type: ignore[union-attr]
+        raise ConfigError("this run has no head for answers: train one with task='answering'")
+    if not question.strip() or not context.strip():
+        raise DataError("an answer needs a question and a text")
+    return encoder.framer.question(question, context)
+
+
+def _best(context: str, stretches: Sequence[Stretch], found: Sequence[Tensor], top: int) -> list[Answer]:
+    best: dict[tuple[int, int], float] = {}
+    for stretch, logits in zip(stretches, found, strict=True):
+        inside = [place for place, span in enumerate(stretch.spans) if span is not None]
+        none = float(logits[0].sum())
+        best[0, 0] = min(best.get((0, 0), torch.inf), none)  # there is none only where no stretch has one
+        if not inside:
+            continue
+        first, size = inside[0], len(inside)
+        begin, end = logits[first : first + size].unbind(-1)
+        forward = torch.ones(size, size, dtype=torch.bool).triu()
+        scores = (begin[:, None] + end[None]).masked_fill(~forward | forward.triu(LONGEST), -torch.inf)
+        values, places = scores.flatten().topk(min(4 * top, size))
+        for value, place in zip(values.tolist(), places.tolist(), strict=True):
+            if value == -torch.inf:
+                continue
+            low, high = stretch.spans[first + place // size], stretch.spans[first + place % size]
+            assert low is not None
+            assert high is not None
+            key = (low[0], high[1])
+            best[key] = max(best.get(key, -torch.inf), value)
+    ranked = sorted(best.items(), key=lambda item: (-item[1], item[0]))
+    return [_answer(context, start, end, score) for (start, end), score in ranked[:top]]
+
+
+def _answer(context: str, start: int, end: int, score: float) -> Answer:
+    text = context[start:end]
+    start += len(text) - len(text.lstrip())  # a space before a word may be part of its first token
+    return Answer(context[start:end], start, end, score)

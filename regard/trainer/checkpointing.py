@@ -1,0 +1,141 @@
+"""What a training keeps: checkpoints on its way, the weights to use in the end."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from regard.errors import RunError
+from regard.runs.checkpoint import (
+    AVERAGE,
+    CARRIED,
+    Progress,
+    checkpoints,
+    forget_checkpoints,
+    kept_steps,
+    load_checkpoint,
+    save_checkpoint,
+    step_of,
+    weights_of,
+)
+from regard.runs.files import CHECKPOINTS, MODEL, plain_words, read_tensors, write_tensors
+from regard.training.average import ExponentialAverage, mean_weights
+from regard.training.config import TrainConfig
+from regard.training.streams import StreamedLanguageModelling
+from regard.training.tasks import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended: which weights its model has where not the last, and whether these had yet to be written."""
+
+    which: str | None
+    rewritten: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """A run's directory, and what of a training is kept in it."""
+
+    directory: Path
+    options: TrainConfig
+    model: nn.Module
+    optimizer: Optimizer
+    average: ExponentialAverage | None
+    task: Task
+
+    def take_up(self, checkpoint: Path, say: Callable[[str], None]) -> Progress:
+        """Put everything back as it was at a checkpoint."""
+        progress = load_checkpoint(checkpoint, self.model, self.optimizer, self.average, say)
+        if isinstance(self.task, StreamedLanguageModelling):
+            self.task.restore(read_tensors(checkpoint / CARRIED))
+        return progress
+
+    def save(self, progress: Progress) -> Progress:
+        """A checkpoint, and the weights to use so far, so that a run can be tried while it trains."""
+        folder = self.directory / CHECKPOINTS
+        with plain_words(folder):
+            folder.mkdir(exist_ok=True)
+        steps = {progress.step, *map(step_of, checkpoints(folder))}
+        progress = replace(progress, kept=kept_steps(steps, self.options.keep, self._always(progress)))
+        carried = self.task.tensors() if isinstance(self.task, StreamedLanguageModelling) else None
+        save_checkpoint(folder, progress, self.model, self.optimizer, self.average, carried)
+        self._forget(progress)
+        write_tensors(self.directory / MODEL, self._last())
+        return progress
+
+    def finish(self, progress: Progress) -> Ending:
+        """Leave the directory as that of a finished run, whatever of this was done before; to do it twice is harmless.
+
+        All that it needs is in the checkpoints, so that a run that was killed at its end can be finished later.
+        """
+        self._forget(progress)
+        model = self.directory / MODEL
+        weights, which = self._final(progress)
+        if weights is None or _holds(model, weights):
+            return Ending(which, rewritten=False)
+        write_tensors(model, weights)
+        return Ending(which, rewritten=True)
+
+    def _final(self, progress: Progress) -> tuple[Mapping[str, Tensor] | None, str | None]:
+        """The weights that a finished run is used with, and which these are where they are not the last.
+
+        None where the checkpoints that they came from are there no longer, as where someone made room on the disk: the
+        model that was made of them is all there is.
+        """
+        folder, best = self.directory / CHECKPOINTS, progress.best_step
+        there = [step_of(path) for path in checkpoints(folder)]
+        if self.options.average_last > 1:
+            wanted = (there if progress.kept is None else progress.kept)[-self.options.average_last :]
+            unknown = progress.kept is None and len(wanted) < self.options.average_last
+            if unknown or not {*wanted} <= {*there}:
+                return self._as_it_is("the mean of checkpoints that are there no longer")
+            mean = mean_weights(read_tensors(folder / f"step-{step}" / MODEL) for step in wanted)
+            return mean, f"the model is the mean of {len(wanted)} checkpoints" if len(wanted) > 1 else None
+        if self.options.choose == "best" and best:
+            if best in there:
+                path = folder / f"step-{best}"
+                # Its average, if it had one, is what was validated, whatever was set when the run was taken up again.
+                averaged = read_tensors(path / AVERAGE) if (path / AVERAGE).exists() else {}
+                return {
+                    **read_tensors(path / MODEL),
+                    **averaged,
+                }, f"the model is that of step {best}, the best validated"
+            if progress.kept is None or best in progress.kept:
+                return self._as_it_is(f"that of step {best}, the best validated, whose checkpoint is there no longer")
+            return self._last(), f"the model is the last: that of step {best}, the best validated, was not kept"
+        return self._last(), None
+
+    def _as_it_is(self, which: str) -> tuple[None, str]:
+        if not (self.directory / MODEL).exists():
+            raise RunError(f"{self.directory} has no {MODEL}, and it cannot be made again: it was {which}")
+        return None, f"the model is left as it is, for it cannot be compared: it should be {which}"
+
+    def _last(self) -> dict[str, Tensor]:
+        averaged = {} if self.average is None else self.average.weights
+        return {**weights_of(self.model), **averaged}
+
+    def _forget(self, progress: Progress) -> None:
+        forget_checkpoints(self.directory / CHECKPOINTS, self.options.keep, self._always(progress))
+
+    def _always(self, progress: Progress) -> set[int]:
+        return {progress.best_step} if self.options.choose == "best" else set()
+
+
+def _holds(path: Path, weights: Mapping[str, Tensor]) -> bool:
+    """Whether a file holds these weights and nothing else, bit for bit."""
+    try:
+        found = read_tensors(path)
+    except RunError:  # not there, cut short or something else
+        return False
+    return found.keys() == weights.keys() and all(_same(found[name], weights[name]) for name in found)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    one, other = one.contiguous(), other.detach().cpu().contiguous()
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    return torch.equal(one.flatten().view(torch.uint8), other.flatten().view(torch.uint8))

@@ -1,0 +1,418 @@
+"""Train a run: data, tokenizer, model, loop, checkpoints and logs in one directory, stoppable anywhere."""
+
+import math
+import shlex
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+
+from regard import config as settings
+from regard.data import Position
+from regard.errors import ConfigError, Diverged, RegardError, RunError
+from regard.runs.checkpoint import Progress, checkpoints
+from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, whole_or_nothing, write_json
+from regard.runs.log import Log
+from regard.tasks.config import RunConfig, overridden
+from regard.tasks.corpora import check_files, data_digest
+from regard.tasks.jobs import Job, Stream, prepare_job
+from regard.tasks.report import FollowsUpdates, Report, Silence
+from regard.tasks.run import Run, choose_device, choose_precision, load, load_config, packs
+from regard.trainer.checkpointing import Keeper
+from regard.trainer.clock import Clock
+from regard.trainer.determinism import repeatable
+from regard.trainer.fitting import Fittable, Fitting
+from regard.trainer.initialize import first_model
+from regard.trainer.machine import check_machine
+from regard.trainer.signals import stop_signals
+from regard.training.average import ExponentialAverage
+from regard.training.dropout import DropoutUntil
+from regard.training.loop import Step, fit, validate
+from regard.training.optim import make_optimizer
+from regard.training.replay import Replay
+from regard.training.schedule import learning_rate
+from regard.training.tasks import Task, compiled
+
+SECONDS = 30.0
+"""How long a training goes on at most without telling how it goes, unless one update takes longer."""
+
+
+class Stopped(RegardError):
+    """Training was asked to stop, and has saved where it was."""
+
+    exit_code = 130
+
+
+Adjust = Callable[[RunConfig, Job], RunConfig]
+"""Other settings for a run whose data is now known."""
+
+
+def train(
+    config: RunConfig,
+    directory: str | Path,
+    report: Report | None = None,
+    *,
+    fit_memory: bool = False,
+    adjust: Adjust | None = None,
+) -> Run:
+    """Train a new run in `directory`, and return it ready to use.
+
+    `fit_memory` first finds the largest `train.batch_tokens` that the GPU's memory holds, and trains with that.
+    `adjust` may change settings of the model and of training once the data is known.
+    """
+    directory, report = Path(directory), report or Silence()
+    _check_free(directory)
+    config.check()
+    if config.train.start_from == "":
+        raise ConfigError(
+            "this configuration tunes a run that is there already: name it with --from RUN (train.start_from)"
+        )
+    check_files(config, report.say)
+    check_machine(config, fit_memory)
+    with whole_or_nothing(directory):
+        _check_free(directory)  # another process may have been faster
+        config, job = prepare_job(config, directory, report, new=True)
+        config = job.config = _with_steps(config, job)  # type: ignore[attr-defined]
+        if adjust is not None:
+            config = job.config = adjust(config, job)  # type: ignore[attr-defined]
+        training = _Training(config, directory, job, report)
+        if fit_memory:
+            config = training.fit_memory()
+            config = training.config = job.config = _with_steps(config, job)  # type: ignore[attr-defined]
+        write_json(directory / CONFIG, settings.to_mapping(config, nulls=True))
+    with alone_in(directory):
+        training.go()
+    return load(directory, config.train.device)
+
+
+def _with_steps(config: RunConfig, job: Job) -> RunConfig:
+    """The configuration with as many updates as its epochs take, where it counts in epochs."""
+    options = config.train
+    if not options.epochs:
+        return config
+    pack = packs(config.architecture()[1], options.pack, choose_device(options.device))
+    with closing(job.stream(Position(), pin=False, pack=pack)) as stream:
+        batches = options.epochs * stream.batches()
+    return replace(config, train=replace(options, steps=max(1, math.ceil(batches / options.accumulate))))
+
+
+def _check_free(directory: Path) -> None:
+    if (directory / CONFIG).exists():
+        raise RunError(f"{directory} already holds a run: choose another directory, or continue it with --resume")
+
+
+def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Report | None = None) -> Run:
+    """Go on with the run in `directory` from its last checkpoint, exactly as if it had never stopped.
+
+    `overrides` may change `[train]` settings, such as `train.steps=20000` to train for longer.
+    """
+    directory, report = Path(directory), report or Silence()
+    config = load_config(directory)
+    if overrides:
+        if strange := [name for name in overrides if not name.startswith(("train.", "decode."))]:
+            raise ConfigError(f"'{strange[0]}' cannot change in a run that has begun; only train.* and decode.* can")
+        if begun := [name for name in overrides if name.startswith(("train.start_from", "train.vectors"))]:
+            raise ConfigError(f"'{begun[0]}' says what a run starts from; this one has begun")
+        config = settings.from_mapping(RunConfig, overridden(settings.to_mapping(config, nulls=True), overrides))
+        config.check()
+    check_machine(config)
+    with alone_in(directory):
+        training = _taken_up(
+            config, directory, report, recount=any(name.startswith("train.epochs") for name in overrides)
+        )
+        if overrides:
+            write_json(directory / CONFIG, settings.to_mapping(training.config, nulls=True))
+        training.go()
+    return load(directory, config.train.device)
+
+
+def _taken_up(config: RunConfig, directory: Path, report: Report, *, recount: bool) -> "_Training":
+    found = checkpoints(directory / CHECKPOINTS)
+    if not found and (directory / MODEL).exists():
+        raise RunError(
+            f"{directory} has a model but no checkpoint to resume, as where it was imported; train on from it in a new "
+            f"run: regard train --from {shlex.quote(str(directory))} --data FILES --out RUN"
+        )
+    if not found:
+        report.say("no checkpoint yet: starting from the first step")
+    config, job = prepare_job(config, directory, report, new=False)
+    if recount:
+        config = job.config = _with_steps(config, job)  # type: ignore[attr-defined]
+    training = _Training(config, directory, job, report)
+    if found:
+        training.take_up(found[-1])
+    return training
+
+
+class _Training:
+    """The state of one training run while it runs."""
+
+    def __init__(self, config: RunConfig, directory: Path, job: Job, report: Report) -> None:
+        self.config, self.directory, self.job, self.report = config, directory, job, report
+        options = config.train
+        if options.threads:
+            torch.set_num_threads(options.threads)
+        self.device = choose_device(options.device)
+        self.precision = choose_precision(options.precision, self.device)
+        self.model = first_model(config, directory, report).to(self.device)
+        self.optimizer = make_optimizer(self.model, options)
+        self.average = ExponentialAverage(self.model, options.ema) if options.ema else None
+        self.width = getattr(config.model_config(), "width", None)
+        self.progress = Progress(step=0, data=data_digest(config.data))
+        self.keeper = Keeper(directory, options, self.model, self.optimizer, self.average, job.task)
+        self.clock = Clock()
+        self.told = time.monotonic()
+        self.split = False
+
+    def fit_memory(self) -> RunConfig:
+        """The configuration with the largest token budget that the memory holds."""
+        if not isinstance(self.job, Fittable):
+            raise ConfigError(f"--fit cannot be used with task='{self.config.task}' yet")
+        options = self.config.train
+        self.report.say("finding the largest batch that fits the memory")
+        trial = Fitting(
+            self.model,
+            self.optimizer,
+            self.job.task,
+            self.device,
+            self.precision,
+            accumulate=options.accumulate,
+            replays=options.cuda_graphs,
+        )
+        with repeatable(options.deterministic):
+            budget = trial.largest(self.job, pack=self._packs())
+        self.report.say(f"train.batch_tokens={budget} is the most that fits")
+        self.config = self.job.config = replace(self.config, train=replace(options, batch_tokens=budget))
+        return self.config
+
+    def take_up(self, checkpoint: Path) -> None:
+        """Go on from where a checkpoint was saved."""
+        before = self.keeper.take_up(checkpoint, self.report.say)
+        if before.data not in (None, self.progress.data):
+            self.report.say("the training data is not what it was: from here on this is another run")
+        self.progress = replace(before, data=self.progress.data)
+
+    def go(self) -> None:
+        """Train to the end, or to where a signal, a divergence or patience ends it."""
+        options, begun = self.config.train, self.progress.step
+        if self._done():
+            self.report.say(f"the run is finished: {begun} steps")
+            ending = self.keeper.finish(self.progress)  # it may have been killed before it had come to its end
+            if ending.rewritten:
+                self.report.say("its model was not yet the one to use and has been written")
+            if ending.which is not None:
+                self.report.say(ending.which)
+            return
+        if begun:
+            self.report.say(f"continuing from step {begun} of {options.steps}")
+        else:
+            times = f", {options.epochs:g} epoch" + "s" * (options.epochs != 1) if options.epochs else ""
+            self.report.say(f"training for {options.steps} steps{times}")
+        if not begun and options.warmup_steps > options.steps:
+            self.report.say(f"the rate will not reach its peak: train.warmup={options.warmup} is more than train.steps")
+        self._updated(begun)
+        log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard)
+        stop: Callable[[], bool] = bool
+        try:
+            with stop_signals() as stop, repeatable(options.deterministic):
+                self._loop(log, stop)
+            if (which := self.keeper.finish(self.progress).which) is not None:
+                self.report.say(which)
+        except torch.OutOfMemoryError:
+            raise RunError(
+                f"the GPU ran out of memory after step {self.progress.step}; a lower train.batch_tokens with a higher "
+                f"train.accumulate trains the same in less"
+            ) from None
+        except RuntimeError as error:
+            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                raise
+            if stop():  # a signal to all of a terminal's processes ends the compiler too
+                raise Stopped(f"stopped while compiling, after step {self.progress.step}; {self._again()}") from None
+            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            raise RunError(
+                f"torch could not compile the model: {reason}; go on without: regard train --resume "
+                f"{shlex.quote(str(self.directory))} --set train.compile=false --set train.compile_blocks=false"
+            ) from error
+        finally:
+            log.close()
+
+    def _loop(self, log: Log, stop: Callable[[], bool]) -> None:
+        options = self.config.train
+        position = Position(self.progress.epoch, self.progress.index)
+        stream = self.job.stream(position, pin=self.device.type == "cuda", pack=self._packs())
+        task, model = self._compiled()
+        replay = None
+        if options.cuda_graphs and self.device.type == "cuda":
+            replay = Replay(model, task, self.device, self.precision)
+        with closing(stream):
+            steps = fit(
+                model,
+                task,
+                self._updates(stream),
+                self.optimizer,
+                self._learning_rate,
+                start=self.progress.step,
+                clip=options.clip,
+                seed=options.seed,
+                device=self.device,
+                precision=self.precision,
+                average=self.average,
+                before=self._before(replay),
+                replay=replay,
+            )
+            for step in steps:
+                self.progress = replace(
+                    self.progress, step=step.number, epoch=stream.position.epoch, index=stream.position.index
+                )
+                self._updated(step.number)
+                self._after(step, log)
+                if self._done():
+                    break
+                if stop():
+                    self._check_finite(step)
+                    self._save()
+                    raise Stopped(f"stopped at step {step.number} and saved; {self._again()}")
+
+    def _again(self) -> str:
+        return f"continue with: regard train --resume {shlex.quote(str(self.directory))}"
+
+    def _before(self, replay: Replay | None) -> Callable[[int], None] | None:
+        """What to do before each update."""
+        if not self.config.train.dropout_until:
+            return None
+        dropout = DropoutUntil(self.model, self.config.train.dropout_until)
+
+        def before(number: int) -> None:
+            if dropout(number) and replay is not None:
+                replay.forget()
+
+        return before
+
+    def _packs(self) -> bool:
+        return packs(self.model, self.config.train.pack, self.device)
+
+    def _compiled(self) -> tuple[Task, nn.Module]:
+        """Task and model, compiled as asked: for one shape where batches have one, for any length where padded."""
+        one_shape = self._packs() or self.config.task in ("language", "images")
+        return compiled(self.job.task, self.model, self.config.train, dynamic=not one_shape)
+
+    def _done(self) -> bool:
+        options = self.config.train
+        tired = bool(options.patience) and self.progress.stale >= options.patience
+        return self.progress.step >= options.steps or tired
+
+    def _updates(self, stream: Stream) -> Iterator[list[Any]]:
+        while True:
+            parts = [next(stream) for _ in range(self.config.train.accumulate)]
+            self.clock.tokens += sum(part.tokens for part in parts)
+            yield parts
+
+    def _learning_rate(self, step: int) -> float:
+        options = self.config.train
+        return learning_rate(
+            step,
+            kind=options.schedule,
+            peak=options.learning_rate,
+            warmup=options.warmup_steps,
+            total=options.steps,
+            width=self.width,
+            floor=options.floor,
+            decay=options.decay,
+        )
+
+    def _after(self, step: Step, log: Log) -> None:
+        """Log, validate and save where it is time."""
+        options = self.config.train
+        if step.splits and not self.split:
+            self.split = True
+            self.report.say(
+                f"a batch of step {step.number} did not fit the memory and was split, as others like it will be; "
+                f"a lower train.batch_tokens would be faster"
+            )
+        due = step.number % options.log_every == 0 or step.number == options.steps
+        if self.device.type == "cpu" or due:
+            self._check_finite(step)
+        if due:
+            values = {**self._values(step), **self.clock.lap()}
+            log.write("train", step.number, values)
+            self._tell(step, values)
+        elif time.monotonic() - self.told > SECONDS:
+            # For whoever waits. The log has the same steps however fast the machine is.
+            self._tell(step, {**self._values(step), **self.clock.read()})
+        better = False
+        if step.number % options.validate_every == 0 or step.number == options.steps:
+            batches = self.job.validation()
+            better = batches is not None and self._judge(self._validate(batches), log)
+        if step.number % options.save_every == 0 or self._done() or (better and options.choose == "best"):
+            self._check_finite(step)
+            self._save()
+
+    def _judge(self, values: dict[str, float], log: Log) -> bool:
+        """Note a validation; whether it is the best so far."""
+        step, best = self.progress.step, self.progress.best
+        better = best is None or values["nll"] < best
+        if better:
+            self.progress = replace(self.progress, best=values["nll"], best_step=step, stale=0)
+        else:
+            self.progress = replace(self.progress, stale=self.progress.stale + 1)
+        log.write("validation", step, values)
+        self.report.validation({"step": step, **values})
+        return better
+
+    def _values(self, step: Step) -> dict[str, Any]:
+        parts = {name: float(value) for name, value in step.parts.items()}
+        return {
+            "loss": float(step.loss),
+            **parts,
+            "grad_norm": float(step.grad_norm),
+            "learning_rate": step.learning_rate,
+            "epoch": self.progress.epoch,
+        }
+
+    def _tell(self, step: Step, values: dict[str, Any]) -> None:
+        self.told = time.monotonic()
+        self.report.step({"step": step.number, **values}, self.config.train.steps)
+
+    def _updated(self, number: int) -> None:
+        if isinstance(self.report, FollowsUpdates):
+            self.report.updated(number, self.config.train.steps)
+
+    def _check_finite(self, step: Step) -> None:
+        if bool(torch.isfinite(step.loss)) and bool(torch.isfinite(step.grad_norm)):
+            return
+        figures = f"loss {float(step.loss):g}, gradient norm {float(step.grad_norm):g}"
+        self._diverged(step.number, figures)
+
+    def _diverged(self, number: int, figures: str) -> NoReturn:
+        kept = checkpoints(self.directory / CHECKPOINTS)
+        last = f"the last good checkpoint is {kept[-1].name}" if kept else "there was no checkpoint yet"
+        raise Diverged(
+            f"training diverged at step {number}: {figures}; {last}. Try a lower train.learning_rate, a longer "
+            f"train.warmup, train.clip=1.0 or train.precision=float32"
+        )
+
+    def _averaged(self):
+        return nullcontext() if self.average is None else self.average.applied()
+
+    def _validate(self, batches: Iterable[Any]) -> dict[str, float]:
+        began = time.monotonic()
+        # What was compiled for training's batches would be compiled again for these.
+        eager = torch.compiler.set_stance("force_eager") if self.config.train.compile_blocks else nullcontext()
+        with self._averaged(), eager:
+            values = validate(self.model, self.job.task, batches, device=self.device, precision=self.precision)
+            if math.isnan(values["loss"]):  # an update may spoil the weights after its own loss was still a number
+                self._diverged(self.progress.step, "the validation loss is not a number")
+            values |= self.job.scores(self.model)
+        self.model.train()
+        self.clock.pause(time.monotonic() - began)
+        return values | {"seconds": time.monotonic() - began}
+
+    def _save(self) -> None:
+        began = time.monotonic()
+        self.progress = self.keeper.save(self.progress)
+        self.clock.pause(time.monotonic() - began)
