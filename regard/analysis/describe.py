@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from regard.models.protocols import TextEncoder
 from regard.nn.batch import Images, Pairs, Texts, Tokens
 from regard.nn.operations import operations
 from regard.nn.points import Pointings
@@ -93,7 +94,7 @@ def parameters_by_part(model: nn.Module) -> dict[str, int]:
 def forward_flops(model: nn.Module, length: int) -> int:
     """Operations of one pair of `length` source and `length` target tokens, head included, counted as they run."""
     row, target = Tokens.of([[4] * length]), Tokens.of([[4] * (length + 1)])
-    return _counted(model, Texts(row) if hasattr(model, "text_vectors") else Pairs(row, target))
+    return _counted(model, Texts(row) if isinstance(model, TextEncoder) else Pairs(row, target))
 
 
 @torch.no_grad()

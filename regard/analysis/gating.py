@@ -61,7 +61,7 @@ class _Learner:
         self.precision = choose_precision(self.options.precision, self.device)
         self.model = copy.deepcopy(run.model)
         _, self.job = prepare_job(run.config, run.directory, Silence(), new=False)
-        pack = packs(run.model, self.options.pack, self.device)
+        pack = packs(type(run.model), self.options.pack, self.device)
         self.stream = self.job.stream(Position(0, 0), pin=self.device.type == "cuda", pack=pack)
         self.step = 0
 

@@ -57,9 +57,10 @@ def pronoun_report(
         found[part] = {name: counts[0] for name, counts in ask(run, run.model, items, quizzes).items()}
         if part == "test":  # also by what is taken from each place
             found["value"] = {n: c[0] for n, c in ask(run, run.model, items, quizzes, by_value=True).items()}
+    known = attentions(run.model)
     best: dict[Kind, tuple[float, dict[str, Any]]] = {}
     for own in FROM_TO:
-        if one := _best(found, [name for name in found["valid"] if kind(name) == own]):
+        if one := _best(found, [name for name in found["valid"] if kind(known[name]) == own]):
             best[own] = one
     if not best:
         return None
@@ -103,7 +104,7 @@ def _without(
 ) -> dict[str, Any]:
     """How many pronouns are translated right by the whole model, and without each head, and without two."""
     texts = [sentence.english for sentence in sentences]
-    every = [(name, head) for name, one in attentions(run.model).items() for head in range(getattr(one, "heads", 1))]
+    every = [(name, head) for name, one in attentions(run.model).items() for head in range(one.heads)]
     total = 1 + len(every) + comb(min(TOGETHER, len(every)), 2)
     done = 0
 

@@ -74,7 +74,7 @@ def of_running_text(run: Run, documents: Documents, limit: int) -> list[Looked]:
     for _ in range(len(items) // 2):
         half = draw.randrange(max(2, length // 4), max(3, length // 2 + 1))
         once = [draw.choice(ordinary) for _ in range(half)]
-        items.append(_one("decoder", once + once, [], list(by_repetition(once + once, start=half))))
+        items.append(_one("encoder", once + once, [], list(by_repetition(once + once, start=half))))
     # Dealt evenly to the two halves that choose and report, whatever their order.
     draw.shuffle(items)
     return items
@@ -83,7 +83,7 @@ def of_running_text(run: Run, documents: Documents, limit: int) -> list[Looked]:
 def _plain(row: list[int]) -> Looked:
     places = len(row)
     questions = [*by_position(places, causal=True), *at_landmarks(places, places, apart=True, causal=True)]
-    return _one("decoder", row, [], questions)
+    return _one("encoder", row, [], questions)
 
 
 def of_labelled_texts(run: Run, items: Sequence[Labelled], limit: int) -> list[Looked]:

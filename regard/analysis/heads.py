@@ -40,6 +40,7 @@ from regard.look.roles import (
     thresholds,
 )
 from regard.look.watch import attentions, watch
+from regard.nn.attention import ACROSS, BEFORE, WITHIN, Attention, Sides, Watchable
 from regard.nn.batch import Pairs, Texts, Tokens, Windows
 from regard.tasks.corpora import WorldCorpus, corpus_of, documents_of
 from regard.tasks.evaluation import encode_pair, words_of_row
@@ -100,7 +101,7 @@ def _add_neurons(run: Run, items: Sequence[Looked], heads: list[dict[str, Any]])
     for head in heads:
         if head["role"]:
             claims.setdefault(head["attention"], {})[head["head"]] = head["role"]
-    kinds: dict[str, Kind] = {name: kind(name) for name in claims}
+    kinds: dict[str, Kind] = {name: kind(attentions(run.model)[name]) for name in claims}
     found = role_neurons(run.model, items, lambda part: _batch(run, part), kinds, claims)
     for head in heads:
         head["neurons"] = found.get((head["attention"], head["head"]))
@@ -242,7 +243,8 @@ def ask(
 
     `by_value` reads off what each place adds to the output, not its weight alone (see `value_norms`).
     """
-    kinds: dict[str, Kind] = {name: kind(name) for name in attentions(model)}
+    known = attentions(model)
+    kinds: dict[str, Kind] = {name: kind(one) for name, one in known.items()}
     found = {name: tuple(map(RoleCounts, quizzes[own])) for name, own in kinds.items() if own in quizzes}
     for start in range(0, len(items), 64):
         part = items[start : start + 64]
@@ -250,9 +252,9 @@ def ask(
             model(_batch(run, part))
         for name, counts in found.items():
             weights = trace.weights(name).cpu()
-            output: Any = getattr(model.get_submodule(name), "output", None)
-            if by_value and (v := trace[name].v) is not None and output is not None:
-                weights = value_norms(weights, v.cpu(), output.weight.cpu())
+            attention = known[name]
+            if by_value and (v := trace[name].v) is not None and isinstance(attention, Attention):
+                weights = value_norms(weights, v.cpu(), attention.output.weight.cpu())
             for index, item in enumerate(part, start):
                 own = _between_places(weights[index - start], item, kinds[name])
                 counts[index % len(counts)].add(index // len(counts), own)
@@ -275,7 +277,7 @@ def _measures(run: Run, items: Sequence[Looked]) -> dict[str, dict[str, list[flo
             run.model(_batch(run, items[start : start + 64]))
         lengths = _lengths(run, items[start : start + 64])
         for name, measures in found.items():
-            queries, keys = lengths[kind(name)]
+            queries, keys = lengths[KINDS[trace.sides[name]]]
             measures.add(trace.weights(name), queries=queries, keys=keys)
     names = ("entropy", "maximum", "distance", "first", "last")
     return {name: {one: getattr(own.means(), one).tolist() for one in names} for name, own in found.items()}
@@ -300,8 +302,9 @@ def _batch(run: Run, items: Sequence[Looked]) -> Pairs | Windows | Texts:
     return Texts(first, Tokens.of([item.rows[1] for item in items]).ids if run.encoder.segmented else None).to(device)
 
 
-def kind(name: str) -> Kind:
-    """What an attention looks from and at, by its name."""
-    if "cross" in name:
-        return "cross"
-    return "encoder" if name.startswith("encoder") else "decoder"
+def kind(attention: Watchable) -> Kind:
+    """What an attention looks from and at."""
+    return KINDS[attention.sides]
+
+
+KINDS: dict[Sides, Kind] = {WITHIN: "encoder", BEFORE: "decoder", ACROSS: "cross"}

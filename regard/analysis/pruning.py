@@ -20,7 +20,8 @@ from regard.errors import ConfigError, RunError, nearest
 from regard.interop.huggingface.vocabulary import KEPT
 from regard.look.edits import masked
 from regard.look.watch import attentions, watch
-from regard.nn.attention import Attention, NoHeads
+from regard.models.protocols import capabilities
+from regard.nn.attention import Attention, NoHeads, Watchable
 from regard.nn.gates import HardConcrete
 from regard.runs.checkpoint import Progress, load_weights_strictly, save_checkpoint, weights_of
 from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, TOKENIZER, whole_or_nothing, write_json, write_tensors
@@ -28,14 +29,6 @@ from regard.tasks.config import RunConfig
 from regard.tasks.run import Run, build_model
 from regard.training.average import ExponentialAverage
 from regard.training.optim import make_optimizer
-
-STACKS = {
-    "transformer": {"encoder": "encoder_heads", "decoder": "decoder_heads", "cross": "cross_heads"},
-    "gpt": {"blocks": "layer_heads"},
-    "bert": {"encoder": "layer_heads"},
-    "vit": {"blocks": "layer_heads"},
-}
-"""By kind of model, the setting that says how many heads the layers of each stack have."""
 
 By = Literal["masking", "gradient", "gates"]
 Head: TypeAlias = tuple[str, int]
@@ -54,9 +47,9 @@ def every_head(model: nn.Module, among: str = "*") -> list[Head]:
     return [(name, head) for name in names for head in range(groups(known[name]))]
 
 
-def groups(attention: nn.Module) -> int:
+def groups(attention: Watchable) -> int:
     """How many heads, or groups of heads, can be removed one by one."""
-    return getattr(attention, "kv_heads", None) or getattr(attention, "heads", 1)
+    return attention.kv_heads if isinstance(attention, Attention) else attention.heads
 
 
 def importance(run: Run, evidence: Evidence, by: By = "masking", among: str = "*") -> dict[Head, float]:
@@ -83,7 +76,7 @@ def importance(run: Run, evidence: Evidence, by: By = "masking", among: str = "*
 
 def _members(attention: nn.Module, chosen: Iterable[int]) -> list[int]:
     """The heads of these groups."""
-    size = getattr(attention, "heads", 1) // groups(attention)
+    size = attention.heads // groups(attention)
     return [group * size + one for group in chosen for one in range(size)]
 
 
@@ -164,12 +157,11 @@ def check_kind(run: Run) -> None:
 
 
 def _smaller(config: RunConfig, model: nn.Module, keep: dict[str, list[int]]) -> RunConfig:
-    kinds = STACKS[config.model["name"]]
+    kinds = capabilities(type(model)).layer_heads
     counts: dict[str, list[int]] = {setting: [] for setting in kinds.values()}
     for name, module in model.named_modules():
         if isinstance(module, Attention | NoHeads):
-            kind = "cross" if name.endswith("cross_attention") else name.partition(".")[0]
-            counts[kinds[kind]].append(len(_members(module, keep[name])) if name in keep else module.heads)
+            counts[kinds[module.sides]].append(len(_members(module, keep[name])) if name in keep else module.heads)
     return replace(config, model={**config.model, **counts})
 
 

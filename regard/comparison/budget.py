@@ -134,7 +134,7 @@ def _updates(config: RunConfig, job: Job, count: int, model: nn.Module) -> Itera
     optimizer = make_optimizer(model, options)
     precision = choose_precision(options.precision, device)
     model.train()
-    with closing(job.stream(Position(0, 0), pin=False, pack=packs(model, options.pack, device))) as stream:
+    with closing(job.stream(Position(0, 0), pin=False, pack=packs(type(model), options.pack, device))) as stream:
         for _ in range(count):
             parts = [next(stream) for _ in range(options.accumulate)]
             step = train_step(model, job.task, parts, optimizer, clip=options.clip, device=device, precision=precision)

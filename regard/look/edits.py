@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError, nearest
 from regard.look.watch import attentions, watch
+from regard.nn.attention import Attention
 
 Heads: TypeAlias = Mapping[str, Sequence[int]]
 """Heads by the name of their attention in the model: {"encoder.0.attention": [1]}."""
@@ -128,10 +129,10 @@ def _before_output(model: nn.Module, names: Sequence[str], change: Any) -> Itera
 
     with ExitStack() as stack:
         for name in names:
-            output = getattr(known[name], "output", None)
-            if not isinstance(output, nn.Module):
+            attention = known[name]
+            if not isinstance(attention, Attention):
                 raise ConfigError(f"'{name}' has no output matrix, so its heads' outputs cannot be swapped")
-            handle = output.register_forward_pre_hook(partial(hook, name, known[name].heads))  # type: ignore[arg-type]
+            handle = attention.output.register_forward_pre_hook(partial(hook, name, attention.heads))  # type: ignore[arg-type]
             stack.callback(handle.remove)
         yield
 
@@ -154,7 +155,7 @@ def _check(model: nn.Module, heads: Heads) -> None:
     for name, chosen in heads.items():
         if name not in known:
             raise ConfigError(f"no attention is called '{name}'{nearest(name, known)}")
-        count = getattr(known[name], "heads", 1)
+        count = known[name].heads
         for head in chosen:
             if not 0 <= head < count:
                 raise ConfigError(f"no head {head} in '{name}': it has {count}, counted from 0")

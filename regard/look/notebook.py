@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from regard.errors import ConfigError
-from regard.look.document import AttentionMap, Document, Sentence, Side, SideName
+from regard.look.document import AttentionMap, Document, Sentence, Side
 from regard.look.watch import Trace
 
 
@@ -30,7 +30,7 @@ def trace_document(
         assert weights is not None
         if not 0 <= item < len(weights):
             raise ConfigError(f"no item {item} in a batch of {len(weights)}")
-        rows, columns = _sides(name)
+        rows, columns = trace.sides[name]
         for side, size in ((rows, weights.shape[2]), (columns, weights.shape[3])):
             if sizes.setdefault(side, size) != size:
                 raise ConfigError(f"'{name}' saw {size} pieces of the {side}, another attention {sizes[side]}")
@@ -43,13 +43,6 @@ def trace_document(
     text = " ".join(sides["source"].pieces) if source is not None else ""
     sides["source"] = Side(text=text, pieces=sides["source"].pieces)
     return Document(title=title, sentences=(Sentence(**sides, attentions=tuple(maps)),))  # type: ignore[arg-type]
-
-
-def _sides(name: str) -> tuple[SideName, SideName]:
-    """By the names that attentions have here: see ARCHITECTURE.md on what they carry."""
-    if "cross" in name:
-        return "target", "source"
-    return ("target", "prefix") if name.startswith("decoder") else ("source", "source")
 
 
 def _side(name: str, size: int, pieces: Sequence[str] | None) -> Side:

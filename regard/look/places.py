@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.errors import DataError
 from regard.look.packing import pack_floats, unpack_floats
+from regard.nn.attention import by_offset
 from regard.nn.patches import PatchEmbedding
 from regard.nn.positions import Alibi, Positions, RelativeBias, Rotary, sinusoidal
 
@@ -63,12 +64,6 @@ def places_of_model(model: nn.Module) -> tuple[Places, ...]:
         if places is not None:
             found.setdefault((places.kind, places.array().tobytes()), places)
     return tuple(found.values())
-
-
-def by_offset(distances: nn.Module, T: int, S: int) -> Tensor:
-    """What each head adds to a score, for each difference of places, query less key, from 1 - S to T - 1."""
-    bias = distances(T, S)[0].detach().float().cpu()
-    return torch.cat((bias[:, 0, 1:].flip(-1), bias[:, :, 0]), -1)
 
 
 def _places(name: str, module: nn.Module) -> Places | None:

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, nearest
+from regard.nn.attention import Sides, Watchable
 
 Part = Literal["weights", "q", "k", "v"]
 Edit = Callable[[str, Tensor], Tensor]
@@ -33,6 +34,8 @@ class Trace:
     """What was seen, by the attention's name in the model; one entry a call, in order."""
 
     calls: dict[str, list[Seen]] = field(default_factory=dict)
+    sides: dict[str, Sides] = field(default_factory=dict)
+    """What each attention's queries and keys are vectors of."""
 
     def __getitem__(self, name: str) -> Seen:
         """The last thing seen of the attention called `name`."""
@@ -80,9 +83,9 @@ class Trace:
         return framed(trace_document(self)) if any(self.calls.values()) else "<p>Nothing was seen yet.</p>"
 
 
-def attentions(model: nn.Module) -> dict[str, nn.Module]:
+def attentions(model: nn.Module) -> dict[str, Watchable]:
     """Every attention of a model that can be watched, by name, in the order of the model's definition."""
-    return {name: module for name, module in model.named_modules() if hasattr(module, "watcher")}
+    return {name: module for name, module in model.named_modules() if isinstance(module, Watchable)}
 
 
 @contextmanager
@@ -115,11 +118,12 @@ def watch(
     _check_parts(parts)
     _check_heads({name: known[name] for name in chosen}, heads)
     wanted: set[Part] = {parts} if isinstance(parts, str) else set(parts)
-    trace = Trace({name: [] for name in chosen})
+    trace = Trace({name: [] for name in chosen}, {name: known[name].sides for name in chosen})
     before = {name: known[name].watcher for name in chosen}
     for name in chosen:
-        outer = getattr(before[name], "edit", None)
-        known[name].watcher = _Watcher(trace.calls[name], name, heads, wanted, _both(outer, edit))  # type: ignore[assignment]
+        watching = before[name]
+        outer = watching.edit if isinstance(watching, _Watcher) else None
+        known[name].watcher = _Watcher(trace.calls[name], name, heads, wanted, _both(outer, edit))
     try:
         yield trace
     finally:
@@ -139,12 +143,11 @@ def _check_parts(parts: Sequence[str]) -> None:
             raise ConfigError(f"unknown part '{part}'{nearest(part, get_args(Part))}")
 
 
-def _check_heads(chosen: dict[str, nn.Module], heads: Sequence[int] | None) -> None:
+def _check_heads(chosen: dict[str, Watchable], heads: Sequence[int] | None) -> None:
     for name, module in chosen.items():
-        count = getattr(module, "heads", None)
         for head in heads or ():
-            if count is not None and not 0 <= head < count:
-                raise ConfigError(f"no head {head} in '{name}': it has {count}, counted from 0")
+            if not 0 <= head < module.heads:
+                raise ConfigError(f"no head {head} in '{name}': it has {module.heads}, counted from 0")
 
 
 def _of_layers(names: list[str], layers: int | Sequence[int] | None) -> list[str]:

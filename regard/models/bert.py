@@ -1,12 +1,14 @@
 """The encoder-only Transformer: BERT, and by its settings MiniLM, DistilBERT and RoBERTa."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ConfigError
+from regard.models.protocols import Capabilities
+from regard.nn.attention import WITHIN
 from regard.nn.batch import LabelledTexts, MaskedTexts, Texts
 from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, activate, check_layer_heads
 from regard.nn.dropout import Dropout
@@ -125,9 +127,12 @@ class WordHead(nn.Module):
 class Bert(nn.Module):
     """A stack of blocks in which every token sees every other, and on it the head that the settings name."""
 
-    packs = False  # a row is one text or pair, and its first token speaks for it
-    tasks = ("masking", "classification", "tagging", "answering", "embedding")
-    tunes = ("head", "pooler", "labels", "pooling")  # settings that a run which starts from another may change
+    # It packs no rows: a row is one text or pair, and its first token speaks for it.
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        tasks=("masking", "classification", "tagging", "answering", "embedding"),
+        tunes=("head", "pooler", "labels", "pooling"),
+        layer_heads={WITHIN: "layer_heads"},
+    )
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

@@ -1,12 +1,13 @@
 """The convolutional encoder-decoder of 2017: gated convolutions that look at the source in every layer."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError
+from regard.models.protocols import Capabilities
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.convolution import GatedConvolution
 from regard.nn.dropout import Dropout
@@ -112,7 +113,8 @@ class ConvolutionalBlock(nn.Module):
 class Convolutional(nn.Module):
     """Gated convolutions over the source, and causal ones over the target, each of which consults the source."""
 
-    packs = False  # a convolution reaches over the end of a sequence, into the next of its row
+    # It packs no rows: a convolution reaches over the end of a sequence, into the next of its row.
+    capabilities: ClassVar[Capabilities] = Capabilities(tasks=("translation",))
 
     def __init__(self, config: ConvolutionalConfig) -> None:
         super().__init__()

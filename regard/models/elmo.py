@@ -1,13 +1,14 @@
 """A bidirectional language model whose layers give contextual vectors of words, in the manner of ELMo (Peters 2018)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, DataError
+from regard.models.protocols import Capabilities
 from regard.models.recurrent_language import TextState
 from regard.nn.batch import LabelledTexts, Pairs, Texts, Tokens, Windows
 from regard.nn.cells import CellKind, Recurrent, RecurrentLayer, initialise_cell
@@ -61,10 +62,9 @@ class LayerMix(nn.Module):
 class Elmo(nn.Module):
     """Two language models over one table of words: one reads forward, one backward."""
 
-    packs = False
-    both_ways = True  # each token is predicted from those before it, and from those after it
-    tasks = ("language", "classification", "tagging", "embedding")
-    tunes = ("head", "labels")
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        tasks=("language", "classification", "tagging", "embedding"), both_ways=True, tunes=("head", "labels")
+    )
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()

@@ -1,12 +1,14 @@
 """The decoder-only Transformer: GPT-2 and the Llama type alike, by their settings."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, DataError
+from regard.models.protocols import Capabilities
+from regard.nn.attention import WITHIN
 from regard.nn.batch import Pairs, Sequences, Tokens, Windows
 from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, check_layer_heads, make_norm
 from regard.nn.cache import KeyValues, PromptState
@@ -61,6 +63,10 @@ class GPTConfig:
 
 class GPT(nn.Module):
     """A stack of blocks that see only what came before, and a head that predicts what comes next."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        tasks=("language",), packs=True, layer_heads={WITHIN: "layer_heads"}
+    )
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()

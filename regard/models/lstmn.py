@@ -1,12 +1,14 @@
 """A language model of long short-term memory-networks: LSTMs that attend to all their own past states."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, DataError
+from regard.models.protocols import Capabilities
 from regard.models.recurrent_language import TextState
 from regard.nn.batch import Pairs, Stretch, Tokens, Windows
 from regard.nn.dropout import Dropout
@@ -41,7 +43,8 @@ class LSTMNConfig:
 class LSTMN(nn.Module):
     """An embedding, layers that look back over their own states, and a head over the vocabulary."""
 
-    packs = False  # a recurrence runs on past the end of a document, into the next of its row
+    # It packs no rows: a recurrence runs on past the end of a document, into the next of its row.
+    capabilities: ClassVar[Capabilities] = Capabilities(tasks=("language",))
 
     def __init__(self, config: LSTMNConfig) -> None:
         super().__init__()

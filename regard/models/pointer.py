@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError
+from regard.models.protocols import Capabilities
 from regard.nn.blocks import BlockConfig, EncoderBlock, make_norm
 from regard.nn.cells import CellKind, Recurrent, RecurrentLayer, States, initialise_cell
 from regard.nn.dropout import Dropout
@@ -100,8 +101,8 @@ class PointerNetwork(nn.Module):
     `complete`, the end can be chosen when nothing else is left, and only then.
     """
 
-    packs = False  # one problem a row
-    tasks = ("pointing",)
+    # It packs no rows: one problem a row.
+    capabilities: ClassVar[Capabilities] = Capabilities(tasks=("pointing",))
 
     def __init__(self, config: PointerConfig) -> None:
         super().__init__()

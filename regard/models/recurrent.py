@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError
+from regard.models.protocols import Capabilities
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.cells import CellKind, Direction, Recurrent, RecurrentLayer, States, initialise_cell
 from regard.nn.copying import CopyHead, known_only
@@ -123,7 +124,8 @@ class RecurrentState:
 class RecurrentModel(nn.Module):
     """A recurrent encoder, a recurrent decoder that starts from its last state, and an attention between them."""
 
-    packs = False  # a recurrence runs on past the end of a sequence, into the next of its row
+    # It packs no rows: a recurrence runs on past the end of a sequence, into the next of its row.
+    capabilities: ClassVar[Capabilities] = Capabilities(tasks=("translation",))
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()

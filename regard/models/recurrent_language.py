@@ -1,12 +1,14 @@
 """A language model over any recurrent cell: reads text in order, and predicts each next token from its state."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, DataError
+from regard.models.protocols import Capabilities
 from regard.nn.batch import Pairs, Stretch, Tokens, Windows
 from regard.nn.cells import CellKind, Recurrent, RecurrentLayer, States, initialise_cell
 from regard.nn.copying import CopyHead
@@ -74,7 +76,8 @@ class TextState:
 class RecurrentLanguageModel(nn.Module):
     """An embedding, layers of a recurrent cell, and a head over the vocabulary."""
 
-    packs = False  # a recurrence runs on past the end of a document, into the next of its row
+    # It packs no rows: a recurrence runs on past the end of a document, into the next of its row.
+    capabilities: ClassVar[Capabilities] = Capabilities(tasks=("language",))
 
     def __init__(self, config: RecurrentLanguageConfig) -> None:
         super().__init__()

@@ -1,13 +1,14 @@
 """A recurrent reader of texts: many to one (a class of the whole) or many to many (a tag of each word)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ConfigError
+from regard.models.protocols import Capabilities
 from regard.nn.batch import LabelledTexts, Texts
 from regard.nn.cells import CellKind, Direction, Recurrent, RecurrentLayer, initialise_cell
 from regard.nn.dropout import Dropout
@@ -61,9 +62,10 @@ class RecurrentReader(nn.Module):
     last token of a layer that reads forward, that after the first of one that reads backward.
     """
 
-    packs = False  # a row is one text or pair, and its first place speaks for it
-    tasks = ("classification", "tagging", "embedding")
-    tunes = ("head", "labels")
+    # It packs no rows: a row is one text or pair, and its first place speaks for it.
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        tasks=("classification", "tagging", "embedding"), tunes=("head", "labels")
+    )
 
     def __init__(self, config: RecurrentReaderConfig) -> None:
         super().__init__()

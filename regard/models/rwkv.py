@@ -1,12 +1,14 @@
 """RWKV as a language model: trained over whole windows at once like a Transformer, run step by step like a cell."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, DataError
+from regard.models.protocols import Capabilities
 from regard.models.recurrent_language import TextState
 from regard.nn.batch import Pairs, Stretch, Tokens, Windows
 from regard.nn.cells import States
@@ -39,7 +41,8 @@ class RWKVConfig:
 class RWKV(nn.Module):
     """An embedding, blocks that mix over time and over channels, and a head over the vocabulary."""
 
-    packs = False  # a recurrence runs on past the end of a document, into the next of its row
+    # It packs no rows: a recurrence runs on past the end of a document, into the next of its row.
+    capabilities: ClassVar[Capabilities] = Capabilities(tasks=("language",))
 
     def __init__(self, config: RWKVConfig) -> None:
         super().__init__()

@@ -1,12 +1,14 @@
 """The encoder-decoder Transformer of 2017, with the choices people have made since as settings."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError
+from regard.models.protocols import Capabilities
+from regard.nn.attention import ACROSS, BEFORE, WITHIN
 from regard.nn.batch import PackedPairs, Pairs, Sequences
 from regard.nn.blocks import (
     Activation,
@@ -126,6 +128,12 @@ class TransformerConfig:
 
 class Transformer(nn.Module):
     """A stack of encoder blocks, a stack of decoder blocks that consult it, and a head over the target vocabulary."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        tasks=("translation",),
+        packs=True,
+        layer_heads={WITHIN: "encoder_heads", BEFORE: "decoder_heads", ACROSS: "cross_heads"},
+    )
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()

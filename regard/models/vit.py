@@ -1,11 +1,14 @@
 """The Vision Transformer: a picture cut into patches, read by blocks that all see each other."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, RunError
+from regard.models.protocols import Capabilities
+from regard.nn.attention import WITHIN
 from regard.nn.batch import Images
 from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, check_layer_heads, make_norm, through
 from regard.nn.embedding import Head
@@ -79,9 +82,13 @@ class ViTConfig:
 class ViT(nn.Module):
     """A stack of blocks over [CLS] and the patches of a picture, and a head that reads [CLS]."""
 
-    tasks = ("images",)
-    tunes = ("layer_drop",)
-    resizes = ("image_size",)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        tasks=("images",),
+        packs=True,
+        tunes=("layer_drop",),
+        resizes=("image_size",),
+        layer_heads={WITHIN: "layer_heads"},
+    )
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()

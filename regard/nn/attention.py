@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,50 @@ Watcher = Callable[[Queries, Float[Tensor, "B H S K"], Float[Tensor, "B H S K"],
 One that has a method `look(q, k, v, weigh)`, and an attribute `edit` that is None, changes nothing: it asks
 `weigh(heads, rows)` for those weights that it wants, and the fused kernel still makes the output.
 """
+
+Side = Literal["source", "target", "prefix"]
+"""What vectors of an attention belong to. `prefix` is the target as the decoder reads it, one token behind."""
+
+
+class Sides(NamedTuple):
+    """What an attention's queries and keys are vectors of, so that nobody has to read it out of the module's name."""
+
+    queries: Side
+    keys: Side
+
+
+WITHIN, BEFORE, ACROSS = Sides("source", "source"), Sides("target", "prefix"), Sides("target", "source")
+"""Attention within what is read, of a decoder to what it has written, and of a decoder to what was read."""
+
+
+class Arithmetic(NamedTuple):
+    """How the scores behind an attention's weights come about, in a form from which anyone can work them out again.
+
+    The score of a query and a key is the sum over features of q k or, where there is a `vector`, of tanh(q + k) times
+    it; then times `scale`; then plus what a head adds for each difference of positions, `offsets`.
+    """
+
+    q: Float[Tensor, "H T K"]
+    k: Float[Tensor, "H S K"]
+    scale: float = 1.0
+    vector: Float[Tensor, " K"] | None = None
+    offsets: Float[Tensor, "H N"] | None = None
+
+
+@runtime_checkable
+class Watchable(Protocol):
+    """An attention that `regard.look` can watch: any module with these."""
+
+    watcher: Watcher | None
+    heads: int
+    head_width: int
+    sides: Sides
+
+    def arithmetic(
+        self, q: Float[Tensor, "H T K"], k: Float[Tensor, "H S K"], heads: Sequence[int] | None = None
+    ) -> Arithmetic | None:
+        """How these queries and keys make scores; None where that is not said. `heads` are those that are given."""
+        ...
 
 
 def attend(
@@ -82,8 +126,10 @@ class Attention(nn.Module):
         distances: Alibi | RelativeBias | None = None,
         scaled: bool = True,
         qk_norm: bool = False,
+        sides: Sides = WITHIN,
     ) -> None:
         super().__init__()
+        self.sides = sides
         if head_width is None:
             if width % heads:
                 raise ConfigError(f"width={width} must be a multiple of heads={heads}")
@@ -160,6 +206,15 @@ class Attention(nn.Module):
         mixed = self._fused(q, k, v, visible) if self.watcher is None else self._watched(q, k, v, visible, self.watcher)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
+    def arithmetic(
+        self, q: Float[Tensor, "H T K"], k: Float[Tensor, "H S K"], heads: Sequence[int] | None = None
+    ) -> Arithmetic:
+        """The scaled products of queries and keys, and what distances add to them."""
+        if self.distances is None:
+            return Arithmetic(q, k, self.scale)
+        offsets = by_offset(self.distances, q.shape[1], k.shape[1])
+        return Arithmetic(q, k, self.scale, offsets=offsets if heads is None else offsets[list(heads)])
+
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
         T, S = q.shape[2], k.shape[2]
         causal = self.distances is None and visible.only_causal(T, S)
@@ -216,11 +271,18 @@ def _normed(x: Float[Tensor, "B H T K"], norm: nn.Module | None) -> Float[Tensor
     return x if norm is None else norm(x).to(x.dtype)
 
 
+def by_offset(distances: nn.Module, T: int, S: int) -> Float[Tensor, "H N"]:
+    """What each head adds to a score, for each difference of positions, query less key, from 1 - S to T - 1."""
+    bias = distances(T, S)[0].detach().float().cpu()
+    return torch.cat((bias[:, 0, 1:].flip(-1), bias[:, :, 0]), -1)
+
+
 class NoHeads(nn.Module):
     """An attention that has no head left: of what it added, its output's bias remains. There is nothing to watch."""
 
-    def __init__(self, width: int, head_width: int, *, bias: bool = True) -> None:
+    def __init__(self, width: int, head_width: int, *, bias: bool = True, sides: Sides = WITHIN) -> None:
         super().__init__()
+        self.sides = sides
         self.heads, self.width, self.head_width = 0, width, head_width
         self.bias = nn.Parameter(torch.zeros(width)) if bias else None
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError
-from regard.nn.attention import Attention, NoHeads
+from regard.nn.attention import ACROSS, BEFORE, WITHIN, Attention, NoHeads, Sides
 from regard.nn.cache import KeyValues, SourceMemory
 from regard.nn.dropout import Dropout
 from regard.nn.masks import CAUSAL, EVERYTHING, Visible
@@ -130,11 +130,15 @@ def check_layer_heads(name: str, counts: tuple[int, ...] | None, layers: int, bl
 
 
 def self_attention(
-    config: BlockConfig, rotary: Rotary | None = None, distances: Distances | None = None, heads: int | None = None
+    config: BlockConfig,
+    rotary: Rotary | None = None,
+    distances: Distances | None = None,
+    heads: int | None = None,
+    sides: Sides = WITHIN,
 ) -> Attention | NoHeads:
     """An attention as the config says; with `heads`, of so many as wide as the config's, which may be none."""
     if heads == 0:
-        return NoHeads(config.width, config.per_head, bias=config.bias)
+        return NoHeads(config.width, config.per_head, bias=config.bias, sides=sides)
     heads = config.heads if heads is None else heads
     return Attention(
         config.width,
@@ -147,6 +151,7 @@ def self_attention(
         distances=distances,
         scaled=config.scaled,
         qk_norm=config.qk_norm,
+        sides=sides,
     )
 
 
@@ -209,8 +214,8 @@ class DecoderBlock(nn.Module):
         cross_heads: int | None = None,
     ) -> None:
         super().__init__()
-        self.attention = self_attention(config, rotary, distances, heads)
-        self.cross_attention = self_attention(config, heads=cross_heads)
+        self.attention = self_attention(config, rotary, distances, heads, BEFORE)
+        self.cross_attention = self_attention(config, heads=cross_heads, sides=ACROSS)
         self.feed_forward = FeedForward(config)
         self.around_attention = Sublayer(config)
         self.around_cross_attention = Sublayer(config)

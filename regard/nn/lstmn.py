@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.nn.attention import softmax_visible
+from regard.nn.attention import WITHIN, softmax_visible
 from regard.nn.basic_cells import StateLinear
 from regard.nn.scores import ScoredAttention
 
@@ -26,7 +26,7 @@ class LSTMNLayer(nn.Module):
         self.width, self.span = width, span
         self.inputs = nn.Linear(input_width, 4 * width)
         self.hidden = StateLinear(width, 4 * width, bias=False)
-        self.attention = ScoredAttention("additive", input_width + width, width)
+        self.attention = ScoredAttention("additive", input_width + width, width, sides=WITHIN)
 
     def initialise(self) -> None:
         """As an LSTM: begin by keeping, with matrices over the state that neither fade nor burst."""

@@ -4,13 +4,15 @@ Every score is called alike, on queries and memory. It falls in two parts: `keys
 is found once for all steps of a decoder, and `compare`, of queries with those keys.
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, DataError, nearest
-from regard.nn.attention import Watcher, softmax_visible
+from regard.nn.attention import ACROSS, Arithmetic, Sides, Watcher, softmax_visible
 from regard.nn.masks import EVERYTHING, Visible
 
 Scores = Float[Tensor, "B T S"]
@@ -29,6 +31,10 @@ class Score(nn.Module):
     def compare(self, query: Float[Tensor, "B T Q"], keys: Float[Tensor, "B S M"]) -> Scores:
         raise NotImplementedError
 
+    def arithmetic(self, q: Float[Tensor, "H T Q"], k: Float[Tensor, "H S M"]) -> Arithmetic | None:
+        """The same comparison as a viewer can show it, number by number; None where a score does not say."""
+        return None
+
 
 class Cosine(Score):
     """g cos(s, h). A cosine is bounded and its softmax cannot be sharp, so the sharpness g is learned."""
@@ -43,6 +49,9 @@ class Cosine(Score):
 
     def compare(self, query: Float[Tensor, "B T D"], keys: Float[Tensor, "B S D"]) -> Scores:
         return self.sharpness * F.normalize(query, dim=-1) @ keys.mT
+
+    def arithmetic(self, q: Float[Tensor, "H T D"], k: Float[Tensor, "H S D"]) -> Arithmetic:
+        return Arithmetic(F.normalize(q, dim=-1), k, float(self.sharpness.detach()))
 
 
 class Additive(Score):
@@ -59,6 +68,10 @@ class Additive(Score):
 
     def compare(self, query: Float[Tensor, "B T Q"], keys: Float[Tensor, "B S M"]) -> Scores:
         return self.vector(torch.tanh(self.query(query)[:, :, None] + keys[:, None])).squeeze(-1)
+
+    def arithmetic(self, q: Float[Tensor, "H T Q"], k: Float[Tensor, "H S M"]) -> Arithmetic:
+        query, vector = self.query.weight.detach().float().cpu(), self.vector.weight[0].detach().float().cpu()
+        return Arithmetic(q @ query.mT, k, vector=vector)
 
 
 class Location(Score):
@@ -87,6 +100,9 @@ class General(Score):
     def compare(self, query: Float[Tensor, "B T Q"], keys: Float[Tensor, "B S M"]) -> Scores:
         return self.weight(query) @ keys.mT
 
+    def arithmetic(self, q: Float[Tensor, "H T Q"], k: Float[Tensor, "H S M"]) -> Arithmetic:
+        return Arithmetic(q @ self.weight.weight.detach().float().cpu().mT, k)
+
 
 class Dot(Score):
     """s' h."""
@@ -98,6 +114,9 @@ class Dot(Score):
     def compare(self, query: Float[Tensor, "B T D"], keys: Float[Tensor, "B S D"]) -> Scores:
         return query @ keys.mT
 
+    def arithmetic(self, q: Float[Tensor, "H T D"], k: Float[Tensor, "H S D"]) -> Arithmetic:
+        return Arithmetic(q, k)
+
 
 class ScaledDot(Score):
     """s' h / sqrt(D), so that the scores of unit normal vectors have variance one."""
@@ -108,6 +127,9 @@ class ScaledDot(Score):
 
     def compare(self, query: Float[Tensor, "B T D"], keys: Float[Tensor, "B S D"]) -> Scores:
         return query @ keys.mT * query.shape[-1] ** -0.5
+
+    def arithmetic(self, q: Float[Tensor, "H T D"], k: Float[Tensor, "H S D"]) -> Arithmetic:
+        return Arithmetic(q, k, q.shape[-1] ** -0.5)
 
 
 SCORES = {
@@ -132,13 +154,27 @@ class ScoredAttention(nn.Module):
 
     heads = 1
 
-    def __init__(self, score: str, query_width: int, memory_width: int, max_len: int | None = None) -> None:
+    def __init__(
+        self,
+        score: str,
+        query_width: int,
+        memory_width: int,
+        max_len: int | None = None,
+        *,
+        sides: Sides = ACROSS,
+    ) -> None:
         super().__init__()
         self.score = make_score(score, query_width, memory_width, max_len)
+        self.head_width, self.sides = memory_width, sides
         self.watcher: Watcher | None = None
 
     def keys(self, memory: Float[Tensor, "B S M"]) -> Float[Tensor, "B S M"]:
         return self.score.keys(memory)
+
+    def arithmetic(
+        self, q: Float[Tensor, "H T Q"], k: Float[Tensor, "H S M"], heads: Sequence[int] | None = None
+    ) -> Arithmetic | None:
+        return self.score.arithmetic(q, k)
 
     def forward(
         self,

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from regard.nn.attention import WITHIN
 from regard.nn.masks import Visible
 from regard.nn.scores import ScoredAttention
 
@@ -22,7 +23,7 @@ class Sentinel(nn.Module):
         super().__init__()
         self.query = nn.Linear(width, width)
         self.vector = nn.Parameter(torch.randn(width) * width**-0.5)
-        self.pointing = ScoredAttention("dot", width, width)
+        self.pointing = ScoredAttention("dot", width, width, sides=WITHIN)
 
     def forward(
         self, outputs: Float[Tensor, "B N D"], memory: Float[Tensor, "B S D"], visible: Bool[Tensor, "#B N S"]

@@ -15,6 +15,7 @@ from regard.data.world import Grammar
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, nearest
 from regard.models import MODELS
+from regard.models.protocols import Capabilities, Carries, capabilities
 from regard.models.sizes import check_sizes, check_table
 from regard.tasks.concerns import concerns, refuse_strangers
 from regard.tasks.starting import started_from
@@ -148,6 +149,10 @@ class RunConfig:
             raise ConfigError(f"unknown model '{name}'{nearest(str(name), MODELS)}")
         return MODELS[name]
 
+    def capabilities(self) -> Capabilities:
+        """What the configured model offers."""
+        return capabilities(self.architecture()[1])
+
     def check(self) -> None:
         """Refuse impossible model settings now, before any data is read, with stand-ins for the vocabulary sizes."""
         longest = self.with_stand_ins().model_config().max_len
@@ -161,40 +166,38 @@ class RunConfig:
             return
         if self.data.max_len > longest:
             raise ConfigError(f"data.max_len={self.data.max_len} must be at most model.max_len={longest}")
-        if self.train.pack == "always" and not getattr(self.architecture()[1], "packs", True):
+        if self.train.pack == "always" and not self.capabilities().packs:
             raise ConfigError(f"train.pack='always' cannot be: a {self.model['name']} model reads one sequence a row")
         if self.train.vectors is not None and not {*self.tokenizer.kinds} <= {"word", "spaced"}:
             raise ConfigError(
                 f"train.vectors={self.train.vectors} has vectors of words; it needs tokenizer.kind='word' or 'spaced', "
                 f"not '{self.tokenizer.kind}'"
             )
-        if self.data.carry and not hasattr(self.architecture()[1], "carry"):
+        if self.data.carry and not issubclass(self.architecture()[1], Carries):
             raise ConfigError(
                 f"data.carry=true cannot be: a {self.model['name']} model has no state to carry from window to window"
             )
         if self.train.cuda_graphs and (self.data.carry or not self._one_shape()):
             what = "carries a state from batch to batch" if self.data.carry else "has batches of many shapes"
             raise ConfigError(f"train.cuda_graphs=true cannot be: this {self.model['name']} model {what}")
-        if self.data.isolate and not getattr(self.architecture()[1], "packs", True):
+        if self.data.isolate and not self.capabilities().packs:
             raise ConfigError(
                 f"data.isolate=true cannot be: a {self.model['name']} model reads on from one document to the next"
             )
 
     def _one_shape(self) -> bool:
         """Whether batches for a GPU have one shape, or few."""
-        return self.task == "language" or getattr(self.architecture()[1], "packs", True)
+        return self.task == "language" or self.capabilities().packs
 
     def _check_task(self) -> None:
-        one_sided = "vocab_size" in self._sizes()
-        fitting = getattr(self.architecture()[1], "tasks", ("language",) if one_sided else ("translation",))
+        fitting = self.capabilities().tasks
         if self.task not in fitting:
             needed = "' or '".join(fitting)
             raise ConfigError(f"task='{self.task}' is not for model '{self.model['name']}', which needs '{needed}'")
         if self.task == "pointing":
             self._check_puzzle()
             return
-        if "tasks" in vars(self.architecture()[1]):
-            self._check_head()
+        self._check_head()
         if self.task in ("language", "masking"):
             if self.data.world:
                 raise ConfigError(f"data.world={self.data.world} asks for pairs; a language model is given data.train")
@@ -229,8 +232,10 @@ class RunConfig:
     def _check_head(self) -> None:
         """Refuse an encoder's head that is not for the task."""
         wanted = ENCODER_HEADS.get(self.task)
-        head = self.with_stand_ins().model_config().head if wanted else None
-        if wanted and head not in wanted:
+        if not wanted:
+            return
+        head = self.with_stand_ins().model_config().head
+        if head not in wanted:
             raise ConfigError(f"model.head='{head}' is not for task='{self.task}', which needs {' or '.join(wanted)}")
 
     def _check_copying(self) -> None:

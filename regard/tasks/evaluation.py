@@ -15,6 +15,8 @@ from regard.errors import ConfigError, DataError
 from regard.look.align import AlignmentCounts, HeadScores, best_head, merge, words_of_pieces
 from regard.look.watch import attentions, watch
 from regard.metrics.text import by_length, corpus_bleu, corpus_scores, perplexity
+from regard.models.protocols import TextEncoder
+from regard.nn.attention import ACROSS
 from regard.nn.batch import Pairs, Tokens
 from regard.tasks.accuracy import picture_accuracy
 from regard.tasks.corpora import WorldCorpus, corpus_of, world_held_out
@@ -62,7 +64,7 @@ def evaluate(
         return pointing_scores(run, problems, limit=limit, progress=progress, **decode)
     if run.config.task == "language":
         return text_perplexity(run, cast("Documents | None", corpus), stride=stride, progress=progress)
-    if hasattr(run.model, "text_vectors"):
+    if isinstance(run.model, TextEncoder):
         return judge(run, cast("Sequence[str] | None", corpus), progress)
     run.check_task("translation")
     corpus = cast("Corpus | None", corpus)
@@ -176,7 +178,7 @@ def _world_scores(run: Run, corpus: WorldCorpus, hypotheses: Sequence[str]) -> d
     if corpus.source == "en":
         right, total = pronoun_accuracy(gold, hypotheses)
         result = {"pronoun_accuracy": right / total if total else None, "pronouns": total}
-    names = [name for name in attentions(run.model) if "cross" in name]
+    names = [name for name, one in attentions(run.model).items() if one.sides == ACROSS]
     readable = [sentence for sentence in gold[:ALIGNED] if _readable(run, sentence, corpus.source)]
     if names and readable:
         valid = world_held_out("valid", corpus.source, ALIGNED, corpus.grammar).sentences
@@ -186,7 +188,7 @@ def _world_scores(run: Run, corpus: WorldCorpus, hypotheses: Sequence[str]) -> d
             "alignment_error_rate": float(scores.error_rate[chosen]),
             "alignment_head": {"attention": names[chosen[0]], "head": chosen[1]},
             "alignment_by_head": {
-                name: rates[: getattr(attentions(run.model)[name], "heads", len(rates))]
+                name: rates[: attentions(run.model)[name].heads]
                 for name, rates in zip(names, scores.error_rate.tolist(), strict=True)
             },
         }
@@ -202,7 +204,7 @@ def head_alignment(run: Run, sentences: Sequence[Sentence], source: str = "en") 
     """
     sentences = [sentence for sentence in sentences if _readable(run, sentence, source)]
     counts = AlignmentCounts()
-    names = [name for name in attentions(run.model) if "cross" in name]
+    names = [name for name, one in attentions(run.model).items() if one.sides == ACROSS]
     device = next(run.model.parameters()).device
     run.model.eval()
     for start in range(0, len(sentences), 64):

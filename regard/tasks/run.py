@@ -17,6 +17,7 @@ from regard.data.puzzles import puzzle_named
 from regard.decode.config import BOUNDS, DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
 from regard.models.bert import Pooling
+from regard.models.protocols import TextEncoder, capabilities
 from regard.models.sizes import check_sizes
 from regard.runs.checkpoint import check_weights, load_weights_strictly
 from regard.runs.files import CONFIG, MODEL, TOKENIZER, read_json, read_tensors
@@ -83,7 +84,7 @@ class Run:
     @cached_property
     def encoder(self) -> Encoder:
         """Texts in, vectors out: what fills, tags, classifies and embeds."""
-        if not hasattr(self.model, "text_vectors"):
+        if not isinstance(self.model, TextEncoder):
             raise RunError(f"{self.directory} is a run for {self.config.task}, not one with an encoder of texts")
         return Encoder(self.model, self.vocabularies.target, self.config.data.max_len)
 
@@ -282,9 +283,9 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if name == "bfloat16" else torch.float32
 
 
-def packs(model: nn.Module | type[nn.Module], pack: str, device: torch.device) -> bool:
+def packs(model: type[nn.Module], pack: str, device: torch.device) -> bool:
     """Whether several sequences share a row: `auto` is where a GPU trains a model that can tell them apart."""
-    return pack == "always" or (pack == "auto" and device.type == "cuda" and getattr(model, "packs", True))
+    return pack == "always" or (pack == "auto" and device.type == "cuda" and capabilities(model).packs)
 
 
 def absolute(config: RunConfig) -> RunConfig:

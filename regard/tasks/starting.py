@@ -11,6 +11,7 @@ from torch import nn
 
 from regard.errors import ConfigError, DataError, RunError
 from regard.models import MODELS
+from regard.models.protocols import Refits, capabilities
 from regard.runs.checkpoint import weights_of
 from regard.runs.files import plain_words, read_json, read_tensors
 from regard.text import TokenizerConfig
@@ -38,10 +39,10 @@ def started_from(
         raise RunError(f"{base / 'config.json'} names no known model")
     if mine.get("name", name) != name:
         raise ConfigError(f"{base} is a model '{name}', from which a '{mine['name']}' cannot start")
-    free = {*getattr(MODELS[name][1], "tunes", ()), *(key for key in mine if key.endswith("dropout"))}
+    free = {*capabilities(MODELS[name][1]).tunes, *(key for key in mine if key.endswith("dropout"))}
     written = (own or {}).get("model") or {}
     asked = {setting.partition("=")[0].strip().removeprefix("model.") for setting in overrides} | {*written}
-    resized = asked & {*getattr(MODELS[name][1], "resizes", ())}  # not where a preset happens to name a size
+    resized = asked & {*capabilities(MODELS[name][1]).resizes}  # not where a preset happens to name a size
     for setting in overrides:
         key = setting.partition("=")[0].strip()
         if key.startswith(("tokenizer.", "model.")) and key.removeprefix("model.") not in {*free, *resized, "name"}:
@@ -116,8 +117,8 @@ def start_weights(model: nn.Module, settings: Mapping[str, Any], base: Path) -> 
     for name, value in weights_of(model).items():
         part = name.split(".")[0]
         found = theirs.get(name)
-        if found is not None and hasattr(model, "refitted"):
-            found = model.refitted(name, found)  # pyright: ignore[reportCallIssue]
+        if found is not None and isinstance(model, Refits):
+            found = model.refitted(name, found)
         names_labels = part == "classifier" or (part == "head" and bool(labels))
         if found is not None and found.shape == value.shape and (same or not names_labels):
             value.copy_(found)

@@ -294,7 +294,7 @@ class _Training:
         return before
 
     def _packs(self) -> bool:
-        return packs(self.model, self.config.train.pack, self.device)
+        return packs(type(self.model), self.config.train.pack, self.device)
 
     def _compiled(self) -> tuple[Task, nn.Module]:
         """Task and model, compiled as asked: for one shape where batches have one, for any length where padded."""

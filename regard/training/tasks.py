@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.models.protocols import capabilities
 from regard.nn.batch import PackedPairs, Pairs, Stretch, Windows
 from regard.nn.blocks import DecoderBlock, EncoderBlock
 from regard.nn.embedding import Head
@@ -181,4 +182,4 @@ class BackwardModelling:
 
 def language_task(model: type[nn.Module], smoothing: float = 0.0) -> Task:
     """What is asked of this kind of language model."""
-    return BothWaysModelling(smoothing) if getattr(model, "both_ways", False) else LanguageModelling(smoothing)
+    return BothWaysModelling(smoothing) if capabilities(model).both_ways else LanguageModelling(smoothing)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from regard.errors import ConfigError
-from regard.look.document import Document, Sentence, Side, SideName
+from regard.look.document import Document, Sentence, Side
 from regard.look.watch import watch
 from regard.nn.batch import Texts
 from regard.tasks.filling import fill
@@ -30,10 +30,6 @@ def encoder(run: Run, texts: Sequence[str], wanted: Wanted, **decode: Any) -> Do
         sentences=tuple(sentence for sentence, _ in found),
         note=next((said for _, said in found if said), ""),
     )
-
-
-def _within(name: str) -> tuple[SideName, SideName]:
-    return "source", "source"
 
 
 @torch.inference_mode()
@@ -61,7 +57,7 @@ def _sentence(run: Run, given: Sequence[str], number: int, wanted: Wanted) -> tu
         changed = edited(run.model, wanted, judge, other=_alike(run, given, number), total=first_answer)
     return Sentence(
         source=Side.of(text, tokenizer.pieces(row.ids), places),
-        attentions=maps(run.model, trace, _within, wanted),
+        attentions=maps(run.model, trace, wanted),
         scores=_scores(run, texts),
         decoding=decoding(hidden[0], trace, names),
         answers=answers,

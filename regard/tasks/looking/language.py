@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from regard.errors import DataError
-from regard.look.document import Document, Sentence, Side, SideName
+from regard.look.document import Document, Sentence, Side
 from regard.look.watch import watch
 from regard.nn.batch import Pairs, Tokens
 from regard.tasks.looking.pieces import candidates, named
@@ -36,10 +36,6 @@ def _alike(run: Run, texts: Sequence[str], number: int) -> tuple[int, Pairs] | N
     return None
 
 
-def _within(name: str) -> tuple[SideName, SideName]:
-    return "source", "source"
-
-
 @torch.inference_mode()
 def _sentence(run: Run, texts: Sequence[str], number: int, wanted: Wanted) -> tuple[Sentence, str]:
     text, tokenizer = texts[number], run.generator.tokenizer
@@ -65,7 +61,7 @@ def _sentence(run: Run, texts: Sequence[str], number: int, wanted: Wanted) -> tu
     loss = -log_probs[:-1].gather(1, following).mean() if len(ids) > 1 else torch.tensor(0.0)
     return Sentence(
         source=Side.of(text, named(tokenizer, ids), places),
-        attentions=maps(run.model, trace, _within, wanted),
+        attentions=maps(run.model, trace, wanted),
         candidates=candidates(tokenizer, log_probs.exp(), [*ids[1:], None]),
         scores={"perplexity": f"{float(loss.exp()):.2f}"},
         decoding=decoding(vectors[0], trace, names, head=run.model.head, pieces=[*ids[1:], None]),  # type: ignore[arg-type]

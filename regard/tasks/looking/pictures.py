@@ -12,7 +12,7 @@ import torch
 from jaxtyping import UInt8
 
 from regard.errors import ConfigError, DataError
-from regard.look.document import AttentionMap, Document, Picture, Sentence, Side, SideName
+from regard.look.document import AttentionMap, Document, Picture, Sentence, Side
 from regard.look.measures import rollout
 from regard.look.watch import attentions, watch
 from regard.tasks.classifying import ranked
@@ -70,17 +70,13 @@ def _sentence(
         changed = edited(run.model, wanted, judge, other=swap, total=first_answer)
     return Sentence(
         source=Side(text=item.name, pieces=(WHOLE, *places)),
-        attentions=maps(run.model, trace, _within, wanted),
+        attentions=maps(run.model, trace, wanted),
         rollout=AttentionMap(name="rollout", kind="self", rows="source", columns="source", weights=rolled.cpu()),
         picture=Picture(image=png_address(seen), width=seen.shape[1], height=seen.shape[0], rows=side, columns=side),
         scores=scores,
         answers=answers,
         edited=changed,
     )
-
-
-def _within(name: str) -> tuple[SideName, SideName]:
-    return "source", "source"
 
 
 def _scores(classifier: ImageClassifier, vectors: torch.Tensor, name: str) -> dict[str, str]:

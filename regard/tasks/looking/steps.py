@@ -96,7 +96,7 @@ def edited(
     heads = [
         (name, head)
         for name in wanted.chosen(model)
-        for head in (wanted.heads if wanted.heads is not None else range(int(getattr(known[name], "heads", 1))))
+        for head in (wanted.heads if wanted.heads is not None else range(known[name].heads))
     ]
     kinds: list[tuple[Kind, Any, int | None]] = [("masked", masked, None), ("even", evened, None)]
     if other is not None:

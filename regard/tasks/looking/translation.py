@@ -11,8 +11,9 @@ from regard.data.world import LECTURE, spans
 from regard.decode.config import DecodeConfig
 from regard.errors import DataError
 from regard.look.decoding import Branch
-from regard.look.document import Document, Sentence, Side, SideName
-from regard.look.watch import watch
+from regard.look.document import Document, Sentence, Side
+from regard.look.watch import attentions, watch
+from regard.nn.attention import ACROSS, WITHIN
 from regard.nn.batch import Pairs, Tokens
 from regard.tasks.evaluation import encode_pair
 from regard.tasks.looking.beams import tree
@@ -77,13 +78,6 @@ def _given(run: Run, source: str, target: str) -> Translation:
     return Translation(text=target, score=0.0, log_prob=0.0, tokens=tuple(tokens), pieces=tuple(pieces))
 
 
-def sides(name: str) -> tuple[SideName, SideName]:
-    """Who looks at what: an encoder's attention within the source, a decoder's within the target or at the source."""
-    if name.startswith("encoder"):
-        return "source", "source"
-    return "target", "source" if "cross" in name else "prefix"
-
-
 @torch.inference_mode()
 def _sentence(
     run: Run,
@@ -101,9 +95,10 @@ def _sentence(
         raise DataError(f"the translation of '{source[:40]}' is longer than the model reads, so it cannot be shown")
     sizes = {"source": len(rows[0]), "target": len(rows[1]) - 1, "prefix": len(rows[1]) - 1}
 
+    known = attentions(run.model)
+
     def weights(name: str) -> int:
-        looks, seen = sides(name)
-        return sizes[looks] * sizes[seen]
+        return sizes[known[name].sides.queries] * sizes[known[name].sides.keys]
 
     names = wanted.fitting(run.model, weights)
     batch = Pairs(Tokens.of([rows[0]]), Tokens.of([rows[1]])).to(run.translator.device)
@@ -118,25 +113,24 @@ def _sentence(
         text = run.translator.text(again, tokenizers.target).text
         return _log_probs(run, run.model(batch)).gather(1, old)[:, 0], text
 
+    def whole(name: str) -> bool:
+        """Whether a whole source passes this attention at once: while decoding, a decoder's see a step at a time."""
+        return known[name].sides == WITHIN
+
     total = float(log_probs.gather(1, old).sum())
     shown = {"log-probability": f"{total:.3f}"}
     if not best.finished:
         shown["cut"] = "at its greatest length"
-    crossing = [name for name in names if sides(name) == ("target", "source")]
+    crossing = [name for name in names if known[name].sides == ACROSS]
     return Sentence(
         **_sides(run, source, best, rows),
-        attentions=maps(run.model, trace, sides, wanted),
+        attentions=maps(run.model, trace, wanted),
         alignment=None if (gold := _gold(source, target)) is None else gold.alignment,
         candidates=candidates(tokenizers.target, log_probs.exp(), rows[1][1:]),
         scores=shown if wanted.targets is not None else {"score": f"{best.score:.3f}", **shown},
         decoding=decoding(hidden[0], trace, crossing, beam, head=run.model.head, pieces=rows[1][1:]),  # type: ignore[arg-type]
-        edited=edited(run.model, wanted, judge, other=other, swaps=_of_the_source) if wanted.edits else (),
+        edited=edited(run.model, wanted, judge, other=other, swaps=whole) if wanted.edits else (),
     ), note(run.model, names, wanted)
-
-
-def _of_the_source(name: str) -> bool:
-    """Whether a whole source passes this attention at once: while decoding, a decoder's see a step at a time."""
-    return sides(name) == ("source", "source")
 
 
 def _log_probs(run: Run, hidden: Tensor) -> Tensor:

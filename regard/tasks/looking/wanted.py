@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from regard.errors import ConfigError, nearest
-from regard.look.document import AttentionMap, SideName
+from regard.look.document import AttentionMap
 from regard.look.neurons import neurons_of
 from regard.look.watch import Trace, attentions
 
@@ -17,9 +17,6 @@ MOST_WEIGHTS = 50_000_000
 
 MOST_NUMBERS = 6_000_000
 """Numbers of queries, keys and values of one page."""
-
-Sides = Callable[[str], tuple[SideName, SideName]]
-"""From an attention's name to the side that looks and the side looked at."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +51,7 @@ class Wanted:
         known, names = attentions(model), self.chosen(model)
         room = MOST_WEIGHTS
         for place in range(len(names) - 1, -1, -1):
-            heads = len(self.heads) if self.heads is not None else int(getattr(known[names[place]], "heads", 1))
+            heads = len(self.heads) if self.heads is not None else known[names[place]].heads
             room -= heads * weights(names[place])
             if room < 0:
                 if place == len(names) - 1:
@@ -66,12 +63,12 @@ class Wanted:
         return names
 
 
-def maps(model: nn.Module, trace: Trace, sides: Sides, wanted: Wanted) -> tuple[AttentionMap, ...]:
+def maps(model: nn.Module, trace: Trace, wanted: Wanted) -> tuple[AttentionMap, ...]:
     """Every attention of a trace of one sequence, with its vectors where they were kept."""
     known = attentions(model)
     found = []
     for name in trace.names:
-        rows, columns = sides(name)
+        rows, columns = known[name].sides
         settings: dict[str, Any] = {} if wanted.heads is None else {"heads": wanted.heads}
         neurons = neurons_of(known[name], trace[name], heads=wanted.heads)
         found.append(
@@ -91,7 +88,7 @@ def maps(model: nn.Module, trace: Trace, sides: Sides, wanted: Wanted) -> tuple[
 def parts(model: nn.Module, names: Sequence[str], tokens: int, wanted: Wanted) -> tuple[str, ...]:
     """What to watch of these attentions on so many tokens: queries, keys and values only where there is room."""
     known = attentions(model)
-    width = sum(getattr(known[name], "heads", 1) * getattr(known[name], "head_width", 64) for name in names)
+    width = sum(known[name].heads * known[name].head_width for name in names)
     roomy = 3 * width * tokens <= MOST_NUMBERS
     return ("weights", "q", "k", "v") if (roomy if wanted.vectors is None else wanted.vectors) else ("weights",)
 
