@@ -20,6 +20,7 @@ from regard.errors import ConfigError, RunError, nearest
 from regard.interop.huggingface.vocabulary import KEPT
 from regard.look.edits import masked
 from regard.look.watch import attentions, watch
+from regard.models import MODELS
 from regard.models.protocols import capabilities
 from regard.nn.attention import Attention, NoHeads, Watchable
 from regard.nn.gates import HardConcrete
@@ -146,9 +147,10 @@ def prune(run: Run, remove: Sequence[Head], directory: Path | None = None) -> Ru
 
 def check_kind(run: Run) -> None:
     """Refuse models whose attentions cannot lose heads one by one."""
-    name = run.config.model["name"]
-    if name not in STACKS:
-        raise ConfigError(f"heads can be removed from a {', '.join(STACKS)} model, not from a {name}")
+    if not capabilities(type(run.model)).layer_heads:
+        able = [name for name, (_, kind) in MODELS.items() if capabilities(kind).layer_heads]
+        name = run.config.model["name"]
+        raise ConfigError(f"heads can be removed from a {', '.join(able)} model, not from a {name}")
     if run.config.model.get("positions") in ("alibi", "relative"):
         raise ConfigError(
             f"heads cannot be removed from a model with {run.config.model['positions']} positions: each has a bias "
