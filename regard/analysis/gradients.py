@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.comparison.plan import run_names
 from regard.errors import ConfigError, DataError, nearest
 from regard.look.charts import Chart, Series, draw
 from regard.look.gradients import factor_per_step, set_spectral_radius, step_gradients
 from regard.look.sheet import figure, paragraph, sheet, table
 from regard.nn.batch import Pairs, Tokens, Windows
-from regard.runs.files import CONFIG
+from regard.runs.files import CONFIG, run_names
 from regard.tasks.config import RunConfig, make_config, presets
 from regard.tasks.looking import END, START, readable
 from regard.tasks.run import Run, build_model, load

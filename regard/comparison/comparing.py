@@ -15,10 +15,10 @@ from regard.comparison.distance import distance
 from regard.comparison.growth import growth
 from regard.comparison.measures import MEASURES, measure
 from regard.comparison.page import comparison_charts, comparison_page
-from regard.comparison.plan import Entry, ablation, entries, folder_name, run_names
+from regard.comparison.plan import Entry, ablation, entries, folder_name
 from regard.errors import ConfigError, Diverged
 from regard.look.charts import draw
-from regard.runs.files import CONFIG, read_json, write_json, write_text
+from regard.runs.files import CONFIG, read_json, run_names, write_json, write_text
 from regard.tasks.config import RunConfig
 from regard.tasks.jobs import Job
 from regard.tasks.report import Report, Silence

@@ -52,23 +52,6 @@ def entries(texts: Sequence[str], overrides: Sequence[str] = ()) -> list[Entry]:
     return found
 
 
-def run_names(directories: Sequence[Path]) -> list[str]:
-    """A name for each run: its directory's own, or as many folders above it as tell it from the others."""
-    whole = [directory.resolve() for directory in directories]
-    for place, path in enumerate(whole):
-        if path in whole[:place]:
-            first = directories[whole.index(path)]
-            raise ConfigError(f"'{first}' and '{directories[place]}' are the same run: name each run once")
-    names = []
-    for path in whole:
-        others = [other for other in whole if other != path]
-        count = 1
-        while any(other.parts[-count:] == path.parts[-count:] for other in others):
-            count += 1
-        names.append("/".join(part.strip("/") for part in path.parts[-count:]))
-    return names
-
-
 def ablation(text: str, tricks: Sequence[str], depths: Sequence[int], overrides: Sequence[str] = ()) -> list[Entry]:
     """The configuration at each depth, whole and without each of the tricks."""
     for trick in tricks:

@@ -4,7 +4,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -250,3 +250,20 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def run_names(directories: Sequence[Path]) -> list[str]:
+    """A name for each run: its directory's own, or as many folders above it as tell it from the others."""
+    whole = [directory.resolve() for directory in directories]
+    for place, path in enumerate(whole):
+        if path in whole[:place]:
+            first = directories[whole.index(path)]
+            raise ConfigError(f"'{first}' and '{directories[place]}' are the same run: name each run once")
+    names = []
+    for path in whole:
+        others = [other for other in whole if other != path]
+        count = 1
+        while any(other.parts[-count:] == path.parts[-count:] for other in others):
+            count += 1
+        names.append("/".join(part.strip("/") for part in path.parts[-count:]))
+    return names

@@ -359,7 +359,7 @@ def test_no_command_writes_onto_a_run_or_computes_before_it_looks_where_it_write
         raise AssertionError("nothing should be loaded for this")
 
     for place in (
-        "regard.runs.load",
+        "regard.tasks.run.load",
         "regard.analysis.gradients.gradients",
         "regard.trainer.word_vectors.train_vectors",
     ):

@@ -15,8 +15,9 @@ from regard.comparison.distance import distance
 from regard.comparison.growth import growth, kept_bytes
 from regard.comparison.measures import history, measure
 from regard.comparison.page import comparison_charts
-from regard.comparison.plan import ablation, entries, entry, run_names
+from regard.comparison.plan import ablation, entries, entry
 from regard.errors import ConfigError, Diverged
+from regard.runs.files import run_names
 from regard.tasks.jobs import prepare_job
 from regard.tasks.report import Silence
 from regard.trainer.training import Stopped

@@ -9,9 +9,10 @@ from encoder_toys import SMALL, config, same_bytes, write_texts
 from listeners import StopAt, Told
 
 import regard
+from regard import make_config
+from regard.analysis import heads
 from regard.cli import main
 from regard.errors import ConfigError, DataError
-from regard.runs import heads, make_config
 from regard.runs.checkpoint import checkpoints
 from regard.runs.files import write_json
 from regard.runs.log import read_log
