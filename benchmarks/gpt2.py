@@ -20,7 +20,7 @@ from regard.tasks.run import build_model
 from regard.training.loop import train_step
 from regard.training.optim import make_optimizer
 from regard.training.replay import Replay
-from regard.training.tasks import LanguageModelling, compiled
+from regard.training.objectives import LanguageModelling, compiled
 
 VOCABULARY = 50257
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

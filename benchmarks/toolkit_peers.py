@@ -26,7 +26,7 @@ SMOOTHING, DROPOUT = 0.1, 0.1
 def regard(sizes):
     from regard.data import PairStore, collate
     from regard.models.transformer import Transformer, TransformerConfig
-    from regard.training.tasks import Translation
+    from regard.training.objectives import Translation
 
     model = Transformer(
         TransformerConfig(

@@ -17,7 +17,7 @@ from peer import arguments, ours, store
 from regard.bench.training import marian
 from regard.data import collate, epoch_order
 from regard.training.loop import train_step
-from regard.training.tasks import Translation
+from regard.training.objectives import Translation
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from regard.data import collate, epoch_order
 from regard.look import watch
 from regard.nn.attention import Attention
 from regard.training.loop import train_step
-from regard.training.tasks import Translation
+from regard.training.objectives import Translation
 
 
 def without_watchers(gather):

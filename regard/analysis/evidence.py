@@ -26,7 +26,7 @@ from regard.tasks.pictures import evaluation_pictures, open_evaluation
 from regard.tasks.run import Run
 from regard.training.images import ImageClassification
 from regard.training.loop import validate
-from regard.training.tasks import Loss, Task, Translation, language_task
+from regard.training.objectives import Loss, Objective, Translation, language_objective
 from regard.training.text_tasks import MaskedWords
 
 BUDGET = 2048
@@ -38,16 +38,16 @@ class Evidence:
 
     name, sign = "accuracy", 1
 
-    def __init__(self, run: Run, task: Task, batches: Sequence[Any], count: int) -> None:
+    def __init__(self, run: Run, objective: Objective, batches: Sequence[Any], count: int) -> None:
         if not count:
             raise DataError("nothing to judge heads by: nothing of it can be read by the model")
         device = next(run.model.parameters()).device
-        self.task, self.count = task, count
+        self.objective, self.count = objective, count
         self.batches = [batch.to(device) for batch in batches]
 
     def values(self, model: nn.Module) -> dict[str, float]:
         """The loss and its parts, means."""
-        return validate(model, self.task, iter(self.batches), device=next(model.parameters()).device)
+        return validate(model, self.objective, iter(self.batches), device=next(model.parameters()).device)
 
     def nll(self, model: nn.Module) -> float:
         """The mean negative log-likelihood of what is to be predicted."""
@@ -137,7 +137,7 @@ def _windows(run: Run, files: Sequence[str], limit: int) -> Evidence:
     rows = max(1, min(limit, BUDGET // length))
     windows = strided_windows(store, length, stride=length, budget=rows * length, isolate=data.isolate)
     batches = list(islice(windows, max(1, limit // rows)))
-    return RunningText(run, language_task(type(run.model)), batches, sum(len(batch.labels) for batch in batches))
+    return RunningText(run, language_objective(type(run.model)), batches, sum(len(batch.labels) for batch in batches))
 
 
 def _hidden_words(run: Run, files: Sequence[str], limit: int) -> Evidence:

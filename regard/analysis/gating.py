@@ -77,7 +77,7 @@ class _Learner:
             batch = self._next(weights)
             wanted = 1 - (1 - share) * min(1.0, number / (RAMP * steps))
             with precision_context(self.device, self.precision), scaled(self.model, heads, gates()):
-                loss = self.job.task.loss(self.model, batch)
+                loss = self.job.objective.loss(self.model, batch)
             over = gates.chance_open().mean() - wanted
             (loss.total / loss.count + price[0] * over + price[1] * over**2).backward()
             clip_gradients([one for group in weights.param_groups for one in group["params"]], self.options.clip)
@@ -95,7 +95,7 @@ class _Learner:
             batch = self._next(optimizer)
             train_step(
                 model,
-                self.job.task,
+                self.job.objective,
                 [batch],
                 optimizer,
                 clip=self.options.clip,

@@ -101,7 +101,7 @@ def _loss(model: nn.Module, evidence: Evidence, batch: Any, heads: Sequence[Head
         return weights * own[name].to(weights.dtype)[:, None, None]
 
     with watch(model, list(own), parts=(), edit=scale):
-        loss = evidence.task.loss(model, batch)
+        loss = evidence.objective.loss(model, batch)
     return loss.total / loss.count
 
 

@@ -10,7 +10,7 @@ from regard.nn.batch import Images, LabelledTexts, MaskedTexts, Texts, Tokens, W
 from regard.tasks.config import RunConfig
 from regard.tasks.labelled import TASKS
 from regard.training.images import ImageClassification
-from regard.training.tasks import Task, language_task
+from regard.training.objectives import Objective, language_objective
 from regard.training.text_tasks import MaskedWords
 
 FIRST = 4
@@ -20,11 +20,11 @@ CLASSES = 10
 """How many classes or tags there are, where a configuration does not name them yet."""
 
 
-def random_work(config: RunConfig, count: int) -> tuple[RunConfig, Task, list[Any]]:
+def random_work(config: RunConfig, count: int) -> tuple[RunConfig, Objective, list[Any]]:
     """The configuration with what only data could tell, its task, and `count` random batches: rows are full."""
     draw = torch.Generator().manual_seed(0)
     if config.task == "language":
-        task = language_task(config.architecture()[1], config.train.smoothing)
+        task = language_objective(config.architecture()[1], config.train.smoothing)
         return config, task, [_windows(config, draw) for _ in range(count)]
     if config.task == "masking":
         return config, MaskedWords(config.train.smoothing), [_masked(config, draw) for _ in range(count)]

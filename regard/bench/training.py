@@ -25,7 +25,7 @@ from regard.training.config import TrainConfig
 from regard.training.loop import train_step
 from regard.training.optim import make_optimizer
 from regard.training.replay import Replay
-from regard.training.tasks import Task, Translation, compiled, precision_context
+from regard.training.objectives import Objective, Translation, compiled, precision_context
 
 BOS, EOS = 1, 2
 
@@ -94,7 +94,7 @@ def _why_alone(config: RunConfig) -> str:
     return "it needs the package transformers: pip install 'regard[hf]'"
 
 
-def _timed_task(config: RunConfig, task: Task, work: list[Any], clock: Stopwatch) -> tuple[list[Speed], int]:
+def _timed_task(config: RunConfig, task: Objective, work: list[Any], clock: Stopwatch) -> tuple[list[Speed], int]:
     """How fast a model trains on these batches, and how many parameters it has."""
     options, model = config.train, build_model(config).to(clock.device)
     moved = [batch.to(clock.device) for batch in work]
@@ -109,7 +109,7 @@ def _timed_task(config: RunConfig, task: Task, work: list[Any], clock: Stopwatch
 
 
 def _stepped(
-    model: nn.Module, task: Task, batches: list[Any], options: TrainConfig, clock: Stopwatch, *, dynamic: bool
+    model: nn.Module, task: Objective, batches: list[Any], options: TrainConfig, clock: Stopwatch, *, dynamic: bool
 ) -> tuple[str, Callable[[int], None]]:
     """One update on a batch by its number, compiled or replayed as the settings say; and what to call that."""
     optimizer = make_optimizer(model, options)

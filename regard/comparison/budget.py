@@ -137,6 +137,6 @@ def _updates(config: RunConfig, job: Job, count: int, model: nn.Module) -> Itera
     with closing(job.stream(Position(0, 0), pin=False, pack=packs(type(model), options.pack, device))) as stream:
         for _ in range(count):
             parts = [next(stream) for _ in range(options.accumulate)]
-            step = train_step(model, job.task, parts, optimizer, clip=options.clip, device=device, precision=precision)
+            step = train_step(model, job.objective, parts, optimizer, clip=options.clip, device=device, precision=precision)
             float(step.loss)  # a GPU has done it only when someone has read it
             yield step

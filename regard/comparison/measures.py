@@ -21,7 +21,7 @@ from regard.tasks.config import RunConfig
 from regard.tasks.corpora import WorldCorpus, corpus_of
 from regard.tasks.evaluation import encode_pair, evaluate
 from regard.tasks.run import Run, build_model, load, load_config
-from regard.training.tasks import LanguageModelling, Translation
+from regard.training.objectives import LanguageModelling, Translation
 
 MEASURES = "measures.json"
 SHORT, LONG = 12, 30

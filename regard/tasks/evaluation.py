@@ -28,7 +28,7 @@ from regard.tasks.translator import Overlong
 from regard.text import Tokenizer
 from regard.text.copying import surface
 from regard.training.loop import validate
-from regard.training.tasks import Translation
+from regard.training.objectives import Translation
 
 ALIGNED = 500
 """How many held-out sentences the alignment error rate is measured on, and how many its head is chosen on."""

@@ -17,7 +17,7 @@ from regard.tasks.report import Report
 from regard.tasks.run import absolute
 from regard.tasks.starting import base_labels, check_labels
 from regard.training.images import ImageClassification
-from regard.training.tasks import Task
+from regard.training.objectives import Objective
 
 
 def prepare_job(config: RunConfig, directory: Path, report: Report, new: bool) -> tuple[RunConfig, "ImagesJob"]:
@@ -57,7 +57,7 @@ class ImagesJob:
     ) -> None:
         self.config, self.report = config, report
         self.cache = Path(config.data.cache) if config.data.cache else directory / "cache"
-        self.task: Task = ImageClassification(config.train.smoothing)
+        self.objective: Objective = ImageClassification(config.train.smoothing)
         self.patches: int = config.model_config().max_len
         report.say("reading the pictures")
         self.train = self._store(train, "reading the training pictures")

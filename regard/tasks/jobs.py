@@ -14,7 +14,7 @@ from regard.errors import ConfigError, nearest
 from regard.tasks import images, labelled, language, masking, pointing, translation
 from regard.tasks.config import RunConfig
 from regard.tasks.report import Report
-from regard.training.tasks import Task
+from regard.training.objectives import Objective
 
 
 @runtime_checkable
@@ -37,7 +37,7 @@ class Job(Protocol):
     """One run's data and task, ready to train on."""
 
     @property
-    def task(self) -> Task:
+    def task(self) -> Objective:
         """What is asked of the model."""
         ...
 

@@ -22,7 +22,7 @@ from regard.tasks.run import absolute, load_vocabularies
 from regard.tasks.starting import base_labels, check_labels, copy_tokenizer
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
 from regard.text.framing import Framed
-from regard.training.tasks import Task
+from regard.training.objectives import Objective
 from regard.training.text_tasks import Answering, Classification, Tagging
 
 Row = tuple[Framed, list[int]]
@@ -61,7 +61,7 @@ class LabelledJob:
 
     def __init__(self, config: RunConfig, items: list[Any], tokenizer: Tokenizer, report: Report) -> None:
         self.config = config
-        self.task: Task = TASKS[config.task](config.train.smoothing, config.train.r_drop)
+        self.objective: Objective = TASKS[config.task](config.train.smoothing, config.train.r_drop)
         self.train = labelled_rows(config, items, tokenizer)
         skipped = f"; {len(items) - len(self.train):,} skipped as too long" if len(self.train) < len(items) else ""
         rows = f"{len(self.train):,} row" + "s" * (len(self.train) != 1)

@@ -25,7 +25,7 @@ from regard.tasks.run import absolute, load_vocabularies
 from regard.tasks.starting import copy_tokenizer
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
 from regard.training.streams import StreamedLanguageModelling
-from regard.training.tasks import Task, language_task
+from regard.training.objectives import Objective, language_objective
 
 VALIDATION_STREAMS = 8
 """Where states are carried, into how many streams validation text is cut while training, to take less time."""
@@ -59,7 +59,7 @@ class LanguageJob:
         self.cache = Path(config.data.cache) if config.data.cache else directory / "cache"
         carry = config.data.carry
         smoothing, kind = config.train.smoothing, config.architecture()[1]
-        self.task: Task = StreamedLanguageModelling(smoothing) if carry else language_task(kind, smoothing)
+        self.objective: Objective = StreamedLanguageModelling(smoothing) if carry else language_objective(kind, smoothing)
         report.say("reading and tokenising the text")
         self.train = self._store(documents)
         report.say(self.train.counts.describe())

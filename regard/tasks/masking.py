@@ -22,7 +22,7 @@ from regard.tasks.run import absolute, load_vocabularies
 from regard.tasks.starting import copy_tokenizer
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
 from regard.text.framing import Framing
-from regard.training.tasks import Task
+from regard.training.objectives import Objective
 from regard.training.text_tasks import MaskedWords
 
 KINDS = ("wordpiece", "bpe", "word", "unigram")
@@ -54,7 +54,7 @@ class MaskingJob:
     ) -> None:
         self.config, self.tokenizer, self.report = config, tokenizer, report
         self.cache = _cache(config, directory)
-        self.task: Task = MaskedWords(config.train.smoothing)
+        self.objective: Objective = MaskedWords(config.train.smoothing)
         report.say("reading and tokenising the text")
         self.train = self._store(documents)
         report.say(self.train.counts.describe())

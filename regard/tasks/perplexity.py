@@ -11,7 +11,7 @@ from regard.tasks.corpora import documents_of
 from regard.tasks.run import Run
 from regard.training.loop import validate
 from regard.training.streams import StreamedLanguageModelling
-from regard.training.tasks import BackwardModelling, LanguageModelling, Task
+from regard.training.objectives import BackwardModelling, LanguageModelling, Objective
 
 BUDGET = 8192
 """Tokens of one batch."""
@@ -50,7 +50,7 @@ def text_perplexity(
     total = len(store.ids) - 1
     device = next(run.model.parameters()).device
 
-    def nll(task: Task, windows: Iterator[Windows] | Iterator[Stretch]) -> float:
+    def nll(task: Objective, windows: Iterator[Windows] | Iterator[Stretch]) -> float:
         return validate(run.model, task, _told(windows, total, progress), device=device)["nll"]
 
     budget = max(BUDGET, length)

@@ -18,7 +18,7 @@ from regard.tasks.problems import problems_of
 from regard.tasks.report import Report
 from regard.tasks.run import absolute
 from regard.training.pointing import Pointing
-from regard.training.tasks import Task
+from regard.training.objectives import Objective
 
 
 def prepare_job(config: RunConfig, directory: Path, report: Report, new: bool) -> tuple[RunConfig, "PointingJob"]:
@@ -34,7 +34,7 @@ class PointingJob:
 
     def __init__(self, config: RunConfig, puzzle: Puzzle, report: Report) -> None:
         self.config, self.puzzle = config, puzzle
-        self.task: Task = Pointing()
+        self.objective: Objective = Pointing()
         train = problems_of(config.data, puzzle, "train")
         if train is None:
             fewest, most = config.data.puzzle_sizes

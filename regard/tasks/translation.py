@@ -25,7 +25,7 @@ from regard.tasks.starting import copy_tokenizer
 from regard.tasks.translator import Translator
 from regard.text import Vocabularies, train_vocabularies
 from regard.text.dropout import MergeDropout
-from regard.training.tasks import Task, Translation
+from regard.training.objectives import Objective, Translation
 
 
 def prepare_job(config: RunConfig, directory: Path, report: Report, new: bool) -> tuple[RunConfig, "TranslationJob"]:
@@ -79,7 +79,7 @@ class TranslationJob:
     ) -> None:
         self.config, self.vocabularies, self.report = config, vocabularies, report
         self.cache = Path(config.data.cache) if config.data.cache else directory / "cache"
-        self.task: Task = Translation(config.train.smoothing, config.train.r_drop)
+        self.objective: Objective = Translation(config.train.smoothing, config.train.r_drop)
         report.say("reading and tokenising the training pairs")
         self.stores = self._variants(corpus)
         self.train = self.stores[0]

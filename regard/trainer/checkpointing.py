@@ -25,7 +25,7 @@ from regard.runs.files import CHECKPOINTS, MODEL, plain_words, read_tensors, wri
 from regard.training.average import ExponentialAverage, mean_weights
 from regard.training.config import TrainConfig
 from regard.training.streams import StreamedLanguageModelling
-from regard.training.tasks import Task
+from regard.training.objectives import Objective
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class Keeper:
     model: nn.Module
     optimizer: Optimizer
     average: ExponentialAverage | None
-    task: Task
+    objective: Objective
 
     def take_up(self, checkpoint: Path, say: Callable[[str], None]) -> Progress:
         """Put everything back as it was at a checkpoint."""
         progress = load_checkpoint(checkpoint, self.model, self.optimizer, self.average, say)
-        if isinstance(self.task, StreamedLanguageModelling):
-            self.task.restore(read_tensors(checkpoint / CARRIED))
+        if isinstance(self.objective, StreamedLanguageModelling):
+            self.objective.restore(read_tensors(checkpoint / CARRIED))
         return progress
 
     def save(self, progress: Progress) -> Progress:
@@ -61,7 +61,7 @@ class Keeper:
             folder.mkdir(exist_ok=True)
         steps = {progress.step, *map(step_of, checkpoints(folder))}
         progress = replace(progress, kept=kept_steps(steps, self.options.keep, self._always(progress)))
-        carried = self.task.tensors() if isinstance(self.task, StreamedLanguageModelling) else None
+        carried = self.objective.tensors() if isinstance(self.objective, StreamedLanguageModelling) else None
         save_checkpoint(folder, progress, self.model, self.optimizer, self.average, carried)
         self._forget(progress)
         write_tensors(self.directory / MODEL, self._last())

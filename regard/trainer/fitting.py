@@ -12,7 +12,7 @@ from regard.errors import RunError
 from regard.tasks.config import RunConfig
 from regard.training.loop import train_step
 from regard.training.replay import Replay
-from regard.training.tasks import Task, precision_context
+from regard.training.objectives import Objective, precision_context
 
 _CLOSE = 16  # stop where what fits and what does not differ by a 16th
 _FIRST = 1024
@@ -25,7 +25,7 @@ class Fittable(Protocol):
     config: RunConfig
 
     @property
-    def task(self) -> Task: ...
+    def objective(self) -> Objective: ...
 
     def bounds(self) -> tuple[int, int]:
         """The fewest tokens a batch can have, and how many there are to train on."""
@@ -42,7 +42,7 @@ class Fitting:
 
     model: nn.Module
     optimizer: Optimizer
-    task: Task
+    objective: Objective
     device: torch.device
     precision: torch.dtype
     accumulate: int = 1
@@ -76,15 +76,15 @@ class Fitting:
     def _trains_on(self, batch: Any) -> bool:
         # Of several batches to an update, the second meets the gradients of the first.
         parts = [batch] * min(2, self.accumulate)
-        replay = Replay(self.model, self.task, self.device, self.precision) if self.replays else None
+        replay = Replay(self.model, self.objective, self.device, self.precision) if self.replays else None
         options = {"device": self.device, "precision": self.precision}
         try:
-            step = train_step(self.model, self.task, parts, self.optimizer, replay=replay, **options)
+            step = train_step(self.model, self.objective, parts, self.optimizer, replay=replay, **options)
             if replay is None or step.splits or not replay.takes(parts):
                 return replay is None and not step.splits
             self.model.eval()
             with torch.no_grad(), precision_context(**options):
-                self.task.loss(self.model, batch.to(self.device))
+                self.objective.loss(self.model, batch.to(self.device))
         except torch.OutOfMemoryError:
             return False
         finally:

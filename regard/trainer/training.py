@@ -36,7 +36,7 @@ from regard.training.loop import Step, fit, validate
 from regard.training.optim import make_optimizer
 from regard.training.replay import Replay
 from regard.training.schedule import learning_rate
-from regard.training.tasks import Task, compiled
+from regard.training.objectives import Objective, compiled
 
 SECONDS = 30.0
 """How long a training goes on at most without telling how it goes, unless one update takes longer."""
@@ -164,7 +164,7 @@ class _Training:
         self.average = ExponentialAverage(self.model, options.ema) if options.ema else None
         self.width = getattr(config.model_config(), "width", None)
         self.progress = Progress(step=0, data=data_digest(config.data))
-        self.keeper = Keeper(directory, options, self.model, self.optimizer, self.average, job.task)
+        self.keeper = Keeper(directory, options, self.model, self.optimizer, self.average, job.objective)
         self.clock = Clock()
         self.told = time.monotonic()
         self.split = False
@@ -178,7 +178,7 @@ class _Training:
         trial = Fitting(
             self.model,
             self.optimizer,
-            self.job.task,
+            self.job.objective,
             self.device,
             self.precision,
             accumulate=options.accumulate,
@@ -296,10 +296,10 @@ class _Training:
     def _packs(self) -> bool:
         return packs(type(self.model), self.config.train.pack, self.device)
 
-    def _compiled(self) -> tuple[Task, nn.Module]:
-        """Task and model, compiled as asked: for one shape where batches have one, for any length where padded."""
+    def _compiled(self) -> tuple[Objective, nn.Module]:
+        """Objective and model, compiled as asked: for one shape where batches have one, for any length where padded."""
         one_shape = self._packs() or self.config.task in ("language", "images")
-        return compiled(self.job.task, self.model, self.config.train, dynamic=not one_shape)
+        return compiled(self.job.objective, self.model, self.config.train, dynamic=not one_shape)
 
     def _done(self) -> bool:
         options = self.config.train
@@ -404,7 +404,7 @@ class _Training:
         # What was compiled for training's batches would be compiled again for these.
         eager = torch.compiler.set_stance("force_eager") if self.config.train.compile_blocks else nullcontext()
         with self._averaged(), eager:
-            values = validate(self.model, self.job.task, batches, device=self.device, precision=self.precision)
+            values = validate(self.model, self.job.objective, batches, device=self.device, precision=self.precision)
             if math.isnan(values["loss"]):  # an update may spoil the weights after its own loss was still a number
                 self._diverged(self.progress.step, "the validation loss is not a number")
             values |= self.job.scores(self.model)

@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from regard.nn.batch import Images
-from regard.training.tasks import Loss
+from regard.training.objectives import Loss
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from regard.nn.rows import halves
 from regard.training.average import ExponentialAverage
 from regard.training.replay import Replay
-from regard.training.tasks import Batch, Task, Weighing, precision_context, predictions
+from regard.training.objectives import Batch, Objective, Weighing, precision_context, predictions
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Step:
 
 def fit(
     model: nn.Module,
-    task: Task,
+    task: Objective,
     updates: Iterable[Sequence[Batch]],
     optimizer: Optimizer,
     learning_rate: Callable[[int], float],
@@ -73,7 +73,7 @@ def fit(
 
 def train_step(
     model: nn.Module,
-    task: Task,
+    task: Objective,
     parts: Sequence[Batch],
     optimizer: Optimizer,
     *,
@@ -131,7 +131,7 @@ def clip_gradients(parameters: Sequence[Tensor], clip: float) -> Tensor:
 
 def _gradients(
     model: nn.Module,
-    task: Task,
+    task: Objective,
     parts: Sequence[Batch],
     count: int,
     device: torch.device | str,
@@ -160,7 +160,7 @@ def _gradients(
 @torch.no_grad()
 def validate(
     model: nn.Module,
-    task: Task,
+    task: Objective,
     batches: Iterable[Batch],
     *,
     device: torch.device | str = "cpu",

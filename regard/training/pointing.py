@@ -7,7 +7,7 @@ from torch import nn
 
 from regard.nn.loss import IGNORE
 from regard.nn.points import Pointings
-from regard.training.tasks import Loss
+from regard.training.objectives import Loss
 
 
 @dataclass(frozen=True, slots=True)

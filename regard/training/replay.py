@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.training.tasks import Batch, Task, precision_context, predictions
+from regard.training.objectives import Batch, Objective, precision_context, predictions
 
 WARM = 2  # passes made in the ordinary way first: what compiles or allocates on its first call has then done so
 MOST = 8  # forms of batches that are recorded; more would fill the memory with recordings
@@ -26,8 +26,8 @@ class Replay:
     The parts of one update are played one after the other, each divided by the count of all, and added up.
     """
 
-    def __init__(self, model: nn.Module, task: Task, device: torch.device, precision: torch.dtype) -> None:
-        self.model, self.task, self.device, self.precision = model, task, device, precision
+    def __init__(self, model: nn.Module, task: Objective, device: torch.device, precision: torch.dtype) -> None:
+        self.model, self.objective, self.device, self.precision = model, objective, device, precision
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._recordings: dict[tuple, _Recording | None] = {}
         self._sums: dict[Tensor, Tensor] = {}
@@ -53,7 +53,7 @@ class Replay:
         recordings = [self._recording(part) for part in parts]
         if any(recording is None for recording in recordings):
             return None
-        count = sum(predictions(self.task, part) for part in parts)
+        count = sum(predictions(self.objective, part) for part in parts)
         total: Tensor | None = None
         names: list[str] = []
         for number, (recording, part) in enumerate(zip(recordings, parts, strict=True), 1):
@@ -120,7 +120,7 @@ class Replay:
 
     def _pass(self, batch: Batch, count: Tensor) -> tuple[Tensor, list[str]]:
         with precision_context(self.device, self.precision):
-            loss = self.task.loss(self.model, batch)
+            loss = self.objective.loss(self.model, batch)
         (loss.total / count).backward()
         sums = [loss.total.detach(), *(value.detach() for value in loss.parts.values())]
         return torch.stack(sums) / count, list(loss.parts)

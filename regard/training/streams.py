@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.errors import RunError
 from regard.nn.batch import Stretch
-from regard.training.tasks import Loss
+from regard.training.objectives import Loss
 
 States = tuple[tuple[Tensor, ...], ...]
 """What a model carries: for each layer its tensors, a row a stream."""

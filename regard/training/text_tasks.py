@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard.nn.batch import LabelledTexts, MaskedTexts
 from regard.nn.loss import IGNORE
 from regard.nn.rows import doubled
-from regard.training.tasks import Loss
+from regard.training.objectives import Loss
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from regard.runs.files import read_tensors, write_tensors
 from regard.training.images import ImageClassification
 from regard.training.loop import train_step, validate
 from regard.training.pointing import Pointing
-from regard.training.tasks import Task, Translation, language_task, predictions
+from regard.training.objectives import Objective, Translation, language_objective, predictions
 from regard.training.text_tasks import Classification, MaskedWords
 
 
@@ -40,7 +40,7 @@ class Case:
     """A small model without dropout, what is asked of it, and a batch of four rows."""
 
     model: nn.Module
-    task: Task
+    task: Objective
     batch: Any
 
 
@@ -51,7 +51,7 @@ def pairs():
 def language(name):
     model = make_language(name)
     ids = torch.randint(4, 19, (4, 7), generator=torch.Generator().manual_seed(0))
-    return Case(model, language_task(type(model)), windows(ids.tolist()))
+    return Case(model, language_objective(type(model)), windows(ids.tolist()))
 
 
 def masked():

@@ -12,7 +12,7 @@ from regard.errors import ConfigError, DataError
 from regard.models.gpt import GPT, GPTConfig
 from regard.nn.batch import Packed, Tokens, Windows
 from regard.tasks.config import make_config
-from regard.training.tasks import LanguageModelling
+from regard.training.objectives import LanguageModelling
 
 TINY = GPTConfig(vocab_size=23, width=12, heads=6, layers=2, feed_forward=14, dropout=0.0, max_len=20)
 VARIANTS = {

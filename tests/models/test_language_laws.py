@@ -15,7 +15,7 @@ from regard.tasks.config import make_config
 from regard.tasks.looking import Wanted, page
 from regard.trainer.training import Stopped
 from regard.training.streams import StreamedLanguageModelling
-from regard.training.tasks import LanguageModelling, language_task
+from regard.training.objectives import LanguageModelling, language_objective
 
 every_model = pytest.mark.parametrize("name", [*LANGUAGE_MODELS, *STATELESS])
 every_one_with_a_state = pytest.mark.parametrize("name", LANGUAGE_MODELS)
@@ -77,7 +77,7 @@ def test_windows_with_a_carried_state_lose_what_the_whole_text_loses(name):
 @every_model
 def test_splitting_a_batch_changes_no_gradient_and_every_parameter_is_used(name):
     model, batch = make_language(name).train(), windows(IDS[:, :6].tolist())
-    task, gradients = language_task(type(model)), []
+    task, gradients = language_objective(type(model)), []
     for parts in ([batch], halves(batch)):
         total = sum(task.loss(model, part).total for part in parts)
         gradients.append(torch.autograd.grad(total, list(model.parameters()), allow_unused=True))

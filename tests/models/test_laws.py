@@ -16,7 +16,7 @@ from regard.decode.greedy import greedy
 from regard.look.watch import attentions, watch
 from regard.nn.batch import Pairs, Tokens
 from regard.trainer.training import Stopped
-from regard.training.tasks import Translation
+from regard.training.objectives import Translation
 
 every_model = pytest.mark.parametrize("name", MODELS)
 lengths = st.lists(st.tuples(st.integers(1, 7), st.integers(2, 7)), min_size=1, max_size=4)

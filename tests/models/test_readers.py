@@ -19,7 +19,7 @@ from regard.nn.cells import CELLS
 from regard.nn.loss import IGNORE
 from regard.tasks.perplexity import text_perplexity
 from regard.trainer.training import Stopped
-from regard.training.tasks import BothWaysModelling, language_task
+from regard.training.objectives import BothWaysModelling, language_objective
 
 SIZES = {"vocab_size": 19, "width": 6, "layers": 2, "dropout": 0.0, "labels": ("a", "b", "c")}
 READERS = {
@@ -112,7 +112,7 @@ def test_each_token_is_predicted_from_those_before_it_and_from_those_after_it_al
             total -= (after[0, 0] @ table.T + bias).log_softmax(-1)[ids[row, place]]
     assert_close(loss.total, total, atol=1e-4, rtol=1e-5)
     assert loss.count == 2 * batch.count
-    assert isinstance(language_task(Elmo), BothWaysModelling)
+    assert isinstance(language_objective(Elmo), BothWaysModelling)
 
 
 def test_a_words_vector_depends_on_its_context_above_the_first_layer():

@@ -12,7 +12,7 @@ from regard.nn.attention import Attention
 from regard.nn.batch import Pairs, Tokens
 from regard.training.dropout import DropoutUntil
 from regard.training.loop import fit, train_step
-from regard.training.tasks import Translation
+from regard.training.objectives import Translation
 
 TINY = TransformerConfig(
     source_vocab_size=19,

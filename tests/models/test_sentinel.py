@@ -15,7 +15,7 @@ from regard.nn.batch import Tokens, Windows
 from regard.nn.sentinel import last_read, within
 from regard.tasks.config import make_config
 from regard.tasks.looking import document, page
-from regard.training.tasks import LanguageModelling
+from regard.training.objectives import LanguageModelling
 
 TINY = RecurrentLanguageConfig(vocab_size=11, width=6, layers=1, dropout=0.0, pointer=3, max_len=40)
 

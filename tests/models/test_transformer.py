@@ -11,7 +11,7 @@ from regard.errors import ConfigError
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs, Tokens
 from regard.tasks.config import make_config
-from regard.training.tasks import Translation
+from regard.training.objectives import Translation
 
 
 def test_without_positions_permuting_the_source_changes_no_prediction():

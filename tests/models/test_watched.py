@@ -22,7 +22,7 @@ from regard.nn.attention import Attention
 from regard.nn.batch import Images, Pairs, Tokens
 from regard.nn.positions import Alibi
 from regard.nn.scores import ScoredAttention
-from regard.training.tasks import Translation
+from regard.training.objectives import Translation
 
 every_model = pytest.mark.parametrize("name", MODELS)
 SOURCES, TARGETS = [[4, 5, 6, 7, 8], [7, 8]], [[1, 9, 10, 4, 2], [1, 11, 2]]

@@ -9,7 +9,7 @@ from regard.decode.config import DecodeConfig
 from regard.decode.greedy import greedy
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs, Tokens
-from regard.training.tasks import Translation
+from regard.training.objectives import Translation
 
 transformers = pytest.importorskip("transformers")
 V = 41

@@ -23,7 +23,7 @@ from regard.trainer.checkpointing import Keeper
 from regard.training.average import ExponentialAverage
 from regard.training.config import TrainConfig
 from regard.training.optim import make_optimizer, optimizer_tensors, restore_optimizer
-from regard.training.tasks import Translation
+from regard.training.objectives import Translation
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from regard.trainer.training import Stopped
 from regard.training.average import ExponentialAverage
 from regard.training.config import TrainConfig
 from regard.training.optim import make_optimizer
-from regard.training.tasks import Translation
+from regard.training.objectives import Translation
 
 SMALL = [
     "model.width=8",

@@ -23,7 +23,7 @@ from regard.text import train_vocabularies
 from regard.trainer import training as training_module
 from regard.trainer.fitting import Fittable, Fitting, largest_budget
 from regard.training.optim import make_optimizer
-from regard.training.tasks import Translation
+from regard.training.objectives import Translation
 
 PAIRS = [(" ".join("abcdefghij"[: 1 + i % 10]), " ".join("klmnopqrst"[: 1 + i % 7])) for i in range(300)]
 SETTINGS = [

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 from training_toys import tiny, work
 
 from regard.nn.blocks import DecoderBlock, EncoderBlock
-from regard.training.tasks import Translation
+from regard.training.objectives import Translation
 
 
 def make():

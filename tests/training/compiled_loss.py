@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from training_toys import tiny, work
 
 from regard.training.loop import train_step
-from regard.training.tasks import CompiledTask, Translation
+from regard.training.objectives import CompiledObjective, Translation
 
 
 def make(**settings):
@@ -17,7 +17,7 @@ def make(**settings):
 
 def check(batch, r_drop):
     task, found = Translation(0.1, r_drop), []
-    for one in (task, CompiledTask(task, backend="aot_eager", fullgraph=True)):
+    for one in (task, CompiledObjective(task, backend="aot_eager", fullgraph=True)):
         model = make()
         step = train_step(model, one, [batch], torch.optim.SGD(model.parameters(), lr=1.0))
         found.append((step.loss, torch.cat([value.detach().flatten() for value in model.parameters()])))

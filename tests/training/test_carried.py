@@ -11,7 +11,7 @@ from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentL
 from regard.nn.batch import Stretch, Tokens
 from regard.nn.rows import halves
 from regard.training.streams import StreamedLanguageModelling
-from regard.training.tasks import LanguageModelling
+from regard.training.objectives import LanguageModelling
 
 
 def model(**changes):

@@ -13,7 +13,7 @@ from regard.training.config import TrainConfig
 from regard.training.loop import clip_gradients, fit, seed_step, train_step, validate
 from regard.training.optim import make_optimizer
 from regard.training.schedule import learning_rate
-from regard.training.tasks import Loss, Translation
+from regard.training.objectives import Loss, Translation
 
 
 def pairs(rows):

@@ -10,7 +10,7 @@ from training_toys import tiny, work
 from regard.nn.batch import Pairs
 from regard.nn.rows import doubled, halves
 from regard.training.loop import train_step, validate
-from regard.training.tasks import Translation
+from regard.training.objectives import Translation
 
 
 def batches():

@@ -12,7 +12,7 @@ from regard.training.loop import fit, train_step, validate
 from regard.training.muon import Muon, hidden_matrices, orthogonalised
 from regard.training.optim import layer_shares, make_optimizer, optimizer_tensors, restore_optimizer
 from regard.training.schedule import learning_rate
-from regard.training.tasks import Translation
+from regard.training.objectives import Translation
 
 
 @pytest.mark.parametrize("shape", [(4, 16, 16), (3, 8, 24), (2, 24, 8), (1, 5, 5)])

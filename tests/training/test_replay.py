@@ -12,7 +12,7 @@ from regard.nn.batch import Tokens, Windows
 from regard.nn.rows import halves
 from regard.training.loop import fit, train_step
 from regard.training.replay import MOST, Replay, form, tensors
-from regard.training.tasks import BothWaysModelling, Translation
+from regard.training.objectives import BothWaysModelling, Translation
 
 
 def test_batches_of_one_form_are_told_from_others():

@@ -38,7 +38,7 @@ class Batch(Protocol):
 
 
 @runtime_checkable
-class Task(Protocol):
+class Objective(Protocol):
     """What is asked of a model."""
 
     def loss(self, model: nn.Module, batch: Any) -> Loss:
@@ -62,7 +62,7 @@ class Weighing(Protocol):
         ...
 
 
-def predictions(task: Task, batch: Batch) -> int:
+def predictions(task: Objective, batch: Batch) -> int:
     """How many predictions a task makes of a batch: the count of its loss, known before there is one."""
     return task.predictions(batch) if isinstance(task, Counting) else batch.count
 
@@ -97,8 +97,8 @@ class Translation:
         return total, {"nll": plain, "divergence": divergence}
 
 
-def compiled(task: Task, model: nn.Module, config: TrainConfig, *, dynamic: bool) -> tuple[Task, nn.Module]:
-    """Task and model, compiled as the settings say: block by block, model and loss apart, or as one graph."""
+def compiled(task: Objective, model: nn.Module, config: TrainConfig, *, dynamic: bool) -> tuple[Objective, nn.Module]:
+    """Objective and model, compiled as the settings say: block by block, model and loss apart, or as one graph."""
     on_gpu = next(model.parameters()).is_cuda
     if config.compile_blocks and on_gpu:
         # Blocks of one kind run the same code on other weights, so what was compiled for the first serves the rest.
@@ -113,7 +113,7 @@ def compiled(task: Task, model: nn.Module, config: TrainConfig, *, dynamic: bool
         return task, model
     if config.compile_loss:
         assert isinstance(task, Translation), "only its loss is made to be compiled"
-        return CompiledTask(task, dynamic=dynamic), model
+        return CompiledObjective(task, dynamic=dynamic), model
     _fuse_heads(model)
     return task, torch.compile(model, dynamic=dynamic)  # type: ignore[return-value]
 
@@ -124,7 +124,7 @@ def _fuse_heads(model: nn.Module) -> None:
             part.fuse()
 
 
-class CompiledTask:
+class CompiledObjective:
     """A task whose model and loss are compiled together, so that fewer kernels are launched."""
 
     def __init__(self, task: Translation, **options: Any) -> None:
@@ -180,6 +180,6 @@ class BackwardModelling:
         return Loss(total, batch.count, {"nll": plain})
 
 
-def language_task(model: type[nn.Module], smoothing: float = 0.0) -> Task:
+def language_objective(model: type[nn.Module], smoothing: float = 0.0) -> Objective:
     """What is asked of this kind of language model."""
     return BothWaysModelling(smoothing) if capabilities(model).both_ways else LanguageModelling(smoothing)
