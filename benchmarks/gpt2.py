@@ -18,9 +18,9 @@ from regard import make_config
 from regard.nn.batch import Tokens, Windows
 from regard.tasks.run import build_model
 from regard.training.loop import train_step
+from regard.training.objectives import LanguageModelling, compiled
 from regard.training.optim import make_optimizer
 from regard.training.replay import Replay
-from regard.training.objectives import LanguageModelling, compiled
 
 VOCABULARY = 50257
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -26,7 +26,7 @@ SMOOTHING, DROPOUT = 0.1, 0.1
 def regard(sizes):
     from regard.data import PairStore, collate
     from regard.models.transformer import Transformer, TransformerConfig
-    from regard.training.objectives import Translation
+    from regard.training.objectives import SequenceToSequence
 
     model = Transformer(
         TransformerConfig(
@@ -41,7 +41,7 @@ def regard(sizes):
             max_len=512,
         )
     )
-    task = Translation(SMOOTHING)
+    task = SequenceToSequence(SMOOTHING)
 
     def batch(pairs):
         store = PairStore.of([([*source, 2], [1, *target, 2]) for source, target in pairs], 0)

@@ -17,7 +17,7 @@ from peer import arguments, ours, store
 from regard.bench.training import marian
 from regard.data import collate, epoch_order
 from regard.training.loop import train_step
-from regard.training.objectives import Translation
+from regard.training.objectives import SequenceToSequence
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
 
     def train_ours(batches) -> None:
         for batch in batches:
-            train_step(model, Translation(0.1), [batch], optimizers[0], clip=1.0)
+            train_step(model, SequenceToSequence(0.1), [batch], optimizers[0], clip=1.0)
 
     def train_peer(batches) -> None:
         for batch in batches:

@@ -19,7 +19,7 @@ from regard.data import collate, epoch_order
 from regard.look import watch
 from regard.nn.attention import Attention
 from regard.training.loop import train_step
-from regard.training.objectives import Translation
+from regard.training.objectives import SequenceToSequence
 
 
 def without_watchers(gather):
@@ -49,7 +49,7 @@ def main() -> None:
             model(batch)
 
     def train(batch) -> None:
-        train_step(model, Translation(0.1), [batch], optimizer, clip=1.0)
+        train_step(model, SequenceToSequence(0.1), [batch], optimizer, clip=1.0)
 
     for name, work in (("forward", forward), ("training", train)):
         model.train(name == "training")

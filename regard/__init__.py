@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from regard.comparison import compare
     from regard.look import watch
     from regard.tasks.config import RunConfig, make_config, presets
-    from regard.tasks.evaluation import evaluate
-    from regard.tasks.run import Run, load
+    from regard.tasks.run import Run, evaluate, load
     from regard.trainer.training import resume, train
 
 __version__ = "0.1.0"
@@ -35,7 +34,7 @@ _WHERE = {
     "Run": "regard.tasks.run",
     "RunConfig": "regard.tasks.config",
     "compare": "regard.comparison",
-    "evaluate": "regard.tasks.evaluation",
+    "evaluate": "regard.tasks.run",
     "load": "regard.tasks.run",
     "make_config": "regard.tasks.config",
     "presets": "regard.tasks.config",

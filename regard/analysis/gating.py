@@ -13,7 +13,6 @@ from regard.data import Position
 from regard.errors import ConfigError
 from regard.look.watch import attentions
 from regard.nn.gates import HardConcrete
-from regard.tasks.jobs import prepare_job
 from regard.tasks.report import Silence
 from regard.tasks.run import Run, choose_precision, packs
 from regard.training.loop import clip_gradients, precision_context, seed_step, train_step
@@ -60,9 +59,9 @@ class _Learner:
         self.device = next(run.model.parameters()).device
         self.precision = choose_precision(self.options.precision, self.device)
         self.model = copy.deepcopy(run.model)
-        _, self.job = prepare_job(run.config, run.directory, Silence(), new=False)
+        _, self.prepared = run.task.prepare(run.config, run.directory, Silence(), new=False)
         pack = packs(type(run.model), self.options.pack, self.device)
-        self.stream = self.job.stream(Position(0, 0), pin=self.device.type == "cuda", pack=pack)
+        self.stream = self.prepared.stream(Position(0, 0), pin=self.device.type == "cuda", pack=pack)
         self.step = 0
 
     def learn(self, heads: Sequence[Head], share: float, steps: int) -> dict[Head, float]:
@@ -77,7 +76,7 @@ class _Learner:
             batch = self._next(weights)
             wanted = 1 - (1 - share) * min(1.0, number / (RAMP * steps))
             with precision_context(self.device, self.precision), scaled(self.model, heads, gates()):
-                loss = self.job.objective.loss(self.model, batch)
+                loss = self.prepared.objective.loss(self.model, batch)
             over = gates.chance_open().mean() - wanted
             (loss.total / loss.count + price[0] * over + price[1] * over**2).backward()
             clip_gradients([one for group in weights.param_groups for one in group["params"]], self.options.clip)
@@ -95,7 +94,7 @@ class _Learner:
             batch = self._next(optimizer)
             train_step(
                 model,
-                self.job.objective,
+                self.prepared.objective,
                 [batch],
                 optimizer,
                 clip=self.options.clip,

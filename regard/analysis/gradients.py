@@ -1,7 +1,7 @@
 """How far back the loss reaches, of several models on one text: of runs, and of presets before any training."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from regard.look.sheet import figure, paragraph, sheet, table
 from regard.nn.batch import Pairs, Tokens, Windows
 from regard.runs.files import CONFIG, run_names
 from regard.tasks.config import RunConfig, make_config, presets
-from regard.tasks.looking import END, START, readable
 from regard.tasks.run import Run, build_model, load
+from regard.tasks.spec import GradientSide
 
 FIRST = 4  # the ids below are special tokens
 
@@ -117,11 +117,11 @@ def _entry(
     if isinstance(model, Run) or (Path(model) / CONFIG).exists():
         run = model if isinstance(model, Run) else load(model, "cpu")
         name, config, network, trained = run.directory.name, run.config, run.model, True
-        sides = _read(run, text, target)
+        sides = run.task.gradient_sides(run, text, target)
     elif str(model) in presets():
         config = make_config(None, str(model), overrides).with_stand_ins()
         name, network, trained = str(model), build_model(config), False
-        sides = _as_words(config, text, target)
+        sides = config.kind.gradient_words(text.split(), None if target is None else target.split(), _ids(config))
     else:
         raise ConfigError(f"'{model}' is neither a run nor a preset{nearest(str(model), presets())}")
     longest = config.model_config().max_len
@@ -142,47 +142,14 @@ def _entry(
     return {"name": name, "trained": trained, "model": config.model["name"], "factor_per_step": factor, "steps": steps}
 
 
-Side = tuple[str, list[int], list[str]]
-"""What it is called, its ids (one more than are read where the last is only predicted), and its pieces as read."""
-
-
-def _read(run: Run, text: str, target: str | None) -> list[Side]:
-    """The text as the run's own tokens."""
-    tokenizers = run.vocabularies
-    if run.config.task == "language":
-        tokenizer = tokenizers.target
-        ids = [tokenizer.bos, *tokenizer.encode(text)]
-        return [("text", ids, [START, *readable(tokenizer.pieces(ids[1:-1]))])]
-    run.check_task("translation")
-    source = tokenizers.source.encode(text)
-    opened = tokenizers.source_row(source)[:-1]
-    found = run.translations([text], overlong="refuse", beam=1)[0][0].tokens if target is None else None
-    other = tokenizers.target.encode(target) if found is None else list(found)  # type: ignore[arg-type]
-    ids = [tokenizers.target.bos, *other, tokenizers.target.eos]
-    return [
-        ("source", tokenizers.source_row(source), [*readable(tokenizers.source.pieces(opened)), END]),
-        ("target", ids, [START, *readable(tokenizers.target.pieces(other))]),
-    ]
-
-
-def _as_words(config: RunConfig, text: str, target: str | None) -> list[Side]:
-    """The text's words, each word an id of its own: what fresh weights can tell apart."""
+def _ids(config: RunConfig) -> Callable[[Sequence[str]], list[int]]:
+    """Each word an id of its own: what fresh weights can tell apart."""
     sizes = config.tokenizer.vocab_size - FIRST
     known: dict[str, int] = {}
-
-    def ids(words: Sequence[str]) -> list[int]:
-        return [FIRST + known.setdefault(word, len(known)) % sizes for word in words]
-
-    words = text.split()
-    if config.task == "language":
-        return [("text", [1, *ids(words)], [START, *words[:-1]])]
-    if config.task != "translation":
-        raise ConfigError(f"gradients by step are for translation and language models, not for task='{config.task}'")
-    others = words if target is None else target.split()
-    return [("source", [*ids(words), 2], [*words, END]), ("target", [1, *ids(others), 2], [START, *others])]
+    return lambda words: [FIRST + known.setdefault(word, len(known)) % sizes for word in words]
 
 
-def _batch(sides: Sequence[Side]) -> Pairs | Windows:
+def _batch(sides: Sequence[GradientSide]) -> Pairs | Windows:
     if len(sides) == 1:
         ids = sides[0][1]
         return Windows(Tokens.of([ids[:-1]]), torch.tensor([ids[1:]]), len(ids) - 1)

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.analysis.head_questions import Kind, Looked
 from regard.look.carriers import Asked, carriers
 from regard.look.watch import attentions, watch
 from regard.nn.attention import Attention
+from regard.tasks.questions import Kind, Looked
 
 MOST = 150
 """Questions of a role that are looked into, of each half."""

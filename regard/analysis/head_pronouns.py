@@ -12,16 +12,16 @@ from typing import Any
 
 import torch
 
-from regard.analysis.head_questions import Kind, Looked, by_pronoun
-from regard.analysis.heads import Quizzes, ask, kind, looked, quiz
+from regard.analysis.heads import Quizzes, ask, kind, quiz
 from regard.data.world import Sentence, pronoun_accuracy
 from regard.look.edits import masked
 from regard.look.roles import RoleCounts
 from regard.look.watch import attentions
-from regard.tasks.accuracy import wilson_interval
 from regard.tasks.corpora import world_held_out
-from regard.tasks.evaluation import encode_pair
+from regard.tasks.images import wilson_interval
+from regard.tasks.questions import Kind, Looked, by_pronoun, pair_questions
 from regard.tasks.run import Run
+from regard.tasks.translator import encode_pair
 
 FROM_TO: dict[Kind, str] = {
     "encoder": "the pronoun looks at its noun",
@@ -47,12 +47,12 @@ def pronoun_report(
     without which fewer pronouns are translated right than the whole model's 95 % interval allows for, `together` what
     masking two of the most needed costs. None where the run does not read English.
     """
-    if run.config.task != "translation" or run.config.data.source != "en" or not attentions(run.model):
+    if not run.task.reads_english(run) or not attentions(run.model):
         return None
     parts = {part: _with_pronoun(run, part, word, limit) for part in ("valid", "test")}
     found: dict[str, dict[str, RoleCounts]] = {}
     for part, sentences in parts.items():
-        items = [asked_of_pronouns(looked(run, sentence, {})) for sentence in sentences]
+        items = [asked_of_pronouns(pair_questions(run, sentence, {})) for sentence in sentences]
         quizzes: Quizzes = {own: (quiz(items, own),) for own in FROM_TO}
         found[part] = {name: counts[0] for name, counts in ask(run, run.model, items, quizzes).items()}
         if part == "test":  # also by what is taken from each place

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from regard import config as settings
 from regard.analysis.describe import describe
-from regard.analysis.evidence import Evidence, SameVectors, Wanted
 from regard.errors import ConfigError, RunError, nearest
 from regard.interop.huggingface.vocabulary import KEPT
 from regard.look.edits import masked
@@ -27,6 +26,7 @@ from regard.nn.gates import HardConcrete
 from regard.runs.checkpoint import Progress, load_weights_strictly, save_checkpoint, weights_of
 from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, TOKENIZER, whole_or_nothing, write_json, write_tensors
 from regard.tasks.config import RunConfig
+from regard.tasks.evidence import Evidence, SameVectors, Wanted
 from regard.tasks.run import Run, build_model
 from regard.training.average import ExponentialAverage
 from regard.training.optim import make_optimizer

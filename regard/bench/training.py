@@ -11,21 +11,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from regard.analysis.describe import forward_flops
-from regard.bench.batches import FIRST, random_work
 from regard.bench.clock import Speed, Stopwatch
 from regard.data import PairStore, collate, epoch_order
 from regard.data.packing import Packing
 from regard.errors import ConfigError
 from regard.nn.batch import Pairs
-from regard.nn.operations import operations
+from regard.nn.operations import forward_flops, operations
 from regard.tasks.config import RunConfig
+from regard.tasks.examples import FIRST
 from regard.tasks.run import build_model, packs
 from regard.training.config import TrainConfig
 from regard.training.loop import train_step
+from regard.training.objectives import Objective, SequenceToSequence, compiled, precision_context
 from regard.training.optim import make_optimizer
 from regard.training.replay import Replay
-from regard.training.objectives import Objective, Translation, compiled, precision_context
 
 BOS, EOS = 1, 2
 
@@ -49,12 +48,12 @@ def bench_train(
     """
     clock = Stopwatch.of(config, seconds)
     config = config.with_stand_ins()
-    if config.task != "translation":
+    if not config.kind.has_lengths:
         if lengths is not None or order is not None:
             raise ConfigError(f"lengths and their order are for pairs; the rows of a run for {config.task} are full")
-        config, task, work = random_work(config, batches)
+        config, task, work = config.kind.random_batches(config, batches)
         found, parameters = _timed_task(config, task, work, clock)
-        rows = len(work[0].labels)
+        rows = config.kind.rows(work[0])
     else:
         size = config.tokenizer.vocab_size
         packed = packs(config.architecture()[1], config.train.pack, clock.device)
@@ -201,7 +200,7 @@ class _Timing:
             packing.rows = max(int(group[:, 1].max()) + 1 for group in placed)
             name, batches = "regard, packed", [packing.batch(group) for group in placed]
         moved = [batch.to(self.clock.device) for batch in batches]
-        task = Translation(options.smoothing, options.r_drop)
+        task = SequenceToSequence(options.smoothing, options.r_drop)
         more, step = _stepped(model, task, moved, options, self.clock, dynamic=not packed)
         room = sum(batch.source.ids.numel() + batch.inputs.ids.numel() for batch in batches)
         return self.clock.speed(name + more, step, self.tokens, self.flops, 1 - sum(self.tokens) / room)
@@ -265,7 +264,7 @@ class _Timing:
         sources, targets = self.store.source.lengths, self.store.target.lengths - 1
         for index, rows in enumerate(self.groups):
             length = round(float(sources[rows].mean() + targets[rows].mean()) / 2)
-            per_token = forward_flops(model, length) / (2 * length)
+            per_token = forward_flops(model, self.config.kind.example(self.config, length)) / (2 * length)
             self.flops[index] = 3 * per_token * self.tokens[index]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from regard.tasks.classifying import Choice
+    from regard.tasks.classification import Choice
 
 WINDOW = 1024
 """Inputs classified at a time."""

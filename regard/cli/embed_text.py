@@ -46,7 +46,7 @@ def embed_text(
     from regard.data import TextFiles
     from regard.errors import ConfigError
     from regard.runs.files import check_output
-    from regard.tasks.embedding import embed, nearest_texts
+    from regard.tasks.encoder import embed, nearest_texts
     from regard.tasks.records import embedded
 
     if bool(text) == bool(input):

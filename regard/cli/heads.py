@@ -37,34 +37,22 @@ def heads(
     from regard.analysis.head_pronouns import pronoun_report
     from regard.analysis.heads import head_roles
     from regard.cli.progress import counting
-    from regard.data import Documents
     from regard.errors import ConfigError
     from regard.look.report import heads_page
     from regard.runs.files import check_output, whole_file
-    from regard.tasks.corpora import WorldCorpus, corpus_of, files_corpus, world_held_out
-    from regard.tasks.labelled import READERS, items_of
+    from regard.tasks.corpora import world_held_out
 
     if data and world:
         raise ConfigError("give --data or --world, not both")
     if out is not None:
         check_output(out)
     loaded = load(run, device)
-    corpus = None
-    if world and loaded.config.task != "translation":
+    if world and not loaded.task.has_lengths:
         raise ConfigError("--world is for runs that translate; give --data with text")
-    labelled = loaded.config.task == "tagging" or not all(map(plain_text, data or ()))
-    if data and loaded.config.task in READERS and labelled:
-        corpus = items_of(loaded.config, map(Path, data))
-    elif data and loaded.config.task != "translation":
-        corpus = Documents.of(data, loaded.config.data.text)
-    elif data:
-        corpus = files_corpus(tuple(data), loaded.config.data)
-    elif world:
-        corpus = world_held_out("test", loaded.config.data.source)
+    corpus = world_held_out("test", str(loaded.config.data.source)) if world else data or None
     with counting("comparing", "untrained models") as progress:
         result = head_roles(loaded, corpus, limit=limit, progress=progress)
-    used = corpus or corpus_of(loaded.config.data, "test")
-    if isinstance(used, WorldCorpus) and used.grammar == "whole":  # the plain part has no pronouns
+    if loaded.task.has_gold(loaded, corpus):
         with counting("masking", "heads") as progress:
             result["pronoun"] = pronoun_report(loaded, limit=min(limit, 200), progress=progress)
     if out is not None:
@@ -74,12 +62,6 @@ def heads(
         print(json.dumps(result, indent=2, ensure_ascii=False))
     else:
         print(out if out is not None else shown(result))
-
-
-def plain_text(name: str) -> bool:
-    """Whether a file, or a folder, holds running text, which has no labels."""
-    path = Path(name)
-    return path.is_dir() or path.suffix == ".txt"
 
 
 def shown(result: dict[str, Any]) -> str:

@@ -98,7 +98,6 @@ def look(
     if spectral_radius is not None or settings:
         raise typer.BadParameter("--spectral-radius and --set go with --gradients")
     from regard import load
-    from regard.cli.options import given_problems
     from regard.tasks.looking import Wanted
 
     if (words or view != "map") and not (svg or png):
@@ -118,8 +117,7 @@ def look(
         if path is not None:
             check_output(path)
     loaded = load(run, device)
-    points = loaded.config.task == "pointing"
-    given = given_problems(loaded, text, input) if points else _texts(text, input)
+    given = loaded.task.inputs(loaded, text or [], input)
     _attention(loaded, given, {"page": page, **files}, wanted, beam, view, words)
 
 
@@ -131,19 +129,6 @@ def numbers(text: str) -> tuple[int, ...]:
     if not all(part.isdecimal() for part in parts):
         raise ConfigError(f"--heads={text} must be numbers with commas between them, such as 0,3")
     return tuple(dict.fromkeys(int(part) for part in parts))
-
-
-def _texts(text: list[str] | None, input: Path | None) -> list[str]:
-    from regard.data import TextFiles
-    from regard.errors import ConfigError, DataError
-
-    if bool(text) == bool(input):
-        raise ConfigError("give sentences, or --input with a file of them")
-    given = text or list(TextFiles((input,), format="lines"))  # type: ignore[arg-type]
-    texts = [one for one in given if one.strip()]
-    if not texts:
-        raise DataError("nothing to look at: every sentence is blank")
-    return texts
 
 
 def _attention(

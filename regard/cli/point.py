@@ -33,13 +33,12 @@ def point(
       regard point runs/hull --input problems.jsonl --beam 4 --json
     """
     from regard import load
-    from regard.cli.options import given_problems
     from regard.tasks.records import pointed
 
     loaded = load(run, device)
-    loaded.check_task("pointing")
-    made = given_problems(loaded, problems, input)
+    pointer = loaded.pointer
+    made = loaded.task.inputs(loaded, problems or [], input)
     config = loaded.decode_config(**({} if beam is None else {"beam": beam}))
-    for best in loaded.pointer.answers(made, config):
+    for best in pointer.answers(made, config):
         answer = best[0]
         sys.stdout.write((json.dumps(pointed(answer)) if as_json else " ".join(map(str, answer.order))) + "\n")

@@ -52,12 +52,12 @@ def prune(
     """
     from regard import load
     from regard.analysis import pruning
-    from regard.analysis.evidence import evidence
     from regard.analysis.gating import learn_to_prune
     from regard.cli.progress import counting
     from regard.errors import ConfigError, RunError, nearest
     from regard.look.figures import need_matplotlib
     from regard.runs.files import CONFIG, check_output, check_output_directory, whole_file, write_json
+    from regard.tasks.evidence import evidence
 
     if (heads is None) == (keep_score is None):
         raise ConfigError("give --heads or --keep-score")

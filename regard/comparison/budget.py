@@ -13,8 +13,8 @@ from regard.data import Position
 from regard.errors import ConfigError
 from regard.nn.operations import operations
 from regard.tasks.config import RunConfig
-from regard.tasks.jobs import Job
 from regard.tasks.run import build_model, choose_device, choose_precision, packs
+from regard.tasks.spec import Prepared
 from regard.training.loop import train_step
 from regard.training.optim import make_optimizer
 
@@ -45,13 +45,13 @@ class Budget:
             return f"{self.minutes:g} minutes of training each"
         return "each its own number of updates" if self.flops is None else f"{self.flops:.3g} FLOPs each"
 
-    def steps(self, config: RunConfig, job: Job) -> int:
+    def steps(self, config: RunConfig, prepared: Prepared) -> int:
         """How many updates of this run the budget pays for."""
         if self.updates is not None:
             return self.updates
         if self.minutes is not None:
-            return max(1, int(60 * self.minutes / seconds_an_update(config, job)))
-        return config.train.steps if self.flops is None else max(1, int(self.flops / flops_an_update(config, job)))
+            return max(1, int(60 * self.minutes / seconds_an_update(config, prepared)))
+        return config.train.steps if self.flops is None else max(1, int(self.flops / flops_an_update(config, prepared)))
 
 
 def with_steps(config: RunConfig, steps: int) -> RunConfig:
@@ -106,25 +106,25 @@ def count_parameters(config: RunConfig) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def flops_an_update(config: RunConfig, job: Job, tried: int = 6) -> float:
+def flops_an_update(config: RunConfig, prepared: Prepared, tried: int = 6) -> float:
     """Floating-point operations of an update, forward, backward and head, counted as they run: products alone."""
     model = build_model(config)
     with operations(model) as counter:
-        for _ in _updates(config, job, tried, model):
+        for _ in _updates(config, prepared, tried, model):
             pass
     return counter.get_total_flops() / tried
 
 
-def seconds_an_update(config: RunConfig, job: Job) -> float:
+def seconds_an_update(config: RunConfig, prepared: Prepared) -> float:
     """Seconds of an update here, timed on fresh weights and the run's own batches."""
     marks = []
-    for number, _ in enumerate(_updates(config, job, WARM + TRIED, build_model(config)), 1):
+    for number, _ in enumerate(_updates(config, prepared, WARM + TRIED, build_model(config)), 1):
         if number >= WARM:
             marks.append(time.perf_counter())
     return (marks[-1] - marks[0]) / TRIED
 
 
-def _updates(config: RunConfig, job: Job, count: int, model: nn.Module) -> Iterator[Any]:
+def _updates(config: RunConfig, prepared: Prepared, count: int, model: nn.Module) -> Iterator[Any]:
     """The first updates of the run, on that model."""
     options = config.train
     if options.threads:
@@ -134,9 +134,11 @@ def _updates(config: RunConfig, job: Job, count: int, model: nn.Module) -> Itera
     optimizer = make_optimizer(model, options)
     precision = choose_precision(options.precision, device)
     model.train()
-    with closing(job.stream(Position(0, 0), pin=False, pack=packs(type(model), options.pack, device))) as stream:
+    with closing(prepared.stream(Position(0, 0), pin=False, pack=packs(type(model), options.pack, device))) as stream:
         for _ in range(count):
             parts = [next(stream) for _ in range(options.accumulate)]
-            step = train_step(model, job.objective, parts, optimizer, clip=options.clip, device=device, precision=precision)
+            step = train_step(
+                model, prepared.objective, parts, optimizer, clip=options.clip, device=device, precision=precision
+            )
             float(step.loss)  # a GPU has done it only when someone has read it
             yield step

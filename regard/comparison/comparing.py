@@ -20,9 +20,9 @@ from regard.errors import ConfigError, Diverged
 from regard.look.charts import draw
 from regard.runs.files import CONFIG, read_json, run_names, write_json, write_text
 from regard.tasks.config import RunConfig
-from regard.tasks.jobs import Job
 from regard.tasks.report import Report, Silence
 from regard.tasks.run import load_config
+from regard.tasks.spec import Prepared
 from regard.trainer.training import Stopped, resume, train
 
 PLAN, REPORT, PAGE, CHARTS = "plan.json", "report.json", "report.html", "charts"
@@ -174,11 +174,11 @@ def _train_all(
             wanted = count_parameters(load_config(folder))
 
 
-def _adjusted(budget: Budget, parameters: int | None) -> Callable[[RunConfig, Job], RunConfig]:
-    def adjust(config: RunConfig, job: Job) -> RunConfig:
+def _adjusted(budget: Budget, parameters: int | None) -> Callable[[RunConfig, Prepared], RunConfig]:
+    def adjust(config: RunConfig, prepared: Prepared) -> RunConfig:
         if parameters is not None:
             config = with_parameters(config, parameters)
-        return with_steps(config, budget.steps(config, job))
+        return with_steps(config, budget.steps(config, prepared))
 
     return adjust
 

@@ -2,26 +2,18 @@
 
 import hashlib
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from regard.comparison.budget import count_parameters
-from regard.data.world import words_of
 from regard.errors import RunError
-from regard.metrics.text import exact_match
-from regard.metrics.word_errors import WordErrors
-from regard.nn.batch import Pairs, Tokens, Windows
 from regard.nn.operations import operations
 from regard.runs.files import MODEL, read_json, write_json
 from regard.runs.log import read_log
 from regard.tasks.config import RunConfig
-from regard.tasks.corpora import WorldCorpus, corpus_of
-from regard.tasks.evaluation import encode_pair, evaluate
-from regard.tasks.run import Run, build_model, load, load_config
-from regard.training.objectives import LanguageModelling, Translation
+from regard.tasks.run import build_model, load, load_config
 
 MEASURES = "measures.json"
 SHORT, LONG = 12, 30
@@ -43,7 +35,7 @@ def measure(
     result = {
         "key": key,
         **_about(directory),
-        "test": _test(run, limit, progress),
+        "test": run.task.compared(run, limit, progress),
     }
     write_json(kept, result)
     return result
@@ -96,50 +88,13 @@ def history(directory: Path) -> tuple[int, float, float, list[dict[str, Any]], l
 
 def flops_a_token(config: RunConfig, length: int = 32) -> float:
     """Operations of training on one token, forward and back, counted on a batch of equal rows; products alone."""
-    length = min(length, config.data.max_len - 2, config.model_config().max_len - 2)
-    model = build_model(config)
-    rows = Tokens.of([[4] * length] * 4)
-    if config.task == "language":
-        batch: Any = Windows(rows, torch.full((4, length), 4), 4 * length)
-        task: Any = LanguageModelling()
-    else:
-        batch, task = Pairs(rows, Tokens.of([[4] * (length + 1)] * 4), 4 * length), Translation()
+    task, model = config.kind, build_model(config)
+    length = task.length(config, min(length, config.model_config().max_len - 2))
+    batch = task.example(config, length, 4)
+    _, objective, _ = task.random_batches(config, 0)
     with torch.enable_grad(), operations(model) as counter:
-        task.loss(model, batch).total.backward()
+        objective.loss(model, batch).total.backward()
     return counter.get_total_flops() / batch.tokens
-
-
-def _test(run: Run, limit: int | None, progress: Callable[[int, int], None] | None) -> dict[str, Any]:
-    if run.config.task != "translation":
-        return evaluate(run, limit=limit, progress=progress)
-    corpus = corpus_of(run.config.data, "test") or corpus_of(run.config.data, "valid")
-    hypotheses: list[str] = []
-    result = evaluate(run, corpus, limit=limit, progress=progress, out=hypotheses.append, beam=1)
-    assert corpus is not None
-    pairs = list(islice((pair for pair in corpus if pair[0].strip() and pair[1].strip()), limit))
-    lengths = [len(source.split()) for source, _ in pairs]
-    for name, rows in (
-        ("short", [row for row, words in enumerate(lengths) if words < SHORT]),
-        ("long", [row for row, words in enumerate(lengths) if words >= LONG]),
-    ):
-        share = exact_match([hypotheses[row] for row in rows], [pairs[row][1] for row in rows]) if rows else None
-        result[name] = {"sentences": len(rows), "exact_match": share}
-    if isinstance(corpus, WorldCorpus):
-        result["words"] = _word_errors(corpus, hypotheses).to_mapping()
-    result["mean_tokens"] = sum(sum(map(len, encode_pair(run, *pair))) for pair in pairs[:200]) / len(pairs[:200])
-    return result
-
-
-def _word_errors(corpus: WorldCorpus, hypotheses: list[str]) -> WordErrors:
-    """Repeated, omitted and over-translated words, by the gold alignments."""
-    counts = WordErrors()
-    forward = corpus.source == "en"
-    for sentence, hypothesis in zip(islice(corpus.drawn(), len(hypotheses)), hypotheses, strict=True):
-        sides = (sentence.english_words, sentence.french_words)
-        source, target = sides if forward else sides[::-1]
-        alignment = sentence.alignment if forward else tuple((there, here) for here, there in sentence.alignment)
-        counts.add(words_of(hypothesis, "fr" if forward else "en"), target, alignment, len(source))
-    return counts
 
 
 def _with_flops(points: list[dict[str, Any]], flops: float) -> list[dict[str, Any]]:

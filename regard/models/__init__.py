@@ -1,29 +1,24 @@
-"""MODELS: a plain dict from an architecture's name to its configuration and class."""
+"""MODELS: by name, an architecture's configuration and its class; those of other packages by `regard.models`."""
 
-from regard.models.bert import Bert, BertConfig
-from regard.models.convolutional import Convolutional, ConvolutionalConfig
-from regard.models.elmo import Elmo, ElmoConfig
-from regard.models.gpt import GPT, GPTConfig
-from regard.models.lstmn import LSTMN, LSTMNConfig
-from regard.models.pointer import PointerConfig, PointerNetwork
-from regard.models.recurrent import RecurrentConfig, RecurrentModel
-from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentLanguageModel
-from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
-from regard.models.rwkv import RWKV, RWKVConfig
-from regard.models.transformer import Transformer, TransformerConfig
-from regard.models.vit import ViT, ViTConfig
+from torch import nn
 
-MODELS = {
-    "transformer": (TransformerConfig, Transformer),
-    "gpt": (GPTConfig, GPT),
-    "bert": (BertConfig, Bert),
-    "vit": (ViTConfig, ViT),
-    "recurrent": (RecurrentConfig, RecurrentModel),
-    "convolutional": (ConvolutionalConfig, Convolutional),
-    "pointer": (PointerConfig, PointerNetwork),
-    "recurrent-language": (RecurrentLanguageConfig, RecurrentLanguageModel),
-    "recurrent-reader": (RecurrentReaderConfig, RecurrentReader),
-    "elmo": (ElmoConfig, Elmo),
-    "rwkv": (RWKVConfig, RWKV),
-    "lstmn": (LSTMNConfig, LSTMN),
-}
+from regard.plugins import Registry
+
+MODELS: Registry[tuple[type, type[nn.Module]]] = Registry(
+    "regard.models",
+    "model",
+    {
+        "transformer": "regard.models.transformer:MODEL",
+        "gpt": "regard.models.gpt:MODEL",
+        "bert": "regard.models.bert:MODEL",
+        "vit": "regard.models.vit:MODEL",
+        "recurrent": "regard.models.recurrent:MODEL",
+        "convolutional": "regard.models.convolutional:MODEL",
+        "pointer": "regard.models.pointer:MODEL",
+        "recurrent-language": "regard.models.recurrent_language:MODEL",
+        "recurrent-reader": "regard.models.recurrent_reader:MODEL",
+        "elmo": "regard.models.elmo:MODEL",
+        "rwkv": "regard.models.rwkv:MODEL",
+        "lstmn": "regard.models.lstmn:MODEL",
+    },
+)

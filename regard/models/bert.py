@@ -195,3 +195,6 @@ def pooled(x: Float[Tensor, "B S D"], texts: Texts, pooling: Pooling) -> Float[T
         return x[:, 0]
     real = texts.tokens.mask()[..., None].to(x.dtype)
     return (x * real).sum(1) / real.sum(1)
+
+
+MODEL = BertConfig, Bert

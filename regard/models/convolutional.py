@@ -185,3 +185,6 @@ class Convolutional(nn.Module):
 def _embedding(config: ConvolutionalConfig, vocab_size: int) -> Embedding:
     positions = Positions("learned", config.width, config.max_len)
     return Embedding(vocab_size, config.width, positions=positions, dropout=config.dropout)
+
+
+MODEL = ConvolutionalConfig, Convolutional

@@ -168,3 +168,6 @@ class Elmo(nn.Module):
     def _mixed(self, layers: Float[Tensor, "L B S W"]) -> Float[Tensor, "B S W"]:
         """The layers as learned weights mix them; their mean where none have been learned."""
         return layers.mean(0) if self.mix is None else self.mix(layers)
+
+
+MODEL = ElmoConfig, Elmo

@@ -123,3 +123,6 @@ class GPT(nn.Module):
         for block, cache in zip(self.blocks, state.caches, strict=True):
             x = block.step(x, cache, places, visible)  # type: ignore[operator]
         return self.head(self.norm(x)).squeeze(1).log_softmax(-1), state
+
+
+MODEL = GPTConfig, GPT

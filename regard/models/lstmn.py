@@ -105,3 +105,6 @@ class LSTMN(nn.Module):
 
     def _nothing(self, like: Tensor) -> Tapes:
         return tuple(layer.zeros(like) for layer in self.layers)  # type: ignore[operator]
+
+
+MODEL = LSTMNConfig, LSTMN

@@ -217,3 +217,6 @@ def _before(inputs: Int[Tensor, "B T"], count: int) -> Bool[Tensor, "B T C"]:
     """The positions that were pointed at before each step."""
     made = _one_hot(inputs, count) & (inputs != END)[..., None]
     return made.cumsum(1) > 0
+
+
+MODEL = PointerConfig, PointerNetwork

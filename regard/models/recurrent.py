@@ -343,3 +343,6 @@ class RecurrentModel(nn.Module):
         if self._gives_context():
             return 3
         return 1 if self.config.attention == "none" else 2
+
+
+MODEL = RecurrentConfig, RecurrentModel

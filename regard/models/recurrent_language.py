@@ -179,3 +179,6 @@ class RecurrentLanguageModel(nn.Module):
         lengths = torch.full_like(ids[:, 0], words.shape[1])
         kept = last_read(memory, words, lengths, self.config.pointer, real)
         return self.head.packed(outputs, gate, weights, words), kept
+
+
+MODEL = RecurrentLanguageConfig, RecurrentLanguageModel

@@ -127,3 +127,6 @@ class RecurrentReader(nn.Module):
         real = texts.tokens.mask()[..., None].to(x.dtype)
         real[:, 0] = 0.0
         return (x * real).sum(1) / real.sum(1).clamp(min=1.0)
+
+
+MODEL = RecurrentReaderConfig, RecurrentReader

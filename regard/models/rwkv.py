@@ -110,3 +110,6 @@ class RWKV(nn.Module):
     def _nothing(self, ids: Tensor) -> States:
         like = self.embedding.tokens.weight.new_zeros(ids.shape[0], 1)
         return tuple(block.zeros(like, self.config.width) for block in self.blocks)  # type: ignore[operator]
+
+
+MODEL = RWKVConfig, RWKV

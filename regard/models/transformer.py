@@ -241,3 +241,6 @@ def _distances(config: TransformerConfig, *, both_ways: bool) -> Distances | Non
     if config.positions == "relative":
         return RelativeBias(config.heads, config.relative_buckets, config.relative_distance, both_ways=both_ways)
     return None
+
+
+MODEL = TransformerConfig, Transformer

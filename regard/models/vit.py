@@ -129,3 +129,6 @@ class ViT(nn.Module):
         for block in self.blocks:
             x = through(block, self.config.layer_drop, x)
         return self.norm(x)
+
+
+MODEL = ViTConfig, ViT

@@ -40,3 +40,14 @@ def operations(model: nn.Module) -> Iterator[FlopCounterMode]:
     finally:
         for layer, was in fused.items():
             layer.fused = was
+
+
+@torch.no_grad()
+def forward_flops(model: nn.Module, batch: Any) -> int:
+    """Operations of one forward pass over a batch, its head included, counted as they run."""
+    was_training = model.training
+    model.eval()
+    with operations(model) as counter:
+        model.logits(batch.to(next(model.parameters()).device))  # type: ignore[operator]
+    model.train(was_training)
+    return counter.get_total_flops()

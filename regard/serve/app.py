@@ -1,4 +1,4 @@
-"""The ASGI application: routes to tasks, tasks to models, and every failure to one shape."""
+"""The ASGI application: routes to verbs, verbs to models, and every failure to one shape."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -28,8 +28,8 @@ from regard.serve.pages import Pages
 from regard.serve.pages import routes as page_routes
 from regard.serve.refusals import Refused, refusal
 from regard.serve.streams import Listener, streamed
-from regard.serve.tasks import TASKS
-from regard.serve.tasks.task import Task
+from regard.serve.verbs import VERBS
+from regard.serve.verbs.verb import Verb
 from regard.serve.waiting import answer, arrival, read_body
 
 LONG = 4096
@@ -55,7 +55,7 @@ def make_app(
     limits, metrics = limits or Limits(), Metrics()
     models = Models(runs, limits, metrics, device)
     pages = Pages()
-    routes = [*_tasks(models, pages), *_about(models, metrics), *page_routes(pages)]
+    routes = [*_verbs(models, pages), *_about(models, metrics), *page_routes(pages)]
     gate: dict[str, Any] = {"metrics": metrics, "routes": [one.path for one in routes], "full": partial(_full, models)}
     middleware = [Middleware(Gate, **gate, keys=tuple(api_keys), hosts=tuple(allow_hosts))]  # type: ignore[arg-type]
     if allow_origins:
@@ -83,38 +83,38 @@ def make_app(
 
 
 def _full(models: Models, route: str) -> Refused | None:
-    task = route.removeprefix("/v1/")
-    return models.refused(task) if task in TASKS else None
+    verb = route.removeprefix("/v1/")
+    return models.refused(verb) if verb in VERBS else None
 
 
-def _tasks(models: Models, pages: Pages) -> list[Route]:
-    return [Route(f"/v1/{name}", _endpoint(task, models, pages), methods=["POST"]) for name, task in TASKS.items()]
+def _verbs(models: Models, pages: Pages) -> list[Route]:
+    return [Route(f"/v1/{name}", _endpoint(verb, models, pages), methods=["POST"]) for name, verb in VERBS.items()]
 
 
-def _endpoint(task: Task, models: Models, pages: Pages) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(verb: Verb, models: Models, pages: Pages) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         limits, secrets = models.limits, []
         try:
             with models.coming():
                 raw = await read_body(request, limits)
-                body = parse(task.body, raw)
-                served = models.find(body.model, task.name)
+                body = parse(verb.body, raw)
+                served = models.find(body.model, verb.name)
                 request.state.model, secrets = served.name, served.secrets
                 # A long text takes a tokenizer some time, in which others can be answered.
-                making = partial(task.work, served.run, body, limits)
+                making = partial(verb.work, served.run, body, limits)
                 work = await run_in_threadpool(making) if len(raw) > LONG else making()
                 listener = Listener() if getattr(body, "stream", False) else None
                 job = Job(work, limits.timeout, listener, since=arrival(request))
                 served.worker.put(job)
             if listener is not None:
-                shaped, last = task.stream(served.name, body, work)
+                shaped, last = verb.stream(served.name, body, work)
                 return streamed(request, job, listener, shaped, secrets=secrets, last=last)
             done = await answer(request, job)
         except Exception as error:
             if not isinstance(error, (RegardError, Refused)):
-                log.exception("%s failed", task.name)
+                log.exception("%s failed", verb.name)
             return json_answer(refusal(error, secrets))
-        found = task.answer(served.name, body, work, done)
+        found = verb.answer(served.name, body, work, done)
         if done.page is not None:
             found = {**found, "url": f"{request.scope.get('root_path', '')}/look/{pages.keep(done.page)}"}
         return json_answer(found)

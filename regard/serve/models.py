@@ -14,7 +14,7 @@ from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
 from regard.serve.queue import busy, stopping
 from regard.serve.refusals import Refused
-from regard.serve.tasks import TASKS
+from regard.serve.verbs import VERBS
 from regard.serve.worker import Worker
 from regard.tasks.run import Run, load
 
@@ -29,8 +29,8 @@ class Served:
     worker: Worker
 
     @cached_property
-    def tasks(self) -> list[str]:
-        return [name for name, task in TASKS.items() if task.able(self.run)]
+    def verbs(self) -> list[str]:
+        return [name for name, verb in VERBS.items() if verb.able(self.run)]
 
     @cached_property
     def secrets(self) -> list[tuple[str, str]]:
@@ -40,7 +40,7 @@ class Served:
 
     def record(self) -> dict[str, Any]:
         parameters = sum(one.numel() for one in self.run.model.parameters())
-        about = {"task": self.run.config.task, "does": self.tasks, "parameters": parameters}
+        about = {"task": self.run.config.task, "does": self.verbs, "parameters": parameters}
         return {"id": self.name, "object": "model", "owned_by": "regard", **about}
 
 
@@ -58,29 +58,29 @@ class Models:
     def __iter__(self) -> Iterator[Served]:
         return iter(self._served.values())
 
-    def find(self, name: str | None, task: str) -> Served:
-        """The model to do this task."""
+    def find(self, name: str | None, verb: str) -> Served:
+        """The model to do this."""
         if name is None:
-            able = [one for one in self if task in one.tasks]
+            able = [one for one in self if verb in one.verbs]
             if len(able) == 1:
                 return able[0]
             if able:
                 raise Refused("bad_request", f"missing field 'model': one of {', '.join(one.name for one in able)}")
-            raise Refused("wrong_model", f"no model here is for /v1/{task}")
+            raise Refused("wrong_model", f"no model here is for /v1/{verb}")
         if name not in self._served:
             raise Refused("unknown_model", f"unknown model '{name}'{nearest(name, self._served)}")
         served = self._served[name]
-        if task not in served.tasks:
+        if verb not in served.verbs:
             kind = served.run.config.task
-            does = ", ".join(served.tasks) or "nothing that is served"
-            raise Refused("wrong_model", f"model '{name}' is a run for {kind}, not for /v1/{task}; it does: {does}")
+            does = ", ".join(served.verbs) or "nothing that is served"
+            raise Refused("wrong_model", f"model '{name}' is a run for {kind}, not for /v1/{verb}; it does: {does}")
         return served
 
-    def refused(self, task: str) -> Refused | None:
-        """Why a request for this task cannot be taken, if that is known before a word of it is read."""
+    def refused(self, verb: str) -> Refused | None:
+        """Why a request for this cannot be taken, if that is known before a word of it is read."""
         if self.stopping:
             return stopping()
-        able = [one.worker.queue for one in self if task in one.tasks]
+        able = [one.worker.queue for one in self if verb in one.verbs]
         if able and sum(queue.room() for queue in able) <= self._coming:
             return busy(sum(map(len, able)))
         return None

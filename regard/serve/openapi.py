@@ -5,7 +5,7 @@ import types
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import regard
-from regard.serve.tasks import TASKS
+from regard.serve.verbs import VERBS
 
 ERROR = {
     "type": "object",
@@ -34,12 +34,12 @@ def openapi() -> dict[str, Any]:
     paths: dict[str, Any] = {
         f"/v1/{name}": {
             "post": {
-                "summary": task.about,
-                "requestBody": {"required": True, "content": {"application/json": {"schema": schema(task.body)}}},
+                "summary": verb.about,
+                "requestBody": {"required": True, "content": {"application/json": {"schema": schema(verb.body)}}},
                 "responses": {"200": found, "default": refused},
             }
         }
-        for name, task in TASKS.items()
+        for name, verb in VERBS.items()
     }
     for path, about in ABOUT.items():
         paths[path] = {"get": {"summary": about, "responses": {"200": {"description": about}, "default": refused}}}

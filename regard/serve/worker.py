@@ -10,7 +10,7 @@ from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
 from regard.serve.queue import Queue
 from regard.serve.refusals import Refused, refusal
-from regard.serve.tasks.generate import Drawn
+from regard.serve.verbs.generate import Drawn
 from regard.serve.writers import Writers
 
 log = logging.getLogger("regard.serve")

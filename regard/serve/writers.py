@@ -1,7 +1,7 @@
 """Requests whose texts a worker writes together, token by token."""
 
 from regard.serve.jobs import Job
-from regard.serve.tasks.generate import Drawn
+from regard.serve.verbs.generate import Drawn
 from regard.tasks.writing import Writing
 
 ROWS = 128

@@ -1,14 +1,24 @@
-"""Where in a text the answer to a question stands."""
+"""Answering: where in a text the answer to a question stands."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from regard.data.formats import Header
 from regard.data.framer import Stretch
+from regard.data.labelled import Keys, questions
 from regard.errors import ConfigError, DataError
+from regard.metrics.classification import answer_scores
+from regard.tasks.config import RunConfig
 from regard.tasks.encoder import Encoder
+from regard.tasks.labelled import LabelledTask
+from regard.tasks.run import Run
+from regard.tasks.spec import Files, Progress, check_columns, check_length
+from regard.training.text_tasks import Answering
 
 LONGEST = 30
 """Tokens of an answer at the most."""
@@ -81,3 +91,70 @@ def _answer(context: str, start: int, end: int, score: float) -> Answer:
     text = context[start:end]
     start += len(text) - len(text.lstrip())  # a space before a word may be part of its first token
     return Answer(context[start:end], start, end, score)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnsweringData(Files):
+    """Questions with the texts that answer them.
+
+    `text`, `pair` and `label` are the keys or columns of the question, of the text, and of the answer in it. `header`
+    is for TSV and CSV.
+    """
+
+    max_len: int = 256
+    text: str | int = "text"
+    pair: str | int | None = None
+    label: str | int = "label"
+    header: Header = "auto"
+
+    def __post_init__(self) -> None:
+        check_length(self.max_len)
+        check_columns(text=self.text, pair=self.pair, label=self.label)
+
+    @property
+    def overlong(self) -> str:
+        """A text longer than the model reads is read in parts."""
+        return "skip"
+
+
+def find_answer(run: Run, question: str, context: str, *, top: int = 1) -> list[Answer]:
+    """The stretches of the text that answer the question best."""
+    return answer(run.encoder, question, context, top=top)
+
+
+class AnsweringTask(LabelledTask):
+    """Where in a text the answer to a question stands."""
+
+    name = "answering"
+    about = "the stretch of a text that answers a question"
+    data = AnsweringData
+    heads = ("spans",)
+    objective = Answering
+    names_labels = False
+    methods: ClassVar = {**LabelledTask.methods, "answer": find_answer}
+
+    @staticmethod
+    def shape(rows: int, length: int) -> tuple[int, ...]:
+        return rows, 2
+
+    def read(self, path: Path, keys: Keys) -> Iterator[Any]:
+        return questions(path, keys)
+
+    def columns(self, path: Path, keys: Keys) -> Mapping[str, Any]:
+        return keys.asked.labelled
+
+    def check(self, config: RunConfig) -> None:
+        super().check(config)
+        if config.train.smoothing:
+            raise ConfigError(f"train.smoothing={config.train.smoothing} must be 0: an answer stands in one place")
+
+    def judge(self, run: Run, items: list[Any], progress: Progress | None) -> dict[str, Any]:
+        found = []
+        for item in items:
+            found.append(run.answer(item.question, item.context)[0].text)
+            if progress is not None:
+                progress(len(found), len(items))
+        return {"questions": len(items), **answer_scores(found, [(item.answer, *item.others) for item in items])}
+
+
+TASK = AnsweringTask()

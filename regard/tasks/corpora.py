@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
@@ -10,22 +10,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regard.data.documents import Documents
-from regard.data.formats import format_of, notes_on
-from regard.data.labelled import Keys, examples, questions, tagged
-from regard.data.readers import Corpus, PairFiles, content_digest
+from regard.data.readers import Corpus, PairFiles, TextFiles, content_digest
 from regard.data.world import Grammar, Sentence, sentences
 from regard.errors import ConfigError, DataError
-from regard.tasks.config import DataConfig, RunConfig
-from regard.tasks.pictures import check_pictures
+from regard.tasks.config import RunConfig
+from regard.tasks.run import Run
+from regard.tasks.spec import Say
 
 Part = Literal["train", "valid", "test"]
-
-READERS: dict[str, Callable[[Path, Keys], Iterator[Any]]] = {
-    "classification": examples,
-    "tagging": tagged,
-    "answering": questions,
-}
-"""What reads the labelled texts of a task."""
+PARTS: tuple[Part, ...] = ("train", "valid", "test")
 
 WORLD_HELD_OUT = 2000
 """How many held-out sentences of the bundled corpus serve for validation, and how many for test."""
@@ -71,7 +64,7 @@ class WorldCorpus:
         return digest.hexdigest()
 
 
-def corpus_of(config: DataConfig, part: Part) -> Corpus | None:
+def corpus_of(config: Any, part: Part) -> Corpus | None:
     """The pairs to train on, to validate on or to test on; None where the configuration names none."""
     files = getattr(config, part)
     if files:
@@ -83,30 +76,52 @@ def corpus_of(config: DataConfig, part: Part) -> Corpus | None:
     return world_held_out(part, str(config.source), grammar=config.world_grammar)
 
 
-def documents_of(config: DataConfig, part: Part) -> Documents | None:
+def documents_of(config: Any, part: Part) -> Documents | None:
     """The running text to train on, to validate on or to test on; None where the configuration names none."""
     names = getattr(config, part)
     return Documents.of(names, config.text, config.header) if names else None
 
 
-def check_files(config: RunConfig, say: Callable[[str], None]) -> None:
-    """Refuse, before any work is done, files that cannot be read, hold nothing or lack what is asked for; `say` hears
-    what of them is taken for a header, and what is not used."""
-    if config.task == "images":
-        return check_pictures(config)
-    for part in ("train", "valid", "test"):
+def check_running_text(config: RunConfig, say: Say) -> None:
+    """Read the beginning of every file of running text that a configuration names."""
+    for part in PARTS:
         for file in getattr(config.data, part):
             if not Path(file).exists():
                 raise DataError(f"no such file: {file}")
-        if config.task in ("language", "masking"):
-            if documents := documents_of(config.data, part):
-                check_documents(documents, say)
-        elif config.task == "translation":
-            if isinstance(pairs := corpus_of(config.data, part), PairFiles):
-                check_pairs(pairs, say)
-        elif config.task in READERS:
-            check_labelled(config, getattr(config.data, part), say)
-    return None
+        if documents := documents_of(config.data, part):
+            check_documents(documents, say)
+
+
+def check_window(config: RunConfig) -> None:
+    """Refuse a batch that does not hold one window."""
+    budget, length = config.train.batch_tokens, config.data.max_len
+    if budget < length:
+        raise ConfigError(
+            f"train.batch_tokens={budget} must be at least data.max_len={length}, the length of one window"
+        )
+
+
+def text_to_look_at(run: Run, data: Any) -> Documents:
+    """Running text to ask heads about: what is given, or the run's own test or validation text."""
+    if isinstance(data, Documents):
+        return data
+    config = run.config.data
+    found = Documents.of(data, config.text, config.header) if data else documents_of(config, "test")
+    found = found or documents_of(config, "valid")
+    if found is None:
+        raise ConfigError("no text to look at: the run names no test or validation text; give some")
+    return found
+
+
+def lines_of(words: Sequence[str], file: Path | None) -> list[str]:
+    """The texts on a command line, or the lines of a file; blank ones left out."""
+    if bool(words) == bool(file):
+        raise ConfigError("give sentences, or --input with a file of them")
+    given = words or list(TextFiles((file,), format="lines"))  # type: ignore[arg-type]
+    texts = [one for one in given if one.strip()]
+    if not texts:
+        raise DataError("nothing to look at: every sentence is blank")
+    return texts
 
 
 def check_pairs(pairs: PairFiles, say: Callable[[str], None]) -> None:
@@ -122,31 +137,12 @@ def check_documents(documents: Documents, say: Callable[[str], None]) -> None:
     _say_each(documents.notes(), say)
 
 
-def check_labelled(config: RunConfig, files: Iterable[str | Path], say: Callable[[str], None]) -> None:
-    """Read the first item of each file."""
-    keys = keys_of(config)
-    wanted = (keys.asked if config.task == "answering" else keys).labelled
-    for path in map(Path, files):
-        if next(READERS[config.task](path, keys), None) is None:
-            raise DataError(f"{path} is empty")
-        if config.task != "tagging" or format_of(path) in ("jsonl", "parquet"):
-            # A plain file of labelled texts is read as a TSV.
-            format = format_of(path)
-            _say_each(notes_on(path, "tsv" if format == "lines" else format, wanted), say)
-
-
-def keys_of(config: RunConfig) -> Keys:
-    """What the parts of a labelled row are called."""
-    data = config.data
-    return Keys(data.text, data.pair, data.label, data.header)
-
-
 def _say_each(notes: Iterable[str], say: Callable[[str], None]) -> None:
     for note in notes:
         say(note)
 
 
-def data_digest(config: DataConfig) -> str:
+def data_digest(config: Any) -> str:
     """Tells whether the files to train on are the same as before: of folders by names and sizes alone."""
     files = [path for path in map(Path, config.train) if not path.is_dir()]
     inside = [
@@ -158,7 +154,7 @@ def data_digest(config: DataConfig) -> str:
     return content_digest(files, [json.dumps(inside)])
 
 
-def files_corpus(files: tuple[str, ...], config: DataConfig) -> PairFiles:
+def files_corpus(files: tuple[str, ...], config: Any) -> PairFiles:
     first, *others = map(Path, files)
     if len(others) > 1:
         raise ConfigError(f"pairs are in one file or in two line-aligned files, not in {len(files)}")
@@ -173,7 +169,7 @@ def world_held_out(part: Part, source: str = "en", count: int | None = None, gra
     return WorldCorpus(WORLD_HELD_OUT if count is None else count, 0, part, source, grammar)
 
 
-def training_corpus(config: DataConfig) -> Corpus:
+def training_corpus(config: Any) -> Corpus:
     corpus = corpus_of(config, "train")
     if corpus is None:
         raise ConfigError(
@@ -183,7 +179,7 @@ def training_corpus(config: DataConfig) -> Corpus:
     return corpus
 
 
-def training_documents(config: DataConfig) -> Documents:
+def training_documents(config: Any) -> Documents:
     documents = documents_of(config, "train")
     if documents is None:
         raise ConfigError("no training data: give --data with your files or folders (data.train in a configuration)")

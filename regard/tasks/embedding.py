@@ -1,57 +1,114 @@
-"""Texts as vectors, and the texts nearest to one."""
+"""Embedding: texts to vectors, by an encoder that was imported. Such a run is used and tuned from, not trained."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
+from torch import Tensor, nn
 
-from regard.errors import ConfigError, DataError
-from regard.models.bert import Pooling
-from regard.tasks.encoder import Encoder, Told
+from regard.data import Documents
+from regard.data.formats import Header
+from regard.look.watch import attentions
+from regard.nn.batch import Texts, Tokens
+from regard.tasks.encoder import embed_texts, encoder_of, fill_text
+from regard.tasks.evidence import Evidence, held_out_files
+from regard.tasks.examples import FIRST
+from regard.tasks.questions import Looked, framed_batch, of_framed_texts
+from regard.tasks.run import Run
+from regard.tasks.spec import OF_PAIRS, Files, Task
+from regard.training.objectives import Loss
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EmbeddingData(Files):
+    """How much of a text is read, and what of a file is text."""
+
+    max_len: int = 256
+    text: str | int = "text"
+    header: Header = "auto"
+
+
+class SameVectors(Evidence):
+    """Texts alone: how near their vectors stay to those of the whole model, as a cosine in hundredths."""
+
+    name = "cosine"
+
+    def score(self, run: Run) -> float:
+        return 100 * (1 - self.nll(run.model))
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
-    """A text by its number, and the cosine between its vector and the one asked for."""
+class Wanted:
+    """Texts, and the vectors that they should have."""
 
-    index: int
-    cosine: float
+    inputs: Texts
+    vectors: Float[Tensor, "B D"]
 
+    @property
+    def count(self) -> int:
+        return self.vectors.shape[0]
 
-def embed(
-    encoder: Encoder,
-    texts: Sequence[str],
-    *,
-    pooling: Pooling | None = None,
-    normalise: bool = True,
-    progress: Told | None = None,
-) -> Float[np.ndarray, "N D"]:
-    """A vector for each text: the mean of its tokens' vectors or the first token's, of length one if `normalise`.
-
-    Without `pooling` it is made as `model.pooling` says. Of a longer text, as much is read as the model reads.
-    """
-    if isinstance(texts, str):
-        raise DataError("give a list of texts, not one: [text]")
-    rows: list[Any] = [encoder.framer.texts(text) for text in texts]
-    if not rows:
-        return np.zeros((0, encoder.model.config.width), dtype=np.float32)  # type: ignore[union-attr, arg-type]
-    vectors = torch.stack(encoder.each(rows, lambda given: encoder.model.text_vectors(given, pooling), progress))  # type: ignore[operator]
-    return (torch.nn.functional.normalize(vectors, dim=-1) if normalise else vectors).numpy()
+    def to(self, device: torch.device | str) -> "Wanted":
+        return Wanted(self.inputs.to(device), self.vectors.to(device))
 
 
-def nearest_texts(
-    queries: Float[np.ndarray, "Q D"], vectors: Float[np.ndarray, "N D"], top: int = 5
-) -> list[list[Near]]:
-    """For each query the nearest vectors by cosine, nearest first; of equals the earlier."""
-    if top < 1:
-        raise ConfigError(f"top={top} must be at least 1")
-    cosines = _unit(queries) @ _unit(vectors).T
-    order = np.argsort(-cosines, axis=1, kind="stable")[:, :top]
-    return [[Near(int(index), float(row[index])) for index in best] for row, best in zip(cosines, order, strict=True)]
+@dataclass(frozen=True, slots=True)
+class StayingNear:
+    """Give each text the vector it had: the loss is one less the cosine."""
+
+    def loss(self, model: nn.Module, batch: Wanted) -> Loss:
+        near = F.cosine_similarity(model.text_vectors(batch.inputs), batch.vectors)  # type: ignore[operator]
+        total = (1 - near).sum()
+        return Loss(total, batch.count, {"nll": total.detach()})
 
 
-def _unit(vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+class EmbeddingTask(Task):
+    """Texts to vectors."""
+
+    name = "embedding"
+    about = "a vector for each text"
+    data = EmbeddingData
+    unused: ClassVar = (*OF_PAIRS, "images", "decode")
+    parts: ClassVar = {"encoder": encoder_of}
+    methods: ClassVar = {"embed": embed_texts, "fill": fill_text}
+    trains = False
+
+    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
+        from regard.tasks.looking.encoder import encoder
+
+        return encoder(run, inputs, wanted, **decode)
+
+    def looks(self, run: Run) -> bool:
+        return bool(attentions(run.model))
+
+    def questions(self, run: Run, data: Any, limit: int) -> list[Looked]:
+        documents = data if isinstance(data, Documents) else documents_in(run, data)
+        return of_framed_texts(run, documents, limit)
+
+    def batch_of(self, run: Run, items: Sequence[Looked]) -> Texts:
+        return framed_batch(run, items)
+
+    @torch.no_grad()
+    def evidence(self, run: Run, files: Sequence[str] | None, limit: int) -> Evidence:
+        documents = documents_in(run, held_out_files(run, files))
+        lines = (line for text in documents.texts() for line in text.splitlines() if line.strip())
+        encoder = run.encoder
+        rows = [row for line in islice(lines, limit) if (row := encoder.framer.texts(line, overlong="truncate"))]
+        run.model.eval()
+        batches = [Wanted(texts, encoder.model.text_vectors(texts)) for _, texts in encoder.batches(rows)]
+        return SameVectors(run, StayingNear(), batches, len(rows))
+
+    def example(self, config: Any, length: int, rows: int = 1) -> Texts:
+        return Texts(Tokens.of([[FIRST] * length] * rows))
+
+
+def documents_in(run: Run, files: Sequence[str] | None) -> Documents:
+    """Running text in files, by default the run's own."""
+    return Documents.of(held_out_files(run, files), run.config.data.text, run.config.data.header)
+
+
+TASK = EmbeddingTask()

@@ -1,12 +1,20 @@
-"""An encoder-only model with its tokenizer: rows in, what the model says of each out."""
+"""An encoder of texts with its tokenizer: rows in, what the model says of each out. Five tasks work with one."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.data.framer import Framer
+from regard.errors import ConfigError, DataError, RunError
+from regard.models.bert import Pooling
+from regard.models.protocols import TextEncoder
 from regard.nn.batch import Texts, Tokens
+from regard.tasks.run import Run
 from regard.text import Tokenizer
 from regard.text.framing import Framed
 
@@ -54,3 +62,124 @@ class Encoder:
             if progress is not None:
                 progress(done, len(rows))
         return found
+
+
+def encoder_of(run: Run) -> Encoder:
+    """Texts in, vectors out: what fills, tags, classifies and embeds."""
+    if not isinstance(run.model, TextEncoder):
+        raise RunError(f"{run.directory} is a run for {run.config.task}, not one with an encoder of texts")
+    return Encoder(run.model, run.vocabularies.target, run.config.data.max_len)
+
+
+def fill_text(run: Run, text: str, second: str | None = None, *, top: int = 5) -> "list[list[Filling]]":
+    """For each `[MASK]` of a text, or of two, the likeliest tokens with their probabilities."""
+    return fill(run.encoder, text, second, top=top)
+
+
+def embed_texts(
+    run: Run, texts: Sequence[str], *, pooling: Pooling | None = None, normalise: bool = True
+) -> Float[np.ndarray, "N D"]:
+    """A vector for each text; their products are cosines, if `normalise`."""
+    return embed(run.encoder, texts, pooling=pooling, normalise=normalise)
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """A token for a hidden word, how likely the model thinks it, and the whole text with it in its place.
+
+    Where several words are hidden, the text has the likeliest in the other places.
+    """
+
+    token: str
+    probability: float
+    text: str
+
+
+def fill(encoder: Encoder, text: str, second: str | None = None, *, top: int = 5) -> list[list[Filling]]:
+    """For each `[MASK]` of the text (and of a second one) the likeliest tokens, best first."""
+    (found,) = fill_rows(encoder, [masked_row(encoder, text, second)], top=top)
+    return found
+
+
+def masked_row(encoder: Encoder, text: str, second: str | None = None) -> Framed:
+    """The text as the model reads it, its hidden words as such; refused if none is, or if it is too long."""
+    if encoder.model.words is None:
+        raise ConfigError("this run has no head for words: start from one that was pre-trained, or import one with it")
+    tokenizer = encoder.tokenizer
+    row = encoder.framer.ids(
+        tokenizer.encode_masked(text), None if second is None else tokenizer.encode_masked(second), "refuse"
+    )
+    assert row is not None
+    if tokenizer.mask not in row.ids:
+        raise DataError(f"'{text[:40]}' has no [MASK] to fill")
+    return row
+
+
+def fill_rows(encoder: Encoder, rows: Sequence[Framed], *, top: int = 5) -> list[list[list[Filling]]]:
+    """The same for many rows at a time."""
+    if top < 1:
+        raise ConfigError(f"top={top} must be at least 1")
+    found = encoder.each(rows, lambda texts: encoder.model.logits(texts))  # type: ignore[operator]
+    return [_fillings(encoder, row, logits, top) for row, logits in zip(rows, found, strict=True)]
+
+
+def _fillings(encoder: Encoder, row: Framed, logits: Float[Tensor, "S V"], top: int) -> list[list[Filling]]:
+    tokenizer = encoder.tokenizer
+    places = [place for place, token in enumerate(row.ids) if token == tokenizer.mask]
+    values, tokens = logits[places].softmax(-1).topk(min(top, logits.shape[-1]))
+    best = dict(zip(places, tokens[:, 0].tolist(), strict=True))
+    return [
+        [
+            Filling(tokenizer.pieces([token])[0].strip(), chance, _text(encoder, row.ids, {**best, place: token}))
+            for token, chance in zip(chosen, chances, strict=True)
+        ]
+        for place, chosen, chances in zip(places, tokens.tolist(), values.tolist(), strict=True)
+    ]
+
+
+def _text(encoder: Encoder, ids: Sequence[int], filled: dict[int, int]) -> str:
+    return encoder.tokenizer.decode([filled.get(place, token) for place, token in enumerate(ids)]).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A text by its number, and the cosine between its vector and the one asked for."""
+
+    index: int
+    cosine: float
+
+
+def embed(
+    encoder: Encoder,
+    texts: Sequence[str],
+    *,
+    pooling: Pooling | None = None,
+    normalise: bool = True,
+    progress: Told | None = None,
+) -> Float[np.ndarray, "N D"]:
+    """A vector for each text: the mean of its tokens' vectors or the first token's, of length one if `normalise`.
+
+    Without `pooling` it is made as `model.pooling` says. Of a longer text, as much is read as the model reads.
+    """
+    if isinstance(texts, str):
+        raise DataError("give a list of texts, not one: [text]")
+    rows: list[Any] = [encoder.framer.texts(text) for text in texts]
+    if not rows:
+        return np.zeros((0, encoder.model.config.width), dtype=np.float32)  # type: ignore[union-attr, arg-type]
+    vectors = torch.stack(encoder.each(rows, lambda given: encoder.model.text_vectors(given, pooling), progress))  # type: ignore[operator]
+    return (torch.nn.functional.normalize(vectors, dim=-1) if normalise else vectors).numpy()
+
+
+def nearest_texts(
+    queries: Float[np.ndarray, "Q D"], vectors: Float[np.ndarray, "N D"], top: int = 5
+) -> list[list[Near]]:
+    """For each query the nearest vectors by cosine, nearest first; of equals the earlier."""
+    if top < 1:
+        raise ConfigError(f"top={top} must be at least 1")
+    cosines = _unit(queries) @ _unit(vectors).T
+    order = np.argsort(-cosines, axis=1, kind="stable")[:, :top]
+    return [[Near(int(index), float(row[index])) for index in best] for row, best in zip(cosines, order, strict=True)]
+
+
+def _unit(vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

@@ -1,67 +1,213 @@
 """Tuning an encoder on labelled texts: classes, tags, or answers in a text."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
+import torch
 from torch import nn
 
-from regard.data import Loader, Position
+from regard.data import Documents, Loader, Position
+from regard.data.formats import Header, format_of, notes_on
 from regard.data.framer import Framer
-from regard.data.labelled import Example, Question, Tagged
+from regard.data.labelled import Example, Keys, Question, Tagged
 from regard.data.labelled_rows import LabelledLayout, LabelledRows
 from regard.errors import ConfigError, DataError, nearest
-from regard.nn.batch import LabelledTexts
+from regard.look.watch import attentions
+from regard.nn.batch import LabelledTexts, Texts, Tokens
 from regard.nn.loss import IGNORE
 from regard.runs.files import TOKENIZER
 from regard.tasks.config import RunConfig
-from regard.tasks.corpora import READERS, keys_of
+from regard.tasks.encoder import embed_texts, encoder_of, fill_text
+from regard.tasks.evidence import BUDGET, Evidence, held_out_files
+from regard.tasks.examples import FIRST, random_texts, with_labels
+from regard.tasks.questions import Looked, framed_batch, of_framed_texts, of_labelled_texts
 from regard.tasks.report import Report
-from regard.tasks.run import absolute, load_vocabularies
+from regard.tasks.run import Run, absolute, load_vocabularies
+from regard.tasks.spec import OF_PAIRS, Files, Progress, Say, Task, check_columns, check_length
 from regard.tasks.starting import base_labels, check_labels, copy_tokenizer
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
 from regard.text.framing import Framed
 from regard.training.objectives import Objective
-from regard.training.text_tasks import Answering, Classification, Tagging
 
 Row = tuple[Framed, list[int]]
-
-LONG_SENTENCE = 1000
-"""Words of a sentence above which it is told: its file may lack the blank lines between sentences."""
-
-TASKS: dict[str, type] = {"classification": Classification, "tagging": Tagging, "answering": Answering}
+Overlong = Literal["skip", "truncate", "refuse"]
 
 
-def prepare_job(config: RunConfig, directory: Path, report: Report, new: bool) -> tuple[RunConfig, "LabelledJob"]:
-    """The labelled texts tokenised; for a new run, their labels found, and a tokenizer made or taken over."""
-    if not config.data.train:
-        raise ConfigError("no training data: give --data with your files (data.train in a configuration)")
-    report.say("reading the labelled texts")
-    items = read_items(config, "train")
-    if config.task == "tagging" and (longest := max(len(item.words) for item in items)) > LONG_SENTENCE:
-        report.say(f"one sentence has {longest:,} words: a blank line ends a sentence")
-    if new:
-        if config.train.start_from:
-            copy_tokenizer(Path(config.train.start_from), directory / TOKENIZER)
-        else:
-            report.say("training the tokenizer")
-            shared = train_tokenizer((text for item in items for text in texts_of(item)), config.tokenizer, masks=True)
-            vocabularies = Vocabularies(shared, shared)
-            config = config.with_vocabularies(vocabularies)
-            vocabularies.save(directory / TOKENIZER)
-        if config.task != "answering":
-            config = replace(config, model={**config.model, "labels": list(_labels(config, items))})
-        config = absolute(config)
-    return config, LabelledJob(config, items, load_vocabularies(directory, config.tokenizer).target, report)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelledData(Files):
+    """Labelled texts in any number of files.
+
+    `text` and `label` are the keys or columns of the text and of its label, by name or, of columns, by number from 1;
+    `pair` those of a second text, where there are two. `header` says whether the first row of a TSV or CSV names its
+    columns; `auto` takes it for that where it holds their names, and says so. `overlong` says what becomes of texts
+    longer than `max_len` tokens.
+    """
+
+    max_len: int = 256
+    overlong: Overlong = "skip"
+    text: str | int = "text"
+    pair: str | int | None = None
+    label: str | int = "label"
+    header: Header = "auto"
+
+    def __post_init__(self) -> None:
+        check_length(self.max_len)
+        check_columns(text=self.text, pair=self.pair, label=self.label)
 
 
-class LabelledJob:
+class LabelledTask(Task):
+    """What the tasks have in common that tune an encoder on labelled texts, or train it on them from the start."""
+
+    data = LabelledData
+    unused: ClassVar = (*OF_PAIRS, "images", "decode", "train.compile_loss", "train.pack")
+    parts: ClassVar = {"encoder": encoder_of}
+    methods: ClassVar = {"embed": embed_texts, "fill": fill_text}
+    heads: ClassVar[tuple[str, ...]]
+    """The head of an encoder that the task needs."""
+    objective: ClassVar[type[Any]]
+    shape: ClassVar[Callable[[int, int], tuple[int, ...]]]
+    """Of the labels of so many rows of so many tokens."""
+    names_labels: ClassVar[bool] = True
+
+    def read(self, path: Path, keys: Keys) -> Iterator[Any]:
+        """What a file holds."""
+        raise NotImplementedError
+
+    def columns(self, path: Path, keys: Keys) -> Mapping[str, Any]:
+        """The columns of a file that are read; none where it has no columns."""
+        return keys.labelled
+
+    def check(self, config: RunConfig) -> None:
+        config.check_head(*self.heads)
+
+    def check_files(self, config: RunConfig, say: Say) -> None:
+        super().check_files(config, say)
+        for part in ("train", "valid", "test"):
+            self.check_labelled(config, getattr(config.data, part), say)
+
+    def check_labelled(self, config: RunConfig, files: Iterable[str | Path], say: Say) -> None:
+        """Read the first item of each file."""
+        keys = keys_of(config)
+        for path in map(Path, files):
+            if next(self.read(path, keys), None) is None:
+                raise DataError(f"{path} is empty")
+            if wanted := self.columns(path, keys):
+                # A plain file of labelled texts is read as a TSV.
+                format = format_of(path)
+                for note in notes_on(path, "tsv" if format == "lines" else format, wanted):
+                    say(note)
+
+    def warn(self, items: list[Any], say: Say) -> None:
+        """Say what looks odd about the items to train on."""
+
+    def prepare(
+        self, config: RunConfig, directory: Path, report: Report, *, new: bool
+    ) -> "tuple[RunConfig, LabelledRun]":
+        """The labelled texts tokenised; for a new run, their labels found, and a tokenizer made or taken over."""
+        if not config.data.train:
+            raise ConfigError("no training data: give --data with your files (data.train in a configuration)")
+        report.say("reading the labelled texts")
+        items = read_items(config, "train")
+        self.warn(items, report.say)
+        if new:
+            if config.train.start_from:
+                copy_tokenizer(Path(config.train.start_from), directory / TOKENIZER)
+            else:
+                report.say("training the tokenizer")
+                texts = (text for item in items for text in texts_of(item))
+                shared = train_tokenizer(texts, config.tokenizer, masks=True)
+                vocabularies = Vocabularies(shared, shared)
+                config = config.with_vocabularies(vocabularies)
+                vocabularies.save(directory / TOKENIZER)
+            if self.names_labels:
+                config = replace(config, model={**config.model, "labels": list(_labels(config, items))})
+            config = absolute(config)
+        return config, LabelledRun(config, items, load_vocabularies(directory, config.tokenizer).target, report)
+
+    def evaluate(
+        self,
+        run: Run,
+        data: Sequence[str | Path] | None = None,
+        options: Any = None,
+        *,
+        decode: Mapping[str, Any] | None = None,
+        out: Callable[[str], object] | None = None,
+        progress: Progress | None = None,
+        say: Say | None = None,
+    ) -> dict[str, Any]:
+        files = data or run.config.data.test or run.config.data.valid
+        if not files:
+            raise ConfigError("nothing to evaluate on: the run names no test or validation set; give one")
+        if data and say is not None:
+            self.check_labelled(run.config, data, say)
+        return self.judge(run, items_of(run.config, map(Path, files)), progress)
+
+    def judge(self, run: Run, items: list[Any], progress: Progress | None) -> dict[str, Any]:
+        """Scores of the run on these items."""
+        raise NotImplementedError
+
+    def show(self, scores: Mapping[str, Any]) -> str:
+        return shown_labels(scores)
+
+    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
+        from regard.tasks.looking.encoder import encoder
+
+        return encoder(run, inputs, wanted, **decode)
+
+    def looks(self, run: Run) -> bool:
+        return bool(attentions(run.model))
+
+    def questions(self, run: Run, data: Any, limit: int) -> list[Looked]:
+        files = data or run.config.data.test or run.config.data.valid
+        if not files:
+            raise ConfigError("no text to look at: the run names no test or validation text; give some")
+        if isinstance(files, Documents):
+            return of_framed_texts(run, files, limit)
+        if isinstance(files[0], str | Path):
+            if all(self.reads_as_text(Path(name)) for name in files):
+                return of_framed_texts(run, Documents.of(files, run.config.data.text, run.config.data.header), limit)
+            files = items_of(run.config, map(Path, files))
+        return of_labelled_texts(run, files, limit)
+
+    def reads_as_text(self, path: Path) -> bool:
+        """Whether a file of this name holds running text rather than labelled texts."""
+        return path.suffix == ".txt" or path.is_dir()
+
+    def batch_of(self, run: Run, items: Sequence[Looked]) -> Texts:
+        return framed_batch(run, items)
+
+    def evidence(self, run: Run, files: Sequence[str] | None, limit: int) -> Evidence:
+        items = items_of(run.config, map(Path, held_out_files(run, files)))[:limit]
+        rows = labelled_rows(run.config, items, run.encoder.tokenizer, overlong="truncate")
+        budget = max(BUDGET, run.config.data.max_len)
+        return Evidence(run, self.objective(), list(rows.evaluation(budget)), len(items))
+
+    def example(self, config: RunConfig, length: int, rows: int = 1) -> LabelledTexts:
+        texts = Texts(Tokens.of([[FIRST] * length] * rows))
+        labels = torch.zeros(type(self).shape(rows, length), dtype=torch.long)
+        return LabelledTexts(texts, labels, labels.numel())
+
+    def random_batches(self, config: RunConfig, count: int) -> tuple[RunConfig, Objective, list[LabelledTexts]]:
+        draw = torch.Generator().manual_seed(0)
+        config = with_labels(config) if self.names_labels else config
+
+        def batch() -> LabelledTexts:
+            texts = random_texts(config, draw)
+            labels = torch.randint(2, type(self).shape(*texts.ids.shape), generator=draw)
+            return LabelledTexts(texts, labels, labels.numel())
+
+        return config, self.objective(config.train.smoothing), [batch() for _ in range(count)]
+
+
+class LabelledRun:
     """Rows to train on and, where there are any, to validate on."""
 
     def __init__(self, config: RunConfig, items: list[Any], tokenizer: Tokenizer, report: Report) -> None:
         self.config = config
-        self.objective: Objective = TASKS[config.task](config.train.smoothing, config.train.r_drop)
+        self.objective: Objective = config.kind.objective(config.train.smoothing, config.train.r_drop)
         self.train = labelled_rows(config, items, tokenizer)
         skipped = f"; {len(items) - len(self.train):,} skipped as too long" if len(self.train) < len(items) else ""
         rows = f"{len(self.train):,} row" + "s" * (len(self.train) != 1)
@@ -104,7 +250,7 @@ def read_items(config: RunConfig, part: str) -> list[Any]:
 def items_of(config: RunConfig, paths: Iterable[Path]) -> list[Any]:
     """What these files hold, in the way of the run."""
     keys = keys_of(config)
-    items = [item for path in paths for item in READERS[config.task](path, keys)]
+    items = [item for path in paths for item in config.kind.read(path, keys)]
     if not items:
         raise DataError("there is not one labelled text")
     return items
@@ -183,3 +329,53 @@ def _number(label: str, numbers: dict[str, int]) -> int:
         hint = "model.labels may name what the training data has not"
         raise DataError(f"unknown label '{label}'{nearest(label, numbers)}; {hint}")
     return numbers[label]
+
+
+def unknown_labels(run: Run, gold: Sequence[str], what: str) -> dict[str, Any]:
+    """How often each label occurs that the run does not know, and so gets wrong; nothing where it knows them all."""
+    known = run.model.config.labels  # type: ignore[union-attr]
+    strange = Counter(label for label in gold if label not in known)  # type: ignore[operator]
+    if sum(strange.values()) == len(gold):
+        listed = ", ".join(sorted(strange)[:5])
+        raise DataError(
+            f"the run knows none of the labels of these {what} ({listed}): its labels are {', '.join(known)}; "  # type: ignore[arg-type]
+            f"data.label chooses the column"
+        )
+    return {"unknown_labels": dict(strange.most_common())} if strange else {}
+
+
+def keys_of(config: RunConfig) -> Keys:
+    """What the parts of a labelled row are called."""
+    data = config.data
+    return Keys(data.text, data.pair, data.label, data.header)
+
+
+def shown_labels(result: Mapping[str, Any]) -> str:
+    """An encoder's scores for a person: one per line, then those of each class."""
+    lines = []
+    for name, value in result.items():
+        if name == "accuracy":
+            low, high = result["accuracy_interval"]
+            lines.append(f"accuracy           {100 * value:.2f} %  [{100 * low:.2f}, {100 * high:.2f}]")
+        elif name == "matthews_correlation":
+            low, high = result[f"{name}_interval"]
+            lines.append(f"Matthews corr.     {value:.4f}  [{low:.4f}, {high:.4f}]  {result[f'{name}_signature']}")
+        elif name == "unknown_labels":
+            count, total = sum(value.values()), result.get("words", result.get("texts"))
+            listed = ", ".join(f"{label} {times:,}" for label, times in [*value.items()][:5])
+            listed += ", ..." if len(value) > 5 else ""
+            lines.append(f"unknown labels     {count:,} of {total:,}, counted as wrong: {listed}")
+        elif name == "entities":
+            lines.append(f"{name:18} " + "  ".join(f"{part} {100 * value[part]:.2f} %" for part in PARTS))
+        elif isinstance(value, float):
+            share = name.endswith(("accuracy", "f1", "match"))
+            lines.append(f"{name.replace('_', ' '):18} " + (f"{100 * value:.2f} %" if share else f"{value:.4f}"))
+        elif isinstance(value, int):
+            lines.append(f"{name.replace('_', ' '):18} {value:,}")
+    for label, scores in result.get("classes", {}).items():
+        figures = "  ".join(f"{part} {100 * scores[part]:.2f} %" for part in PARTS)
+        lines.append(f"{label:18} {figures}  of {scores['count']:,}")
+    return "\n".join(lines)
+
+
+PARTS = ("precision", "recall", "f1")

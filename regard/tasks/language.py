@@ -1,8 +1,14 @@
 """Language modelling: running text to a model that writes on."""
 
-from collections.abc import Iterator
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any, ClassVar
 
+import torch
 from torch import nn
 
 from regard.data import (
@@ -12,44 +18,49 @@ from regard.data import (
     StreamLayout,
     TextStore,
     WindowLayout,
+    backward_windows,
     prepare_text,
     streamed_windows,
     strided_windows,
 )
-from regard.nn.batch import Stretch, Windows
+from regard.data.formats import Header
+from regard.decode.config import BOUNDS, DecodeConfig
+from regard.errors import ConfigError
+from regard.look.watch import attentions
+from regard.metrics.text import bits_per_character, perplexity
+from regard.models.protocols import Carries, capabilities
+from regard.nn.batch import Stretch, Tokens, Windows
 from regard.runs.files import TOKENIZER
 from regard.tasks.config import RunConfig
-from regard.tasks.corpora import documents_of, training_documents
+from regard.tasks.corpora import (
+    check_documents,
+    check_running_text,
+    check_window,
+    documents_of,
+    text_to_look_at,
+    training_documents,
+)
+from regard.tasks.encoder import embed_texts, encoder_of
+from regard.tasks.evidence import BUDGET as EVIDENCE
+from regard.tasks.evidence import Evidence, held_out_files
+from regard.tasks.examples import FIRST, full_rows, random_ids
+from regard.tasks.generator import Generated, Generation, Generator, Prompt
+from regard.tasks.looking.pieces import START, readable
+from regard.tasks.questions import Looked, of_running_text
 from regard.tasks.report import Report
-from regard.tasks.run import absolute, load_vocabularies
+from regard.tasks.run import NOT_DRAWN, Run, absolute, load_vocabularies
+from regard.tasks.spec import OF_PAIRS, Files, GradientSide, Progress, Say, Task, check_columns, check_length
 from regard.tasks.starting import copy_tokenizer
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
+from regard.training.loop import validate
+from regard.training.objectives import BackwardModelling, LanguageModelling, Objective, language_objective
 from regard.training.streams import StreamedLanguageModelling
-from regard.training.objectives import Objective, language_objective
 
 VALIDATION_STREAMS = 8
 """Where states are carried, into how many streams validation text is cut while training, to take less time."""
 
 
-def prepare_job(config: RunConfig, directory: Path, report: Report, new: bool) -> tuple[RunConfig, "LanguageJob"]:
-    """The text tokenised; for a new run, with a tokenizer trained on it first, or the one of the run it starts from."""
-    documents = training_documents(config.data)
-    if new and config.train.start_from:
-        copy_tokenizer(Path(config.train.start_from), directory / TOKENIZER)
-        config = absolute(config)
-        vocabularies = load_vocabularies(directory, config.tokenizer)
-    elif new:
-        report.say("training the tokenizer")
-        shared = train_tokenizer(documents.texts(), config.tokenizer)
-        vocabularies = Vocabularies(shared, shared)
-        config = absolute(config.with_vocabularies(vocabularies))
-        vocabularies.save(directory / TOKENIZER)
-    else:
-        vocabularies = load_vocabularies(directory, config.tokenizer)
-    return config, LanguageJob(config, documents, vocabularies.target, directory, report)
-
-
-class LanguageJob:
+class LanguageRun:
     """Text to train on and, where there is any, to validate on."""
 
     def __init__(
@@ -59,7 +70,9 @@ class LanguageJob:
         self.cache = Path(config.data.cache) if config.data.cache else directory / "cache"
         carry = config.data.carry
         smoothing, kind = config.train.smoothing, config.architecture()[1]
-        self.objective: Objective = StreamedLanguageModelling(smoothing) if carry else language_objective(kind, smoothing)
+        self.objective: Objective = (
+            StreamedLanguageModelling(smoothing) if carry else language_objective(kind, smoothing)
+        )
         report.say("reading and tokenising the text")
         self.train = self._store(documents)
         report.say(self.train.counts.describe())
@@ -103,3 +116,325 @@ class LanguageJob:
 
     def _store(self, documents: Documents) -> TextStore:
         return prepare_text(documents, self.tokenizer, self.cache)
+
+
+BUDGET = 8192
+"""Tokens of one batch."""
+
+STRETCH = 1024
+"""Tokens of a stream that are read at once, where the state is carried; of no effect on the result."""
+
+
+def text_perplexity(
+    run: Run,
+    documents: Documents | None = None,
+    *,
+    stride: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Scores of the run on `documents`, by default its test or validation text, as one JSON-ready object.
+
+    Windows of the length it was trained on begin `stride` tokens apart, by default half a window, and only the last
+    `stride` tokens of each count, so that each is predicted from at least the rest of a window. The `eos` after each
+    document is predicted too. Bits a character and a byte spread the same sum over the text itself, so they can be
+    compared between tokenizers.
+
+    Of a model that also reads backward, that way is measured likewise: each token from at least the rest of a window
+    after it. The scores are the means of both ways. A model that was trained with `data.carry` reads the whole text as
+    one stream, so that each token is predicted from all before it; `window` and `stride` are then None.
+    """
+    data = run.config.data
+    documents = documents or documents_of(data, "test") or documents_of(data, "valid")
+    if documents is None:
+        raise ConfigError("nothing to evaluate on: the run names no test or validation text; give one")
+    if data.carry and stride is not None:
+        raise ConfigError("a stride is for windows; this run carries its state over the whole text")
+    length = data.max_len
+    stride = max(1, length // 2) if stride is None else stride
+    store = TextStore.of(iter(documents), run.vocabularies.target)
+    total = len(store.ids) - 1
+    device = next(run.model.parameters()).device
+
+    def nll(objective: Objective, windows: Iterator[Windows] | Iterator[Stretch]) -> float:
+        return validate(run.model, objective, _told(windows, total, progress), device=device)["nll"]
+
+    budget = max(BUDGET, length)
+    if data.carry:
+        found = nll(StreamedLanguageModelling(), streamed_windows(store, STRETCH))
+    else:
+        found = nll(
+            LanguageModelling(), strided_windows(store, length, stride=stride, budget=budget, isolate=data.isolate)
+        )
+        if capabilities(type(run.model)).both_ways:
+            back = nll(BackwardModelling(), backward_windows(store, length, stride=stride, budget=budget))
+            found = (found + back) / 2
+    nats = found * total
+    return {
+        "documents": store.counts.documents,
+        "tokens": total,
+        "characters": store.counts.characters,
+        "bytes": store.counts.bytes,
+        "nll": found,
+        "perplexity": perplexity(nats, total),
+        "bits_per_character": bits_per_character(nats, store.counts.characters),
+        "bits_per_byte": bits_per_character(nats, store.counts.bytes),
+        "carried": data.carry,
+        "window": None if data.carry else min(length, total),
+        "stride": None if data.carry else stride,
+    }
+
+
+def _told(
+    windows: Iterator[Windows] | Iterator[Stretch], total: int, progress: Callable[[int, int], None] | None
+) -> Iterator[Windows | Stretch]:
+    done = 0
+    for batch in windows:
+        yield batch
+        done += batch.count
+        if progress is not None:
+            progress(done, total)
+
+
+OF_A_BEAM = ("top_beams", "length_penalty", "length_form", "exact")
+"""What only matters where texts are searched for by beam."""
+
+
+def generator_of(run: Run) -> Generator:
+    """A prompt in, text out."""
+    data = run.config.data
+    # Where the state is carried, no length of text is too long to go on from.
+    length = sys.maxsize if data.carry else data.max_len
+    return Generator(run.model, run.vocabularies.target, run.config.decode, length)
+
+
+def generate(
+    run: Run, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
+) -> list[str]:
+    """Texts that follow the prompt, as many as `samples`: `generate("To be", temperature=0.8, max_len=100)`.
+
+    `temperature=0` takes the likeliest token each time; `beam=4` finds the `top_beams` best texts by beam search.
+    A prompt may be a `Conversation`: the texts are then its answers.
+    """
+    if decode.get("beam", 1) > 1:
+        found = beams(run, prompt, stop=stop, repetition_penalty=repetition_penalty, **decode)
+        return [output.text for output in found]
+    written = generation(run, prompt, stop=stop, repetition_penalty=repetition_penalty, **decode)
+    for _ in written:
+        pass
+    return [output.text for output in written.outputs]
+
+
+def beams(
+    run: Run, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
+) -> list[Generated]:
+    """The best texts that follow the prompt by beam search, best first: `beams("To be", beam=4, top_beams=2)`."""
+    config = beam_config(run, **decode)
+    return run.generator.beams(prompt, config, stop=stop, repetition_penalty=repetition_penalty)
+
+
+def beam_config(run: Run, **decode: Any) -> DecodeConfig:
+    """The run's own way of decoding with these settings changed, by a beam where it would draw."""
+    if decode.get("temperature"):
+        raise ConfigError(f"temperature={decode['temperature']} draws texts, a beam of them is searched: give one")
+    return run.decode_config(**{**NOT_DRAWN, **decode, "temperature": None})
+
+
+def generation(
+    run: Run, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
+) -> Generation:
+    """The same as it is drawn: iterate for (sample, new text)."""
+    temperature, least = decode.get("temperature"), BOUNDS["temperature"][0]
+    if temperature is not None and temperature != 0 and not temperature >= least:
+        raise ConfigError(
+            f"temperature={temperature} must be above 0 (at least {least:g}), or 0 to take the likeliest token "
+            f"each time"
+        )
+    if temperature == 0:
+        # What only matters to drawing goes with it, where the run's own settings brought it along.
+        decode = {**NOT_DRAWN, **decode, "temperature": None}
+    if beside := [f"{name}={decode[name]}" for name in OF_A_BEAM if name in decode]:
+        raise ConfigError(f"{beside[0]} is of a search: give beam too, as beam=4")
+    config = run.decode_config(**decode)
+    return run.generator.generation(prompt, config, stop=stop, repetition_penalty=repetition_penalty)
+
+
+class RunningText(Evidence):
+    """Windows of text, side by side: perplexity."""
+
+    name, sign = "perplexity", -1
+
+    def score(self, run: Run) -> float:
+        return math.exp(min(self.nll(run.model), 100.0))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LanguageData(Files):
+    """Running text in any number of files and folders.
+
+    `max_len` is the length of a window. `text` is the key of JSONL or the column of a table, by name or, of columns, by
+    number from 1; `header` says whether the first row of a TSV or CSV names its columns. `isolate` hides the documents
+    of one window from each other. `carry` reads text in streams, in which a model's state at the end of a window is its
+    state at the start of the next.
+    """
+
+    max_len: int = 256
+    text: str | int = "text"
+    header: Header = "auto"
+    isolate: bool = False
+    carry: bool = False
+
+    def __post_init__(self) -> None:
+        check_length(self.max_len)
+        check_columns(text=self.text)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LanguageOptions:
+    """`stride` is the number of tokens from one window to the next, by default half a window."""
+
+    stride: int | None = None
+
+
+class LanguageTask(Task):
+    """Running text to a model that writes on."""
+
+    name = "language"
+    about = "running text, to write on from: language modelling"
+    data = LanguageData
+    evaluation = LanguageOptions
+    unused: ClassVar = (*OF_PAIRS, "images", "train.compile_loss", "train.r_drop", "train.pack")
+    parts: ClassVar = {"generator": generator_of, "encoder": encoder_of}
+    methods: ClassVar = {
+        "generate": generate,
+        "generation": generation,
+        "beams": beams,
+        "beam_config": beam_config,
+        "embed": embed_texts,
+    }
+    one_shape = True
+    keeps_decoding = True
+    unit = "tokens"
+
+    def check(self, config: RunConfig) -> None:
+        check_window(config)
+        model, kind = config.model["name"], config.architecture()[1]
+        if config.data.carry and not issubclass(kind, Carries):
+            raise ConfigError(f"data.carry=true cannot be: a {model} model has no state to carry from window to window")
+        if config.train.cuda_graphs and config.data.carry:
+            raise ConfigError(
+                f"train.cuda_graphs=true cannot be: this {model} model carries a state from batch to batch"
+            )
+        if config.data.isolate and not config.capabilities().packs:
+            raise ConfigError(f"data.isolate=true cannot be: a {model} model reads on from one document to the next")
+
+    def check_files(self, config: RunConfig, say: Say) -> None:
+        check_running_text(config, say)
+
+    def prepare(
+        self, config: RunConfig, directory: Path, report: Report, *, new: bool
+    ) -> tuple[RunConfig, LanguageRun]:
+        """The text tokenised; for a new run, with a tokenizer trained on it, or that of the run it starts from."""
+        documents = training_documents(config.data)
+        if new and config.train.start_from:
+            copy_tokenizer(Path(config.train.start_from), directory / TOKENIZER)
+            config = absolute(config)
+            vocabularies = load_vocabularies(directory, config.tokenizer)
+        elif new:
+            report.say("training the tokenizer")
+            shared = train_tokenizer(documents.texts(), config.tokenizer)
+            vocabularies = Vocabularies(shared, shared)
+            config = absolute(config.with_vocabularies(vocabularies))
+            vocabularies.save(directory / TOKENIZER)
+        else:
+            vocabularies = load_vocabularies(directory, config.tokenizer)
+        return config, LanguageRun(config, documents, vocabularies.target, directory, report)
+
+    def evaluate(
+        self,
+        run: Run,
+        data: Any = None,
+        options: Any = None,
+        *,
+        decode: Mapping[str, Any] | None = None,
+        out: Callable[[str], object] | None = None,
+        progress: Progress | None = None,
+        say: Say | None = None,
+    ) -> dict[str, Any]:
+        config = run.config.data
+        if data is not None and not isinstance(data, Documents):
+            data = Documents.of(data, config.text, config.header)
+            if say is not None:
+                check_documents(data, say)
+        return text_perplexity(run, data, stride=(options or LanguageOptions()).stride, progress=progress)
+
+    def show(self, scores: Mapping[str, Any]) -> str:
+        return shown_text(scores)
+
+    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
+        from regard.tasks.looking.language import language
+
+        return language(run, inputs, wanted, **decode)
+
+    def looks(self, run: Run) -> bool:
+        return bool(attentions(run.model))
+
+    def questions(self, run: Run, data: Any, limit: int) -> list[Looked]:
+        return of_running_text(run, text_to_look_at(run, data), limit)
+
+    def batch_of(self, run: Run, items: Sequence[Looked]) -> Windows:
+        tokens = Tokens.of([item.rows[0] for item in items], run.vocabularies.source.pad)
+        return Windows(tokens, tokens.ids, 0).to(run.device)
+
+    def evidence(self, run: Run, files: Sequence[str] | None, limit: int) -> Evidence:
+        data = run.config.data
+        if data.carry:
+            raise ConfigError("heads of a model that carries its state cannot be judged")
+        documents = Documents.of(held_out_files(run, files), data.text, data.header)
+        store = TextStore.of(iter(documents), run.vocabularies.target)
+        length = min(data.max_len, len(store.ids) - 1)
+        rows = max(1, min(limit, EVIDENCE // length))
+        windows = strided_windows(store, length, stride=length, budget=rows * length, isolate=data.isolate)
+        batches = list(islice(windows, max(1, limit // rows)))
+        count = sum(len(batch.labels) for batch in batches)
+        return RunningText(run, language_objective(type(run.model)), batches, count)
+
+    def example(self, config: RunConfig, length: int, rows: int = 1) -> Windows:
+        return Windows(Tokens.of([[FIRST] * length] * rows), torch.full((rows, length), FIRST), rows * length)
+
+    def random_batches(self, config: RunConfig, count: int) -> tuple[RunConfig, Objective, list[Windows]]:
+        draw = torch.Generator().manual_seed(0)
+        objective = language_objective(config.architecture()[1], config.train.smoothing)
+
+        def batch() -> Windows:
+            ids = random_ids(config, draw, 1)
+            return Windows(full_rows(ids[:, :-1]), ids[:, 1:].contiguous(), ids[:, 1:].numel())
+
+        return config, objective, [batch() for _ in range(count)]
+
+    def gradient_sides(self, run: Run, text: str, target: str | None) -> list[GradientSide]:
+        tokenizer = run.vocabularies.target
+        ids = [tokenizer.bos, *tokenizer.encode(text)]
+        return [("text", ids, [START, *readable(tokenizer.pieces(ids[1:-1]))])]
+
+    def gradient_words(self, words: Sequence[str], target: Sequence[str] | None, ids: Any) -> list[GradientSide]:
+        return [("text", [1, *ids(words)], [START, *words[:-1]])]
+
+
+def shown_text(result: Mapping[str, Any]) -> str:
+    """A language model's scores for a person."""
+    carried = "the state carried over the whole text"
+    how = carried if result["carried"] else f"window {result['window']}, stride {result['stride']}"
+    return "\n".join(
+        [
+            f"documents          {result['documents']:,}  ({result['characters']:,} characters, "
+            f"{result['bytes']:,} bytes)",
+            f"perplexity         {result['perplexity']:.3f}  (per token of the run's own vocabulary, "
+            f"{result['tokens']:,} tokens; {how})",
+            f"loss               {result['nll']:.4f}  nats per token",
+            f"bits per character {result['bits_per_character']:.4f}",
+            f"bits per byte      {result['bits_per_byte']:.4f}",
+        ]
+    )
+
+
+TASK = LanguageTask()

@@ -1,52 +1,45 @@
-"""Masked words and next sentences: plain text to an encoder that has read much."""
+"""Masking: words hidden in plain text, and next sentences, for an encoder to find: masked language modelling."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import nn
 
 from regard.data import Documents, Loader, Position
+from regard.data.formats import Header
 from regard.data.masking import Masking
 from regard.data.pairs_of_text import MaskedRows
 from regard.data.sentences import SentenceStore, prepare_sentences
 from regard.errors import ConfigError
-from regard.nn.batch import MaskedTexts
+from regard.look.watch import attentions
+from regard.nn.batch import MaskedTexts, Texts, Tokens
 from regard.runs.files import TOKENIZER
 from regard.tasks.config import RunConfig
-from regard.tasks.corpora import documents_of, training_documents
+from regard.tasks.corpora import check_running_text, check_window, documents_of, text_to_look_at, training_documents
+from regard.tasks.encoder import embed_texts, encoder_of, fill_text
+from regard.tasks.evidence import Evidence, held_out_files
+from regard.tasks.examples import FIRST, random_texts
+from regard.tasks.labelled import shown_labels
+from regard.tasks.questions import Looked, framed_batch, of_framed_texts
 from regard.tasks.report import Report
-from regard.tasks.run import absolute, load_vocabularies
+from regard.tasks.run import Run, absolute, load_vocabularies
+from regard.tasks.spec import OF_PAIRS, Files, Progress, Say, Task, check_columns, check_length
 from regard.tasks.starting import copy_tokenizer
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
 from regard.text.framing import Framing
+from regard.training.loop import validate
 from regard.training.objectives import Objective
 from regard.training.text_tasks import MaskedWords
 
 KINDS = ("wordpiece", "bpe", "word", "unigram")
 
 
-def prepare_job(config: RunConfig, directory: Path, report: Report, new: bool) -> tuple[RunConfig, "MaskingJob"]:
-    """The text as sentences of tokens; for a new run, with a tokenizer trained on it first."""
-    documents = training_documents(config.data)
-    if new and config.train.start_from:
-        copy_tokenizer(Path(config.train.start_from), directory / TOKENIZER)
-        config = absolute(config)
-    elif new:
-        if config.tokenizer.kind not in KINDS:
-            raise ConfigError(f"tokenizer.kind='{config.tokenizer.kind}' has no words to hide; use {', '.join(KINDS)}")
-        report.say("training the tokenizer")
-        shared = train_tokenizer(documents.texts(), config.tokenizer, masks=True)
-        vocabularies = Vocabularies(shared, shared)
-        config = absolute(config.with_vocabularies(vocabularies))
-        vocabularies.save(directory / TOKENIZER)
-    tokenizer = load_vocabularies(directory, config.tokenizer).target
-    return config, MaskingJob(config, documents, tokenizer, directory, report)
-
-
-class MaskingJob:
+class MaskingRun:
     """Text to train on and, where there is any, to validate on."""
 
     def __init__(
@@ -137,3 +130,135 @@ def word_accuracy(model: nn.Module, batches: Iterator[MaskedTexts], device: torc
         right += int((model.words(asked).argmax(-1) == here.labels).sum())  # type: ignore[operator]
         count += batch.count
     return right / max(1, count)
+
+
+class HiddenWords(Evidence):
+    """Texts with words hidden: how many are found."""
+
+    def score(self, run: Run) -> float:
+        return 100 * word_accuracy(run.model, iter(self.batches), next(run.model.parameters()).device)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaskingData(Files):
+    """Running text in any number of files and folders.
+
+    `text` is the key of JSONL or the column of a table, by name or, of columns, by number from 1; `header` says whether
+    the first row of a TSV or CSV names its columns. A row of the model has up to `max_len` tokens, of which the share
+    `mask` is hidden; `whole_words` hides all pieces of a word or none.
+    """
+
+    max_len: int = 256
+    text: str | int = "text"
+    header: Header = "auto"
+    mask: float = 0.15
+    whole_words: bool = False
+
+    def __post_init__(self) -> None:
+        check_length(self.max_len)
+        check_columns(text=self.text)
+        if not 0.0 < self.mask < 1.0:
+            raise ConfigError(f"data.mask={self.mask} must be above 0 and below 1")
+
+
+class MaskingTask(Task):
+    """Hidden words, and whether one text follows another: what an encoder is pre-trained on."""
+
+    name = "masking"
+    about = "hidden words of running text: masked language modelling"
+    data = MaskingData
+    unused: ClassVar = (*OF_PAIRS, "images", "decode", "train.compile_loss", "train.r_drop", "train.pack")
+    parts: ClassVar = {"encoder": encoder_of}
+    methods: ClassVar = {"fill": fill_text, "embed": embed_texts}
+
+    def check(self, config: RunConfig) -> None:
+        config.check_head("pretraining", "words")
+        check_window(config)
+
+    def check_files(self, config: RunConfig, say: Say) -> None:
+        check_running_text(config, say)
+
+    def prepare(self, config: RunConfig, directory: Path, report: Report, *, new: bool) -> tuple[RunConfig, MaskingRun]:
+        """The text as sentences of tokens; for a new run, with a tokenizer trained on it first."""
+        documents = training_documents(config.data)
+        if new and config.train.start_from:
+            copy_tokenizer(Path(config.train.start_from), directory / TOKENIZER)
+            config = absolute(config)
+        elif new:
+            if config.tokenizer.kind not in KINDS:
+                kinds = ", ".join(KINDS)
+                raise ConfigError(f"tokenizer.kind='{config.tokenizer.kind}' has no words to hide; use {kinds}")
+            report.say("training the tokenizer")
+            shared = train_tokenizer(documents.texts(), config.tokenizer, masks=True)
+            vocabularies = Vocabularies(shared, shared)
+            config = absolute(config.with_vocabularies(vocabularies))
+            vocabularies.save(directory / TOKENIZER)
+        tokenizer = load_vocabularies(directory, config.tokenizer).target
+        return config, MaskingRun(config, documents, tokenizer, directory, report)
+
+    def evaluate(
+        self,
+        run: Run,
+        data: Any = None,
+        options: Any = None,
+        *,
+        decode: Mapping[str, Any] | None = None,
+        out: Callable[[str], object] | None = None,
+        progress: Progress | None = None,
+        say: Say | None = None,
+    ) -> dict[str, Any]:
+        """The same hidden words for every run with one tokenizer."""
+        files = data or run.config.data.test or run.config.data.valid
+        if not files:
+            raise ConfigError("nothing to evaluate on: the run names no test or validation set; give one")
+        rows = masked_rows_of(run.config, files, run.encoder.tokenizer, run.directory)
+        device = next(run.model.parameters()).device
+        values = validate(run.model, MaskedWords(), rows.evaluation(), device=device)
+        accuracy = word_accuracy(run.model, rows.evaluation(), device)
+        hidden = sum(batch.count for batch in rows.evaluation())
+        found = {"hidden_words": hidden, "word_loss": values["words"], "word_accuracy": accuracy}
+        if "next" in values:
+            found |= {"next_loss": values["next"], "next_accuracy": values["next_accuracy"]}
+        return found
+
+    def show(self, scores: Mapping[str, Any]) -> str:
+        return shown_labels(scores)
+
+    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
+        from regard.tasks.looking.encoder import encoder
+
+        return encoder(run, inputs, wanted, **decode)
+
+    def looks(self, run: Run) -> bool:
+        return bool(attentions(run.model))
+
+    def questions(self, run: Run, data: Any, limit: int) -> list[Looked]:
+        return of_framed_texts(run, text_to_look_at(run, data), limit)
+
+    def batch_of(self, run: Run, items: Sequence[Looked]) -> Texts:
+        return framed_batch(run, items)
+
+    def evidence(self, run: Run, files: Sequence[str] | None, limit: int) -> Evidence:
+        rows = masked_rows_of(run.config, held_out_files(run, files), run.encoder.tokenizer, run.directory)
+        batches = [rows.batch(one) for one in rows.order(0, 0)[: math.ceil(limit / rows.rows)]]
+        return HiddenWords(run, MaskedWords(), batches, sum(len(batch.labels) for batch in batches))
+
+    def example(self, config: RunConfig, length: int, rows: int = 1) -> Texts:
+        return Texts(Tokens.of([[FIRST] * length] * rows))
+
+    def random_batches(self, config: RunConfig, count: int) -> tuple[RunConfig, Objective, list[MaskedTexts]]:
+        draw = torch.Generator().manual_seed(0)
+        pretraining = config.model_config().head == "pretraining"
+
+        def batch() -> MaskedTexts:
+            texts = random_texts(config, draw)
+            rows, length = texts.ids.shape
+            hidden = max(1, round(config.data.mask * length))
+            places = torch.stack([torch.randperm(length, generator=draw)[:hidden] for _ in range(rows)])
+            follows = torch.zeros(rows, dtype=torch.long) if pretraining else None
+            return MaskedTexts(texts, places, texts.ids.gather(1, places), follows, rows * hidden, float(hidden))
+
+        return config, MaskedWords(config.train.smoothing), [batch() for _ in range(count)]
+
+
+TASK = MaskingTask()

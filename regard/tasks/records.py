@@ -7,8 +7,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from regard.tasks.answering import Answer
-    from regard.tasks.classifying import Choice
-    from regard.tasks.filling import Filling
+    from regard.tasks.classification import Choice
+    from regard.tasks.encoder import Filling
     from regard.tasks.generator import Generated, Prompt
     from regard.tasks.pointer import Answer as Pointed
     from regard.tasks.tagging import Tag

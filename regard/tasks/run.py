@@ -1,53 +1,48 @@
-"""A run directory, loaded: the same one trains on, translates, is evaluated and is looked into."""
+"""A run directory, loaded: the same one trains on, is used, is evaluated and is looked into."""
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Float
 from torch import nn
 
 from regard import config as settings
-from regard.data.puzzles import puzzle_named
-from regard.decode.config import BOUNDS, DecodeConfig
-from regard.errors import ConfigError, DataError, RunError
-from regard.models.bert import Pooling
-from regard.models.protocols import TextEncoder, capabilities
+from regard.decode.config import DecodeConfig
+from regard.errors import ConfigError, RunError
+from regard.models.protocols import capabilities
 from regard.models.sizes import check_sizes
 from regard.runs.checkpoint import check_weights, load_weights_strictly
 from regard.runs.files import CONFIG, MODEL, TOKENIZER, read_json, read_tensors
-from regard.tasks.answering import Answer, answer
-from regard.tasks.config import RunConfig
-from regard.tasks.embedding import embed
-from regard.tasks.encoder import Encoder
-from regard.tasks.filling import Filling, fill
-from regard.tasks.generator import Generated, Generation, Generator, Prompt
-from regard.tasks.pointer import Pointer
-from regard.tasks.tagging import Tag, tag
-from regard.tasks.translator import Overlong, Translation, Translator
+from regard.tasks.config import RunConfig, upgraded
+from regard.tasks.spec import TASKS, Task, field_names
 from regard.text import TokenizerConfig, Vocabularies
 
-if TYPE_CHECKING:
-    from regard.tasks.classifying import Choice, Classifier
-
 NOT_DRAWN: dict[str, Any] = {"temperature": None, "top_k": None, "top_p": None, "samples": 1}
-"""What a search has of the settings that only matter to drawing."""
+"""What a search has of the settings that only matter to sampling."""
 
-OF_A_BEAM = ("top_beams", "length_penalty", "length_form", "exact")
-"""What only matters where texts are searched for by beam."""
+
+class NotOffered(RunError, AttributeError):
+    """What runs of other tasks offer, asked of one that does not."""
 
 
 class Run:
-    """A trained model with everything needed to use it."""
+    """A trained model with everything needed to use it. What else can be asked of it is its task's: `run.translate`."""
 
     def __init__(self, directory: Path, config: RunConfig, vocabularies: Vocabularies | None, model: nn.Module) -> None:
         self.directory, self.config, self.model = directory, config, model
         self._vocabularies = vocabularies
+
+    @property
+    def task(self) -> Task:
+        """What this run is for."""
+        return self.config.kind
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
 
     @property
     def vocabularies(self) -> Vocabularies:
@@ -56,135 +51,21 @@ class Run:
             raise RunError(f"{self.directory} is a run for {self.config.task}, which has no tokenizer")
         return self._vocabularies
 
-    @cached_property
-    def translator(self) -> Translator:
-        """Sentences in, translations out."""
-        self.check_task("translation")
-        return Translator(self.model, self.vocabularies, self.config.decode, self.config.model_config().max_len)
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or "config" not in self.__dict__:
+            raise AttributeError(name)
+        task = self.task
+        if name in task.parts:
+            self.__dict__[name] = task.parts[name](self)
+            return self.__dict__[name]
+        if name in task.methods:
+            return partial(task.methods[name], self)
+        if others := [other.name for other in TASKS.values() if name in {*other.parts, *other.methods}]:
+            raise NotOffered(f"{self.directory} is a run for {task.name}, not for {' or '.join(others)}")
+        raise AttributeError(f"a run has no '{name}'")
 
-    @cached_property
-    def generator(self) -> Generator:
-        """A prompt in, text out."""
-        self.check_task("language")
-        data = self.config.data
-        # Where the state is carried, no length of text is too long to go on from.
-        length = sys.maxsize if data.carry else data.max_len
-        return Generator(self.model, self.vocabularies.target, self.config.decode, length)
-
-    @cached_property
-    def pointer(self) -> Pointer:
-        """Numbers or points in, positions out."""
-        self.check_task("pointing")
-        return Pointer(self.model, puzzle_named(self.config.data.puzzle or ""), self.config.decode)
-
-    def point(self, problems: Sequence[Any], **decode: Any) -> list[list[int]]:
-        """The positions that answer each problem, a list of numbers or of points: `point([[0.3, 0.1, 0.2]])`."""
-        return [found[0].order for found in self.pointer.answers(problems, self.decode_config(**decode))]
-
-    @cached_property
-    def encoder(self) -> Encoder:
-        """Texts in, vectors out: what fills, tags, classifies and embeds."""
-        if not isinstance(self.model, TextEncoder):
-            raise RunError(f"{self.directory} is a run for {self.config.task}, not one with an encoder of texts")
-        return Encoder(self.model, self.vocabularies.target, self.config.data.max_len)
-
-    def classifier(self) -> "Classifier":
-        """What tells classes apart, with what it takes as input: see `regard.tasks.classifying`."""
-        from regard.tasks.classifying import CLASSIFIERS
-
-        if self.config.task not in CLASSIFIERS:
-            raise RunError(f"{self.directory} is a run for {self.config.task}, not one that tells classes apart")
-        return CLASSIFIERS[self.config.task](self)
-
-    def classify(self, inputs: Sequence[Any]) -> "list[list[Choice]]":
-        """For each input every class with its probability, the likeliest first: texts, pairs of texts, or images."""
-        if isinstance(inputs, str):
-            raise DataError("give a list of inputs, not one: [input]")
-        return self.classifier().classify(list(inputs))
-
-    def fill(self, text: str, second: str | None = None, *, top: int = 5) -> list[list[Filling]]:
-        """For each `[MASK]` of a text, or of two, the likeliest tokens with their probabilities."""
-        return fill(self.encoder, text, second, top=top)
-
-    def tag(self, sentences: Sequence[str | Sequence[str]]) -> list[list[Tag]]:
-        """A tag for each word of each sentence, given as text or as a list of words."""
-        if isinstance(sentences, str):
-            raise DataError("give a list of sentences, not one text: [text]")
-        return tag(self.encoder, sentences)
-
-    def answer(self, question: str, context: str, *, top: int = 1) -> list[Answer]:
-        """The stretches of the text that answer the question best."""
-        return answer(self.encoder, question, context, top=top)
-
-    def embed(
-        self, texts: Sequence[str], *, pooling: Pooling | None = None, normalise: bool = True
-    ) -> "Float[np.ndarray, 'N D']":
-        """A vector for each text; their products are cosines, if `normalise`."""
-        return embed(self.encoder, texts, pooling=pooling, normalise=normalise)
-
-    def translate(self, sentences: Sequence[str], *, overlong: Overlong = "split", **decode: Any) -> list[str]:
-        """The best translation of each sentence; `decode` are settings of `DecodeConfig`, such as `beam=5`."""
-        return [found[0].text for found in self.translations(sentences, overlong=overlong, **decode)]
-
-    def translations(
-        self, sentences: Sequence[str], *, overlong: Overlong = "split", **decode: Any
-    ) -> list[list[Translation]]:
-        """For each sentence its best translations, with scores: `translations(["..."], beam=5, top_beams=5)`."""
-        if isinstance(sentences, str):
-            raise DataError("give a list of sentences, not one text: [text]")
-        return self.translator.translate(list(sentences), self.decode_config(**decode), overlong=overlong)
-
-    def generate(
-        self, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
-    ) -> list[str]:
-        """Texts that follow the prompt, as many as `samples`: `generate("To be", temperature=0.8, max_len=100)`.
-
-        `temperature=0` takes the likeliest token each time; `beam=4` finds the `top_beams` best texts by beam search.
-        A prompt may be a `Conversation`: the texts are then its answers.
-        """
-        if decode.get("beam", 1) > 1:
-            found = self.beams(prompt, stop=stop, repetition_penalty=repetition_penalty, **decode)
-            return [output.text for output in found]
-        generation = self.generation(prompt, stop=stop, repetition_penalty=repetition_penalty, **decode)
-        for _ in generation:
-            pass
-        return [output.text for output in generation.outputs]
-
-    def beams(
-        self, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
-    ) -> list[Generated]:
-        """The best texts that follow the prompt by beam search, best first: `beams("To be", beam=4, top_beams=2)`."""
-        config = self.beam_config(**decode)
-        return self.generator.beams(prompt, config, stop=stop, repetition_penalty=repetition_penalty)
-
-    def beam_config(self, **decode: Any) -> DecodeConfig:
-        """The run's own way of decoding with these settings changed, by a beam where it would draw."""
-        if decode.get("temperature"):
-            raise ConfigError(f"temperature={decode['temperature']} draws texts, a beam of them is searched: give one")
-        return self.decode_config(**{**NOT_DRAWN, **decode, "temperature": None})
-
-    def generation(
-        self, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
-    ) -> Generation:
-        """The same as it is drawn: iterate for (sample, new text)."""
-        temperature, least = decode.get("temperature"), BOUNDS["temperature"][0]
-        if temperature is not None and temperature != 0 and not temperature >= least:
-            raise ConfigError(
-                f"temperature={temperature} must be above 0 (at least {least:g}), or 0 to take the likeliest token "
-                f"each time"
-            )
-        if temperature == 0:
-            # What only matters to drawing goes with it, where the run's own settings brought it along.
-            decode = {**NOT_DRAWN, **decode, "temperature": None}
-        if beside := [f"{name}={decode[name]}" for name in OF_A_BEAM if name in decode]:
-            raise ConfigError(f"{beside[0]} is of a search: give beam too, as beam=4")
-        config = self.decode_config(**decode)
-        return self.generator.generation(prompt, config, stop=stop, repetition_penalty=repetition_penalty)
-
-    def check_task(self, task: str) -> None:
-        """Refuse what this kind of run does not do."""
-        if self.config.task != task:
-            raise RunError(f"{self.directory} is a run for {self.config.task}, not for {task}")
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.task.parts, *self.task.methods})
 
     def decode_config(self, **decode: Any) -> DecodeConfig:
         """The run's own way of decoding, with these settings changed.
@@ -213,7 +94,7 @@ class Run:
         if "max_len" not in decode:
             return decode
         if decode["max_len"] in (None, "none"):
-            if self.config.task != "translation":
+            if not self.task.lifts_limits:
                 raise ConfigError(f"max_len=none is for translations, not for a run for {self.config.task}")
             decode = {**decode, "max_len": self.config.model_config().max_len}
         if "max_ratio" not in decode and "max_extra" not in decode:
@@ -225,8 +106,7 @@ def load(directory: str | Path, device: str = "auto") -> Run:
     """The run in `directory`, ready to use."""
     directory = Path(directory)
     config = load_config(directory)
-    reads_text = config.task not in ("images", "pointing")
-    vocabularies = load_vocabularies(directory, config.tokenizer) if reads_text else None
+    vocabularies = load_vocabularies(directory, config.tokenizer) if config.kind.has_tokenizer else None
     weights = read_tensors(directory / MODEL)
     with torch.device("meta"):  # shapes alone: a model that its weights do not fit takes no memory
         check_weights(build_model(config), weights, directory / MODEL)
@@ -239,7 +119,7 @@ def load_config(directory: Path) -> RunConfig:
     if not directory.is_dir():
         raise RunError(f"no such run: {directory}")
     try:
-        config = settings.from_mapping(RunConfig, read_json(directory / CONFIG))
+        config = RunConfig.of(upgraded(read_json(directory / CONFIG), directory / CONFIG))
         check_sizes(config.model)
         return config
     except ConfigError as error:
@@ -298,3 +178,30 @@ def absolute(config: RunConfig) -> RunConfig:
         config.train, **{name: None if path is None else str(Path(path).resolve()) for name, path in at.items()}
     )
     return replace(config, data=replace(config.data, **files, cache=cache), train=train)
+
+
+def evaluate(
+    run: Run,
+    data: Any = None,
+    *,
+    out: Callable[[str], object] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    say: Callable[[str], None] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Scores of the run on `data`, by default the test set that its configuration names, as one JSON-ready object.
+
+    `data` are names of files, or what the run's task reads them as: pairs, documents, pictures, problems. `options` are
+    the task's own (`limit`, `stride`, `lowercase`, ...) and, where outputs are searched for, settings of the search,
+    such as `beam`. `out` is given each output as it is found; `say` hears what has to be said of the data.
+    """
+    task = run.task
+    own = {name: value for name, value in options.items() if name in field_names(task.evaluation)}
+    decode = {name: value for name, value in options.items() if name not in own}
+    known = field_names(DecodeConfig) if task.searches else set()
+    for name in decode:
+        if name not in known:
+            takes = ", ".join(sorted({*field_names(task.evaluation), *known})) or "none"
+            raise ConfigError(f"{name} does not apply to a run for {task.name}; its options: {takes}")
+    chosen = settings.from_mapping(task.evaluation, own)
+    return task.evaluate(run, data, chosen, decode=decode, out=out, progress=progress, say=say)

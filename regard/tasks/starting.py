@@ -14,13 +14,11 @@ from regard.models import MODELS
 from regard.models.protocols import Refits, capabilities
 from regard.runs.checkpoint import weights_of
 from regard.runs.files import plain_words, read_json, read_tensors
+from regard.tasks.spec import TASKS
 from regard.text import TokenizerConfig
 
 HEADS = ("mix", "classifier", "words", "next_text", "pooler", "head")
 """Parts that stand on an encoder: those that are new in a run begin at random, others are left behind."""
-
-GOES_ON = ("translation", "language")
-"""Kinds of run that decode as the one they start from does, where they are of the same kind."""
 
 
 def started_from(
@@ -55,12 +53,12 @@ def started_from(
     images = {**prepared_like(theirs.get("images") or {}), **mapping.get("images", {})}
     taken = {"model": model, "tokenizer": theirs.get("tokenizer", {}), "images": images}
     task = theirs.get("task", "translation")
-    if "task" not in mapping and task == "embedding":
+    if "task" not in mapping and not TASKS.named(task).trains:
         raise ConfigError(f"{base} embeds texts, which is not trained: name a preset for what to do, as bert-tune")
     if mapping.get("task", task) == task:
         length = {name: value for name, value in (theirs.get("data") or {}).items() if name == "max_len"}
         taken |= {"task": task, "data": {**length, **mapping.get("data", {})}}
-        if task in GOES_ON:
+        if TASKS.named(task).keeps_decoding:
             taken["decode"] = {**theirs.get("decode", {}), **mapping.get("decode", {})}
     return {**mapping, **taken}
 

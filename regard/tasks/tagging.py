@@ -1,11 +1,20 @@
-"""A tag for each word of a sentence."""
+"""Tagging: a tag for each word of a sentence."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
-from regard.errors import ConfigError
+from regard.data.formats import Header, format_of
+from regard.data.labelled import Keys, tagged
+from regard.errors import ConfigError, DataError
+from regard.metrics.classification import tag_scores
 from regard.tasks.encoder import Encoder, Told
+from regard.tasks.labelled import LabelledTask, unknown_labels
+from regard.tasks.run import Run
+from regard.tasks.spec import Files, Progress, Say, check_columns, check_length
+from regard.training.text_tasks import Tagging
 
 _WORDS = re.compile(r"\w+(?:['’.-]\w+)*|[^\w\s]")
 
@@ -42,3 +51,79 @@ def tag(encoder: Encoder, sentences: Sequence[str | Sequence[str]], progress: To
 def split_words(text: str) -> list[str]:
     """Words, and every mark by itself."""
     return _WORDS.findall(text)
+
+
+LONG_SENTENCE = 1000
+"""Words of a sentence above which it is told: its file may lack the blank lines between sentences."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaggingData(Files):
+    """Tagged sentences: a word and its tag per line with a blank line after each sentence, or rows with lists of both.
+
+    `text` and `label` are the keys or columns of the words and of their tags. `header` is for TSV and CSV.
+    """
+
+    max_len: int = 256
+    text: str | int = "text"
+    label: str | int = "label"
+    header: Header = "auto"
+
+    def __post_init__(self) -> None:
+        check_length(self.max_len)
+        check_columns(text=self.text, label=self.label)
+
+    @property
+    def pair(self) -> None:
+        """A sentence stands alone."""
+        return None
+
+    @property
+    def overlong(self) -> str:
+        """A sentence longer than the model reads is read in parts."""
+        return "skip"
+
+
+def tag_sentences(run: Run, sentences: Sequence[str | Sequence[str]]) -> list[list[Tag]]:
+    """A tag for each word of each sentence, given as text or as a list of words."""
+    if isinstance(sentences, str):
+        raise DataError("give a list of sentences, not one text: [text]")
+    return tag(run.encoder, sentences)
+
+
+class TaggingTask(LabelledTask):
+    """A tag for each word of a sentence."""
+
+    name = "tagging"
+    about = "a tag for each word"
+    data = TaggingData
+    heads = ("tags",)
+    objective = Tagging
+    methods: ClassVar = {**LabelledTask.methods, "tag": tag_sentences}
+
+    @staticmethod
+    def shape(rows: int, length: int) -> tuple[int, ...]:
+        return rows, length
+
+    def read(self, path: Path, keys: Keys) -> Iterator[Any]:
+        return tagged(path, keys)
+
+    def columns(self, path: Path, keys: Keys) -> Mapping[str, Any]:
+        return keys.labelled if format_of(path) in ("jsonl", "parquet") else {}
+
+    def warn(self, items: list[Any], say: Say) -> None:
+        if (longest := max(len(item.words) for item in items)) > LONG_SENTENCE:
+            say(f"one sentence has {longest:,} words: a blank line ends a sentence")
+
+    def judge(self, run: Run, items: list[Any], progress: Progress | None) -> dict[str, Any]:
+        found = [[one.tag for one in tags] for tags in tag(run.encoder, [item.words for item in items], progress)]
+        gold = [item.tags for item in items]
+        words = [one for tags in gold for one in tags]
+        counts = {"sentences": len(items), "words": len(words)}
+        return {**counts, **unknown_labels(run, words, "words"), **tag_scores(found, gold)}
+
+    def reads_as_text(self, path: Path) -> bool:
+        return False
+
+
+TASK = TaggingTask()

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import nn
 
+from regard.data.world import spans
 from regard.decode.batching import in_batches
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
@@ -18,7 +19,10 @@ from regard.decode.pool import Candidates
 from regard.decode.search import search
 from regard.decode.stepper import Stepper
 from regard.errors import DataError
+from regard.look.align import words_of_pieces
 from regard.nn.batch import Pairs, Tokens
+from regard.nn.copying import CopyHead
+from regard.tasks.run import Run
 from regard.text import Tokenizer, Vocabularies
 from regard.text.copying import reading
 
@@ -56,7 +60,7 @@ class Translator:
     def __init__(self, model: nn.Module, vocabularies: Vocabularies, config: DecodeConfig, max_len: int) -> None:
         self.model, self.vocabularies, self.config, self.max_len = model, vocabularies, config, max_len
         self._stepper = cast("Stepper[Any]", model)
-        self.copies = bool(getattr(getattr(model, "config", None), "copy", False))
+        self.copies = any(isinstance(part, CopyHead) for part in model.children())
 
     @property
     def device(self) -> torch.device:
@@ -261,3 +265,15 @@ def _both(first: Translation, then: Translation) -> Translation:
         pieces=(*first.pieces, *then.pieces),
         finished=first.finished and then.finished,
     )
+
+
+def encode_pair(run: Run, source: str, target: str) -> tuple[list[int], list[int]]:
+    """The pair as rows of ids: the source with `eos`, the target from `bos` to `eos`."""
+    vocabularies = run.translator.reading(source)
+    ids, other = vocabularies.source.encode(source), vocabularies.target.encode(target)
+    return vocabularies.source_row(ids), vocabularies.target_row(other)
+
+
+def words_of_row(tokenizer: Tokenizer, text: str, words: Sequence[str]) -> list[int | None]:
+    """The word of each piece of a row, its end left out; None for what belongs to no word."""
+    return [None] * len(tokenizer.opening) + words_of_pieces(tokenizer.offsets(text), spans(text, list(words)))

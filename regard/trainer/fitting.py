@@ -11,8 +11,8 @@ from torch.optim import Optimizer
 from regard.errors import RunError
 from regard.tasks.config import RunConfig
 from regard.training.loop import train_step
-from regard.training.replay import Replay
 from regard.training.objectives import Objective, precision_context
+from regard.training.replay import Replay
 
 _CLOSE = 16  # stop where what fits and what does not differ by a 16th
 _FIRST = 1024

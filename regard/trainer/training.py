@@ -12,17 +12,16 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from regard import config as settings
 from regard.data import Position
 from regard.errors import ConfigError, Diverged, RegardError, RunError
 from regard.runs.checkpoint import Progress, checkpoints
 from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, whole_or_nothing, write_json
 from regard.runs.log import Log
 from regard.tasks.config import RunConfig, overridden
-from regard.tasks.corpora import check_files, data_digest
-from regard.tasks.jobs import Job, Stream, prepare_job
+from regard.tasks.corpora import data_digest
 from regard.tasks.report import FollowsUpdates, Report, Silence
 from regard.tasks.run import Run, choose_device, choose_precision, load, load_config, packs
+from regard.tasks.spec import Prepared, Stream
 from regard.trainer.checkpointing import Keeper
 from regard.trainer.clock import Clock
 from regard.trainer.determinism import repeatable
@@ -33,10 +32,10 @@ from regard.trainer.signals import stop_signals
 from regard.training.average import ExponentialAverage
 from regard.training.dropout import DropoutUntil
 from regard.training.loop import Step, fit, validate
+from regard.training.objectives import Objective, compiled
 from regard.training.optim import make_optimizer
 from regard.training.replay import Replay
 from regard.training.schedule import learning_rate
-from regard.training.objectives import Objective, compiled
 
 SECONDS = 30.0
 """How long a training goes on at most without telling how it goes, unless one update takes longer."""
@@ -48,7 +47,7 @@ class Stopped(RegardError):
     exit_code = 130
 
 
-Adjust = Callable[[RunConfig, Job], RunConfig]
+Adjust = Callable[[RunConfig, Prepared], RunConfig]
 """Other settings for a run whose data is now known."""
 
 
@@ -72,31 +71,31 @@ def train(
         raise ConfigError(
             "this configuration tunes a run that is there already: name it with --from RUN (train.start_from)"
         )
-    check_files(config, report.say)
+    config.kind.check_files(config, report.say)
     check_machine(config, fit_memory)
     with whole_or_nothing(directory):
         _check_free(directory)  # another process may have been faster
-        config, job = prepare_job(config, directory, report, new=True)
-        config = job.config = _with_steps(config, job)  # type: ignore[attr-defined]
+        config, prepared = config.kind.prepare(config, directory, report, new=True)
+        config = prepared.config = _with_steps(config, prepared)  # type: ignore[attr-defined]
         if adjust is not None:
-            config = job.config = adjust(config, job)  # type: ignore[attr-defined]
-        training = _Training(config, directory, job, report)
+            config = prepared.config = adjust(config, prepared)  # type: ignore[attr-defined]
+        training = _Training(config, directory, prepared, report)
         if fit_memory:
             config = training.fit_memory()
-            config = training.config = job.config = _with_steps(config, job)  # type: ignore[attr-defined]
-        write_json(directory / CONFIG, settings.to_mapping(config, nulls=True))
+            config = training.config = prepared.config = _with_steps(config, prepared)  # type: ignore[attr-defined]
+        write_json(directory / CONFIG, config.to_mapping())
     with alone_in(directory):
         training.go()
     return load(directory, config.train.device)
 
 
-def _with_steps(config: RunConfig, job: Job) -> RunConfig:
+def _with_steps(config: RunConfig, prepared: Prepared) -> RunConfig:
     """The configuration with as many updates as its epochs take, where it counts in epochs."""
     options = config.train
     if not options.epochs:
         return config
     pack = packs(config.architecture()[1], options.pack, choose_device(options.device))
-    with closing(job.stream(Position(), pin=False, pack=pack)) as stream:
+    with closing(prepared.stream(Position(), pin=False, pack=pack)) as stream:
         batches = options.epochs * stream.batches()
     return replace(config, train=replace(options, steps=max(1, math.ceil(batches / options.accumulate))))
 
@@ -118,7 +117,7 @@ def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Repor
             raise ConfigError(f"'{strange[0]}' cannot change in a run that has begun; only train.* and decode.* can")
         if begun := [name for name in overrides if name.startswith(("train.start_from", "train.vectors"))]:
             raise ConfigError(f"'{begun[0]}' says what a run starts from; this one has begun")
-        config = settings.from_mapping(RunConfig, overridden(settings.to_mapping(config, nulls=True), overrides))
+        config = RunConfig.of(overridden(config.to_mapping(), overrides))
         config.check()
     check_machine(config)
     with alone_in(directory):
@@ -126,7 +125,7 @@ def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Repor
             config, directory, report, recount=any(name.startswith("train.epochs") for name in overrides)
         )
         if overrides:
-            write_json(directory / CONFIG, settings.to_mapping(training.config, nulls=True))
+            write_json(directory / CONFIG, training.config.to_mapping())
         training.go()
     return load(directory, config.train.device)
 
@@ -140,10 +139,10 @@ def _taken_up(config: RunConfig, directory: Path, report: Report, *, recount: bo
         )
     if not found:
         report.say("no checkpoint yet: starting from the first step")
-    config, job = prepare_job(config, directory, report, new=False)
+    config, prepared = config.kind.prepare(config, directory, report, new=False)
     if recount:
-        config = job.config = _with_steps(config, job)  # type: ignore[attr-defined]
-    training = _Training(config, directory, job, report)
+        config = prepared.config = _with_steps(config, prepared)  # type: ignore[attr-defined]
+    training = _Training(config, directory, prepared, report)
     if found:
         training.take_up(found[-1])
     return training
@@ -152,8 +151,8 @@ def _taken_up(config: RunConfig, directory: Path, report: Report, *, recount: bo
 class _Training:
     """The state of one training run while it runs."""
 
-    def __init__(self, config: RunConfig, directory: Path, job: Job, report: Report) -> None:
-        self.config, self.directory, self.job, self.report = config, directory, job, report
+    def __init__(self, config: RunConfig, directory: Path, prepared: Prepared, report: Report) -> None:
+        self.config, self.directory, self.prepared, self.report = config, directory, prepared, report
         options = config.train
         if options.threads:
             torch.set_num_threads(options.threads)
@@ -164,30 +163,30 @@ class _Training:
         self.average = ExponentialAverage(self.model, options.ema) if options.ema else None
         self.width = getattr(config.model_config(), "width", None)
         self.progress = Progress(step=0, data=data_digest(config.data))
-        self.keeper = Keeper(directory, options, self.model, self.optimizer, self.average, job.objective)
+        self.keeper = Keeper(directory, options, self.model, self.optimizer, self.average, prepared.objective)
         self.clock = Clock()
         self.told = time.monotonic()
         self.split = False
 
     def fit_memory(self) -> RunConfig:
         """The configuration with the largest token budget that the memory holds."""
-        if not isinstance(self.job, Fittable):
+        if not isinstance(self.prepared, Fittable):
             raise ConfigError(f"--fit cannot be used with task='{self.config.task}' yet")
         options = self.config.train
         self.report.say("finding the largest batch that fits the memory")
         trial = Fitting(
             self.model,
             self.optimizer,
-            self.job.objective,
+            self.prepared.objective,
             self.device,
             self.precision,
             accumulate=options.accumulate,
             replays=options.cuda_graphs,
         )
         with repeatable(options.deterministic):
-            budget = trial.largest(self.job, pack=self._packs())
+            budget = trial.largest(self.prepared, pack=self._packs())
         self.report.say(f"train.batch_tokens={budget} is the most that fits")
-        self.config = self.job.config = replace(self.config, train=replace(options, batch_tokens=budget))
+        self.config = self.prepared.config = replace(self.config, train=replace(options, batch_tokens=budget))
         return self.config
 
     def take_up(self, checkpoint: Path) -> None:
@@ -244,7 +243,7 @@ class _Training:
     def _loop(self, log: Log, stop: Callable[[], bool]) -> None:
         options = self.config.train
         position = Position(self.progress.epoch, self.progress.index)
-        stream = self.job.stream(position, pin=self.device.type == "cuda", pack=self._packs())
+        stream = self.prepared.stream(position, pin=self.device.type == "cuda", pack=self._packs())
         task, model = self._compiled()
         replay = None
         if options.cuda_graphs and self.device.type == "cuda":
@@ -298,8 +297,8 @@ class _Training:
 
     def _compiled(self) -> tuple[Objective, nn.Module]:
         """Objective and model, compiled as asked: for one shape where batches have one, for any length where padded."""
-        one_shape = self._packs() or self.config.task in ("language", "images")
-        return compiled(self.job.objective, self.model, self.config.train, dynamic=not one_shape)
+        one_shape = self._packs() or self.config.kind.one_shape
+        return compiled(self.prepared.objective, self.model, self.config.train, dynamic=not one_shape)
 
     def _done(self) -> bool:
         options = self.config.train
@@ -346,7 +345,7 @@ class _Training:
             self._tell(step, {**self._values(step), **self.clock.read()})
         better = False
         if step.number % options.validate_every == 0 or step.number == options.steps:
-            batches = self.job.validation()
+            batches = self.prepared.validation()
             better = batches is not None and self._judge(self._validate(batches), log)
         if step.number % options.save_every == 0 or self._done() or (better and options.choose == "best"):
             self._check_finite(step)
@@ -404,10 +403,12 @@ class _Training:
         # What was compiled for training's batches would be compiled again for these.
         eager = torch.compiler.set_stance("force_eager") if self.config.train.compile_blocks else nullcontext()
         with self._averaged(), eager:
-            values = validate(self.model, self.job.objective, batches, device=self.device, precision=self.precision)
+            values = validate(
+                self.model, self.prepared.objective, batches, device=self.device, precision=self.precision
+            )
             if math.isnan(values["loss"]):  # an update may spoil the weights after its own loss was still a number
                 self._diverged(self.progress.step, "the validation loss is not a number")
-            values |= self.job.scores(self.model)
+            values |= self.prepared.scores(self.model)
         self.model.train()
         self.clock.pause(time.monotonic() - began)
         return values | {"seconds": time.monotonic() - began}

@@ -9,8 +9,8 @@ from torch.optim import Optimizer
 
 from regard.nn.rows import halves
 from regard.training.average import ExponentialAverage
-from regard.training.replay import Replay
 from regard.training.objectives import Batch, Objective, Weighing, precision_context, predictions
+from regard.training.replay import Replay
 
 
 @dataclass(frozen=True, slots=True)

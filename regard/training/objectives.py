@@ -68,7 +68,7 @@ def predictions(task: Objective, batch: Batch) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Translation:
+class SequenceToSequence:
     """Predict each target token from the source and the true tokens before it (teacher forcing).
 
     The model gives a vector a prediction and its `head` the loss of it, so that a head may copy or point instead. With
@@ -112,7 +112,7 @@ def compiled(task: Objective, model: nn.Module, config: TrainConfig, *, dynamic:
             _fuse_heads(model)
         return task, model
     if config.compile_loss:
-        assert isinstance(task, Translation), "only its loss is made to be compiled"
+        assert isinstance(task, SequenceToSequence), "only its loss is made to be compiled"
         return CompiledObjective(task, dynamic=dynamic), model
     _fuse_heads(model)
     return task, torch.compile(model, dynamic=dynamic)  # type: ignore[return-value]
@@ -127,7 +127,7 @@ def _fuse_heads(model: nn.Module) -> None:
 class CompiledObjective:
     """A task whose model and loss are compiled together, so that fewer kernels are launched."""
 
-    def __init__(self, task: Translation, **options: Any) -> None:
+    def __init__(self, task: SequenceToSequence, **options: Any) -> None:
         self._task = replace(task)
         self._sums = torch.compile(self._task.sums, **options)
 

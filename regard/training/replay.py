@@ -26,7 +26,7 @@ class Replay:
     The parts of one update are played one after the other, each divided by the count of all, and added up.
     """
 
-    def __init__(self, model: nn.Module, task: Objective, device: torch.device, precision: torch.dtype) -> None:
+    def __init__(self, model: nn.Module, objective: Objective, device: torch.device, precision: torch.dtype) -> None:
         self.model, self.objective, self.device, self.precision = model, objective, device, precision
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._recordings: dict[tuple, _Recording | None] = {}

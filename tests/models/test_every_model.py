@@ -30,8 +30,8 @@ from regard.runs.checkpoint import load_weights_strictly, weights_of
 from regard.runs.files import read_tensors, write_tensors
 from regard.training.images import ImageClassification
 from regard.training.loop import train_step, validate
+from regard.training.objectives import Objective, SequenceToSequence, language_objective, predictions
 from regard.training.pointing import Pointing
-from regard.training.objectives import Objective, Translation, language_objective, predictions
 from regard.training.text_tasks import Classification, MaskedWords
 
 
@@ -82,12 +82,12 @@ def points():
 POINTER = PointerConfig(inputs=2, width=6, heads=2, feed_forward=7, encoder_layers=2, max_len=20)
 READER = RecurrentReaderConfig(vocab_size=19, width=6, layers=2, dropout=0.0, labels=("a", "b"))
 CASES = {
-    "transformer": lambda: Case(Transformer(TRANSFORMER), Translation(0.1), pairs()),
+    "transformer": lambda: Case(Transformer(TRANSFORMER), SequenceToSequence(0.1), pairs()),
     "gpt": lambda: language("gpt"),
     "bert": lambda: Case(Bert(BERT), MaskedWords(0.1), masked()),
     "vit": lambda: Case(ViT(VIT), ImageClassification(0.1), pictures()),
-    "recurrent": lambda: Case(RecurrentModel(RECURRENT), Translation(0.1), pairs()),
-    "convolutional": lambda: Case(Convolutional(CONVOLUTIONAL), Translation(0.1), pairs()),
+    "recurrent": lambda: Case(RecurrentModel(RECURRENT), SequenceToSequence(0.1), pairs()),
+    "convolutional": lambda: Case(Convolutional(CONVOLUTIONAL), SequenceToSequence(0.1), pairs()),
     "pointer": lambda: Case(PointerNetwork(POINTER), Pointing(), points()),
     "recurrent-language": lambda: language("lstm"),
     "recurrent-reader": lambda: Case(RecurrentReader(READER), Classification(), labelled()),

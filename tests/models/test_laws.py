@@ -16,7 +16,7 @@ from regard.decode.greedy import greedy
 from regard.look.watch import attentions, watch
 from regard.nn.batch import Pairs, Tokens
 from regard.trainer.training import Stopped
-from regard.training.objectives import Translation
+from regard.training.objectives import SequenceToSequence
 
 every_model = pytest.mark.parametrize("name", MODELS)
 lengths = st.lists(st.tuples(st.integers(1, 7), st.integers(2, 7)), min_size=1, max_size=4)
@@ -103,7 +103,7 @@ def test_splitting_a_batch_changes_no_gradient(name):
     sources, targets = rows([(3, 4), (5, 2), (1, 6), (7, 3)], torch.Generator().manual_seed(0))
     gradients = []
     for parts in ([slice(0, 4)], [slice(0, 1), slice(1, 4)]):
-        total = sum(Translation(0.1).loss(model, batch(sources[part], targets[part])).total for part in parts)
+        total = sum(SequenceToSequence(0.1).loss(model, batch(sources[part], targets[part])).total for part in parts)
         gradients.append(torch.autograd.grad(total, list(model.parameters()), allow_unused=True))
     for one, other in zip(*gradients, strict=True):
         assert_close(one, other, atol=1e-5, rtol=1e-4)
@@ -112,7 +112,7 @@ def test_splitting_a_batch_changes_no_gradient(name):
 @every_model
 def test_every_parameter_is_used(name):
     model = make(name).train()
-    loss = Translation().loss(model, batch([[4, 5, 6], [7, 8]], [[1, 9, 10, 2], [1, 11, 2]])).total
+    loss = SequenceToSequence().loss(model, batch([[4, 5, 6], [7, 8]], [[1, 9, 10, 2], [1, 11, 2]])).total
     unused = [
         parameter
         for parameter, gradient in zip(

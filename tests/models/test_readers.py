@@ -17,7 +17,7 @@ from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfi
 from regard.nn.batch import Texts, Tokens, Windows
 from regard.nn.cells import CELLS
 from regard.nn.loss import IGNORE
-from regard.tasks.perplexity import text_perplexity
+from regard.tasks.language import text_perplexity
 from regard.trainer.training import Stopped
 from regard.training.objectives import BothWaysModelling, language_objective
 

@@ -12,7 +12,7 @@ from regard.nn.attention import Attention
 from regard.nn.batch import Pairs, Tokens
 from regard.training.dropout import DropoutUntil
 from regard.training.loop import fit, train_step
-from regard.training.objectives import Translation
+from regard.training.objectives import SequenceToSequence
 
 TINY = TransformerConfig(
     source_vocab_size=19,
@@ -74,7 +74,7 @@ def test_which_layers_are_left_out_depends_on_the_seed_and_the_step_alone():
     def losses(start, count, seed=3):
         model = make(layer_drop=0.5)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-        steps = fit(model, Translation(), [[pairs()]] * count, optimizer, lambda n: 0.0, start=start, seed=seed)
+        steps = fit(model, SequenceToSequence(), [[pairs()]] * count, optimizer, lambda n: 0.0, start=start, seed=seed)
         return [float(step.loss) for step in steps]
 
     assert losses(0, 8)[5:] == losses(5, 3)
@@ -85,7 +85,7 @@ def test_a_layer_left_out_is_not_updated():
     model = make(layer_drop=0.9)
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
     torch.manual_seed(0)
-    train_step(model, Translation(), [pairs()], torch.optim.SGD(model.parameters(), lr=1.0))
+    train_step(model, SequenceToSequence(), [pairs()], torch.optim.SGD(model.parameters(), lr=1.0))
     moved = [
         not torch.equal(before[f"encoder.{i}.feed_forward.inner.weight"], block.feed_forward.inner.weight)
         for i, block in enumerate(model.encoder)
@@ -117,7 +117,7 @@ def test_dropout_until_is_a_function_of_the_step():
         model = make(dropout=0.4)
         steps = fit(
             model,
-            Translation(),
+            SequenceToSequence(),
             [[pairs()]] * count,
             torch.optim.SGD(model.parameters(), lr=0.0),
             lambda n: 0.0,

@@ -11,7 +11,7 @@ from regard.errors import ConfigError
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs, Tokens
 from regard.tasks.config import make_config
-from regard.training.objectives import Translation
+from regard.training.objectives import SequenceToSequence
 
 
 def test_without_positions_permuting_the_source_changes_no_prediction():
@@ -91,7 +91,7 @@ def test_packing_changes_no_prediction_and_no_gradient(variant):
     assert packed.tokens == padded.tokens == 16 + 11
     losses, gradients = [], []
     for one in (padded, packed):
-        loss = Translation(0.1).loss(model, one)
+        loss = SequenceToSequence(0.1).loss(model, one)
         losses.append(loss.total)
         gradients.append(torch.autograd.grad(loss.total, list(model.parameters()), allow_unused=True))
     assert_close(*losses, atol=1e-4, rtol=1e-5)

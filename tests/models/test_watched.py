@@ -22,7 +22,7 @@ from regard.nn.attention import Attention
 from regard.nn.batch import Images, Pairs, Tokens
 from regard.nn.positions import Alibi
 from regard.nn.scores import ScoredAttention
-from regard.training.objectives import Translation
+from regard.training.objectives import SequenceToSequence
 
 every_model = pytest.mark.parametrize("name", MODELS)
 SOURCES, TARGETS = [[4, 5, 6, 7, 8], [7, 8]], [[1, 9, 10, 4, 2], [1, 11, 2]]
@@ -188,9 +188,9 @@ def test_watching_changes_neither_loss_nor_gradient_of_training(name):
         torch.manual_seed(0)
         if watched:
             with watch(model) as trace:
-                loss = Translation(0.1).loss(model, batch(SOURCES, TARGETS)).total
+                loss = SequenceToSequence(0.1).loss(model, batch(SOURCES, TARGETS)).total
         else:
-            loss = Translation(0.1).loss(model, batch(SOURCES, TARGETS)).total
+            loss = SequenceToSequence(0.1).loss(model, batch(SOURCES, TARGETS)).total
         found.append((loss, *torch.autograd.grad(loss, list(model.parameters()))))
     for one, other in zip(*found, strict=True):
         assert_close(one, other, atol=0, rtol=0)

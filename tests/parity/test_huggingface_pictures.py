@@ -15,7 +15,7 @@ from regard.interop.huggingface import export_run, import_directory
 from regard.interop.huggingface.pictures import image_settings, preparing
 from regard.nn.batch import Images
 from regard.runs.files import read_tensors, write_tensors
-from regard.tasks.image_classifier import ImageClassifier
+from regard.tasks.images import ImageClassifier
 
 transformers = pytest.importorskip("transformers")
 Image = pytest.importorskip("PIL.Image")

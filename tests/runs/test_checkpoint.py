@@ -22,8 +22,8 @@ from regard.runs.log import Log, read_log
 from regard.trainer.checkpointing import Keeper
 from regard.training.average import ExponentialAverage
 from regard.training.config import TrainConfig
+from regard.training.objectives import SequenceToSequence
 from regard.training.optim import make_optimizer, optimizer_tensors, restore_optimizer
-from regard.training.objectives import Translation
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_the_last_checkpoints_stay_and_those_that_are_wanted(trained, tmp_path):
 def kept(folder, trained, progress, **options):
     """What a run keeps in the end that saved at steps 1, 2 and 3, its weights these numbers, and what is said of it."""
     model, optimizer = trained
-    keeper = Keeper(folder, TrainConfig(keep=2, **options), model, optimizer, None, Translation())
+    keeper = Keeper(folder, TrainConfig(keep=2, **options), model, optimizer, None, SequenceToSequence())
     for step in (1, 2, 3):
         with torch.no_grad():
             model.weight.fill_(step)

@@ -15,7 +15,7 @@ from regard.errors import ConfigError
 from regard.look.document import Document
 from regard.models.recurrent import RecurrentConfig, RecurrentModel
 from regard.nn.batch import Pairs, Tokens
-from regard.tasks.evaluation import encode_pair
+from regard.tasks.translation import encode_pair
 from regard.tasks.looking import document
 from regard.text import TokenizerConfig, train_vocabularies
 from regard.text.copying import encode_with_copies, reading, surface

@@ -18,8 +18,8 @@ from regard.trainer.checkpointing import Keeper
 from regard.trainer.training import Stopped
 from regard.training.average import ExponentialAverage
 from regard.training.config import TrainConfig
+from regard.training.objectives import SequenceToSequence
 from regard.training.optim import make_optimizer
-from regard.training.objectives import Translation
 
 SMALL = [
     "model.width=8",
@@ -118,7 +118,7 @@ def test_a_kill_at_any_file_operation_of_the_ending_is_mended(tmp_path, ending):
         model = nn.Linear(3, 2)
         average = ExponentialAverage(model, 0.9) if "ema" in options else None
         options = TrainConfig(**{"keep": 3, **options})
-        return Keeper(folder, options, model, make_optimizer(model, options), average, Translation())
+        return Keeper(folder, options, model, make_optimizer(model, options), average, SequenceToSequence())
 
     def go(folder, until):
         """Train on from the last checkpoint, if there is one; the best was at step 2."""

@@ -22,8 +22,8 @@ from regard.tasks.translation import TranslationJob
 from regard.text import train_vocabularies
 from regard.trainer import training as training_module
 from regard.trainer.fitting import Fittable, Fitting, largest_budget
+from regard.training.objectives import SequenceToSequence
 from regard.training.optim import make_optimizer
-from regard.training.objectives import Translation
 
 PAIRS = [(" ".join("abcdefghij"[: 1 + i % 10]), " ".join("klmnopqrst"[: 1 + i % 7])) for i in range(300)]
 SETTINGS = [
@@ -49,7 +49,7 @@ class Room:
         if size > self.tokens:
             raise torch.OutOfMemoryError("too large")
         self.largest = max(self.largest, size)
-        return Translation(0.1).loss(model, batch)
+        return SequenceToSequence(0.1).loss(model, batch)
 
 
 @given(least=st.integers(1, 3000), more=st.integers(0, 10**6), room=st.integers(1, 10**6))

@@ -3,12 +3,12 @@ import torch
 from torch.testing import assert_close
 
 import regard
-from regard.analysis.evidence import Pairing
 from regard.analysis.gating import learn_to_prune, scaled
 from regard.analysis.pruning import every_head, save
 from regard.errors import ConfigError
 from regard.look import attentions, masked
 from regard.tasks.config import make_config
+from regard.tasks.evidence import Pairing
 from regard.trainer.training import train
 
 SETTINGS = [

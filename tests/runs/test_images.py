@@ -20,7 +20,7 @@ from regard.errors import ConfigError, DataError, RunError
 from regard.look import rollout
 from regard.nn.patches import resized_positions
 from regard.runs.files import read_json
-from regard.tasks.accuracy import wilson_interval
+from regard.tasks.images import wilson_interval
 from regard.tasks.looking import document
 from regard.tasks.looking.pictures import png_address
 from regard.trainer.training import Stopped

@@ -13,7 +13,7 @@ from regard.errors import ConfigError, DataError, RunError
 from regard.look.edits import evened, masked, swapped
 from regard.look.page import render
 from regard.nn.batch import Pairs, Tokens
-from regard.tasks.evaluation import encode_pair
+from regard.tasks.translation import encode_pair
 from regard.tasks.looking import Wanted, document, wanted
 from regard.tasks.run import build_model
 from regard.text import TokenizerConfig, train_vocabularies

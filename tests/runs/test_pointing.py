@@ -14,7 +14,7 @@ from regard.data.puzzles.problems import Problem, drawn, write_problems
 from regard.errors import ConfigError, DataError, RunError
 from regard.look.draw import svg
 from regard.tasks.looking import document, page
-from regard.tasks.pointing_scores import is_simple
+from regard.tasks.pointing import is_simple
 from regard.trainer.training import Stopped
 
 sys.path.append(str(Path(__file__).parents[1] / "models"))

@@ -6,7 +6,6 @@ from torch.testing import assert_close
 
 import regard
 from regard.analysis.describe import forward_flops
-from regard.analysis.evidence import Pairing
 from regard.analysis.pruning import curve, every_head, importance, prune, save
 from regard.cli.prune import counted
 from regard.errors import ConfigError, RunError
@@ -14,7 +13,8 @@ from regard.look import attentions, masked
 from regard.models.transformer import TransformerConfig
 from regard.tasks.config import make_config
 from regard.tasks.corpora import world_held_out
-from regard.tasks.evaluation import head_alignment
+from regard.tasks.translation import head_alignment
+from regard.tasks.evidence import Pairing
 from regard.trainer.training import resume, train
 
 SETTINGS = [

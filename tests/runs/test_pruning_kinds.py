@@ -12,12 +12,12 @@ from picture_toys import shapes
 
 import regard
 from regard import make_config
-from regard.analysis.evidence import evidence
 from regard.analysis.gating import learn_to_prune
 from regard.analysis.pruning import curve, every_head, importance, prune, save
 from regard.cli import main
 from regard.errors import ConfigError, DataError
 from regard.look import attentions
+from regard.tasks.evidence import evidence
 from regard.tasks.run import Run, build_model
 from regard.trainer.training import resume, train
 

@@ -18,7 +18,7 @@ from regard.runs.checkpoint import checkpoints
 from regard.runs.files import alone_in, read_tensors
 from regard.runs.log import read_log
 from regard.trainer.training import Stopped
-from regard.training.objectives import Translation
+from regard.training.objectives import SequenceToSequence
 
 SMALL = [
     "model.width=16",
@@ -265,7 +265,7 @@ def test_tensorboard_is_an_option(corpus, tmp_path):
 
 def test_repeatable_kernels_are_asked_for_and_given_back(corpus, run, tmp_path, monkeypatch):
     asked = []
-    loss = Translation.loss
+    loss = SequenceToSequence.loss
 
     def heard(self, *given):
         asked.append(torch.are_deterministic_algorithms_enabled())

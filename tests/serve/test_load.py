@@ -17,7 +17,7 @@ from regard.cli import main
 from regard.serve import Limits
 from regard.serve.jobs import Job
 from regard.serve.queue import Queue
-from regard.serve.tasks.translate import TRANSLATE, Body
+from regard.serve.verbs.translate import TRANSLATE, Body
 
 
 @pytest.fixture

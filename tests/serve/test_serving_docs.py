@@ -10,7 +10,7 @@ import pytest
 from serve_toys import serving
 
 from regard.serve.refusals import STATUS
-from regard.serve.tasks import TASKS
+from regard.serve.verbs import VERBS
 
 PAGE = (Path(__file__).parents[2] / "docs/serving.md").read_text(encoding="utf-8")
 
@@ -43,7 +43,7 @@ def test_every_example_is_answered(server, route, words):
 
 def test_the_description_for_tools_has_every_route_and_loads_nothing(server):
     found = server.get("/openapi.json").json
-    assert {f"/v1/{name}" for name in TASKS} < found["paths"].keys()
+    assert {f"/v1/{name}" for name in VERBS} < found["paths"].keys()
     body = found["paths"]["/v1/translate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert body["required"] == ["text"]
     assert body["properties"]["beam"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
@@ -54,7 +54,7 @@ def test_the_description_for_tools_has_every_route_and_loads_nothing(server):
 
 
 def test_every_route_and_field_and_kind_of_failure_is_documented():
-    for name, task in TASKS.items():
+    for name, task in VERBS.items():
         row = next(line for line in PAGE.splitlines() if line.startswith(f"| `POST /v1/{name}` "))
         for field in dataclasses.fields(task.body):
             assert field.name == "model" or f"`{field.name}`" in row, f"{name}: {field.name}"

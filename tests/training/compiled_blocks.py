@@ -6,7 +6,7 @@ from torch.testing import assert_close
 from training_toys import tiny, work
 
 from regard.nn.blocks import DecoderBlock, EncoderBlock
-from regard.training.objectives import Translation
+from regard.training.objectives import SequenceToSequence
 
 
 def make():
@@ -16,7 +16,7 @@ def make():
 def gradients(model):
     for _ in range(2):
         model.zero_grad()
-        Translation(0.1).loss(model, work(packed=True)).total.backward()
+        SequenceToSequence(0.1).loss(model, work(packed=True)).total.backward()
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 
 

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from training_toys import tiny, work
 
 from regard.training.loop import train_step
-from regard.training.objectives import CompiledObjective, Translation
+from regard.training.objectives import CompiledObjective, SequenceToSequence
 
 
 def make(**settings):
@@ -16,7 +16,7 @@ def make(**settings):
 
 
 def check(batch, r_drop):
-    task, found = Translation(0.1, r_drop), []
+    task, found = SequenceToSequence(0.1, r_drop), []
     for one in (task, CompiledObjective(task, backend="aot_eager", fullgraph=True)):
         model = make()
         step = train_step(model, one, [batch], torch.optim.SGD(model.parameters(), lr=1.0))

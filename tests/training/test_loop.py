@@ -11,9 +11,9 @@ from regard.nn.batch import Pairs, Tokens
 from regard.training.average import ExponentialAverage, mean_weights
 from regard.training.config import TrainConfig
 from regard.training.loop import clip_gradients, fit, seed_step, train_step, validate
+from regard.training.objectives import Loss, SequenceToSequence
 from regard.training.optim import make_optimizer
 from regard.training.schedule import learning_rate
-from regard.training.objectives import Loss, Translation
 
 
 def pairs(rows):
@@ -34,7 +34,7 @@ def test_splitting_a_batch_changes_no_gradient(rows, data):
     for parts in ([pairs(rows)], [pairs(rows[:cut]), pairs(rows[cut:])]):
         model = tiny()
         before = {name: value.detach().clone() for name, value in model.named_parameters()}
-        step = train_step(model, Translation(0.1), parts, torch.optim.SGD(model.parameters(), lr=1.0))
+        step = train_step(model, SequenceToSequence(0.1), parts, torch.optim.SGD(model.parameters(), lr=1.0))
         moved = {name: value.detach() - before[name] for name, value in model.named_parameters()}
         results.append((step, moved))
     (whole, together), (split, apart) = results
@@ -52,14 +52,14 @@ class Twice:
         return 2 * batch.count
 
     def loss(self, model, batch):
-        one = Translation().loss(model, batch)
+        one = SequenceToSequence().loss(model, batch)
         return Loss(2 * one.total, 2 * one.count, one.parts)
 
 
 def test_an_update_is_divided_by_the_counts_of_its_losses():
     parts = [pairs([([5, 6, 2], [1, 7, 8, 2])]), pairs([([9, 2], [1, 10, 2]), ([4, 2], [1, 2])])]
     found = []
-    for task in (Translation(), Twice()):
+    for task in (SequenceToSequence(), Twice()):
         model = tiny()
         step = train_step(model, task, parts, torch.optim.SGD(model.parameters(), lr=1.0))
         found.append((step.loss, step.grad_norm, torch.cat([value.detach().flatten() for value in model.parameters()])))
@@ -78,10 +78,10 @@ def test_loss_falls_to_what_a_batch_can_be_learned_to():
     model = tiny()
     batch = pairs([([5, 6, 2], [1, 7, 8, 2]), ([9, 2], [1, 10, 2])])
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    steps = list(fit(model, Translation(), [[batch]] * 150, optimizer, lambda number: 1e-2))
+    steps = list(fit(model, SequenceToSequence(), [[batch]] * 150, optimizer, lambda number: 1e-2))
     assert steps[0].loss > 2
     assert steps[-1].loss < 0.05
-    assert validate(model, Translation(), [batch])["nll"] == pytest.approx(float(steps[-1].loss), abs=0.01)
+    assert validate(model, SequenceToSequence(), [batch])["nll"] == pytest.approx(float(steps[-1].loss), abs=0.01)
     assert [step.number for step in steps] == list(range(1, 151))
 
 
@@ -93,7 +93,7 @@ def test_dropout_depends_on_the_seed_and_the_step_alone():
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         return [
             float(step.loss)
-            for step in fit(model, Translation(), [[batch]] * count, optimizer, lambda n: 0.0, start=start, seed=seed)
+            for step in fit(model, SequenceToSequence(), [[batch]] * count, optimizer, lambda n: 0.0, start=start, seed=seed)
         ]
 
     assert losses(0, 6)[4:] == losses(4, 2)
@@ -110,7 +110,7 @@ def test_no_two_updates_draw_alike():
 
 
 def test_a_validation_is_the_mean_over_predictions_with_dropout_off():
-    model, task = tiny(dropout=0.5), Translation(0.1)
+    model, task = tiny(dropout=0.5), SequenceToSequence(0.1)
     batches = [pairs([([5, 6, 2], [1, 7, 8, 9, 2]), ([7, 2], [1, 6, 6, 5, 2])]), pairs([([9, 2], [1, 10, 2])])]
     model.eval()
     losses = [task.loss(model, batch) for batch in batches]
@@ -127,7 +127,7 @@ def test_each_group_has_its_share_of_the_rate():
     first, *rest = model.parameters()
     groups = [{"params": [first], "share": 0.25}, {"params": rest}]
     optimizer = torch.optim.SGD(groups, lr=9.0)
-    [step] = fit(model, Translation(), [[pairs([([5, 2], [1, 6, 2])])]], optimizer, lambda number: 0.1 * number)
+    [step] = fit(model, SequenceToSequence(), [[pairs([([5, 2], [1, 6, 2])])]], optimizer, lambda number: 0.1 * number)
     assert [group["lr"] for group in optimizer.param_groups] == [0.025, 0.1]
     assert step.learning_rate == 0.1
 
@@ -136,7 +136,7 @@ def test_clipping_bounds_the_update():
     model = tiny()
     before = torch.cat([value.detach().flatten() for value in model.parameters()])
     step = train_step(
-        model, Translation(), [pairs([([5, 2], [1, 6, 2])])], torch.optim.SGD(model.parameters(), 1.0), clip=0.01
+        model, SequenceToSequence(), [pairs([([5, 2], [1, 6, 2])])], torch.optim.SGD(model.parameters(), 1.0), clip=0.01
     )
     after = torch.cat([value.detach().flatten() for value in model.parameters()])
     assert step.grad_norm > 0.01

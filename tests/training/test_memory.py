@@ -10,7 +10,7 @@ from training_toys import tiny, work
 from regard.nn.batch import Pairs
 from regard.nn.rows import doubled, halves
 from regard.training.loop import train_step, validate
-from regard.training.objectives import Translation
+from regard.training.objectives import SequenceToSequence
 
 
 def batches():
@@ -30,7 +30,7 @@ class Small:
         large = batch.labels.shape[0] > self.rows
         if large and self.where == "forward":
             raise torch.OutOfMemoryError("too large")
-        loss = Translation(0.1).loss(model, batch)
+        loss = SequenceToSequence(0.1).loss(model, batch)
         if large:
             # Some gradients are in place by the time that this one fails.
             loss.total.register_hook(lambda grad: None)
@@ -49,7 +49,7 @@ def test_a_batch_that_does_not_fit_is_split_and_trains_the_same(packed, where):
     rows = batch.labels.shape[0]
     assert rows > 4
     results = []
-    for task in (Translation(0.1), Small(rows // 3 if where == "forward" else rows // 2 + 1, where)):
+    for task in (SequenceToSequence(0.1), Small(rows // 3 if where == "forward" else rows // 2 + 1, where)):
         model = tiny()
         step = train_step(model, task, [batch], torch.optim.SGD(model.parameters(), lr=1.0))
         results.append((step, torch.cat([value.detach().flatten() for value in model.parameters()])))
@@ -65,7 +65,7 @@ def test_a_batch_that_does_not_fit_is_split_and_trains_the_same(packed, where):
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_batch_that_does_not_fit_is_validated_in_parts(packed):
     batch = batches()[packed]
-    whole = validate(tiny(), Translation(0.1), [batch, batch])
+    whole = validate(tiny(), SequenceToSequence(0.1), [batch, batch])
     task = Small(batch.labels.shape[0] // 3)
     split = validate(tiny(), task, [batch, batch])
     assert task.tries > 4

@@ -10,9 +10,9 @@ from regard.models.vit import ViT, ViTConfig
 from regard.training.config import TrainConfig
 from regard.training.loop import fit, train_step, validate
 from regard.training.muon import Muon, hidden_matrices, orthogonalised
+from regard.training.objectives import SequenceToSequence
 from regard.training.optim import layer_shares, make_optimizer, optimizer_tensors, restore_optimizer
 from regard.training.schedule import learning_rate
-from regard.training.objectives import Translation
 
 
 @pytest.mark.parametrize("shape", [(4, 16, 16), (3, 8, 24), (2, 24, 8), (1, 5, 5)])
@@ -51,9 +51,9 @@ def test_muon_moves_as_its_formula_says():
     parameter, momentum = model.get_parameter(name), torch.zeros(12, 8)
     for _ in range(3):
         before = parameter.detach().clone()
-        loss = Translation().loss(model, work())
+        loss = SequenceToSequence().loss(model, work())
         (gradient,) = torch.autograd.grad(loss.total, parameter)
-        train_step(model, Translation(), [work()], optimizer)
+        train_step(model, SequenceToSequence(), [work()], optimizer)
         gradient = gradient / loss.count
         momentum = 0.9 * momentum + 0.1 * gradient
         move = orthogonalised((0.1 * gradient + 0.9 * momentum)[None])[0]
@@ -64,7 +64,7 @@ def test_muon_moves_as_its_formula_says():
 def test_muon_learns_and_resumes_to_the_bit():
     def train(model, optimizer, start, count):
         return list(
-            fit(model, Translation(), [[work()]] * count, optimizer, lambda n: 0.02 / n**0.5, start=start, seed=1)
+            fit(model, SequenceToSequence(), [[work()]] * count, optimizer, lambda n: 0.02 / n**0.5, start=start, seed=1)
         )
 
     config = TrainConfig(optimizer="muon", learning_rate=0.02)
@@ -100,26 +100,26 @@ def test_the_trapezoid_rises_stays_and_comes_down():
 def test_r_drop_reads_twice_in_training_only(packed):
     batch = work(packed)
     model = tiny(dropout=0.3)
-    task = Translation(0.1, r_drop=2.0)
+    task = SequenceToSequence(0.1, r_drop=2.0)
     torch.manual_seed(7)
     loss = task.loss(model, batch)
     assert loss.count == batch.count
     assert loss.parts["divergence"] > 0
     # Both passes in one: twice the cross-entropy, and the divergence on top.
     still = tiny().train()
-    twice, once = task.loss(still, batch), Translation(0.1).loss(still, batch)
+    twice, once = task.loss(still, batch), SequenceToSequence(0.1).loss(still, batch)
     assert_close(twice.total, 2 * once.total)
     assert_close(twice.parts["nll"], once.parts["nll"])
     assert twice.parts["divergence"].abs() < 1e-3
     model.eval()
-    assert_close(task.loss(model, batch).total, Translation(0.1).loss(model, batch).total, rtol=0, atol=0)
+    assert_close(task.loss(model, batch).total, SequenceToSequence(0.1).loss(model, batch).total, rtol=0, atol=0)
     assert set(validate(model, task, [batch])) == {"loss", "nll"}
 
 
 def test_r_drop_brings_the_two_passes_together():
     def divergence(alpha):
         model, batch = tiny(dropout=0.3), work()
-        task = Translation(0.1, r_drop=alpha)
+        task = SequenceToSequence(0.1, r_drop=alpha)
         steps = list(fit(model, task, [[batch]] * 40, torch.optim.Adam(model.parameters(), 1e-2), lambda n: 1e-2))
         return sum(float(step.parts["divergence"]) for step in steps[-10:]) / 10
 
@@ -151,7 +151,7 @@ def test_each_layer_moves_by_its_share_of_the_rate():
     model, moves = tiny(), {}
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     optimizer = make_optimizer(model, TrainConfig(optimizer="adam", layer_decay=0.5, epsilon=1e-12))
-    (step,) = fit(model, Translation(), [[work()]], optimizer, lambda _: 1e-3)
+    (step,) = fit(model, SequenceToSequence(), [[work()]], optimizer, lambda _: 1e-3)
     assert step.learning_rate == 1e-3  # what is told is the whole rate
     for name, share in ((name, layer_shares(model, 0.5)[one]) for name, one in model.named_parameters()):
         moves.setdefault(share, []).append(float((model.get_parameter(name).detach() - before[name]).abs().max()))

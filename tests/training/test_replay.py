@@ -11,8 +11,8 @@ from regard.models.elmo import Elmo, ElmoConfig
 from regard.nn.batch import Tokens, Windows
 from regard.nn.rows import halves
 from regard.training.loop import fit, train_step
+from regard.training.objectives import BothWaysModelling, SequenceToSequence
 from regard.training.replay import MOST, Replay, form, tensors
-from regard.training.objectives import BothWaysModelling, Translation
 
 
 def test_batches_of_one_form_are_told_from_others():
@@ -62,7 +62,7 @@ class Pretended(Replay):
 
 
 def pretended(model, task=None):
-    return Pretended(model, task or Translation(), torch.device("cpu"), torch.float32)
+    return Pretended(model, task or SequenceToSequence(), torch.device("cpu"), torch.float32)
 
 
 def test_batches_in_training_are_taken_from_their_first_time_on():
@@ -96,9 +96,9 @@ def test_what_is_tried_before_a_recording_leaves_nothing_behind():
         optimizer = torch.optim.SGD(model.parameters(), 0.5)
         # Each piece of the training has a recording of its own, as after a stop.
         for first in start:
-            replay = pretended(model, Translation(0.1)) if replayed else None
+            replay = pretended(model, SequenceToSequence(0.1)) if replayed else None
             updates = [[batch]] * 3
-            list(fit(model, Translation(0.1), updates, optimizer, lambda n: 0.5, start=first, seed=3, replay=replay))
+            list(fit(model, SequenceToSequence(0.1), updates, optimizer, lambda n: 0.5, start=first, seed=3, replay=replay))
         return torch.cat([value.detach().flatten() for value in model.parameters()])
 
     assert torch.equal(trained([0, 3], replayed=True), trained([0, 3], replayed=False))
@@ -115,9 +115,9 @@ def test_the_parts_of_an_update_are_replayed_as_they_are_trained_on(dropout):
     def trained(replayed):
         model = tiny(dropout=dropout)
         optimizer = torch.optim.SGD(model.parameters(), 0.5)
-        replay = pretended(model, Translation(0.1)) if replayed else None
+        replay = pretended(model, SequenceToSequence(0.1)) if replayed else None
         updates = updates_of(work(packed=True))
-        steps = list(fit(model, Translation(0.1), updates, optimizer, lambda n: 0.5, clip=1.0, replay=replay))
+        steps = list(fit(model, SequenceToSequence(0.1), updates, optimizer, lambda n: 0.5, clip=1.0, replay=replay))
         assert replay is None or replay._recordings
         weights = torch.cat([value.detach().flatten() for value in model.parameters()])
         return weights, torch.stack([step.loss for step in steps]), torch.stack([step.grad_norm for step in steps])
@@ -152,10 +152,10 @@ def test_a_batch_too_large_to_record_is_trained_on_in_halves():
         def loss(self, model, batch):
             if batch.labels.shape[0] == rows:
                 raise torch.OutOfMemoryError("too large")
-            return Translation(0.1).loss(model, batch)
+            return SequenceToSequence(0.1).loss(model, batch)
 
     results = []
-    for task in (Translation(0.1), Small()):
+    for task in (SequenceToSequence(0.1), Small()):
         model = tiny()
         replay = pretended(model, task)
         step = train_step(model, task, [batch], torch.optim.SGD(model.parameters(), 1.0), replay=replay)
@@ -172,7 +172,7 @@ def test_a_batch_too_large_to_record_is_trained_on_in_halves():
 def test_replayed_training_is_training(dropout):
     def trained(replayed):
         model, batch = tiny(dropout=dropout).cuda(), work(packed=True)
-        task, device = Translation(0.1), torch.device("cuda")
+        task, device = SequenceToSequence(0.1), torch.device("cuda")
         replay = Replay(model, task, device, torch.float32) if replayed else None
         updates = [[batch]] * 6 + updates_of(batch) + [[batch, batch]] * 3 + [[batch]] * 3
         optimizer = torch.optim.Adam(model.parameters(), 1e-2)

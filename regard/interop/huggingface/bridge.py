@@ -6,7 +6,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from regard import config as settings
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, RunError, nearest
 from regard.interop.huggingface import bart, bert, distilbert, encoders, gpt2, llama, marian, roberta, t5, vit
@@ -24,8 +23,9 @@ from regard.interop.huggingface.sentences import pooling_of, write_pooling
 from regard.interop.huggingface.vocabulary import keep_files, read_vocabularies, write_vocabularies
 from regard.runs.checkpoint import weights_of
 from regard.runs.files import CONFIG, MODEL, TOKENIZER, whole_directory, whole_or_nothing, write_json, write_tensors
-from regard.tasks.config import DataConfig, RunConfig
+from regard.tasks.config import RunConfig
 from regard.tasks.run import Run, load
+from regard.tasks.spec import TASKS
 from regard.text import TokenizerConfig
 
 FAMILIES: dict[str, ModuleType] = {
@@ -58,19 +58,19 @@ def import_directory(directory: str | Path, out: str | Path, tell: Callable[[str
     theirs = plain(theirs, getattr(family, "ALIASES", {}))
     if family is vit:
         return import_pictures(directory, out, theirs)
-    model = {"name": family.MODEL, **family.settings(theirs)}
+    task, model = TASKS.named(family.TASK), {"name": family.MODEL, **family.settings(theirs)}
     vocabularies, tokenizer = read_vocabularies(
         directory,
         decoding,
         entries=_entries(model),
-        start=family.START if family.TASK == "translation" else None,
+        start=family.START if task.has_lengths else None,
         opened=encoders.encoder_tokenizer(directory) if family.MODEL == "bert" else None,
         tell=tell,
     )
     decode = DecodeConfig()
-    if family.TASK == "translation":
+    if task.has_lengths:
         decode = decode_settings(decoding, model["max_len"], _entries(model)[1], tell)
-    elif family.TASK == "language":
+    elif task.keeps_decoding:
         not_taken_over(decoding, tell)
     pooling = {}
     if family.MODEL == "bert":
@@ -82,7 +82,7 @@ def import_directory(directory: str | Path, out: str | Path, tell: Callable[[str
         vocabularies.save(out / TOKENIZER)
         keep_files(directory, out, vocabularies)
         write_tensors(out / MODEL, weights_of(made))
-        write_json(out / CONFIG, settings.to_mapping(config, nulls=True))
+        write_json(out / CONFIG, config.to_mapping())
     del made  # so that no two of it are in memory
     return load(out, "cpu")
 
@@ -111,7 +111,8 @@ def _config(
         task = family.task(model)
     elif hasattr(family, "found"):
         model = {**model, **family.found(theirs, weights.shapes)}
-    return RunConfig(model=model, task=task, data=DataConfig(max_len=length), tokenizer=tokenizer, decode=decode)
+    data = TASKS.named(task).data(max_len=length)
+    return RunConfig(model=model, task=task, data=data, tokenizer=tokenizer, decode=decode)
 
 
 def export_run(run: Run, out: str | Path) -> Path:
@@ -119,7 +120,7 @@ def export_run(run: Run, out: str | Path) -> Path:
     out = Path(out)
     if out.exists() and any(out.iterdir()):
         raise RunError(f"{out} is not empty: choose another directory")
-    if run.config.task == "images":
+    if not run.task.has_tokenizer:
         return export_pictures(run, out)
     config: Any = run.config.model_config()
     fitting = (one for one in FAMILIES.values() if run.config.model["name"] == one.MODEL and one.fits(config))
@@ -136,7 +137,7 @@ def export_run(run: Run, out: str | Path) -> Path:
         "dtype": "float32",
     }
     names: dict[str, Any] = {"eos_token": tokenizer.pieces([tokenizer.eos])[0]}
-    if family.TASK == "translation":
+    if run.task.sides == 2:
         theirs |= _special_tokens(run)
         names["pad_token"] = tokenizer.pieces([tokenizer.pad])[0]
     if family.MODEL == "bert":
@@ -151,7 +152,7 @@ def export_run(run: Run, out: str | Path) -> Path:
     with whole_directory(out) as aside:
         write_tensors(aside / "model.safetensors", tensors)
         write_json(aside / "config.json", theirs)
-        if family.TASK == "translation":
+        if run.task.sides == 2:
             write_json(aside / "generation_config.json", _generation(run))
         if headless:
             write_pooling(aside, config, run.config.data.max_len)

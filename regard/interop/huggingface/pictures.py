@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from regard import config as settings
 from regard.data.images import ImageConfig
 from regard.errors import ConfigError
 from regard.interop.huggingface import vit
@@ -28,7 +27,7 @@ def import_pictures(directory: Path, out: Path, theirs: Mapping[str, Any]) -> Ru
         made = filled(config, weights, vit)
     with whole_or_nothing(out):
         write_tensors(out / MODEL, weights_of(made))
-        write_json(out / CONFIG, settings.to_mapping(config, nulls=True))
+        write_json(out / CONFIG, config.to_mapping())
     del made  # so that no two of it are in memory
     return load(out, "cpu")
 

@@ -9,7 +9,7 @@ from regard.errors import ConfigError
 from regard.look.document import Document, Sentence, Side
 from regard.look.watch import watch
 from regard.nn.batch import Texts
-from regard.tasks.filling import fill
+from regard.tasks.encoder import fill
 from regard.tasks.looking.steps import answered, decoding, edited, first_answer
 from regard.tasks.looking.wanted import Wanted, maps, note, parts
 from regard.tasks.run import Run

@@ -15,8 +15,8 @@ from regard.errors import ConfigError, DataError
 from regard.look.document import AttentionMap, Document, Picture, Sentence, Side
 from regard.look.measures import rollout
 from regard.look.watch import attentions, watch
-from regard.tasks.classifying import ranked
-from regard.tasks.image_classifier import ImageClassifier
+from regard.tasks.classification import ranked
+from regard.tasks.images import ImageClassifier
 from regard.tasks.looking.steps import answered, edited, first_answer
 from regard.tasks.looking.wanted import Wanted, maps, note, parts
 from regard.tasks.run import Run

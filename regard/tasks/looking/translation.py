@@ -15,13 +15,12 @@ from regard.look.document import Document, Sentence, Side
 from regard.look.watch import attentions, watch
 from regard.nn.attention import ACROSS, WITHIN
 from regard.nn.batch import Pairs, Tokens
-from regard.tasks.evaluation import encode_pair
 from regard.tasks.looking.beams import tree
 from regard.tasks.looking.pieces import END, START, candidates, readable
 from regard.tasks.looking.steps import Judged, decoding, edited
 from regard.tasks.looking.wanted import Wanted, maps, note, parts
 from regard.tasks.run import Run
-from regard.tasks.translator import Translation
+from regard.tasks.translator import Translation, encode_pair
 
 Tree = tuple[tuple[Branch, ...], ...]
 

@@ -11,7 +11,7 @@ from regard.serve.bodies import at_most, check_characters, given
 from regard.serve.jobs import Done
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
-from regard.serve.tasks.task import Task
+from regard.serve.verbs.verb import Verb
 from regard.tasks.generator import Generated, Generation, Prompt
 from regard.tasks.records import generated
 from regard.tasks.run import Run
@@ -140,4 +140,4 @@ def _work(run: Run, body: Body, limits: Limits) -> Drawn | Searched:
     return writing(run, talk.say("user", body.prompt), body, limits)
 
 
-GENERATE = Task("generate", "Write on from a prompt.", Body, lambda run: run.config.task == "language", _work)
+GENERATE = Verb("generate", "Write on from a prompt.", Body, lambda run: "generate" in run.task.methods, _work)

@@ -1,17 +1,18 @@
-"""Runs that tell classes apart: what `regard classify` asks of them, whatever it is that they classify."""
+"""Classification: texts or pairs of texts to one of several classes; and what any classifier offers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from regard.data.labelled import Keys, unlabelled
+from regard.data.labelled import Keys, examples, unlabelled
 from regard.errors import DataError
-from regard.tasks.corpora import keys_of
+from regard.metrics.classification import class_scores
 from regard.tasks.encoder import Encoder, Told
-
-if TYPE_CHECKING:
-    from regard.tasks.run import Run
+from regard.tasks.labelled import LabelledTask, keys_of, unknown_labels
+from regard.tasks.run import Run
+from regard.tasks.spec import Progress
+from regard.training.text_tasks import Classification
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +87,38 @@ def ranked(labels: Sequence[str], probabilities: Sequence[float]) -> list[Choice
     return sorted(choices, key=lambda choice: -choice.probability)
 
 
-def text_classifier(run: "Run") -> Classifier:
+def classifier_of(run: Run) -> TextClassifier:
     return TextClassifier(run.encoder, run.model.config.labels, keys_of(run.config))  # type: ignore[union-attr, arg-type]
 
 
-def image_classifier(run: "Run") -> Classifier:
-    from regard.tasks.image_classifier import ImageClassifier
+def classify(run: Run, inputs: Sequence[Any]) -> list[list[Choice]]:
+    """For each input every class with its probability, the likeliest first: texts, pairs of texts, or images."""
+    if isinstance(inputs, str):
+        raise DataError("give a list of inputs, not one: [input]")
+    return run.classifier().classify(list(inputs))
 
-    return ImageClassifier(run.model, run.config)
+
+class ClassificationTask(LabelledTask):
+    """Texts, or pairs of texts, to one of several classes."""
+
+    name = "classification"
+    about = "a class of each text, or of each pair of texts"
+    heads = ("classes",)
+    objective = Classification
+    methods: ClassVar = {**LabelledTask.methods, "classifier": classifier_of, "classify": classify}
+
+    @staticmethod
+    def shape(rows: int, length: int) -> tuple[int, ...]:
+        return (rows,)
+
+    def read(self, path: Path, keys: Keys) -> Iterator[Any]:
+        return examples(path, keys)
+
+    def judge(self, run: Run, items: list[Any], progress: Progress | None) -> dict[str, Any]:
+        texts = [item.texts[0] if len(item.texts) == 1 else item.texts for item in items]
+        found = [choices[0].label for choices in run.classifier().classify(texts, progress)]
+        gold = [item.label for item in items]
+        return {"texts": len(items), **unknown_labels(run, gold, "texts"), **class_scores(found, gold)}
 
 
-CLASSIFIERS: dict[str, Callable[["Run"], Classifier]] = {
-    "classification": text_classifier,
-    "images": image_classifier,
-}
-"""By a run's task, what makes its classifier. Another kind of input is an entry here."""
+TASK = ClassificationTask()

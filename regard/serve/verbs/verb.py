@@ -1,4 +1,4 @@
-"""A task: which runs do it, what a request for it says, and the work that this makes."""
+"""A verb over HTTP: which runs do it, what a request for it says, and the work that this makes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ def pieces(model: str, body: Any, work: Work) -> Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class Verb:
     """`work(run, body, limits)` is cheap and refuses what can be refused before the request waits.
 
     `answer(model, body, work, done)` is what is sent, `stream` the same for who wants it as it is written.

@@ -9,7 +9,7 @@ from regard.decode.config import DecodeConfig
 from regard.serve.bodies import at_most, given, texts
 from regard.serve.jobs import Done
 from regard.serve.limits import Limits
-from regard.serve.tasks.task import Task
+from regard.serve.verbs.verb import Verb
 from regard.tasks.records import translated
 from regard.tasks.run import Run
 from regard.tasks.translator import Overlong
@@ -86,10 +86,10 @@ def _work(run: Run, body: Body, limits: Limits) -> Work:
     return Work(run, sentences, config, body.overlong)
 
 
-TRANSLATE = Task(
+TRANSLATE = Verb(
     name="translate",
     about="Translate sentences.",
     body=Body,
-    able=lambda run: run.config.task == "translation",
+    able=lambda run: "translate" in run.task.methods,
     work=_work,
 )

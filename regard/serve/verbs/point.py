@@ -6,8 +6,8 @@ from typing import Any
 from regard.serve.bodies import at_most
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
-from regard.serve.tasks.many import Many
-from regard.serve.tasks.task import Task
+from regard.serve.verbs.many import Many
+from regard.serve.verbs.verb import Verb
 from regard.tasks.records import pointed
 from regard.tasks.run import Run
 
@@ -40,4 +40,4 @@ def _work(run: Run, body: Body, limits: Limits) -> Many:
     )
 
 
-POINT = Task("point", "Answer problems with positions.", Body, lambda run: run.config.task == "pointing", _work)
+POINT = Verb("point", "Answer problems with positions.", Body, lambda run: "point" in run.task.methods, _work)

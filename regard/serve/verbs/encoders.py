@@ -6,15 +6,15 @@ from typing import Any
 
 from regard.errors import DataError
 from regard.models.bert import Pooling
+from regard.models.protocols import TextEncoder
 from regard.serve.bodies import at_most, check_characters, texts
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
-from regard.serve.tasks.many import Many
-from regard.serve.tasks.task import Task
+from regard.serve.verbs.many import Many
+from regard.serve.verbs.verb import Verb
 from regard.tasks.answering import answer_all
-from regard.tasks.classifying import Classifier
-from regard.tasks.embedding import embed
-from regard.tasks.filling import fill_rows, masked_row
+from regard.tasks.classification import Classifier
+from regard.tasks.encoder import embed, fill_rows, masked_row
 from regard.tasks.records import answered, classified, embedded, filled, tagged
 from regard.tasks.run import Run
 
@@ -159,25 +159,29 @@ def _tokens(run: Run, parts: Sequence[str]) -> int:
 
 
 def _encodes(run: Run) -> bool:
-    return hasattr(run.model, "text_vectors")
+    return isinstance(run.model, TextEncoder)
 
 
-CLASSIFY = Task(
-    "classify", "Tell the class of texts.", ClassifyBody, lambda run: run.config.task == "classification", _classify
+CLASSIFY = Verb(
+    "classify",
+    "Tell the class of texts.",
+    ClassifyBody,
+    lambda run: "classify" in run.task.methods and run.task.has_tokenizer,
+    _classify,
 )
-TAG = Task("tag", "Tag the words of sentences.", TextBody, lambda run: run.config.task == "tagging", _tag)
-FILL = Task(
+TAG = Verb("tag", "Tag the words of sentences.", TextBody, lambda run: "tag" in run.task.methods, _tag)
+FILL = Verb(
     "fill",
     "Show what might stand where words are hidden.",
     FillBody,
-    lambda run: _encodes(run) and getattr(run.model, "words", None) is not None,
+    lambda run: _encodes(run) and run.encoder.model.words is not None,
     _fill,
 )
-ANSWER = Task(
+ANSWER = Verb(
     "answer",
     "Find the answer to a question in a text.",
     AnswerBody,
-    lambda run: run.config.task == "answering",
+    lambda run: "answer" in run.task.methods,
     _answer,
 )
-EMBED = Task("embed", "Turn texts into vectors.", EmbedBody, _encodes, _embed)
+EMBED = Verb("embed", "Turn texts into vectors.", EmbedBody, _encodes, _embed)

@@ -18,11 +18,11 @@ from regard.serve.bodies import check_characters
 from regard.serve.jobs import Done, Work
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
-from regard.serve.tasks import generate
-from regard.serve.tasks.encoders import EMBED, EmbedBody
-from regard.serve.tasks.generate import Drawn
-from regard.serve.tasks.many import Many
-from regard.serve.tasks.task import Stream, Task
+from regard.serve.verbs import generate
+from regard.serve.verbs.encoders import EMBED, EmbedBody
+from regard.serve.verbs.generate import Drawn
+from regard.serve.verbs.many import Many
+from regard.serve.verbs.verb import Stream, Verb
 from regard.tasks.run import Run
 from regard.text.chat import FORMS, Conversation
 
@@ -198,7 +198,7 @@ def _vectors(model: str, body: EmbeddingsBody, work: Work, done: Done) -> dict[s
     return {"object": "list", "data": data, "model": model, "usage": usage}
 
 
-COMPLETIONS = Task(
+COMPLETIONS = Verb(
     "completions",
     "Write on from a prompt, as other servers do.",
     CompletionBody,
@@ -207,7 +207,7 @@ COMPLETIONS = Task(
     _whole(chat=False),
     _pieces(chat=False),
 )
-CHAT = Task(
+CHAT = Verb(
     "chat/completions",
     "Answer a conversation, as other servers do.",
     ChatBody,

@@ -6,13 +6,12 @@ from typing import Any
 
 from regard.errors import DataError
 from regard.look.page import render
-from regard.look.watch import attentions
 from regard.serve.bodies import at_most, check_characters
 from regard.serve.jobs import Done
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
-from regard.serve.tasks.task import Task
-from regard.tasks.looking import LOOKERS, Wanted, document
+from regard.serve.verbs.verb import Verb
+from regard.tasks.looking import Wanted, document
 from regard.tasks.run import Run
 
 TOKENS = 256
@@ -64,11 +63,10 @@ class Work:
 def _work(run: Run, body: Body, limits: Limits) -> Work:
     at_most(body, {"beam": limits.beam})
     text = body.text
-    if run.config.task == "pointing":
-        (text,) = run.pointer.checked([text])
-        if len(text.items) > TOKENS:
-            raise DataError(f"text has {len(text.items)} items; this server looks into {TOKENS}")
-        text = text.items
+    if not run.task.has_tokenizer:
+        (text,) = run.task.requested(run, [text])
+        if (items := run.task.size(text)) > TOKENS:
+            raise DataError(f"text has {items} items; this server looks into {TOKENS}")
     elif not isinstance(text, str):
         raise Refused("bad_request", "text must be one text")
     else:
@@ -83,7 +81,7 @@ def _work(run: Run, body: Body, limits: Limits) -> Work:
 
 
 def _able(run: Run) -> bool:
-    return run.config.task in LOOKERS and run.config.task != "images" and bool(attentions(run.model))
+    return run.task.looks(run)
 
 
-LOOK = Task("look", "Show where a model looked.", Body, _able, _work)
+LOOK = Verb("look", "Show where a model looked.", Body, _able, _work)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from regard.data import Documents
 from regard.data.labelled import Example, Tagged
@@ -17,11 +17,15 @@ from regard.look.roles import (
     at_landmarks,
     at_rare,
     at_separators,
+    by_alignment,
     by_position,
+    by_relation,
     by_repetition,
     by_sentence,
 )
+from regard.nn.batch import Texts, Tokens
 from regard.tasks.run import Run
+from regard.tasks.translator import encode_pair, words_of_row
 from regard.text.framing import Framed
 
 Kind = Literal["encoder", "decoder", "cross"]
@@ -133,3 +137,54 @@ def _one(kind: Kind, row: list[int], beside: list[int], questions: list[Question
     """An input whose places are its tokens."""
     own = list(range(len(row)))
     return Looked((row, beside), {kind: (own, own, len(row), len(row))}, {kind: questions})
+
+
+def framed_batch(run: Run, items: Sequence[Looked]) -> Texts:
+    """Framed texts as a batch, on the model's device."""
+    tokens = Tokens.of([item.rows[0] for item in items], run.vocabularies.source.pad)
+    segments = Tokens.of([item.rows[1] for item in items]).ids if run.encoder.segmented else None
+    return Texts(tokens, segments).to(run.device)
+
+
+def pair_questions(run: Run, given: Any, counts: dict[str, int]) -> Looked:
+    """A sentence of the bundled corpus, or a pair of texts, with everything that can be asked of it."""
+    gold: Sentence | None = given if isinstance(given, Sentence) else None
+    english = run.config.data.source == "en"
+    texts: Any = given
+    words: tuple[Sequence[str], Sequence[str]] = ((), ())
+    if gold is not None:
+        texts = (gold.english, gold.french) if english else (gold.french, gold.english)
+        words = (gold.english_words, gold.french_words) if english else (gold.french_words, gold.english_words)
+    else:
+        words = (texts[0].split(), texts[1].split())
+    rows = encode_pair(run, *texts)
+    vocabularies = run.vocabularies
+    pieces = [
+        words_of_row(tokenizer, text, side)
+        for tokenizer, text, side in zip((vocabularies.source, vocabularies.target), texts, words, strict=True)
+    ]
+    sources, targets = len(words[0]), len(words[1])
+    # Special tokens are places of their own: the source ends with one, the decoder's input begins with one.
+    source = [*pieces[0], sources]
+    reads = [0, *(None if word is None else word + 1 for word in pieces[1])]
+    predicts = [*pieces[1], targets]
+    places: dict[Kind, Any] = {
+        "encoder": (source, source, sources + 1, sources + 1),
+        "decoder": (reads, reads, targets + 1, targets + 1),
+        "cross": (predicts, source, targets + 1, sources + 1),
+    }
+    lowered = [word.lower() for word in words[0]]
+    S = sources + 1
+    encoder = [*by_position(S), *at_landmarks(sources, S, apart=True)]
+    encoder += at_rare(lowered, counts, sources, apart=True, places=S)
+    decoder = [*by_position(targets + 1, causal=True), *at_landmarks(targets + 1, targets + 1, apart=True, causal=True)]
+    decoder += by_repetition([None, *(word.lower() for word in words[1])])
+    cross = [*at_landmarks(targets, S, apart=False), *at_rare(lowered, counts, targets, apart=False, places=S)]
+    if gold is not None:
+        pairs = gold.alignment if english else [(there, here) for here, there in gold.alignment]
+        cross += by_alignment(pairs, S)
+        if english:
+            encoder += by_relation(gold.heads, gold.relations, S)
+            about = by_pronoun(gold, S)
+            encoder, decoder, cross = encoder + about["encoder"], decoder + about["decoder"], cross + about["cross"]
+    return Looked(rows, places, {"encoder": encoder, "decoder": decoder, "cross": cross}, gold)

@@ -1,0 +1,277 @@
+"""The contract of a task: everything that is particular to one kind of work, so that nothing else has to know it.
+
+Trainer, decoder, viewer, server, command line and exporters ask a run's task and never compare its name. A new kind of
+work is one file with a `Task` in it, here or in a package of its own that names it as an entry point `regard.tasks`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+
+from regard.errors import ConfigError, RunError
+from regard.plugins import Registry
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from regard.data import Position
+    from regard.look.document import Document
+    from regard.tasks.config import RunConfig
+    from regard.tasks.evidence import Evidence
+    from regard.tasks.looking.wanted import Wanted
+    from regard.tasks.questions import Looked
+    from regard.tasks.report import Report
+    from regard.tasks.run import Run
+    from regard.training.objectives import Objective
+
+Progress = Callable[[int, int], None]
+"""Is told how many are done, and of how many."""
+
+Say = Callable[[str], None]
+
+GradientSide = tuple[str, list[int], list[str]]
+"""A side of an input: its name, its ids (one more than read where the last is only predicted), its pieces as read."""
+
+OF_PAIRS = (
+    "tokenizer.joint",
+    "tokenizer.source_kind",
+    "tokenizer.target_kind",
+    "tokenizer.dropout",
+    "tokenizer.variants",
+)
+"""Settings of tokenizers that apply to two sides alone."""
+
+
+def check_length(length: int) -> None:
+    if length < 2:
+        raise ConfigError(f"data.max_len={length} must be at least 2")
+
+
+def check_columns(**columns: str | int | None) -> None:
+    """Refuse a number that no column has."""
+    for name, column in columns.items():
+        if isinstance(column, int) and column < 1:
+            raise ConfigError(f"data.{name}={column} must be the name of a column or its number, from 1")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Files:
+    """What every task's `[data]` has: files to train, validate and test on, and where prepared data is kept."""
+
+    train: tuple[str, ...] = ()
+    valid: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    cache: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoOptions:
+    """How a run is measured, where there is nothing to choose."""
+
+
+@runtime_checkable
+class Stream(Protocol):
+    """Batches without end; `position` is where the next one lies, and a stream started there goes on from it."""
+
+    position: "Position"
+
+    def __next__(self) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Prepared(Protocol):
+    """A run's data, ready to train on. The trainer knows no more of a task than this."""
+
+    config: "RunConfig"
+
+    @property
+    def objective(self) -> "Objective":
+        """What turns a batch into a loss."""
+        ...
+
+    def stream(self, position: "Position", *, pin: bool, pack: bool) -> Stream:
+        """Training batches from `position` on. Each says its `count` of predictions and its real `tokens`."""
+        ...
+
+    def validation(self) -> Iterable[Any] | None:
+        """Validation batches, each once; None where there is nothing to validate on."""
+        ...
+
+    def scores(self, model: "nn.Module") -> dict[str, float]:
+        """What a validation shows beside the loss."""
+        ...
+
+
+class Task:
+    """One kind of work. Most of it has a default, so that a small task is a small file.
+
+    `data` is the dataclass of its own `[data]` section; `unused` names settings of shared sections, or whole sections,
+    that do not apply to it. `parts` are what a loaded run works with, each made when it is first asked for, and
+    `methods` are what a user calls on a run: both become attributes of a `Run` of this task.
+    """
+
+    name: ClassVar[str]
+    about: ClassVar[str] = ""
+    data: ClassVar[type[Any]] = Files
+    unused: ClassVar[tuple[str, ...]] = ()
+    evaluation: ClassVar[type[Any]] = NoOptions
+    """The options of measuring a run, as a dataclass whose fields are the command's options."""
+    parts: ClassVar[Mapping[str, Callable[["Run"], Any]]] = {}
+    methods: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+
+    trains: ClassVar[bool] = True
+    has_tokenizer: ClassVar[bool] = True
+    one_shape: ClassVar[bool] = False
+    """Whether its batches have one shape, packed or not."""
+    has_lengths: ClassVar[bool] = False
+    """Whether its batches are pairs of given lengths, which `regard bench train` times beside a peer."""
+    searches: ClassVar[bool] = False
+    """Whether its outputs are searched for: looking into a run then takes settings of a search, and targets."""
+    takes_targets: ClassVar[bool] = False
+    """Whether looking into a run takes targets though nothing is searched for."""
+    keeps_decoding: ClassVar[bool] = False
+    """Whether a run that starts from another of this task decodes as that does."""
+    lifts_limits: ClassVar[bool] = False
+    """Whether an output may grow as long as its model can write (`max_len=none`)."""
+    sides: ClassVar[int] = 1
+    """How many sequences an input has, as counted by `regard describe`."""
+    unit: ClassVar[str] = "texts"
+    """What is counted while a run is measured."""
+
+    def applies(self, name: str) -> bool:
+        """Whether a setting of a shared section, such as `train.r_drop`, or a whole section, applies to this task."""
+        return name not in self.unused and name.partition(".")[0] not in self.unused
+
+    def check(self, config: "RunConfig") -> None:
+        """Refuse settings that cannot go together, before any data is read."""
+
+    def check_files(self, config: "RunConfig", say: Say) -> None:
+        """Refuse, before any work is done, files that cannot be used."""
+        for part in ("train", "valid", "test"):
+            for file in getattr(config.data, part):
+                if not Path(file).exists():
+                    raise ConfigError(f"no such file or folder: {file}")
+
+    def prepare(
+        self, config: "RunConfig", directory: Path, report: "Report", *, new: bool
+    ) -> "tuple[RunConfig, Prepared]":
+        """The data ready to train on. For a new run this also writes what must lie in its directory, such as the
+        tokenizer, and returns the configuration with what only the data could tell, such as a vocabulary's size."""
+        raise ConfigError(f"a run for {self.name} is not trained: name a preset for what to do with it")
+
+    def evaluate(
+        self,
+        run: "Run",
+        data: Any = None,
+        options: Any = None,
+        *,
+        decode: Mapping[str, Any] | None = None,
+        out: Callable[[str], object] | None = None,
+        progress: Progress | None = None,
+        say: Say | None = None,
+    ) -> dict[str, Any]:
+        """Scores as one JSON-ready object, on `data`: names of files, or what this task reads files as.
+
+        By default it is the run's own test or validation set. `decode` are settings of a search, where one is made;
+        `out` is given each output as it is found, `say` what has to be said of the data.
+        """
+        raise ConfigError(f"a run for {self.name} has nothing to be scored on")
+
+    def show(self, scores: Mapping[str, Any]) -> str:
+        """Scores for a person, every one with its setting."""
+        return "\n".join(f"{name.replace('_', ' '):18} {value}" for name, value in scores.items())
+
+    def compared(self, run: "Run", limit: int | None, progress: Progress | None) -> dict[str, Any]:
+        """What `regard compare` measures of a run."""
+        return self.evaluate(run, progress=progress)
+
+    def look(self, run: "Run", inputs: Sequence[Any], wanted: "Wanted", **decode: Any) -> "Document":
+        """What the viewer shows of these inputs."""
+        raise RunError(f"{run.directory} is a run for {self.name}, which cannot be looked into")
+
+    def looks(self, run: "Run") -> bool:
+        """Whether a run can be looked into by requests that hold texts or numbers."""
+        return False
+
+    def inputs(self, run: "Run", words: Sequence[str], file: Path | None) -> list[Any]:
+        """What a command line, or a file that it names, gives to look at: by default texts, one per line."""
+        from regard.tasks.corpora import lines_of
+
+        return lines_of(words, file)
+
+    def requested(self, run: "Run", given: Sequence[Any]) -> list[Any]:
+        """The same of a request over HTTP."""
+        return list(given)
+
+    def size(self, item: Any) -> int:
+        """How many items such an input has, where it is no text."""
+        return len(item)
+
+    def reads_english(self, run: "Run") -> bool:
+        """Whether a run writes a translation of English, whose pronouns can then be asked about."""
+        return False
+
+    def has_gold(self, run: "Run", data: Any) -> bool:
+        """Whether the bundled corpus's pronouns are known of this data, or of the run's own where none is given."""
+        return False
+
+    def questions(self, run: "Run", data: Any, limit: int) -> "list[Looked]":
+        """Inputs that heads are asked about, each with the right places to look: see `regard.analysis.heads`."""
+        raise ConfigError(f"heads are given roles where a run reads text with attention, not in one for {self.name}")
+
+    def batch_of(self, run: "Run", items: "Sequence[Looked]") -> Any:
+        """Those inputs as a batch."""
+        raise NotImplementedError
+
+    def evidence(self, run: "Run", files: Sequence[str] | None, limit: int) -> "Evidence":
+        """Held-out data to judge heads by."""
+        raise ConfigError(f"heads of a run for {self.name} cannot be judged")
+
+    def length(self, config: "RunConfig", length: int | None) -> int:
+        """How many tokens of a side are counted by `regard describe`: by default 32, or as many as the model reads."""
+        return min(32, config.model_config().max_len) if length is None else length
+
+    def example(self, config: "RunConfig", length: int, rows: int = 1) -> Any:
+        """A batch of full rows, labels included: what counting operations needs. Its content means nothing."""
+        raise ConfigError(f"the work of a run for {self.name} cannot be counted")
+
+    def rows(self, batch: Any) -> int:
+        """How many rows a batch has."""
+        return len(batch.labels)
+
+    def random_batches(self, config: "RunConfig", count: int) -> "tuple[RunConfig, Objective, list[Any]]":
+        """The configuration with what only data could tell, the objective, and batches of random content."""
+        raise ConfigError(f"training is not timed for {self.name}")
+
+    def gradient_sides(self, run: "Run", text: str, target: str | None) -> "list[GradientSide]":
+        """A text as the run's own tokens, for `regard look --gradients`."""
+        raise ConfigError(f"gradients by step are for translation and language models, not for task='{self.name}'")
+
+    def gradient_words(self, words: Sequence[str], target: Sequence[str] | None, ids: Any) -> "list[GradientSide]":
+        """The same for fresh weights, each word an id of its own by `ids`."""
+        raise ConfigError(f"gradients by step are for translation and language models, not for task='{self.name}'")
+
+
+TASKS: Registry[Task] = Registry(
+    "regard.tasks",
+    "task",
+    {
+        "translation": "regard.tasks.translation:TASK",
+        "language": "regard.tasks.language:TASK",
+        "masking": "regard.tasks.masking:TASK",
+        "classification": "regard.tasks.classification:TASK",
+        "tagging": "regard.tasks.tagging:TASK",
+        "answering": "regard.tasks.answering:TASK",
+        "embedding": "regard.tasks.embedding:TASK",
+        "images": "regard.tasks.images:TASK",
+        "pointing": "regard.tasks.pointing:TASK",
+    },
+)
+
+
+def field_names(kind: type[Any]) -> set[str]:
+    """The fields of a dataclass."""
+    return {field.name for field in fields(kind)}
