@@ -1,6 +1,6 @@
 """Answering: where in a text the answer to a question stands."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from regard.data.formats import Header
+from regard.data.formats import Columns, Header
 from regard.data.framer import Stretch
 from regard.data.labelled import Keys, questions
 from regard.errors import ConfigError, DataError
@@ -140,7 +140,7 @@ class AnsweringTask(LabelledTask):
     def read(self, path: Path, keys: Keys) -> Iterator[Any]:
         return questions(path, keys)
 
-    def columns(self, path: Path, keys: Keys) -> Mapping[str, Any]:
+    def columns(self, path: Path, keys: Keys) -> Columns:
         return keys.asked.labelled
 
     def check(self, config: RunConfig) -> None:

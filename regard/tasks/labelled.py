@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from regard.data import Documents, Loader, Position
-from regard.data.formats import Header, format_of, notes_on
+from regard.data.formats import Columns, Header, format_of, notes_on
 from regard.data.framer import Framer
 from regard.data.labelled import Example, Keys, Question, Tagged
 from regard.data.labelled_rows import LabelledLayout, LabelledRows
@@ -76,8 +76,8 @@ class LabelledTask(Task):
         """What a file holds."""
         raise NotImplementedError
 
-    def columns(self, path: Path, keys: Keys) -> Mapping[str, Any]:
-        """The columns of a file that are read; none where it has no columns."""
+    def columns(self, path: Path, keys: Keys) -> Columns | None:
+        """The columns of a file that are read; None where it has none."""
         return keys.labelled
 
     def check(self, config: RunConfig) -> None:

@@ -1,12 +1,12 @@
 """Tagging: a tag for each word of a sentence."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from regard.data.formats import Header, format_of
+from regard.data.formats import Columns, Header, format_of
 from regard.data.labelled import Keys, tagged
 from regard.errors import ConfigError, DataError
 from regard.metrics.classification import tag_scores
@@ -108,8 +108,8 @@ class TaggingTask(LabelledTask):
     def read(self, path: Path, keys: Keys) -> Iterator[Any]:
         return tagged(path, keys)
 
-    def columns(self, path: Path, keys: Keys) -> Mapping[str, Any]:
-        return keys.labelled if format_of(path) in ("jsonl", "parquet") else {}
+    def columns(self, path: Path, keys: Keys) -> Columns | None:
+        return keys.labelled if format_of(path) in ("jsonl", "parquet") else None
 
     def warn(self, items: list[Any], say: Say) -> None:
         if (longest := max(len(item.words) for item in items)) > LONG_SENTENCE:

@@ -4,7 +4,7 @@ import pytest
 from cli_toys import small_settings
 
 from regard.cli import main
-from regard.cli.evaluate import shown
+from regard.tasks.translation import shown
 
 WORLD = {"pronoun_accuracy", "pronouns", "alignment_error_rate", "alignment_head", "alignment_by_head"}
 SCORES = {"bleu", "bleu_signature", "chrf", "chrf_signature", "ter", "exact_match", "perplexity", "by_length"}

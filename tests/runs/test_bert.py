@@ -18,12 +18,12 @@ from regard.data.framer import Framer, fit_pair
 from regard.data.labelled import Keys, questions
 from regard.errors import ConfigError, DataError, RunError
 from regard.interop.huggingface import bert, roberta
+from regard.metrics.classification import _plain, answer_scores, class_scores, stretches, token_f1
 from regard.models.bert import Bert, BertConfig
 from regard.nn.batch import Texts, Tokens
 from regard.runs.files import read_tensors
 from regard.runs.log import read_log
 from regard.tasks.encoder import nearest_texts
-from regard.tasks.judging import _plain, answer_scores, class_scores, stretches, token_f1
 from regard.tasks.looking import document
 from regard.tasks.report import Silence
 from regard.trainer.training import Stopped
@@ -72,10 +72,9 @@ def test_both_objectives_are_logged_apart(base):
 
 def test_a_batch_split_by_rows_gives_the_same_gradient(files, base):
     from regard.nn.rows import halves
-    from regard.tasks.jobs import prepare_job
     from regard.training.text_tasks import MaskedWords
 
-    _, job = prepare_job(base.config, base.directory, Silence(), new=False)
+    _, job = base.config.kind.prepare(base.config, base.directory, Silence(), new=False)
     batch = next(iter(job.validation()))
     whole = MaskedWords().loss(base.model, batch)
     parts = [MaskedWords().loss(base.model, part) for part in halves(batch)]
@@ -304,8 +303,11 @@ def test_an_answer_is_right_if_any_is(tmp_path):
     (tmp_path / "asked.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
     (item,) = questions(tmp_path / "asked.jsonl", Keys("context", "question", "answer"))
     assert (item.answer, item.start, item.others) == ("Ada", 0, ("Ada of London",))
-    assert answer_scores(["the ada of London."], [item]) == {"exact_match": 1.0, "f1": 1.0}
-    assert answer_scores(["ADA", "London"], [item, item]) == {"exact_match": 0.5, "f1": (1 + 0.5) / 2}
+    assert answer_scores(["the ada of London."], [(item.answer, *item.others)]) == {"exact_match": 1.0, "f1": 1.0}
+    assert answer_scores(["ADA", "London"], [(item.answer, *item.others)] * 2) == {
+        "exact_match": 0.5,
+        "f1": (1 + 0.5) / 2,
+    }
 
 
 def test_without_a_pooler_a_text_is_judged_by_its_one_vector():

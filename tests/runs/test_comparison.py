@@ -18,7 +18,6 @@ from regard.comparison.page import comparison_charts
 from regard.comparison.plan import ablation, entries, entry
 from regard.errors import ConfigError, Diverged
 from regard.runs.files import run_names
-from regard.tasks.jobs import prepare_job
 from regard.tasks.report import Silence
 from regard.trainer.training import Stopped
 
@@ -227,10 +226,11 @@ def test_what_is_counted_in_updates_is_scaled_with_them():
 
 def test_a_budget_of_operations_buys_as_many_updates_as_they_take(data, tmp_path):
     config = make_config(None, "bahdanau-2015", data)
-    config, job = prepare_job(config, tmp_path, Silence(), new=True)
+    config, job = config.kind.prepare(config, tmp_path, Silence(), new=True)
     cost = flops_an_update(config, job)
     assert Budget(flops=10.5 * cost).steps(config, job) == 10
-    wide, _ = prepare_job(make_config(None, "bahdanau-2015", [*data, "model.width=32"]), tmp_path, Silence(), new=True)
+    wide = make_config(None, "bahdanau-2015", [*data, "model.width=32"])
+    wide, _ = wide.kind.prepare(wide, tmp_path, Silence(), new=True)
     assert flops_an_update(wide, job) > 2 * cost
     assert Budget(minutes=1).steps(config, job) > 10
 

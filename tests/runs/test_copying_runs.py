@@ -15,8 +15,8 @@ from regard.errors import ConfigError
 from regard.look.document import Document
 from regard.models.recurrent import RecurrentConfig, RecurrentModel
 from regard.nn.batch import Pairs, Tokens
-from regard.tasks.translation import encode_pair
 from regard.tasks.looking import document
+from regard.tasks.translation import encode_pair
 from regard.text import TokenizerConfig, train_vocabularies
 from regard.text.copying import encode_with_copies, reading, surface
 from regard.trainer.training import Stopped

@@ -15,7 +15,6 @@ from regard import make_config
 from regard.data import PairList, Position
 from regard.errors import ConfigError, RunError
 from regard.runs.log import read_log
-from regard.tasks.jobs import prepare_job
 from regard.tasks.report import Silence
 from regard.tasks.run import build_model
 from regard.tasks.translation import TranslationJob
@@ -121,7 +120,7 @@ def test_every_kind_of_text_can_be_fitted(tmp_path, preset):
     path.write_text(LABELLED if preset == "lstm-classify" else TEXT, encoding="utf-8")
     settings = [*KINDS[preset], "train.threads=1", "train.device=cpu", "train.batch_tokens=500"]
     config = make_config(None, preset, settings, {"data": {"train": [str(path)]}})
-    config, job = prepare_job(config, tmp_path, Silence(), new=True)
+    config, job = config.kind.prepare(config, tmp_path, Silence(), new=True)
     assert isinstance(job, Fittable)
     least, most = job.bounds()
     assert least < 500 < most

@@ -8,7 +8,7 @@ from regard.analysis.pruning import every_head, save
 from regard.errors import ConfigError
 from regard.look import attentions, masked
 from regard.tasks.config import make_config
-from regard.tasks.evidence import Pairing
+from regard.tasks.translation import Pairing
 from regard.trainer.training import train
 
 SETTINGS = [

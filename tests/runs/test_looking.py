@@ -13,9 +13,9 @@ from regard.errors import ConfigError, DataError, RunError
 from regard.look.edits import evened, masked, swapped
 from regard.look.page import render
 from regard.nn.batch import Pairs, Tokens
-from regard.tasks.translation import encode_pair
 from regard.tasks.looking import Wanted, document, wanted
 from regard.tasks.run import build_model
+from regard.tasks.translation import encode_pair
 from regard.text import TokenizerConfig, train_vocabularies
 
 PAIRS = PairList([("the cat sees a dog", "le chat voit un chien"), ("a dog runs", "un chien court")] * 3)

@@ -13,8 +13,7 @@ from regard.look import attentions, masked
 from regard.models.transformer import TransformerConfig
 from regard.tasks.config import make_config
 from regard.tasks.corpora import world_held_out
-from regard.tasks.translation import head_alignment
-from regard.tasks.evidence import Pairing
+from regard.tasks.translation import Pairing, head_alignment
 from regard.trainer.training import resume, train
 
 SETTINGS = [

@@ -93,7 +93,9 @@ def test_dropout_depends_on_the_seed_and_the_step_alone():
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         return [
             float(step.loss)
-            for step in fit(model, SequenceToSequence(), [[batch]] * count, optimizer, lambda n: 0.0, start=start, seed=seed)
+            for step in fit(
+                model, SequenceToSequence(), [[batch]] * count, optimizer, lambda n: 0.0, start=start, seed=seed
+            )
         ]
 
     assert losses(0, 6)[4:] == losses(4, 2)

@@ -64,7 +64,9 @@ def test_muon_moves_as_its_formula_says():
 def test_muon_learns_and_resumes_to_the_bit():
     def train(model, optimizer, start, count):
         return list(
-            fit(model, SequenceToSequence(), [[work()]] * count, optimizer, lambda n: 0.02 / n**0.5, start=start, seed=1)
+            fit(
+                model, SequenceToSequence(), [[work()]] * count, optimizer, lambda n: 0.02 / n**0.5, start=start, seed=1
+            )
         )
 
     config = TrainConfig(optimizer="muon", learning_rate=0.02)

@@ -98,7 +98,18 @@ def test_what_is_tried_before_a_recording_leaves_nothing_behind():
         for first in start:
             replay = pretended(model, SequenceToSequence(0.1)) if replayed else None
             updates = [[batch]] * 3
-            list(fit(model, SequenceToSequence(0.1), updates, optimizer, lambda n: 0.5, start=first, seed=3, replay=replay))
+            list(
+                fit(
+                    model,
+                    SequenceToSequence(0.1),
+                    updates,
+                    optimizer,
+                    lambda n: 0.5,
+                    start=first,
+                    seed=3,
+                    replay=replay,
+                )
+            )
         return torch.cat([value.detach().flatten() for value in model.parameters()])
 
     assert torch.equal(trained([0, 3], replayed=True), trained([0, 3], replayed=False))
