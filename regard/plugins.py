@@ -65,6 +65,13 @@ class Registry(Mapping[str, T], Generic[T]):
             raise ConfigError(f"unknown {self.what} '{name}'{nearest(str(name), self)}")
         return self[name]
 
+    def origin(self, name: str) -> str:
+        """The package that a name comes from, known from its metadata."""
+        if name in self._built_in:
+            return "regard"
+        package = self._added[name].dist
+        return self._added[name].value.partition(":")[0] if package is None else package.name
+
     def _load(self, name: str) -> Any:
         found = self._built_in.get(name)
         if found is None:

@@ -26,7 +26,7 @@ from regard.nn.gates import HardConcrete
 from regard.runs.checkpoint import Progress, load_weights_strictly, save_checkpoint, weights_of
 from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, TOKENIZER, whole_or_nothing, write_json, write_tensors
 from regard.tasks.config import RunConfig
-from regard.tasks.evidence import Evidence, SameVectors, Wanted
+from regard.tasks.evidence import Evidence
 from regard.tasks.run import Run, build_model
 from regard.training.average import ExponentialAverage
 from regard.training.optim import make_optimizer
@@ -69,8 +69,8 @@ def importance(run: Run, evidence: Evidence, by: By = "masking", among: str = "*
             with masked(run.model, {name: _members(known[name], [head])}):
                 found[name, head] = evidence.nll(run.model) - whole
         return found
-    if by == "gradient" and isinstance(evidence, SameVectors):
-        raise ConfigError("vectors are nearest to themselves, so no slope ranks heads: use masking or gates")
+    if by == "gradient" and evidence.unsloped is not None:
+        raise ConfigError(f"{evidence.unsloped}, so no slope ranks heads: use masking or gates")
     values = _slopes(run.model, evidence, heads) if by == "gradient" else _gates(run.model, evidence, heads)
     return dict(zip(heads, values.tolist(), strict=True))
 
@@ -237,14 +237,13 @@ def point(run: Run, evidence: Evidence, removed: int, kept: int) -> dict[str, An
         "nll": evidence.nll(run.model),
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
         "flops": describe(run)["flops"]["forward"],
-        "milliseconds": _milliseconds(run.model, evidence.batches[0]),
+        "milliseconds": _milliseconds(run.model, evidence.inputs(evidence.batches[0])),
     }
 
 
 @torch.inference_mode()
 def _milliseconds(model: nn.Module, batch: Any, times: int = 7) -> float:
     """The median time of a forward pass over one batch."""
-    batch = batch.inputs if isinstance(batch, Wanted) else batch
     taken = []
     for _ in range(times + 1):
         began = time.perf_counter()

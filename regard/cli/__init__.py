@@ -35,6 +35,7 @@ from regard.cli import (
     train,
     translate,
     vectors,
+    verbs,
 )
 from regard.errors import RegardError
 
@@ -62,6 +63,7 @@ app.command("heads", short_help="Find what each attention head does, with the ev
 app.command("prune", short_help="Remove attention heads for good.")(prune.prune)
 app.command("describe")(describe.describe)
 app.command("presets")(presets.presets)
+verbs.add_verbs(app)
 app.add_typer(data.app, name="data")
 app.add_typer(interop.import_app, name="import")
 app.add_typer(interop.export_app, name="export")

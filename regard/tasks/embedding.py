@@ -36,6 +36,10 @@ class SameVectors(Evidence):
     """Texts alone: how near their vectors stay to those of the whole model, as a cosine in hundredths."""
 
     name = "cosine"
+    unsloped = "vectors are nearest to themselves"
+
+    def inputs(self, batch: "Wanted") -> Texts:
+        return batch.inputs
 
     def score(self, run: Run) -> float:
         return 100 * (1 - self.nll(run.model))

@@ -18,6 +18,8 @@ class Evidence:
     """What heads are judged by. `name` is the score's; `sign` is -1 where less of it is better."""
 
     name, sign = "accuracy", 1
+    unsloped: str | None = None
+    """Why the loss has no slope by which to rank heads, where it has none."""
 
     def __init__(self, run: Run, objective: Objective, batches: Sequence[Any], count: int) -> None:
         if not count:
@@ -33,6 +35,10 @@ class Evidence:
     def nll(self, model: nn.Module) -> float:
         """The mean negative log-likelihood of what is to be predicted."""
         return self.values(model)["nll"]
+
+    def inputs(self, batch: Any) -> Any:
+        """What of a batch the model is given."""
+        return batch
 
     def score(self, run: Run) -> float:
         """Per cent of the predictions that are right."""
