@@ -51,6 +51,12 @@ def evaluate(
     alternatives: Annotated[
         bool, typer.Option("--alternatives", help="Pairs with the same source are answers that are equally right.")
     ] = False,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A further score of translations, added by another package; may be repeated.", metavar="NAME"
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the translations here, one a line.", metavar="FILE")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -87,6 +93,7 @@ def evaluate(
     given = {
         "limit": limit,
         "stride": stride,
+        "metrics": tuple(metric) if metric else None,
         "world": world or None,
         "lowercase": lowercase or None,
         "alternatives": alternatives or None,

@@ -27,8 +27,11 @@ def add_verbs(app: typer.Typer) -> None:
 
 def _forwarding(name: str) -> Callable[[typer.Context], None]:
     def forward(ctx: typer.Context) -> None:
+        from regard.cli import Command
+
         own = typer.Typer(rich_markup_mode=None, add_completion=False)
-        own.command(name, context_settings={"help_option_names": ["-h", "--help"]})(command(VERBS[name]))
+        helped = {"help_option_names": ["-h", "--help"]}
+        own.command(name, cls=Command, context_settings=helped)(command(VERBS[name]))
         own(args=ctx.args, prog_name=f"regard {name}", standalone_mode=False)
 
     return forward

@@ -1,7 +1,7 @@
 """Scores of text and of predictions. Every text score carries the signature of how it was computed."""
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -13,6 +13,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from regard.errors import ConfigError, DataError
+from regard.plugins import Registry
 
 References: TypeAlias = Sequence[str] | Sequence[Sequence[str]]
 """For each hypothesis its reference, or the several references that are equally right."""
@@ -361,3 +362,8 @@ def _mean(total: int | float, count: int | float) -> float:
     if not count > 0:
         raise DataError(f"count={count} must be above 0")
     return total / count
+
+
+METRICS: Registry[Callable[[Sequence[str], Sequence[Sequence[str]]], Any]] = Registry("regard.metrics", "metric", {})
+"""Scores that other packages add by the entry points `regard.metrics`: outputs and their references in, a value that
+JSON can hold out. A metric says its own setting, as `{"value": ..., "signature": ...}`."""

@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, DataError, nearest
+from regard.errors import ConfigError, DataError
 from regard.nn.attention import ACROSS, Arithmetic, Sides, Watcher, softmax_visible
 from regard.nn.masks import EVERYTHING, Visible
+from regard.plugins import Registry
 
 Scores = Float[Tensor, "B T S"]
 
@@ -132,21 +133,24 @@ class ScaledDot(Score):
         return Arithmetic(q, k, q.shape[-1] ** -0.5)
 
 
-SCORES = {
-    "cosine": Cosine,
-    "additive": Additive,
-    "location": Location,
-    "general": General,
-    "dot": Dot,
-    "scaled-dot": ScaledDot,
-}
+SCORES: Registry[type[Score]] = Registry(
+    "regard.scores",
+    "score",
+    {
+        "cosine": Cosine,
+        "additive": Additive,
+        "location": Location,
+        "general": General,
+        "dot": Dot,
+        "scaled-dot": ScaledDot,
+    },
+)
+"""Score functions by name; those of other packages by the entry points `regard.scores`."""
 
 
 def make_score(name: str, query_width: int, memory_width: int, max_len: int | None = None) -> Score:
     """The named score function for these widths."""
-    if name not in SCORES:
-        raise ConfigError(f"unknown score '{name}'{nearest(name, SCORES)}")
-    return SCORES[name](query_width, memory_width, max_len)
+    return SCORES.named(name)(query_width, memory_width, max_len)
 
 
 class ScoredAttention(nn.Module):

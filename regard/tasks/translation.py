@@ -23,7 +23,7 @@ from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, DataError
 from regard.look.align import AlignmentCounts, HeadScores, best_head, merge
 from regard.look.watch import attentions, watch
-from regard.metrics.text import by_length, corpus_bleu, corpus_scores, exact_match, perplexity
+from regard.metrics.text import METRICS, by_length, corpus_bleu, corpus_scores, exact_match, perplexity
 from regard.metrics.word_errors import WordErrors
 from regard.nn.attention import ACROSS
 from regard.nn.batch import PackedPairs, Pairs, Tokens
@@ -458,7 +458,8 @@ class TranslationOptions:
     """How translations are measured.
 
     The first `limit` pairs, or the bundled corpus's held-out ones (`world`). With `alternatives` the targets of equal
-    sources are equally right answers to one question.
+    sources are equally right answers to one question. `metrics` are further scores, by the names that other packages
+    give them.
     """
 
     limit: int | None = None
@@ -467,9 +468,12 @@ class TranslationOptions:
     lowercase: bool = False
     tokenize: str = "13a"
     alternatives: bool = False
+    metrics: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_tokenizer(self.tokenize)
+        for name in self.metrics:
+            METRICS.named(name)
 
 
 class TranslationTask(Task):
@@ -567,6 +571,8 @@ class TranslationTask(Task):
             "by_length": [band.to_mapping() for band in bands],
             "decode": {"beam": config.beam, "length_penalty": config.length_penalty, "length_form": config.length_form},
         }
+        if options.metrics:
+            result["metrics"] = {name: METRICS[name](hypotheses, references) for name in options.metrics}
         if not alternatives:
             result |= unknown_words(run, hypotheses, [answers[0] for answers in references])
         if isinstance(corpus, WorldCorpus) and not alternatives:

@@ -2,8 +2,8 @@
 
 From a declaration follow the command with its options, help and `--json`, and the HTTP route with its schema. A package
 names its verbs as entry points `regard.verbs`; how one is carried out is the method of the same name that its task has.
-Nothing here imports torch, so that help is instant. The verbs of regard itself are commands of `regard.cli` and routes of
-`regard.serve`.
+Nothing here imports torch, so that help is instant. The verbs of regard itself are commands of `regard.cli` and routes
+of `regard.serve`.
 """
 
 import dataclasses
