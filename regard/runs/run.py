@@ -171,8 +171,8 @@ class Run:
         temperature, least = decode.get("temperature"), BOUNDS["temperature"][0]
         if temperature is not None and temperature != 0 and not temperature >= least:
             raise ConfigError(
-                f"temperature={temperature} must be above 0 (at least {least:g}), or 0 to take the likeliest token each "
-                f"time"
+                f"temperature={temperature} must be above 0 (at least {least:g}), or 0 to take the likeliest token "
+                f"each time"
             )
         if temperature == 0:
             # What only matters to drawing goes with it, where the run's own settings brought it along.
