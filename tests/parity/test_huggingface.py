@@ -94,10 +94,10 @@ def test_logits_are_equal_after_import_and_after_a_round_trip(family, saved, tmp
     _, model, run = saved[family]
     rows = torch.randint(2, V, (5, 40)).tolist()
     expected = model(torch.tensor(rows)).logits
-    assert_close(our_logits(run, rows), expected, atol=1e-5, rtol=1e-5)
+    assert_close(our_logits(run, rows), expected, atol=5e-5, rtol=1e-4)
     export_run(run, tmp_path / "exported")
     again = import_directory(tmp_path / "exported", tmp_path / "again")
-    assert_close(our_logits(again, rows), expected, atol=1e-5, rtol=1e-5)
+    assert_close(our_logits(again, rows), expected, atol=5e-5, rtol=1e-4)
     kind = type(model)
     theirs = kind.from_pretrained(tmp_path / "exported", attn_implementation="eager").eval()
     assert_close(theirs(torch.tensor(rows)).logits, expected, atol=1e-6, rtol=1e-6)
@@ -253,7 +253,7 @@ def test_a_run_trained_here_is_read_by_transformers(tmp_path):
     theirs = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "out").eval()
     ids = run.vocabularies.target.encode("sun moon")
     with torch.no_grad():
-        assert_close(theirs(torch.tensor([ids])).logits, our_logits(run, [ids]), atol=1e-5, rtol=1e-5)
+        assert_close(theirs(torch.tensor([ids])).logits, our_logits(run, [ids]), atol=5e-5, rtol=1e-4)
     with pytest.raises(RunError, match="is not empty"):
         export_run(run, tmp_path / "out")
 
