@@ -253,7 +253,7 @@ def test_a_run_trained_here_is_read_by_transformers(tmp_path):
     theirs = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "out").eval()
     ids = run.vocabularies.target.encode("sun moon")
     with torch.no_grad():
-        assert_close(theirs(torch.tensor([ids])).logits, our_logits(run, [ids]), atol=1e-5, rtol=1e-5)
+        assert_close(theirs(torch.tensor([ids])).logits, our_logits(run, [ids]), atol=5e-5, rtol=1e-4)
     with pytest.raises(RunError, match="is not empty"):
         export_run(run, tmp_path / "out")
 

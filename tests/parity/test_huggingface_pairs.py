@@ -125,10 +125,10 @@ def test_logits_are_equal_after_import_and_after_a_round_trip(family, saved, tmp
     assert begin == model.config.decoder_start_token_id
     targets = [[begin, *torch.randint(4, V, (13,)).tolist()] for _ in rows]
     expected = their_logits(model, rows, targets)
-    assert_close(our_logits(run, rows, targets), expected, atol=1e-5, rtol=1e-5)
+    assert_close(our_logits(run, rows, targets), expected, atol=5e-5, rtol=1e-4)
     export_run(run, tmp_path / "exported")
     again = import_directory(tmp_path / "exported", tmp_path / "again")
-    assert_close(our_logits(again, rows, targets), expected, atol=1e-5, rtol=1e-5)
+    assert_close(our_logits(again, rows, targets), expected, atol=5e-5, rtol=1e-4)
     theirs = type(model).from_pretrained(tmp_path / "exported", attn_implementation="eager").eval()
     assert_close(their_logits(theirs, rows, targets), expected, atol=1e-6, rtol=1e-6)
     one, other = (read_tensors(path / "model.safetensors") for path in (folder, tmp_path / "exported"))
