@@ -61,6 +61,8 @@ def parse(kind: type[Body], raw: bytes, limits: Limits) -> Body:
     mapping = _json(raw)
     known = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for name in mapping:
+        if name in getattr(kind, "NOT_SERVED", ()):
+            raise Refused("bad_request", f"field '{name}' is not served: leave it out")
         if name not in known:
             raise Refused("bad_request", f"unknown field '{name}'{nearest(name, known)}")
     for name, field in known.items():

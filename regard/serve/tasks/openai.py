@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -26,7 +26,34 @@ from regard.serve.tasks.many import Many
 from regard.serve.tasks.task import Stream, Task
 from regard.text.chat import FORMS, Conversation
 
-NOT_SERVED = Between(0.0, 0.0, instead="is not served: leave it out")
+ONLY_ZERO = Between(0.0, 0.0, instead="is not served: leave it out")
+
+UNSERVED = frozenset(
+    [
+        "audio",
+        "best_of",
+        "echo",
+        "function_call",
+        "functions",
+        "logit_bias",
+        "logprobs",
+        "metadata",
+        "modalities",
+        "parallel_tool_calls",
+        "prediction",
+        "reasoning_effort",
+        "response_format",
+        "service_tier",
+        "store",
+        "suffix",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+        "verbosity",
+        "web_search_options",
+    ]
+)
+"""Fields that clients of other servers may send, and that mean nothing here: no misspellings of others."""
 
 WHY = {"eos": "stop", "stop": "stop", "length": "length"}
 
@@ -34,6 +61,8 @@ WHY = {"eos": "stop", "stop": "stop", "length": "length"}
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Common:
     """What both ways to write have."""
+
+    NOT_SERVED: ClassVar[frozenset[str]] = UNSERVED
 
     model: str | None = None
     max_tokens: Tokens = None
@@ -44,8 +73,8 @@ class Common:
     seed: Seed = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
-    frequency_penalty: Annotated[float | None, NOT_SERVED] = None
-    presence_penalty: Annotated[float | None, NOT_SERVED] = None
+    frequency_penalty: Annotated[float | None, ONLY_ZERO] = None
+    presence_penalty: Annotated[float | None, ONLY_ZERO] = None
     user: str | None = None
 
 
