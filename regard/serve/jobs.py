@@ -91,9 +91,9 @@ class Job:
 
     def cost(self) -> int:
         """Tokens that the model reads in what is to be done next."""
-        if self._cost is None:
-            self._cost = self.work.cost()
-        return self._cost
+        cost = self._cost if self._cost is not None else self.work.cost()
+        self._cost = cost
+        return cost
 
     def split(self, tokens: int) -> bool:
         """Do a long work by parts, if it can be; whether there are several."""
