@@ -9,7 +9,7 @@ from regard.look.page import render
 from regard.look.watch import attentions
 from regard.runs import Run
 from regard.runs.looking import LOOKERS, Wanted, document
-from regard.serve.bodies import at_most, check_characters
+from regard.serve.bodies import Beam, check_characters
 from regard.serve.jobs import Done
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
@@ -25,7 +25,7 @@ class Body:
 
     text: Any
     model: str | None = None
-    beam: int | None = None
+    beam: Beam = None
     layers: tuple[str, ...] = ("*",)
     heads: tuple[int, ...] | None = None
     target: str | None = None
@@ -62,7 +62,6 @@ class Work:
 
 
 def _work(run: Run, body: Body, limits: Limits) -> Work:
-    at_most(body, {"beam": limits.beam})
     text = body.text
     if run.config.task == "pointing":
         (text,) = run.pointer.checked([text])
