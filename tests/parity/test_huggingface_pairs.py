@@ -351,7 +351,9 @@ def test_a_run_trained_here_goes_out_and_comes_back(tmp_path):
     data = {"train": [str(tmp_path / "text.en"), str(tmp_path / "text.fr")], "world": 0}
     run = regard.train(regard.make_config(None, "tiny", small, {"data": data}), tmp_path / "run")
     export_run(run, tmp_path / "out")
-    again = import_directory(tmp_path / "out", tmp_path / "again")
+    told = []
+    again = import_directory(tmp_path / "out", tmp_path / "again", told.append)
+    assert "without forced_eos_token_id" in told[0]  # a run trained here forces no end, and has a beam
     batch = Pairs(Tokens.of([[5, 6, 2]]), Tokens.of([[1, 7, 8, 2]]))
     with torch.no_grad():
         assert_close(again.model.logits(batch), run.model.logits(batch), atol=1e-5, rtol=1e-5)
