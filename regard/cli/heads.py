@@ -60,7 +60,7 @@ def heads(
     elif data:
         corpus = files_corpus(tuple(data), loaded.config.data)
     elif world:
-        corpus = world_held_out("test", loaded.config.data.source)
+        corpus = world_held_out("test", str(loaded.config.data.source))
     with counting("comparing", "untrained models") as progress:
         result = head_roles(loaded, corpus, limit=limit, progress=progress)
     used = corpus or corpus_of(loaded.config.data, "test")

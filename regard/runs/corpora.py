@@ -94,11 +94,12 @@ def check_files(config: RunConfig, say: Callable[[str], None]) -> None:
     what of them is taken for a header, and what is not used."""
     if config.task == "images":
         return check_pictures(config)
+    running = config.task in ("language", "masking")
     for part in ("train", "valid", "test"):
         for file in getattr(config.data, part):
             if not Path(file).exists():
-                raise DataError(f"no such file: {file}")
-        if config.task in ("language", "masking"):
+                raise DataError(f"no such file{' or folder' if running else ''}: {file}")
+        if running:
             if documents := documents_of(config.data, part):
                 check_documents(documents, say)
         elif config.task == "translation":
