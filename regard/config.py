@@ -42,16 +42,18 @@ def from_mapping(kind: type[Config], mapping: Mapping[str, Any], where: str = ""
 
 def check_plain(mapping: Mapping[str, Any]) -> None:
     """Refuse what no setting is, and what could not even be said in a message: deep nesting and endless numbers."""
-    level: list[Any] = [mapping]
+    level: list[tuple[str, Any]] = [("", mapping)]
     for _ in range(DEEPEST):
-        deeper: list[Any] = []
-        for value in level:
+        deeper: list[tuple[str, Any]] = []
+        for where, value in level:
             if isinstance(value, int) and not -LARGEST_NUMBER <= value <= LARGEST_NUMBER:
-                raise ConfigError(f"a number of {value.bit_length():,} bits is no setting; at most 63 are read")
+                raise ConfigError(
+                    f"{where}: a number of {value.bit_length():,} bits is no setting; at most 63 are read"
+                )
             if isinstance(value, Mapping):
-                deeper += value.values()
+                deeper += [(_join(where, name), one) for name, one in value.items()]
             elif isinstance(value, (list, tuple)):
-                deeper += value
+                deeper += [(where, one) for one in value]
         if not deeper:
             return
         level = deeper

@@ -35,11 +35,18 @@ def serve(
     max_characters: Annotated[int, typer.Option(help="Most characters of a request.")] = 50_000,
     max_tokens: Annotated[int, typer.Option(help="Most tokens to write for a text.")] = 1024,
     max_beam: Annotated[int, typer.Option(help="Widest beam, and most samples.")] = 16,
+    budget: Annotated[int, typer.Option(help="Most tokens written for a request: texts x beam x longest output.")] = 1
+    << 20,
     queue: Annotated[int, typer.Option(help="Requests that may wait for a model.")] = 256,
     batch_tokens: Annotated[int, typer.Option(help="Most tokens read together.")] = 4096,
     batch_wait: Annotated[float, typer.Option(help="Most seconds to wait for others to go with.")] = 0.005,
     timeout: Annotated[float, typer.Option(help="Seconds after which a request is given up.")] = 60.0,
     grace: Annotated[float, typer.Option(help="Seconds to finish in when told to stop.")] = 20.0,
+    max_connections: Annotated[
+        int, typer.Option(help="Most connections at a time; fewer where the process may open fewer files.")
+    ] = 2000,
+    header_timeout: Annotated[float, typer.Option(help="Seconds for the head of a request to come in.")] = 10.0,
+    idle_timeout: Annotated[float, typer.Option(help="Seconds a connection may rest between requests.")] = 30.0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Serve runs over HTTP: JSON in, JSON out, many requests together. SIGTERM or Ctrl-C ends it.
@@ -68,6 +75,10 @@ def serve(
         batch_wait=batch_wait,
         timeout=timeout,
         grace=grace,
+        budget=budget,
+        connections=max_connections,
+        header_timeout=header_timeout,
+        idle_timeout=idle_timeout,
     )
     keys = _keys(api_key_file)
     runs = _runs(run or [], named or [])

@@ -49,7 +49,7 @@ def check_output(path: Path, *, makes: Path | None = None) -> None:
     with plain_words(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if real.parent == made and not made.exists():
+        if real.parent == made and not real.parent.exists():
             return
         if not real.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))

@@ -26,7 +26,7 @@ from regard.serve.models import Models, Runs
 from regard.serve.openapi import openapi
 from regard.serve.pages import Pages
 from regard.serve.pages import routes as page_routes
-from regard.serve.refusals import Refused, refusal
+from regard.serve.refusals import Refused, ends_the_thread, refusal
 from regard.serve.streams import Listener, streamed
 from regard.serve.verbs import VERBS
 from regard.serve.verbs.verb import Verb
@@ -97,7 +97,7 @@ def _endpoint(verb: Verb, models: Models, pages: Pages) -> Callable[[Request], A
         try:
             with models.coming():
                 raw = await read_body(request, limits)
-                body = parse(verb.body, raw)
+                body = parse(verb.body, raw, limits)
                 served = models.find(body.model, verb.name)
                 request.state.model, secrets = served.name, served.secrets
                 # A long text takes a tokenizer some time, in which others can be answered.
@@ -110,7 +110,9 @@ def _endpoint(verb: Verb, models: Models, pages: Pages) -> Callable[[Request], A
                 shaped, last = verb.stream(served.name, body, work)
                 return streamed(request, job, listener, shaped, secrets=secrets, last=last)
             done = await answer(request, job)
-        except Exception as error:
+        except BaseException as error:
+            if ends_the_thread(error):
+                raise
             if not isinstance(error, (RegardError, Refused)):
                 log.exception("%s failed", verb.name)
             return json_answer(refusal(error, secrets))
@@ -138,7 +140,7 @@ def _about(models: Models, metrics: Metrics) -> list[Route]:
         return PlainTextResponse(metrics.text(models.waiting()), media_type="text/plain; version=0.0.4")
 
     async def described(request: Request) -> Response:
-        return json_answer(openapi())
+        return json_answer(openapi(models.limits))
 
     return [
         Route("/openapi.json", described),

@@ -78,6 +78,8 @@ class Door:
 
     async def close(self) -> None:
         """Take what has come, and no more: nobody who was connected is cut off without a word."""
+        if self.closed:
+            return
         self.closed = True
         self._loop.remove_reader(self._bound)
         self._bound.listen(0)

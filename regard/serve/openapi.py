@@ -5,6 +5,8 @@ import types
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import regard
+from regard.serve.bodies import Between, bounds
+from regard.serve.limits import Limits
 from regard.serve.verbs import VERBS
 
 ERROR = {
@@ -27,34 +29,43 @@ ABOUT = {
 }
 
 
-def openapi() -> dict[str, Any]:
+def openapi(limits: Limits) -> dict[str, Any]:
     """The whole description."""
     refused = {"description": "What went wrong.", "content": {"application/json": {"schema": ERROR}}}
     found = {"description": "The answer.", "content": {"application/json": {"schema": {"type": "object"}}}}
-    paths: dict[str, Any] = {
-        f"/v1/{name}": {
-            "post": {
-                "summary": verb.about,
-                "requestBody": {"required": True, "content": {"application/json": {"schema": schema(verb.body)}}},
-                "responses": {"200": found, "default": refused},
-            }
-        }
-        for name, verb in VERBS.items()
-    }
+    paths: dict[str, Any] = {}
+    for name, verb in VERBS.items():
+        body = {"required": True, "content": {"application/json": {"schema": schema(verb.body, limits)}}}
+        responses = {"200": found, "default": refused}
+        paths[f"/v1/{name}"] = {"post": {"summary": verb.about, "requestBody": body, "responses": responses}}
     for path, about in ABOUT.items():
         paths[path] = {"get": {"summary": about, "responses": {"200": {"description": about}, "default": refused}}}
     return {"openapi": "3.1.0", "info": {"title": "regard", "version": regard.__version__}, "paths": paths}
 
 
-def schema(kind: type[Any]) -> dict[str, Any]:
-    """The fields of a request: no others are taken."""
-    hints, fields = get_type_hints(kind), dataclasses.fields(kind)
+def schema(kind: type[Any], limits: Limits) -> dict[str, Any]:
+    """The fields of a request, and the bounds of their numbers: no others are taken."""
+    hints, fields, between = get_type_hints(kind), dataclasses.fields(kind), bounds(kind)
     return {
         "type": "object",
-        "properties": {field.name: _typed(hints[field.name]) for field in fields},
+        "properties": {
+            field.name: _bounded(_typed(hints[field.name]), between.get(field.name), limits) for field in fields
+        },
         "required": [field.name for field in fields if field.default is dataclasses.MISSING],
         "additionalProperties": False,
     }
+
+
+def _bounded(found: dict[str, Any], between: Between | None, limits: Limits) -> dict[str, Any]:
+    if between is None:
+        return found
+    if "anyOf" in found:
+        kinds = [one for inner in found["anyOf"] for one in [_bounded(inner, between, limits)]]
+        return {"anyOf": [one for kind in kinds for one in kind.get("anyOf", [kind])]}
+    if found.get("type") not in ("integer", "number"):
+        return found
+    bounded = {**found, "minimum": between.least, "maximum": between.greatest(limits)}
+    return {"anyOf": [{"const": 0}, bounded]} if between.or_zero else bounded
 
 
 def _typed(kind: Any) -> dict[str, Any]:

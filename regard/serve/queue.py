@@ -32,6 +32,11 @@ class Queue:
             self._jobs.append(job)
             self._changed.notify()
 
+    def put_back(self, job: Job) -> None:
+        """Let a job that has more to do wait again, behind all others."""
+        with self._changed:
+            self._jobs.append(job)
+
     def room(self) -> int:
         """How many more may wait."""
         with self._changed:
@@ -86,19 +91,22 @@ class Queue:
 
     def _batch(self, waiting: list[Job]) -> list[Job]:
         batch: list[Job] = []
-        total = 0
+        total, in_parts = 0, False
         for job in waiting:
             if batch and (batch[0].work.alone or job.work.key != batch[0].work.key):
                 continue
             try:
+                split = job.split(self.limits.batch_tokens)
+                if split and in_parts:
+                    continue  # one part of a long request in a batch: others are not to wait for several
                 cost = job.cost()
-            except Exception as error:
+            except BaseException as error:
                 job.fail(error)
                 continue
             if batch and total + cost > self.limits.batch_tokens:
                 break
             batch.append(job)
-            total += cost
+            total, in_parts = total + cost, in_parts or split
         return batch
 
 

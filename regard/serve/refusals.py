@@ -1,5 +1,6 @@
 """Everything that goes wrong as one JSON shape: {"error": {"kind": ..., "message": ...}}, with its HTTP status."""
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -42,6 +43,11 @@ class Refused(Exception):
 
     def record(self) -> dict[str, Any]:
         return {"error": {"kind": self.kind, "message": self.message}}
+
+
+def ends_the_thread(error: BaseException) -> bool:
+    """Whether it tells a thread to end. All else went wrong with a request: a tokenizer's panic is no `Exception`."""
+    return isinstance(error, (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit))
 
 
 def refusal(error: BaseException, secrets: Iterable[tuple[str, str]] = ()) -> Refused:

@@ -55,7 +55,7 @@ class Worker:
             try:
                 self._do(batch)
                 self._write()
-            except Exception as error:  # a mistake of ours, not of a model; the thread goes on all the same
+            except BaseException as error:  # a mistake of ours, not of a model; the thread goes on all the same
                 for job in self._doing:
                     self._fail(job, error)
                 self._writers = Writers()
@@ -95,23 +95,24 @@ class Worker:
             if not job.gone and (error := self._try([job])) is not None:
                 self._fail(job, error)
 
-    def _try(self, batch: list[Job]) -> Exception | None:
+    def _try(self, batch: list[Job]) -> BaseException | None:
         """Do the batch; what went wrong, if anything."""
         began = time.monotonic()
         try:
             done = batch[0].work.together([job.work for job in batch], lambda place: batch[place].gone)
             assert len(done) == len(batch), f"{len(done)} answers to {len(batch)} requests"
-        except Exception as error:
+        except BaseException as error:  # also a panic, which is no Exception: whoever waits for it is told at once
             failed = error
         else:
             self.metrics.worked(self.name, time.monotonic() - began, sum(one.tokens for one in done))
             for job, one in zip(batch, done, strict=True):
-                job.finish(one)
+                if not job.finish(one):
+                    self.queue.put_back(job)
             return None
         _free_memory()
         return failed
 
-    def _fail(self, job: Job, error: Exception) -> None:
+    def _fail(self, job: Job, error: BaseException) -> None:
         if not isinstance(error, (RegardError, Refused)):
             log.error("%s failed on a request", self.name, exc_info=error)
             # What is said outside has no traceback, whose frames would keep tensors alive.

@@ -87,7 +87,7 @@ def check_running_text(config: RunConfig, say: Say) -> None:
     for part in PARTS:
         for file in getattr(config.data, part):
             if not Path(file).exists():
-                raise DataError(f"no such file: {file}")
+                raise DataError(f"no such file or folder: {file}")
         if documents := documents_of(config.data, part):
             check_documents(documents, say)
 

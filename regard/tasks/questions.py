@@ -96,7 +96,7 @@ def of_labelled_texts(run: Run, items: Sequence[Labelled], limit: int) -> list[L
 
     def rows(item: Labelled) -> list[Framed | None]:
         if isinstance(item, Example):
-            return [framer.texts(*item.texts)]
+            return [framer.texts(item.texts[0], item.texts[1] if len(item.texts) > 1 else None)]
         if isinstance(item, Tagged):
             return [row for row, _ in framer.words(item.words)]
         return [stretch.row for stretch in framer.question(item.question, item.context)]

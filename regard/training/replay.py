@@ -53,6 +53,19 @@ class Replay:
         recordings = [self._recording(part) for part in parts]
         if any(recording is None for recording in recordings):
             return None
+        try:
+            return self._played(parts, recordings)
+        except torch.OutOfMemoryError:  # for the sums
+            for part in parts:
+                self._recordings[form(part)] = None
+            self._sums.clear()
+            self._clear()
+            torch.manual_seed(torch.initial_seed())
+            return None
+
+    def _played(
+        self, parts: Sequence[Batch], recordings: Sequence["_Recording | None"]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         count = sum(predictions(self.objective, part) for part in parts)
         total: Tensor | None = None
         names: list[str] = []
@@ -60,7 +73,11 @@ class Replay:
             assert recording is not None
             sums, gradients = recording.play(part, count)
             total, names = sums if total is None else total + sums, recording.names
-            self._add(gradients, first=number == 1, last=number == len(parts))
+            if len(parts) > 1:
+                self._add(gradients, first=number == 1)
+                continue
+            for parameter, gradient in zip(self.parameters, gradients, strict=True):
+                parameter.grad = gradient
         assert total is not None
         whole, *named = total.unbind()
         return whole, dict(zip(names, named, strict=True))
@@ -72,28 +89,25 @@ class Replay:
         return self._recordings[found]
 
     @torch.no_grad()
-    def _add(self, gradients: Sequence[Tensor | None], *, first: bool, last: bool) -> None:
-        """Leave with the parameters the gradients of one recording, added to those of the parts played before it.
-
-        What plays next writes over what this one has left, so all but the last part's are added up in other memory.
-        """
-        if first and last:
-            for parameter, gradient in zip(self.parameters, gradients, strict=True):
-                parameter.grad = gradient
-            return
+    def _add(self, gradients: Sequence[Tensor | None], *, first: bool) -> None:
+        """Add one part's gradients to the sums of those before it, in other memory than that which they all leave."""
         if first:
             self._clear()
-        # Those that have no gradient yet, in which the sum begins, and those that have.
-        found = [pair for pair in zip(self.parameters, gradients, strict=True) if pair[1] is not None]
-        begun = [pair for pair in found if pair[0].grad is None]
-        others = [pair for pair in found if pair[0].grad is not None]
-        for parameter, gradient in begun:
+        begun: tuple[list[Tensor], list[Tensor]] = ([], [])
+        added: tuple[list[Tensor], list[Tensor]] = ([], [])
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            if gradient is None:
+                continue
+            sums, given = begun if parameter.grad is None else added
             if parameter not in self._sums:
                 self._sums[parameter] = torch.empty_like(gradient)
             parameter.grad = self._sums[parameter]
-        for pairs, change in ((begun, torch._foreach_copy_), (others, torch._foreach_add_)):  # pyright: ignore[reportPrivateImportUsage]
-            if pairs:
-                change([parameter.grad for parameter, _ in pairs], [gradient for _, gradient in pairs])
+            sums.append(self._sums[parameter])
+            given.append(gradient)
+        if begun[0]:
+            torch._foreach_copy_(*begun)  # pyright: ignore[reportPrivateImportUsage]
+        if added[0]:
+            torch._foreach_add_(*added)  # pyright: ignore[reportPrivateImportUsage]
 
     def _recorded(self, batch: Batch) -> "_Recording | None":
         batch, count = batch.to(self.device), torch.ones((), device=self.device)

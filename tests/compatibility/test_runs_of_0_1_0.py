@@ -15,32 +15,48 @@ NAMES = sorted(path.name for path in RUNS.iterdir())
 EXPECTED = {name: json.loads((RUNS / name / "expected.json").read_text(encoding="utf-8")) for name in NAMES}
 RESUMABLE = [name for name in NAMES if "resumed" in EXPECTED[name]]
 NEAR = 1e-5
+MENDED = {
+    # 0.1.0 measured ELMo's backward model on the tokens that had the least to their right.
+    ("elmo", "evaluate"): {
+        "nll": 1.770216,
+        "perplexity": 5.8721215,
+        "bits_per_character": 0.72968052,
+        "bits_per_byte": 0.72968052,
+    }
+}
+"""What 0.1.0 got wrong, by the run and what it is asked, and what is right."""
+
+
+def expected(name, asked, result):
+    return {**result, **MENDED[name, asked]} if (name, asked) in MENDED else result
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_of_0_1_0_answers_as_it_did(name, tmp_path):
     run = regard.load(placed(name, tmp_path), "cpu")
     for call in EXPECTED[name]["calls"]:
-        assert not differences(called(run, call, tmp_path), call["result"], NEAR, call["call"])
+        right = expected(name, call["call"], call["result"])
+        assert not differences(called(run, call, tmp_path), right, NEAR, call["call"])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_commands_print_of_a_run_of_0_1_0_what_they_did(name, tmp_path):
     placed(name, tmp_path)
     for one in EXPECTED[name]["commands"]:
-        assert not differences(commanded(one["command"], tmp_path), one["result"], NEAR, one["command"][0])
+        right = expected(name, one["command"][0], one["result"])
+        assert not differences(commanded(one["command"], tmp_path), right, NEAR, one["command"][0])
 
 
 @pytest.mark.parametrize("name", RESUMABLE)
 def test_a_run_of_0_1_0_that_was_stopped_in_an_epoch_is_finished_as_it_would_have_been(name, tmp_path):
-    expected = EXPECTED[name]["resumed"]
+    before = EXPECTED[name]["resumed"]
     run = placed(name, tmp_path)
     found = resumed(run)
-    assert not differences(found["log"], expected["log"], NEAR, "log")
+    assert not differences(found["log"], before["log"], NEAR, "log")
     assert not any("not what it was" in line for line in found["said"]), found["said"]
     assert any("continuing from step" in line for line in found["said"]), found["said"]
     if EXPECTED[name]["environment"] == environment():
-        assert found["model_sha256"] == expected["model_sha256"]
+        assert found["model_sha256"] == before["model_sha256"]
     regard.load(run, "cpu")
 
 

@@ -108,7 +108,7 @@ def ours_on(run, rows, pad):
 
 def assert_same(run, expected, rows, pad):
     x, logits, model = ours_on(run, rows, pad)
-    close = {"atol": 1e-5, "rtol": 1e-5}
+    close = {"atol": 5e-5, "rtol": 1e-4}  # float32, kernels of any processor: 1.3e-5 without vector instructions
     for index, row in enumerate(rows):  # what padding gathers is read by nobody
         size = len(row)
         assert_close(x[index, :size], expected.hidden_states[-1][index, :size], **close)

@@ -253,7 +253,7 @@ def test_a_run_trained_here_is_read_by_transformers(tmp_path):
     theirs = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "out").eval()
     ids = run.vocabularies.target.encode("sun moon")
     with torch.no_grad():
-        assert_close(theirs(torch.tensor([ids])).logits, our_logits(run, [ids]), atol=1e-5, rtol=1e-5)
+        assert_close(theirs(torch.tensor([ids])).logits, our_logits(run, [ids]), atol=5e-5, rtol=1e-4)
     with pytest.raises(RunError, match="is not empty"):
         export_run(run, tmp_path / "out")
 
@@ -277,7 +277,7 @@ def copy(saved, tmp_path):
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
         ("gpt2", {"activation_function": "mish"}, "activation_function='mish'"),
         ("gpt2", {"n_layer": 10**9}, "n_layer=1000000000"),
-        ("gpt2", {"n_layer": 10**6}, "1000000 layers"),
+        ("gpt2", {"n_layer": 10**6}, "config.json .*layers=1000000 must be at most"),
         ("gpt2", {"n_embd": "wide"}, "n_embd='wide'"),
         ("gpt2", {"auto_map": {"AutoModel": "code.Model"}}, "auto_map"),
         ("gpt2", {"vocab_size": 9}, "vocab_size=9"),

@@ -125,10 +125,10 @@ def test_logits_are_equal_after_import_and_after_a_round_trip(family, saved, tmp
     assert begin == model.config.decoder_start_token_id
     targets = [[begin, *torch.randint(4, V, (13,)).tolist()] for _ in rows]
     expected = their_logits(model, rows, targets)
-    assert_close(our_logits(run, rows, targets), expected, atol=1e-5, rtol=1e-5)
+    assert_close(our_logits(run, rows, targets), expected, atol=5e-5, rtol=1e-4)
     export_run(run, tmp_path / "exported")
     again = import_directory(tmp_path / "exported", tmp_path / "again")
-    assert_close(our_logits(again, rows, targets), expected, atol=1e-5, rtol=1e-5)
+    assert_close(our_logits(again, rows, targets), expected, atol=5e-5, rtol=1e-4)
     theirs = type(model).from_pretrained(tmp_path / "exported", attn_implementation="eager").eval()
     assert_close(their_logits(theirs, rows, targets), expected, atol=1e-6, rtol=1e-6)
     one, other = (read_tensors(path / "model.safetensors") for path in (folder, tmp_path / "exported"))
@@ -351,7 +351,9 @@ def test_a_run_trained_here_goes_out_and_comes_back(tmp_path):
     data = {"train": [str(tmp_path / "text.en"), str(tmp_path / "text.fr")], "world": 0}
     run = regard.train(regard.make_config(None, "tiny", small, {"data": data}), tmp_path / "run")
     export_run(run, tmp_path / "out")
-    again = import_directory(tmp_path / "out", tmp_path / "again")
+    told = []
+    again = import_directory(tmp_path / "out", tmp_path / "again", told.append)
+    assert "without forced_eos_token_id" in told[0]  # a run trained here forces no end, and has a beam
     batch = Pairs(Tokens.of([[5, 6, 2]]), Tokens.of([[1, 7, 8, 2]]))
     with torch.no_grad():
         assert_close(again.model.logits(batch), run.model.logits(batch), atol=1e-5, rtol=1e-5)

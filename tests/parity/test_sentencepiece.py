@@ -12,6 +12,7 @@ from regard.errors import DataError, RunError
 from regard.interop.huggingface.spm import marian_tokenizers, t5_tokenizer
 from regard.interop.huggingface.vocabulary import read_vocabularies
 from regard.text import Vocabularies
+from regard.text.tokenizer import Tokenizer
 
 sentencepiece = pytest.importorskip("sentencepiece")
 pytest.importorskip("google.protobuf")
@@ -145,6 +146,16 @@ def test_sides_that_do_not_match_are_cut_and_joined_as_transformers_does(seed, t
                 assert side.decode([*ids, 0]) == theirs.decode([*ids, 0], skip_special_tokens=True)
                 assert side.pieces(ids) == [numbers[index].replace("▁", " ") for index in ids]
     assert unknown
+
+
+def test_a_run_imported_before_writes_the_other_sides_pieces_too():
+    """Its tokenizer has the mark before such pieces, and joins them as Metaspace does."""
+    pieces = [("</s>", 0.0), ("<unk>", 0.0), ("▁tn", -1.0), ("\uffff世", -2.0), ("\uffff▁京", -2.0), ("<pad>", 0.0)]
+    inner = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, 1, False))
+    inner.decoder = tokenizers.decoders.Metaspace("▁", prepend_scheme="always")
+    made = Tokenizer(inner, "</s>", "<pad>")
+    assert made.decode([2, 3, 4, 0]) == "tn世 京"
+    assert made.pieces([2, 3, 4]) == [" tn", "世", " 京"]
 
 
 def test_t5_has_the_models_own_numbers_and_extra_ones(tmp_path):

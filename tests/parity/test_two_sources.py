@@ -282,6 +282,21 @@ def test_lower_case_is_said_alike_by_both_files_of_a_tokenizer(lower, made, tmp_
     refused(folder, tmp_path, f"do_lower_case={not lower}.*tokenizer.json", ConfigError)
 
 
+@pytest.mark.parametrize("space", [True, False])
+def test_a_space_before_a_text_is_said_alike_by_both_files_of_a_tokenizer(space, made, tmp_path):
+    folder = made("gpt2")
+    inner = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
+    inner.save(str(folder / "tokenizer.json"))
+    said(folder, "tokenizer_config.json", tokenizer_class="GPT2Tokenizer", add_prefix_space=space)
+    import_directory(folder, tmp_path / "run")
+    said(folder, "tokenizer_config.json", add_prefix_space=not space)
+    refused(folder, tmp_path, f"add_prefix_space={not space}.*tokenizer.json", ConfigError)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer"}))
+    if space:  # theirs then puts none
+        refused(folder, tmp_path, "add_prefix_space=False.*tokenizer.json", ConfigError)
+
+
 @pytest.mark.parametrize("channels", [2, 4])
 def test_an_odd_number_of_channels_is_what_is_named(channels, made, tmp_path):
     refused(

@@ -169,6 +169,6 @@ def test_a_run_refuses_what_is_not_a_list(translator, tmp_path):
     for ask in (run.translate, run.translations):
         with pytest.raises(DataError, match="give a list of sentences"):
             ask("the cat")
-    with pytest.raises(ConfigError, match=r"unknown setting 'decode.bema'; did you mean 'beam'\?"):
+    with pytest.raises(ConfigError, match=r"unknown setting 'decode.bema'; did you mean 'decode.beam'\?"):
         run.translate(["the cat"], bema=3)
     assert run.decode_config(beam=2).top_beams == 1

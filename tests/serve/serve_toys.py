@@ -72,7 +72,7 @@ def serving(runs, mounted="", **options):
     while not begun.wait(0.1):
         assert thread.is_alive()
     client = Client(bound.getsockname()[1])
-    client.app, client.models = inner, {one.name: one for one in inner.state.models}
+    client.server, client.app, client.models = server, inner, {one.name: one for one in inner.state.models}
     try:
         yield client
     finally:
@@ -165,6 +165,13 @@ class Slow:
         self.rows.append(len(choices))
         until(lambda: self.steps <= self.free or self.go.is_set(), 120.0)
         return self.inner.step(choices, state)
+
+    def until_rows(self, count):
+        """Let steps go on until one has so many rows, and stand there."""
+        while self.rows[-1] != count:
+            before = self.steps
+            self.next()
+            until(lambda before=before: self.steps > before)
 
     def next(self):
         """Let one more step go on."""

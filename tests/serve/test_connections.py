@@ -145,6 +145,36 @@ def test_the_time_of_a_request_runs_from_its_coming_and_not_from_its_reading(tra
             assert b" 200 OK" in late.recv(1 << 16)
 
 
+def test_what_waits_at_the_door_when_the_server_stops_is_told_so(translator):
+    body = b'{"text": "a"}'
+    asked = f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    with serving(translator) as client:
+        door, waiting = client.server._door, []
+        with connected(client) as silent:
+            until(lambda: len(door._inside) == 1)
+
+            def come_and_stop():
+                """In the loop's thread, so that nobody is let in meanwhile."""
+                for _ in range(20):
+                    waiting.append(connected(client))
+                    waiting[-1].sendall(asked)
+                silent.sendall(asked)
+                client.app.state.models.stop()
+                stopping.append(door._loop.create_task(client.server.shutdown([])))
+
+            stopping = []
+            door._loop.call_soon_threadsafe(come_and_stop)
+            until(lambda: stopping)
+            for one in (silent, *waiting):
+                said = rest(one)
+                assert b" 503 " in said, said
+                assert b"the server is stopping" in said
+                assert b"connection: close" in said.lower()
+                one.close()
+        with pytest.raises(ConnectionRefusedError):
+            connected(client)
+
+
 def test_who_connects_while_the_server_stops_is_answered_or_refused(process):
     started, client, log = process
     found, lock = [], threading.Lock()

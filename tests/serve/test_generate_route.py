@@ -147,8 +147,8 @@ def test_a_stream_that_takes_too_long_says_so(writer):
     [
         ({"prompt": "a", "max_tokens": 0}, 400, "max_tokens=0 must be at least 1"),
         ({"prompt": "a", "max_tokens": 1025}, 400, "max_tokens=1025 is more than this server allows: 1024"),
-        ({"prompt": "a", "temperature": -1}, 400, "temperature=-1.0 must be above 0"),
-        ({"prompt": "a", "repetition_penalty": 0}, 400, "repetition_penalty=0.0 must be above 0"),
+        ({"prompt": "a", "temperature": -1}, 400, "temperature=-1.0 must be 0, or at least 0.001"),
+        ({"prompt": "a", "repetition_penalty": 0}, 400, "repetition_penalty=0.0 must be at least 0.01"),
         ({"prompt": "a", "stop": [""]}, 400, "stop must be"),
         ({"prompt": "a", "stop": ["a"] * 17}, 400, "stop must be"),
         ({"prompt": "a", "beam": 2, "stream": True}, 400, "a beam has none before its end"),

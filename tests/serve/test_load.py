@@ -17,7 +17,9 @@ from regard.cli import main
 from regard.serve import Limits
 from regard.serve.jobs import Job
 from regard.serve.queue import Queue
+from regard.serve.verbs import translate
 from regard.serve.verbs.translate import TRANSLATE, Body
+from regard.tasks.records import translated
 
 
 @pytest.fixture
@@ -179,6 +181,27 @@ def test_what_is_alike_goes_together_oldest_first_within_the_budget(translator):
     assert queue.take() == []
 
 
+@pytest.mark.parametrize("how", [{"beam": 16}, {"temperature": 1.0, "samples": 16, "seed": 3}], ids=["beam", "drawn"])
+def test_who_asks_for_little_gets_through_between_the_parts_of_much(translator, how, monkeypatch):
+    monkeypatch.setattr(translate, "PART", 2 * 16 * 12)  # two texts at a time
+    run = regard.load(translator.directory, "cpu")
+    run.translator._stepper = stepper = Slow(run.model)
+    with serving(run) as client:
+        much, answers = asking(client, {"text": SENTENCES * 4, **how})
+        until(lambda: stepper.steps == 1)
+        little, answered = asking(client, {"text": SENTENCES[0], "beam": 1})
+        until(lambda: client.app.state.models.waiting()["toy"] == 1)
+        stepper.until_rows(1)  # the little one has begun, and much is not done
+        assert not answers
+        stepper.go.set()
+        little.join()
+        much.join()
+        assert answered[0].status == 200
+        alone = translator.translations(SENTENCES * 4, **how)
+        expected = [translated(*one) for one in zip(range(1, 17), SENTENCES * 4, alone, strict=True)]
+        assert near(answers[0].json["results"], json.loads(json.dumps(expected)))
+
+
 def test_memory_stays_flat(translator):
     with serving(translator) as client:
         connection = client.connection()
@@ -235,3 +258,41 @@ def test_a_port_that_is_taken_is_one_line(translator, capsys):
         port = taken.getsockname()[1]
         assert main(["serve", str(translator.directory), "--port", str(port)]) == 2
     assert capsys.readouterr().err == f"regard: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
+
+
+class Panic(BaseException):
+    """As a tokenizer's Rust raises it: no `Exception`."""
+
+
+@pytest.mark.parametrize("place", ["encode", "start"])
+def test_a_panic_fails_its_request_at_once_and_nothing_else(translator, place, monkeypatch):
+    run = regard.load(translator.directory, "cpu")
+    source = run.vocabularies.source
+    poison = source.encode("house")[0]
+    encode, start, model = source.encode, run.model.start, run.model
+
+    def panicking(text):
+        if "house" in text:
+            raise Panic("at src/lib.rs")
+        return encode(text)
+
+    class Poisoned:
+        def start(self, batch):
+            if (batch.source.ids == poison).any():
+                raise Panic("at src/lib.rs")
+            return start(batch)
+
+        def step(self, choices, state):
+            return model.step(choices, state)
+
+    if place == "encode":
+        monkeypatch.setattr(source, "encode", panicking)
+    else:
+        run.translator._stepper = Poisoned()
+    with serving(run, limits=Limits(timeout=1000.0, grace=1.0)) as client:
+        assert client.post("/v1/translate", {"text": "the cat"}).status == 200
+        for text in ("the house", "the house " * 500):  # a long one is prepared by another thread
+            kind, said = client.error("/v1/translate", {"text": text}, 500)
+            assert kind == "internal"
+            assert "lib.rs" not in said
+        assert client.post("/v1/translate", {"text": "the cat"}).status == 200

@@ -109,7 +109,14 @@ def test_embeddings(server, encoders):
     ("route", "body", "status", "said"),
     [
         ("completions", {"model": "words", "prompt": ["a", "b"]}, 400, "prompt has 2 texts"),
-        ("completions", {"model": "words", "prompt": "a", "logit_bias": {}}, 400, "unknown field 'logit_bias'"),
+        (
+            "completions",
+            {"model": "words", "prompt": "a", "logit_bias": {}},
+            400,
+            "field 'logit_bias' is not served",
+        ),
+        ("completions", {"model": "words", "response_format": {}}, 400, "field 'response_format' is not served"),
+        ("completions", {"model": "words", "max_token": 3}, 400, "did you mean 'max_tokens'?"),
         ("completions", {"model": "words", "prompt": "a", "presence_penalty": 1}, 400, "presence_penalty=1.0 is not"),
         ("chat/completions", {"model": "words", "messages": []}, 422, "model 'words' is a run for language"),
         ("chat/completions", {"messages": []}, 422, "answered after a message of the user"),

@@ -120,6 +120,19 @@ def test_the_page_works_in_a_browser_from_the_keyboard(server, browser):
     page.js("document.querySelector('#look').click()")
     page.wait("document.querySelector('#seen a') !== null")
     link = page.js("document.activeElement.href")
+    # What is looked into is what was answered, by whatever settings.
+    longer = '{"min_len": 3, "beam": 2}'
+    page.js(f"document.querySelector('#settings').value = {json.dumps(longer)}; document.querySelector('#go').click()")
+    other = server.post("/v1/translate", {"text": SENTENCES[0], "min_len": 3, "beam": 2}).json
+    other = other["results"][0]["translations"][0]["text"]
+    assert other != whole
+    page.wait(f"document.querySelector('#answer').textContent.startsWith({json.dumps(other)})")
+    page.js("document.querySelector('#look').click()")
+    page.wait(f"(document.querySelector('#seen a') || {{href: {json.dumps(link)}}}).href !== {json.dumps(link)}")
+    seen = server.get(page.js("document.querySelector('#seen a').href").partition(str(server.port))[2]).text
+    assert json.dumps(other, ensure_ascii=False)[1:-1] in seen
+    page.js("document.querySelector('#settings').value = '{beam'; document.querySelector('#go').click()")
+    page.wait("document.querySelector('#problem').textContent.startsWith('Settings must be JSON, such as {')")
     page.choose("#model", "words")
     page.js(
         "document.querySelector('#text').value = 'sun';"

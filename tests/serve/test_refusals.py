@@ -11,7 +11,7 @@ from regard.serve import Limits, make_app
 from regard.serve.models import named
 from regard.serve.refusals import refusal
 
-SMALL = Limits(body=4000, texts=3, characters=1500, tokens=10, beam=4)
+SMALL = Limits(body=4000, texts=3, characters=1500, tokens=10, beam=4, budget=100)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,13 @@ def small(translator):
         ({"text": "a", "beam": 5}, 400, "bad_request", "beam=5 is more than this server allows: 4"),
         ({"text": "a", "samples": 10**9}, 400, "bad_request", "samples=1000000000 is more"),
         ({"text": "a", "max_len": 11}, 400, "bad_request", "max_len=11 is more than this server allows: 10"),
-        ({"text": "a", "temperature": -1}, 400, "bad_request", "temperature=-1.0 must be above 0"),
+        ({"text": "a", "temperature": -1}, 400, "bad_request", "temperature=-1.0 must be at least 0.001"),
+        ({"text": "a", "temperature": 1e-300}, 400, "bad_request", "temperature=1e-300 must be at least 0.001"),
+        ({"text": "a", "length_penalty": 8.8e15}, 400, "bad_request", "length_penalty=8800000000000000.0 is more than"),
+        (b'{"text": "a", "length_penalty": 1e400}', 400, "bad_request", "length_penalty=inf is more than"),
+        ({"text": "a", "seed": 1 << 64}, 400, "bad_request", "seed: a number of 65 bits is no setting"),
+        ({"text": "a", "min_len": -1}, 400, "bad_request", "min_len=-1 must be at least 0"),
+        ({"text": ["a"] * 3, "beam": 4}, 413, "too_large", "3 texts x 4 hypotheses x 10 tokens may take 120 tokens"),
         ({"text": "a", "top_k": 3}, 400, "bad_request", "top_k=3 needs a temperature"),
         ({"text": "a", "overlong": "cut"}, 400, "bad_request", "overlong='cut' must be one of"),
         ({"text": 3}, 400, "bad_request", "text=3 must be text"),

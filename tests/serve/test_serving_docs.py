@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from serve_toys import serving
 
+from regard.serve import Limits
+from regard.serve.openapi import schema
 from regard.serve.refusals import STATUS
 from regard.serve.verbs import VERBS
 
@@ -46,11 +48,20 @@ def test_the_description_for_tools_has_every_route_and_loads_nothing(server):
     assert {f"/v1/{name}" for name in VERBS} < found["paths"].keys()
     body = found["paths"]["/v1/translate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert body["required"] == ["text"]
-    assert body["properties"]["beam"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+    beam = {"type": "integer", "minimum": 1, "maximum": Limits().beam}
+    assert body["properties"]["beam"] == {"anyOf": [beam, {"type": "null"}]}
     assert body["properties"]["overlong"] == {"enum": ["split", "truncate", "refuse"]}
     for path in found["paths"]:
         assert f"`POST {path}`" in PAGE or f"`GET {path}`" in PAGE
     assert "http" not in server.get("/openapi.json").text
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_number_of_a_request_has_its_bounds_in_the_schema(name):
+    for field, found in schema(TASKS[name].body, Limits())["properties"].items():
+        for kind in found.get("anyOf", [found]):
+            if kind.get("type") in ("integer", "number"):
+                assert kind["minimum"] <= kind["maximum"], field
 
 
 def test_every_route_and_field_and_kind_of_failure_is_documented():

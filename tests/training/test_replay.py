@@ -137,6 +137,31 @@ def test_the_parts_of_an_update_are_replayed_as_they_are_trained_on(dropout):
         assert_close(mine, theirs, atol=1e-6, rtol=1e-5)
 
 
+def test_an_update_whose_sums_do_not_fit_the_memory_is_trained_on_without():
+    class Full(dict):
+        def __setitem__(self, parameter, sums):
+            raise torch.OutOfMemoryError("full")
+
+    one, other = halves(work(packed=True))
+    losses = []
+    for memory in (True, False):
+        model = tiny(dropout=0.3)
+        replay = pretended(model, Translation(0.1))
+        if not memory:
+            replay._sums = Full()
+        [step] = fit(
+            model,
+            Translation(0.1),
+            [[one, other]],
+            torch.optim.SGD(model.parameters(), 0.5),
+            lambda n: 0.5,
+            replay=replay,
+        )
+        assert replay.takes([one, other]) == memory
+        losses.append((step.loss, torch.cat([value.detach().flatten() for value in model.parameters()])))
+    assert_close(losses[0], losses[1])
+
+
 def test_what_is_replayed_is_divided_by_the_counts_of_the_losses():
     """The forward and the backward model of ELMo make two predictions of a token."""
     model = Elmo(ElmoConfig(vocab_size=17, width=6, dropout=0.0, max_len=40))

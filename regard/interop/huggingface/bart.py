@@ -19,7 +19,7 @@ MODEL, TASK, START = "transformer", "translation", "eos_token_id"
 PREFIX = "model."
 IGNORED = r"(model\.)?(encoder|decoder)\.version"
 HEAD = "lm_head.weight"
-COPIES = dict.fromkeys(
+COPIES: dict[str, str] = dict.fromkeys(
     (HEAD, "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"), "model.shared.weight"
 )
 ALIASES = {

@@ -1,7 +1,8 @@
 """A Hugging Face directory to a run, and a run to such a directory."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -69,14 +70,17 @@ def import_directory(directory: str | Path, out: str | Path, tell: Callable[[str
     )
     decode = DecodeConfig()
     if task.has_lengths:
-        decode = decode_settings(decoding, model["max_len"], _entries(model)[1], tell)
+        with _said_there():
+            decode = decode_settings(decoding, model["max_len"], _entries(model)[1], tell)
     elif task.keeps_decoding:
         not_taken_over(decoding, tell)
     pooling = {}
     if family.MODEL == "bert":
         pooling = pooling_of(directory, tell, lower_case="".join(vocabularies.source.split("A")) == "a")
     with open_weights(directory) as weights:
-        config = _config(family, model, theirs, pooling, weights, tokenizer, decode)
+        with _said_there():
+            config = _config(family, model, theirs, pooling, weights, tokenizer, decode)
+            config.model_config()  # before anything is built
         made = filled(config, weights, family, tell)
     with whole_or_nothing(out):
         vocabularies.save(out / TOKENIZER)
@@ -85,6 +89,15 @@ def import_directory(directory: str | Path, out: str | Path, tell: Callable[[str
         write_json(out / CONFIG, config.to_mapping())
     del made  # so that no two of it are in memory
     return load(out, "cpu")
+
+
+@contextmanager
+def _said_there() -> Iterator[None]:
+    """What our settings refuse is said of the files that it comes from."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"what config.json and generation_config.json say makes no run: {error}") from None
 
 
 def _entries(model: Mapping[str, Any]) -> tuple[int, int]:

@@ -95,25 +95,10 @@ def label_tables(config: BertConfig) -> dict[str, Any]:
 def encoder_tokenizer(directory: Path) -> tokenizers.Tokenizer:
     """The directory's tokenizer.json, or a WordPiece tokenizer of its vocab.txt."""
     if (directory / "tokenizer.json").exists():
-        inner, path = read_tokenizer(directory / "tokenizer.json"), directory / "tokenizer_config.json"
-        _check_normalizer(inner, read_json(path) if path.exists() else {})
-        return inner
+        return read_tokenizer(directory / "tokenizer.json")
     if not (directory / "vocab.txt").exists():
         raise RunError(f"{directory} is missing its tokenizer.json or vocab.txt")
     return _wordpiece(directory)
-
-
-def _check_normalizer(inner: tokenizers.Tokenizer, config: Mapping[str, Any]) -> None:
-    """Refuse settings that theirs would put in the place of what tokenizer.json says."""
-    names = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
-    names |= {"tokenize_chinese_chars": "handle_chinese_chars"}
-    if not isinstance(inner.normalizer, normalizers.BertNormalizer) or "Bert" not in str(config.get("tokenizer_class")):
-        return
-    for field, name in names.items():
-        if field in config and config[field] != (found := getattr(inner.normalizer, name)):
-            raise ConfigError(
-                f"tokenizer_config.json: {field}={config[field]!r} disagrees with tokenizer.json, which has {found!r}"
-            )
 
 
 def _wordpiece(directory: Path) -> tokenizers.Tokenizer:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import models
+from tokenizers import models, normalizers, pre_tokenizers
 
 from regard.errors import ConfigError, DataError, RunError
 from regard.interop.huggingface.files import read_json
@@ -69,11 +69,30 @@ def _entries(inner: tokenizers.Tokenizer) -> int:
 
 def read_tokenizer(path: Path) -> tokenizers.Tokenizer:
     """The tokenizer that a `tokenizer.json` describes."""
-    described = json.dumps(read_json(path))
+    described, settings = json.dumps(read_json(path)), path.with_name("tokenizer_config.json")
     try:
-        return tokenizers.Tokenizer.from_str(described)
+        inner = tokenizers.Tokenizer.from_str(described)
     except Exception as error:  # the library raises plain Exception
         raise DataError(f"{path} is not a tokenizer: {error}") from None
+    _check_settings(inner, read_json(settings) if settings.exists() else {})
+    return inner
+
+
+def _check_settings(inner: tokenizers.Tokenizer, said: Mapping[str, Any]) -> None:
+    """Refuse settings that theirs would put in the place of what tokenizer.json says."""
+    kind, parts = str(said.get("tokenizer_class")), {}
+    if "Bert" in kind and isinstance(inner.normalizer, normalizers.BertNormalizer):
+        names = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
+        names |= {"tokenize_chinese_chars": "handle_chinese_chars"}
+        parts |= {field: getattr(inner.normalizer, name) for field, name in names.items()}
+    if kind.startswith(("GPT2", "Roberta", "Bart")) and isinstance(inner.pre_tokenizer, pre_tokenizers.ByteLevel):
+        parts["add_prefix_space"] = inner.pre_tokenizer.add_prefix_space
+        said = {"add_prefix_space": False, **said}  # what theirs does where nothing is said
+    for field, found in parts.items():
+        if field in said and said[field] != found:
+            raise ConfigError(
+                f"tokenizer_config.json: {field}={said[field]!r} disagrees with tokenizer.json, which has {found!r}"
+            )
 
 
 def _open(directory: Path, tell: Callable[[str], object]) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:

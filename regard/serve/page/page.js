@@ -2,7 +2,7 @@
 // The page at /: choose a model, type, see the answer. It asks the server it came from and nobody else.
 const at = (id) => document.getElementById(id);
 const NAMES = { generate: "prompt", classify: "input", point: "problems" };
-let models = [], asking = null;
+let models = [], asking = null, answered = null;
 
 const headers = () => ({ "Content-Type": "application/json", ...(at("key").value ? { Authorization: `Bearer ${at("key").value}` } : {}) });
 
@@ -34,10 +34,21 @@ function fitted() {
   at("text-name").textContent = { generate: "Prompt", point: "Problem, as JSON", fill: "Text with [MASK]", classify: "Text; of a pair, one a line" }[task] || "Text";
 }
 
+function json(text, name, example) {
+  try { return JSON.parse(text); } catch { throw new Error(`${name} must be JSON, such as ${example}`); }
+}
+
+function settings() {
+  const text = at("settings").value.trim();
+  const found = text ? json(text, "Settings", '{"beam": 5}') : {};
+  if (found === null || typeof found !== "object" || Array.isArray(found)) throw new Error('Settings must be names and values, such as {"beam": 5}');
+  return found;
+}
+
 function body() {
-  const task = at("task").value, text = at("text").value, settings = at("settings").value.trim();
-  const asked = { model: at("model").value, ...(settings ? JSON.parse(settings) : {}) };
-  if (task === "point") asked.problems = [JSON.parse(text)];
+  const task = at("task").value, text = at("text").value;
+  const asked = { model: at("model").value, ...settings() };
+  if (task === "point") asked.problems = [json(text, "The problem", "[3, 1, 2]")];
   else if (task === "classify") asked.input = text.includes("\n") ? text.split("\n").filter((line) => line.trim()) : text;
   else asked[NAMES[task] || "text"] = text;
   if (task === "answer") asked.question = at("question").value;
@@ -104,18 +115,38 @@ function complain(error) {
 async function go() {
   if (!models.length) return load().catch(complain);
   try {
+    answered = null;
     const asked = body(), task = at("task").value;
     const response = await post(`v1/${task}`, asked);
     at("answer").textContent = asked.stream ? asked.prompt : "";
     if (asked.stream) await streamed(response, asked.chat ? "" : asked.prompt);
-    else at("answer").replaceChildren(...(await response.json()).results.map(shown));
+    else {
+      const { results } = await response.json();
+      at("answer").replaceChildren(...results.map(shown));
+      // What "Look inside" is to show: the best of what was answered.
+      answered = { model: asked.model, task, text: at("text").value, settings: at("settings").value, result: results[0] };
+    }
   } catch (error) { complain(error); } finally { ended(); }
+}
+
+function sought() {
+  const text = at("text").value, task = at("task").value, model = at("model").value;
+  const asked = { model, document: false, text: task === "point" ? json(text, "The problem", "[3, 1, 2]") : text };
+  const current = answered && answered.model === model && answered.task === task && answered.text === text && answered.settings === at("settings").value;
+  if (current && answered.result.translations) asked.target = answered.result.translations[0].text;
+  const { beam } = settings();
+  if (["translate", "point"].includes(task) && beam !== undefined) asked.beam = beam;
+  return asked;
 }
 
 async function look() {
   try {
-    const text = at("text").value, task = at("task").value;
-    const asked = { model: at("model").value, document: false, text: task === "point" ? JSON.parse(text) : text };
+    // A translation is looked into as it was answered, so it is asked for first.
+    if (at("task").value === "translate" && !("target" in sought())) {
+      await go();
+      if (!answered) return;
+    }
+    const asked = sought();
     const found = await (await post("v1/look", asked)).json();
     const link = document.createElement("a");
     link.href = `look/${found.url.split("/").pop()}`;

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from regard.errors import DataError
 from regard.models.bert import Pooling
 from regard.models.protocols import TextEncoder
-from regard.serve.bodies import at_most, check_characters, texts
+from regard.serve.bodies import Between, check_characters, texts
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
 from regard.serve.verbs.many import Many
@@ -31,13 +31,12 @@ class ClassifyBody:
 
     input: str | tuple[str | tuple[str, ...], ...]
     model: str | None = None
-    top: int = 1
+    top: Annotated[int, Between(1, MOST)] = 1
 
 
 def _classify(run: Run, body: ClassifyBody, limits: Limits) -> Many:
     classifier = run.classifier()
     items = _inputs(classifier, body.input, limits)
-    at_most(body, {"top": MOST})
     return Many(
         ("classify", body.top),
         items,
@@ -86,12 +85,10 @@ class FillBody:
 
     text: str | tuple[str, ...]
     model: str | None = None
-    top: int = 5
+    top: Annotated[int, Between(1, MOST_FILLINGS)] = 5
 
 
 def _fill(run: Run, body: FillBody, limits: Limits) -> Many:
-    at_most(body, {"top": MOST_FILLINGS})
-
     def prepared(text: str) -> tuple[Any, int]:
         row = masked_row(run.encoder, text)
         if (hidden := sum(token == run.encoder.tokenizer.mask for token in row.ids)) > limits.texts:
@@ -114,7 +111,7 @@ class AnswerBody:
     question: str
     text: str
     model: str | None = None
-    top: int = 1
+    top: Annotated[int, Between(1, MOST)] = 1
 
 
 def _answer(run: Run, body: AnswerBody, limits: Limits) -> Many:
@@ -122,7 +119,6 @@ def _answer(run: Run, body: AnswerBody, limits: Limits) -> Many:
     check_characters([body.text], "text", limits)
     if not body.question.strip() or not body.text.strip():
         raise DataError("an answer needs a question and a text")
-    at_most(body, {"top": MOST})
     return Many(
         ("answer", body.top),
         ((body.question, body.text),),

@@ -3,11 +3,23 @@
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError
-from regard.serve.bodies import at_most, check_characters, given
+from regard.serve.bodies import (
+    Beam,
+    Between,
+    LengthPenalty,
+    Seed,
+    TemperatureOrZero,
+    Tokens,
+    TopK,
+    TopP,
+    check_budget,
+    check_characters,
+    given,
+)
 from regard.serve.jobs import Done
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
@@ -29,17 +41,17 @@ class Body:
     model: str | None = None
     chat: str | None = None
     system: str | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    repetition_penalty: float = 1.0
+    max_tokens: Tokens = None
+    temperature: TemperatureOrZero = None
+    top_k: TopK = None
+    top_p: TopP = None
+    repetition_penalty: Annotated[float, Between(0.01, 100.0)] = 1.0
     stop: str | tuple[str, ...] = ()
-    samples: int | None = None
-    beam: int | None = None
-    top_beams: int | None = None
-    length_penalty: float | None = None
-    seed: int | None = None
+    samples: Beam = None
+    beam: Beam = None
+    top_beams: Beam = None
+    length_penalty: LengthPenalty = None
+    seed: Seed = None
     stream: bool = False
 
 
@@ -107,10 +119,11 @@ def _done(prompt: Prompt, outputs: list[Generated]) -> Done:
 def writing(run: Run, prompt: Prompt, body: Any, limits: Limits) -> Drawn | Searched:
     """The work of writing on from a prompt; `body` has the settings of a `Body`."""
     stop = stops(body.stop)
-    at_most(body, {"max_tokens": limits.tokens, "beam": limits.beam, "samples": limits.beam})
     names = ("temperature", "top_k", "top_p", "samples", "beam", "top_beams", "length_penalty", "seed")
     how = {name: value for name, value in given(body).items() if name in names}
     how["max_len"] = body.max_tokens or min(run.config.decode.max_len, limits.tokens)
+    rows = max(body.beam or 1, body.samples or 1)
+    check_budget(limits, rows, how["max_len"], f"{rows} texts x {how['max_len']} tokens")
     how |= {"stop": stop, "repetition_penalty": body.repetition_penalty}
     if how.get("beam", 1) == 1:
         drawn = Drawn(run, prompt, how)

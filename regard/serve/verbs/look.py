@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.errors import DataError
 from regard.look.page import render
-from regard.serve.bodies import at_most, check_characters
+from regard.serve.bodies import Beam, check_characters
 from regard.serve.jobs import Done
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
@@ -24,7 +24,7 @@ class Body:
 
     text: Any
     model: str | None = None
-    beam: int | None = None
+    beam: Beam = None
     layers: tuple[str, ...] = ("*",)
     heads: tuple[int, ...] | None = None
     target: str | None = None
@@ -61,7 +61,6 @@ class Work:
 
 
 def _work(run: Run, body: Body, limits: Limits) -> Work:
-    at_most(body, {"beam": limits.beam})
     text = body.text
     if not run.task.has_tokenizer:
         (text,) = run.task.requested(run, [text])

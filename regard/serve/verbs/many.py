@@ -1,11 +1,11 @@
 """Work on items that a function does many of at a time, whoever asked for them."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from regard.serve.jobs import Done
+from regard.serve.jobs import Done, in_parts
 from regard.tasks.records import Record
 
 
@@ -25,6 +25,11 @@ class Many:
 
     def cost(self) -> int:
         return sum(self.prepared(item)[1] for item in self.items)
+
+    def parts(self, tokens: int) -> "list[Many]":
+        """The same by pieces that read few tokens each."""
+        found = in_parts([self.prepared(item)[1] for item in self.items], tokens)
+        return [replace(self, items=tuple(self.items[place] for place in part)) for part in found]
 
     def together(self, works: "list[Many]", gone: Callable[[int], bool]) -> list[Done]:
         items = [self.prepared(item)[0] for item in chain.from_iterable(work.items for work in works)]

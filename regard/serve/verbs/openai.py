@@ -9,12 +9,12 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from regard.errors import ConfigError, DataError
-from regard.serve.bodies import check_characters
+from regard.errors import DataError
+from regard.serve.bodies import Beam, Between, Seed, TemperatureOrZero, Tokens, TopP, check_characters
 from regard.serve.jobs import Done, Work
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
@@ -26,6 +26,35 @@ from regard.serve.verbs.verb import Stream, Verb
 from regard.tasks.run import Run
 from regard.text.chat import FORMS, Conversation
 
+ONLY_ZERO = Between(0.0, 0.0, instead="is not served: leave it out")
+
+UNSERVED = frozenset(
+    [
+        "audio",
+        "best_of",
+        "echo",
+        "function_call",
+        "functions",
+        "logit_bias",
+        "logprobs",
+        "metadata",
+        "modalities",
+        "parallel_tool_calls",
+        "prediction",
+        "reasoning_effort",
+        "response_format",
+        "service_tier",
+        "store",
+        "suffix",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+        "verbosity",
+        "web_search_options",
+    ]
+)
+"""Fields that clients of other servers may send, and that mean nothing here: no misspellings of others."""
+
 WHY = {"eos": "stop", "stop": "stop", "length": "length"}
 
 
@@ -33,17 +62,19 @@ WHY = {"eos": "stop", "stop": "stop", "length": "length"}
 class Common:
     """What both ways to write have."""
 
+    NOT_SERVED: ClassVar[frozenset[str]] = UNSERVED
+
     model: str | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    n: int | None = None
+    max_tokens: Tokens = None
+    temperature: TemperatureOrZero = None
+    top_p: TopP = None
+    n: Beam = None
     stop: str | tuple[str, ...] | None = None
-    seed: int | None = None
+    seed: Seed = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
+    frequency_penalty: Annotated[float | None, ONLY_ZERO] = None
+    presence_penalty: Annotated[float | None, ONLY_ZERO] = None
     user: str | None = None
 
 
@@ -55,7 +86,7 @@ class CompletionBody(Common):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChatBody(Common):
     messages: tuple[dict[str, Any], ...]
-    max_completion_tokens: int | None = None
+    max_completion_tokens: Tokens = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,9 +98,6 @@ class EmbeddingsBody:
 
 
 def _drawn(run: Run, prompt: Any, body: Common, limits: Limits, tokens: int | None) -> Drawn:
-    for name in ("frequency_penalty", "presence_penalty"):
-        if getattr(body, name):
-            raise ConfigError(f"{name}={getattr(body, name)} is not served: leave it out")
     greedy = body.temperature == 0
     settings = generate.Body(
         max_tokens=tokens,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from regard.serve.bodies import at_most
+from regard.serve.bodies import Beam, check_budget
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
 from regard.serve.verbs.many import Many
@@ -18,7 +18,7 @@ class Body:
 
     problems: tuple[Any, ...]
     model: str | None = None
-    beam: int | None = None
+    beam: Beam = None
 
 
 def _work(run: Run, body: Body, limits: Limits) -> Many:
@@ -27,11 +27,13 @@ def _work(run: Run, body: Body, limits: Limits) -> Many:
     if len(body.problems) > limits.texts:
         count = len(body.problems)
         raise Refused("too_large", f"problems has {count} problems; this server takes {limits.texts} a request")
-    at_most(body, {"beam": limits.beam})
     config = run.decode_config(**({} if body.beam is None else {"beam": body.beam}))
+    problems = tuple(run.pointer.checked(body.problems))
+    rows, longest = len(problems) * max(config.beam, config.samples), max(len(one.items) for one in problems)
+    check_budget(limits, rows, longest, f"{len(problems)} problems x {config.beam} hypotheses x {longest} items")
     return Many(
         ("point", config),
-        tuple(run.pointer.checked(body.problems)),
+        problems,
         lambda problem: (problem, len(problem.items)),
         lambda problems: run.pointer.answers(problems, config),
         lambda problem, answers: [pointed(answers[0])],

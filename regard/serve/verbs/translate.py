@@ -2,12 +2,23 @@
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Literal
+from itertools import accumulate, chain
+from typing import Annotated, Literal
 
-from regard.decode.config import DecodeConfig
-from regard.serve.bodies import at_most, given, texts
-from regard.serve.jobs import Done
+from regard.decode.config import BOUNDS, DecodeConfig
+from regard.serve.bodies import (
+    Beam,
+    Between,
+    LengthPenalty,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+    check_budget,
+    given,
+    texts,
+)
+from regard.serve.jobs import PART, Done, in_parts
 from regard.serve.limits import Limits
 from regard.serve.verbs.verb import Verb
 from regard.tasks.records import translated
@@ -21,18 +32,18 @@ class Body:
 
     text: str | tuple[str, ...]
     model: str | None = None
-    beam: int | None = None
-    top_beams: int | None = None
-    length_penalty: float | None = None
-    min_len: int | None = None
-    max_len: int | Literal["none"] | None = None
-    max_ratio: float | Literal["none"] | None = None
-    max_extra: int | Literal["none"] | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    samples: int | None = None
-    seed: int | None = None
+    beam: Beam = None
+    top_beams: Beam = None
+    length_penalty: LengthPenalty = None
+    min_len: Annotated[int | None, Between(0, "tokens")] = None
+    max_len: Annotated[int | Literal["none"] | None, Between(1, "tokens")] = None
+    max_ratio: Annotated[float | Literal["none"] | None, Between(*BOUNDS["max_ratio"])] = None
+    max_extra: Annotated[int | Literal["none"] | None, Between(*BOUNDS["max_extra"])] = None
+    temperature: Temperature = None
+    top_k: TopK = None
+    top_p: TopP = None
+    samples: Beam = None
+    seed: Seed = None
     overlong: Overlong = "split"
 
 
@@ -43,6 +54,7 @@ class Work:
     config: DecodeConfig
     overlong: Overlong
     alone: bool = False
+    first: int = 0
 
     @property
     def key(self) -> Hashable:
@@ -54,9 +66,25 @@ class Work:
         tokenizer = self.run.vocabularies.source
         return sum(len(tokenizer.encode(sentence)) + 1 for sentence in self.sentences)
 
+    @property
+    def rows(self) -> int:
+        """Texts that the model writes at a time for one sentence."""
+        return max(self.config.beam, self.config.samples)
+
+    def parts(self, tokens: int) -> "list[Work]":
+        """The same by pieces, of which each reads few tokens and keeps the model for a short time only."""
+        tokenizer = self.run.vocabularies.source
+        reads = [len(tokenizer.encode(sentence)) + 1 for sentence in self.sentences]
+        places = in_parts(reads, tokens, most=max(1, PART // (self.rows * self.config.max_len)))
+        firsts = accumulate(map(len, places), initial=0)
+        return [
+            replace(self, sentences=tuple(self.sentences[place] for place in part), first=first)
+            for part, first in zip(places, firsts, strict=False)
+        ]
+
     def together(self, works: "list[Work]", gone: Callable[[int], bool]) -> list[Done]:
         # Each request counts its sentences from its own first: what is drawn goes by that number.
-        numbers = list(chain.from_iterable(range(len(work.sentences)) for work in works))
+        numbers = list(chain.from_iterable(range(work.first, work.first + len(work.sentences)) for work in works))
         owners = [place for place, work in enumerate(works) for _ in work.sentences]
         found = iter(
             self.run.translator.translate(
@@ -67,23 +95,24 @@ class Work:
                 gone=lambda sentence: gone(owners[sentence]),
             )
         )
-        return [_done(work.sentences, [next(found) for _ in work.sentences]) for work in works]
+        return [_done(work, [next(found) for _ in work.sentences]) for work in works]
 
 
-def _done(sentences: tuple[str, ...], found: list) -> Done:
-    results = [translated(line, *pair) for line, pair in enumerate(zip(sentences, found, strict=True), 1)]
+def _done(work: Work, found: list) -> Done:
+    numbered = enumerate(zip(work.sentences, found, strict=True), work.first + 1)
+    results = [translated(line, *pair) for line, pair in numbered]
     return Done({"results": results}, sum(len(one.tokens) for best in found for one in best))
 
 
 def _work(run: Run, body: Body, limits: Limits) -> Work:
     sentences = texts(body.text, "text", limits)
-    at_most(body, {"beam": limits.beam, "samples": limits.beam})
-    if body.max_len != "none":
-        at_most(body, {"max_len": limits.tokens})
     config = run.decode_config(**given(body, "text", "model", "overlong"))
     # A length that a request names lifts the run's other limits, the server's own does not.
     config = replace(config, max_len=min(config.max_len, limits.tokens))
-    return Work(run, sentences, config, body.overlong)
+    work = Work(run, sentences, config, body.overlong)
+    said = f"{len(sentences)} texts x {work.rows} hypotheses x {work.config.max_len} tokens"
+    check_budget(limits, len(sentences) * work.rows, work.config.max_len, said)
+    return work
 
 
 TRANSLATE = Verb(
