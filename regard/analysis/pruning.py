@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from regard import config as settings
 from regard.analysis.describe import describe
 from regard.errors import ConfigError, RunError, nearest
 from regard.interop.huggingface.vocabulary import KEPT
@@ -75,7 +74,7 @@ def importance(run: Run, evidence: Evidence, by: By = "masking", among: str = "*
     return dict(zip(heads, values.tolist(), strict=True))
 
 
-def _members(attention: nn.Module, chosen: Iterable[int]) -> list[int]:
+def _members(attention: Watchable, chosen: Iterable[int]) -> list[int]:
     """The heads of these groups."""
     size = attention.heads // groups(attention)
     return [group * size + one for group in chosen for one in range(size)]
@@ -88,8 +87,7 @@ def gates_of(model: nn.Module, heads: Sequence[Head], gates: Tensor) -> dict[str
         places.setdefault(name, []).append(index)
     known = attentions(model)
     return {
-        name: gates[own].repeat_interleave(known[name].heads // groups(known[name]))  # type: ignore[operator]
-        for name, own in places.items()
+        name: gates[own].repeat_interleave(known[name].heads // groups(known[name])) for name, own in places.items()
     }
 
 
@@ -210,7 +208,7 @@ def save(run: Run, source: Path, out: Path) -> None:
         average = ExponentialAverage(run.model, options.ema) if options.ema else None
         (out / CHECKPOINTS).mkdir()
         save_checkpoint(out / CHECKPOINTS, Progress(step=0), run.model, make_optimizer(run.model, options), average)
-        write_json(out / CONFIG, settings.to_mapping(run.config, nulls=True))
+        write_json(out / CONFIG, run.config.to_mapping())
 
 
 def curve(

@@ -66,7 +66,7 @@ class Door:
         self._bound, self._metrics = bound, metrics
         self._inside: set[Connection] = set()
         self._refusing, self._complained = 0, -1e9
-        self._entering: set[asyncio.Verb[Any]] = set()
+        self._entering: set[asyncio.Task[Any]] = set()
 
     def open(self, config: uvicorn.Config, state: ServerState, app_state: dict[str, Any]) -> None:
         """Let connections in from now on."""

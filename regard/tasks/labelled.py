@@ -76,6 +76,14 @@ class LabelledTask(Task):
         """What a file holds."""
         raise NotImplementedError
 
+    def read_all(self, config: RunConfig, files: Iterable[str | Path]) -> list[Any]:
+        """What these files hold, in the way of the run."""
+        keys = keys_of(config)
+        items = [item for path in map(Path, files) for item in self.read(path, keys)]
+        if not items:
+            raise DataError("there is not one labelled text")
+        return items
+
     def columns(self, path: Path, keys: Keys) -> Columns | None:
         """The columns of a file that are read; None where it has none."""
         return keys.labelled
@@ -110,7 +118,7 @@ class LabelledTask(Task):
         if not config.data.train:
             raise ConfigError("no training data: give --data with your files (data.train in a configuration)")
         report.say("reading the labelled texts")
-        items = read_items(config, "train")
+        items = self.read_all(config, config.data.train)
         self.warn(items, report.say)
         if new:
             if config.train.start_from:
@@ -125,7 +133,7 @@ class LabelledTask(Task):
             if self.names_labels:
                 config = replace(config, model={**config.model, "labels": list(_labels(config, items))})
             config = absolute(config)
-        return config, LabelledRun(config, items, load_vocabularies(directory, config.tokenizer).target, report)
+        return config, LabelledRun(self, config, items, load_vocabularies(directory, config.tokenizer).target, report)
 
     def evaluate(
         self,
@@ -143,7 +151,7 @@ class LabelledTask(Task):
             raise ConfigError("nothing to evaluate on: the run names no test or validation set; give one")
         if data and say is not None:
             self.check_labelled(run.config, data, say)
-        return self.judge(run, items_of(run.config, map(Path, files)), progress)
+        return self.judge(run, self.read_all(run.config, files), progress)
 
     def judge(self, run: Run, items: list[Any], progress: Progress | None) -> dict[str, Any]:
         """Scores of the run on these items."""
@@ -169,7 +177,7 @@ class LabelledTask(Task):
         if isinstance(files[0], str | Path):
             if all(self.reads_as_text(Path(name)) for name in files):
                 return of_framed_texts(run, Documents.of(files, run.config.data.text, run.config.data.header), limit)
-            files = items_of(run.config, map(Path, files))
+            files = self.read_all(run.config, files)
         return of_labelled_texts(run, files, limit)
 
     def reads_as_text(self, path: Path) -> bool:
@@ -180,7 +188,7 @@ class LabelledTask(Task):
         return framed_batch(run, items)
 
     def evidence(self, run: Run, files: Sequence[str] | None, limit: int) -> Evidence:
-        items = items_of(run.config, map(Path, held_out_files(run, files)))[:limit]
+        items = self.read_all(run.config, held_out_files(run, files))[:limit]
         rows = labelled_rows(run.config, items, run.encoder.tokenizer, overlong="truncate")
         budget = max(BUDGET, run.config.data.max_len)
         return Evidence(run, self.objective(), list(rows.evaluation(budget)), len(items))
@@ -205,9 +213,11 @@ class LabelledTask(Task):
 class LabelledRun:
     """Rows to train on and, where there are any, to validate on."""
 
-    def __init__(self, config: RunConfig, items: list[Any], tokenizer: Tokenizer, report: Report) -> None:
+    def __init__(
+        self, task: LabelledTask, config: RunConfig, items: list[Any], tokenizer: Tokenizer, report: Report
+    ) -> None:
         self.config = config
-        self.objective: Objective = config.kind.objective(config.train.smoothing, config.train.r_drop)
+        self.objective: Objective = task.objective(config.train.smoothing, config.train.r_drop)
         self.train = labelled_rows(config, items, tokenizer)
         skipped = f"; {len(items) - len(self.train):,} skipped as too long" if len(self.train) < len(items) else ""
         rows = f"{len(self.train):,} row" + "s" * (len(self.train) != 1)
@@ -219,7 +229,7 @@ class LabelledRun:
             )
         self.valid = None
         if config.data.valid:
-            self.valid = labelled_rows(config, read_items(config, "valid"), tokenizer, overlong="truncate")
+            self.valid = labelled_rows(config, task.read_all(config, config.data.valid), tokenizer, overlong="truncate")
 
     def stream(self, position: Position, *, pin: bool, pack: bool) -> Loader:
         options = self.config.train
@@ -240,20 +250,6 @@ class LabelledRun:
 
     def scores(self, model: nn.Module) -> dict[str, float]:
         return {}
-
-
-def read_items(config: RunConfig, part: str) -> list[Any]:
-    """What the files of a part hold."""
-    return items_of(config, [Path(name) for name in getattr(config.data, part)])
-
-
-def items_of(config: RunConfig, paths: Iterable[Path]) -> list[Any]:
-    """What these files hold, in the way of the run."""
-    keys = keys_of(config)
-    items = [item for path in paths for item in config.kind.read(path, keys)]
-    if not items:
-        raise DataError("there is not one labelled text")
-    return items
 
 
 def texts_of(item: Any) -> tuple[str, ...]:

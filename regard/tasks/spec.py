@@ -78,6 +78,10 @@ class Stream(Protocol):
 
     def __next__(self) -> Any: ...
 
+    def batches(self, epoch: int = 0) -> int:
+        """How many batches an epoch has."""
+        ...
+
     def close(self) -> None: ...
 
 

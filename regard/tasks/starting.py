@@ -33,7 +33,7 @@ def started_from(
     theirs = read_json(base / "config.json")
     model, mine = dict(theirs.get("model") or {}), mapping.get("model", {})
     name = model.get("name")
-    if name not in MODELS:
+    if not isinstance(name, str) or name not in MODELS:
         raise RunError(f"{base / 'config.json'} names no known model")
     if mine.get("name", name) != name:
         raise ConfigError(f"{base} is a model '{name}', from which a '{mine['name']}' cannot start")

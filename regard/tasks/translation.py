@@ -583,11 +583,12 @@ class TranslationTask(Task):
         config = run.config.data
         if options.world:
             return world_held_out("test", str(config.source), grammar=config.world_grammar)
-        if data is not None and isinstance(data, Sequence) and all(isinstance(one, str | Path) for one in data):
-            data = files_corpus(tuple(map(str, data)), config)
+        if isinstance(data, Sequence) and data and all(isinstance(one, str | Path) for one in data):
+            given = files_corpus(tuple(map(str, data)), config)
             if say is not None:
-                check_pairs(data, say)
-        corpus = data or corpus_of(config, "test") or corpus_of(config, "valid")
+                check_pairs(given, say)
+            return given
+        corpus: Corpus | None = data or corpus_of(config, "test") or corpus_of(config, "valid")
         if corpus is None:
             raise ConfigError("nothing to evaluate on: the run names no test or validation set; give one")
         return corpus

@@ -16,7 +16,7 @@ from regard.errors import ConfigError, DataError
 from regard.runs.checkpoint import checkpoints
 from regard.runs.files import write_json
 from regard.runs.log import read_log
-from regard.tasks.labelled import LabelledLayout, items_of, labelled_rows, read_items, texts_of
+from regard.tasks.labelled import LabelledLayout, labelled_rows, texts_of
 from regard.tasks.run import load_config
 from regard.trainer.training import Stopped
 
@@ -125,7 +125,7 @@ def test_a_run_counted_in_epochs_takes_as_many_steps_as_its_data_has(files, base
     made = make_config(None, "bert-tune", small, start)
     assert (made.train.epochs, made.train.warmup_share) == (2.5, 0.02)
     run = regard.train(made, tmp_path / "run", told)
-    rows = labelled_rows(run.config, read_items(run.config, "train"), run.vocabularies.target)
+    rows = labelled_rows(run.config, run.task.read_all(run.config, run.config.data.train), run.vocabularies.target)
     batches = len(LabelledLayout(rows, 64).order(run.config.train.seed, 0))
     assert batches > 2
     steps = math.ceil(2.5 * batches)
@@ -175,7 +175,7 @@ def test_heads_are_looked_at_in_the_labelled_texts_as_the_run_reads_them(
     monkeypatch.setattr(heads, "_items", lambda *given: looked.append(whole(*given)) or looked[-1])
     own = heads.head_roles(run, limit=8, judging=1)
     assert own["sentences"] == 8
-    tokenizer, items = run.vocabularies.target, items_of(run.config, [files / f"valid{suffix}"])
+    tokenizer, items = run.vocabularies.target, run.task.read_all(run.config, [files / f"valid{suffix}"])
     texts = texts_of(items[0])
     for text in texts if "answer" not in preset else texts[1:]:
         ids = tokenizer.encode(text)
