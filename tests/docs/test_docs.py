@@ -204,19 +204,3 @@ def test_every_kind_of_positions_is_documented(page):
         text = re.split(r"^## ", text.partition("\n## Positions\n")[2], flags=re.MULTILINE)[0]
         assert set(re.findall(r"^\| `([\w-]+)`", text, re.MULTILINE)) == set(get_args(PositionKind))
     assert all(f"`{kind}`" in text for kind in get_args(PositionKind))
-
-
-def test_the_map_of_the_house_names_every_file():
-    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    (_, tree), *_ = FENCE.findall(text.partition("## The map")[2])
-    drawn, folders = set(), []
-    for line in tree.splitlines():
-        depth = (len(line) - len(line.lstrip())) // 2
-        for name in re.match(r" *((?:[\w-]+(?:/|\.\w+) {0,2})+)", line).group(1).split():
-            folders[depth:] = [name] if name.endswith("/") else []
-            drawn |= set() if name.endswith("/") else {"".join(folders) + name}
-    suffixes = (".py", ".toml", ".js", ".html", ".css")
-    files = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("regard/**/*") if path.suffix in suffixes}
-    files = {path for path in files if not path.endswith(("__init__.py", "__main__.py"))}
-    assert not files - drawn, f"ARCHITECTURE.md does not say what these are for: {sorted(files - drawn)}"
-    assert not drawn - files, f"ARCHITECTURE.md speaks of what is not there: {sorted(drawn - files)}"

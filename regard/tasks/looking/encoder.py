@@ -22,7 +22,7 @@ CLASSES, WORDS = 3, 5
 
 def encoder(run: Run, texts: Sequence[str], wanted: Wanted, **decode: Any) -> Document:
     """Every text, or pair written `first ||| second`, looking at itself. Nothing is decoded."""
-    if wanted.edits and getattr(run.model.config, "head", "classes") != "classes":  # type: ignore[union-attr]
+    if wanted.edits and run.encoder.model.config.head != "classes":
         raise ConfigError(f"a run for {run.config.task} gives no class of a text that changing a head could change")
     found = [_sentence(run, texts, number, wanted) for number in range(len(texts))]
     return Document(
