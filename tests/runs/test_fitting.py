@@ -17,7 +17,7 @@ from regard.errors import ConfigError, RunError
 from regard.runs.log import read_log
 from regard.tasks.report import Silence
 from regard.tasks.run import build_model
-from regard.tasks.translation import TranslationJob
+from regard.tasks.translation import TranslationRun
 from regard.text import train_vocabularies
 from regard.trainer import training as training_module
 from regard.trainer.fitting import Fittable, Fitting, largest_budget
@@ -76,12 +76,12 @@ def test_it_leaves_the_model_as_it_was(tmp_path, pack, optimizer):
     config = make_config(None, "tiny", [*SETTINGS, f"train.optimizer={optimizer}", "train.accumulate=2"])
     vocabularies = train_vocabularies(PAIRS, config.tokenizer)
     config = config.with_vocabularies(vocabularies)
-    job = TranslationJob(config, PairList(PAIRS), vocabularies, tmp_path, Silence())
+    prepared = TranslationRun(config, PairList(PAIRS), vocabularies, tmp_path, Silence())
     model = build_model(config)
     made = make_optimizer(model, config.train)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     task = Room(1300)
-    found = Fitting(model, made, task, torch.device("cpu"), torch.float32, 2).largest(job, pack=pack)
+    found = Fitting(model, made, task, torch.device("cpu"), torch.float32, 2).largest(prepared, pack=pack)
     assert 1000 < found <= 1450
     assert 1000 < task.largest <= 1300
     for name, value in model.state_dict().items():
@@ -140,7 +140,7 @@ def test_every_kind_of_text_can_be_fitted(tmp_path, preset):
 def test_a_run_trains_with_what_was_found_and_splits_what_does_not_fit(data, tmp_path, monkeypatch):
     monkeypatch.setattr(training_module, "check_machine", lambda config, fit_memory=False: None)
     room = Room(700)
-    monkeypatch.setattr("regard.tasks.translation.Translation", lambda *_: room)
+    monkeypatch.setattr("regard.tasks.translation.SequenceToSequence", lambda *_: room)
     asked, tried = [], Fitting.largest
 
     def largest(*given, **options):

@@ -5,12 +5,13 @@ import torch
 from torch.testing import assert_close
 
 import regard
-from regard.analysis.describe import forward_flops
+from regard.analysis.describe import describe
 from regard.analysis.pruning import curve, every_head, importance, prune, save
 from regard.cli.prune import counted
 from regard.errors import ConfigError, RunError
 from regard.look import attentions, masked
 from regard.models.transformer import TransformerConfig
+from regard.runs.files import read_json
 from regard.tasks.config import make_config
 from regard.tasks.corpora import world_held_out
 from regard.tasks.translation import Pairing, head_alignment
@@ -79,13 +80,14 @@ def test_a_pruned_model_is_the_masked_one_but_smaller(trained, pairing, tmp_path
     count = lambda model: sum(one.numel() for one in model.parameters())  # noqa: E731
     # A head is 4 wide: 3 * (16 + 1) * 4 in, 4 * 16 out. A layer without heads is its bias alone.
     assert count(trained.model) - count(smaller.model) == 15 * (3 * 17 * 4 + 4 * 16)
-    assert forward_flops(smaller.model, 10) < forward_flops(trained.model, 10)
+    assert describe(smaller, 10)["flops"]["forward"] < describe(trained, 10)["flops"]["forward"]
     assert smaller.config.model["encoder_heads"] == [2, 0]
     # Pruned again, and saved, it loads and is used like any other.
     again = prune(smaller, [("encoder.0.attention", 1)], tmp_path / "smaller")
     save(again, trained.directory, tmp_path / "smaller")
     loaded = regard.load(tmp_path / "smaller", "cpu")
     assert loaded.translate(texts[:2]) == again.translate(texts[:2])
+    assert read_json(tmp_path / "smaller" / "config.json") == again.config.to_mapping()
     assert loaded.config.model_config().heads_of("encoder") == (1, 0)
     assert sorted(attentions(loaded.model)) == [
         "decoder.0.cross_attention",
