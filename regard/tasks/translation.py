@@ -556,9 +556,9 @@ class TranslationTask(Task):
                 out(found[0].text)
             if progress is not None:
                 progress(len(hypotheses), len(sources))
+        likelihood, counted = corpus_perplexity(run, pairs)
         if say is not None and (note := run.translator.cut_note(cut, len(sources), config)):
             say(note)
-        likelihood, counted = corpus_perplexity(run, pairs)
         words = [len(source.split()) for source in sources]
         bands = by_length(hypotheses, references, words, lowercase=lowercase, tokenize=tokenize)
         result: dict[str, Any] = {
