@@ -98,7 +98,9 @@ def _line(run: dict) -> str:
     if "diverged" in run:
         return f"{run['name']}: diverged"
     parts = [f"{run['parameters']:,} parameters", f"{run['updates']:,} updates", f"{run['seconds']:,.0f} s"]
-    if "exact_match" in test:
+    if headline := run.get("headline"):
+        parts += [f"{name} {value}" for name, value in headline.items()]
+    elif "exact_match" in test:
         parts.append(f"exact match {100 * test['exact_match']:.1f} %")
         parts += [
             f"{name} {100 * test[key]['exact_match']:.1f} %"

@@ -119,7 +119,7 @@ class TrainingProgress:
             self._bar = None
 
     def validation(self, values: Mapping[str, Any]) -> None:
-        text = f"step {values['step']}  validation loss {values['nll']:.4f}"
+        text = f"step {values['step']}  validation loss {values.get('nll', values['loss']):.4f}"
         if "bleu" in values:
             text += f"  BLEU {values['bleu']:.1f} (greedy)"
         if "exact_match" in values:

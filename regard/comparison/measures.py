@@ -32,11 +32,8 @@ def measure(
     if found.get("key") == key:
         return found
     run = load(directory, "cpu")
-    result = {
-        "key": key,
-        **_about(directory),
-        "test": run.task.compared(run, limit, progress),
-    }
+    test = run.task.compared(run, limit, progress)
+    result = {"key": key, **_about(directory), "test": test, "headline": run.task.headline(test)}
     write_json(kept, result)
     return result
 
@@ -49,6 +46,7 @@ def _about(directory: Path) -> dict[str, Any]:
     return {
         "name": directory.name,
         "task": config.task,
+        "loss_unit": config.kind.loss_unit,
         "model": dict(config.model),
         "parameters": count_parameters(config),
         "updates": updates,
@@ -81,8 +79,9 @@ def history(directory: Path) -> tuple[int, float, float, list[dict[str, Any]], l
             )
             before = seconds
         elif record.get("kind") == "validation":
-            scores = {name: record[name] for name in ("nll", "bleu", "exact_match") if name in record}
-            validations.append({"step": record["step"], "seconds": before, "tokens": tokens, **scores})
+            scores = {name: record[name] for name in ("bleu", "exact_match") if name in record}
+            reached = {"nll": record.get("nll", record["loss"])}
+            validations.append({"step": record["step"], "seconds": before, "tokens": tokens, **reached, **scores})
     return step, seconds, tokens, curve, validations
 
 

@@ -23,8 +23,10 @@ def comparison_charts(report: Report) -> dict[str, Chart]:
     if any(run["test"].get("by_length") for run in runs):
         charts["by-length"] = _length_chart(runs)
     trained = report["runs"] if report["runs"][0].get("depth") is None else []
+    counted = next((run["loss_unit"] for run in trained if "loss_unit" in run), "nats")
+    loss = f"loss ({counted})" if counted else "loss"
     for name, unit in (("step", "updates"), ("seconds", "seconds of training"), ("flops", "FLOPs of training")):
-        for key, what, high in (("nll", "validation loss (nats)", None), ("exact_match", "exact match", 1.0)):
+        for key, what, high in (("nll", f"validation {loss}", None), ("exact_match", "exact match", 1.0)):
             lines = [
                 Series(name=run["name"], points=[(one[name], one[key]) for one in run["validations"] if key in one])
                 for run in trained
@@ -42,7 +44,7 @@ def comparison_charts(report: Report) -> dict[str, Chart]:
         lines = [Series(name=run["name"], points=[(one[name], one["loss"]) for one in run["curve"]]) for run in trained]
         if any(line.points for line in lines):
             charts[f"loss-by-{name}"] = Chart(
-                title=f"training loss against {unit}", x=unit, y="loss (nats)", series=lines, low=0.0, marks=False
+                title=f"training loss against {unit}", x=unit, y=loss, series=lines, low=0.0, marks=False
             )
     return charts | _ablation_charts(report) | _growth_charts(report) | _far_charts(report)
 
@@ -82,7 +84,9 @@ def _overview(report: Report) -> list[str]:
         ("seconds", lambda run: f"{run['seconds']:,.0f}"),
         ("FLOPs", lambda run: f"{run['flops']:.2e}"),
     ]
-    if any("exact_match" in run.get("test", {}) for run in report["runs"]):
+    if named := list(dict.fromkeys(name for run in report["runs"] for name in run.get("headline") or ())):
+        columns += [(name, lambda run, name=name: (run.get("headline") or {}).get(name, "-")) for name in named]
+    elif any("exact_match" in run.get("test", {}) for run in report["runs"]):
         columns += [
             ("exact match", lambda run: _percent(_of(run, "exact_match"))),
             ("BLEU", lambda run: _number(_of(run, "bleu"), 1)),
