@@ -161,7 +161,10 @@ def _smaller(config: RunConfig, model: nn.Module, keep: dict[str, list[int]]) ->
     counts: dict[str, list[int]] = {setting: [] for setting in kinds.values()}
     for name, module in model.named_modules():
         if isinstance(module, Attention | NoHeads):
-            counts[kinds[module.sides]].append(len(_members(module, keep[name])) if name in keep else module.heads)
+            left = module.heads
+            if isinstance(module, Attention) and name in keep:
+                left = len(_members(module, keep[name]))
+            counts[kinds[module.sides]].append(left)
     return replace(config, model={**config.model, **counts})
 
 

@@ -248,7 +248,7 @@ class _Timing:
         shape = [
             max(side.ids.shape[1] for side in sides)
             for sides in zip(*((b.source, b.target) for b in self.padded), strict=True)
-        ]  # type: ignore[union-attr]
+        ]
 
         def widen(side: Any, width: int) -> Any:
             ids = nn.functional.pad(side.ids, (0, width - side.ids.shape[1]))

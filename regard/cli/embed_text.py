@@ -65,8 +65,8 @@ def embed_text(
     encoder = load(run, device).encoder
     lines = list(TextFiles((search,), format="lines")) if search else []
     with counting("embedding", "texts") as progress:
-        vectors = embed(encoder, texts, pooling=pooling, normalise=normalise, progress=progress)  # type: ignore[arg-type]
-        others = embed(encoder, lines, pooling=pooling, progress=progress)  # type: ignore[arg-type]
+        vectors = embed(encoder, texts, pooling=pooling, normalise=normalise, progress=progress)
+        others = embed(encoder, lines, pooling=pooling, progress=progress)
     if search is not None:
         for one, found in zip(texts, nearest_texts(vectors, others, top), strict=True):
             near = [{"line": near.index + 1, "cosine": near.cosine, "text": lines[near.index]} for near in found]

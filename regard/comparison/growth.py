@@ -37,7 +37,7 @@ def growth(
     for name in (*WAYS, WEIGHTS):
         torch.manual_seed(1)
         way = "attention" if name == WEIGHTS else name
-        reader = Reader(way, VOCAB, 2, width=width, layers=layers, kernel=kernel)  # type: ignore[arg-type]
+        reader = Reader(way, VOCAB, 2, width=width, layers=layers, kernel=kernel)
         if name == WEIGHTS:
             for layer in reader.layers:  # type: ignore[union-attr]
                 layer.attention.watcher = lambda q, k, v, weights: weights

@@ -120,12 +120,12 @@ def tagged(path: Path, keys: Keys) -> Iterator[Tagged]:
     if format_of(path) in ("jsonl", "parquet"):
         for number, (words, tags) in _records(path, replace(keys, pair=None).labelled):
             good = all(isinstance(one, list) and all(isinstance(word, str) for word in one) for one in (words, tags))
-            if not good or len(words) != len(tags):  # type: ignore[arg-type]
+            if not good or len(words) != len(tags):
                 raise DataError(
                     f"{path}, row {number}: '{keys.text}' and '{keys.label}' must be lists of texts of one length"
                 )
             if words and tags:
-                yield _sentence([*zip(words, tags, strict=True)], f"{path}, row {number}")  # type: ignore[arg-type]
+                yield _sentence([*zip(words, tags, strict=True)], f"{path}, row {number}")
         return
     sentence: list[tuple[str, str]] = []
     for number, cells in _word_lines(path):

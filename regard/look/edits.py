@@ -132,7 +132,7 @@ def _before_output(model: nn.Module, names: Sequence[str], change: Any) -> Itera
             attention = known[name]
             if not isinstance(attention, Attention):
                 raise ConfigError(f"'{name}' has no output matrix, so its heads' outputs cannot be swapped")
-            handle = attention.output.register_forward_pre_hook(partial(hook, name, attention.heads))  # type: ignore[arg-type]
+            handle = attention.output.register_forward_pre_hook(partial(hook, name, attention.heads))
             stack.callback(handle.remove)
         yield
 

@@ -82,7 +82,7 @@ def _places(name: str, module: nn.Module) -> Places | None:
     if isinstance(module.table, nn.Parameter):
         return Places(name=name, kind="learned", table=table)
     for layout in ("interleaved", "halves"):
-        if table.shape[1] % 2 == 0 and torch.equal(table, sinusoidal(*table.shape, layout=layout)):  # type: ignore[arg-type]
+        if table.shape[1] % 2 == 0 and torch.equal(table, sinusoidal(*table.shape, layout=layout)):
             return _turning(name, "sinusoidal", table, layout)
     return Places(name=name, kind="linear", table=table)
 

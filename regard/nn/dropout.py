@@ -38,7 +38,7 @@ class SharedDropout(Dropout):
 
 class _Drop(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, input: Tensor, dropped: int) -> Tensor:  # type: ignore[override]
+    def forward(ctx, input: Tensor, dropped: int) -> Tensor:
         count = input.numel()
         # Eight bytes at a draw; `None` as the upper end asks for the whole range of int64.
         words = torch.empty((count + 7) // 8, dtype=torch.int64).random_(_LOWEST, None)

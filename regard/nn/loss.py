@@ -55,7 +55,7 @@ def linear_cross_entropy(
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, bias, labels, smoothing: float, kernel: Kernel, together: int):  # type: ignore[override]
+    def forward(ctx, x, weight, bias, labels, smoothing: float, kernel: Kernel, together: int):
         train = any(ctx.needs_input_grad)
         ctx.dtype, V = weight.dtype, weight.shape[0]
         weight = _aligned(weight, x)

@@ -30,7 +30,7 @@ def sweep(
     weights = [tensor for part in over_state for tensor in (part.used, part.bias) if tensor is not None]
     # The projected inputs are nobody else's: the loop writes its gates over them.
     projected = cell.project(_Gathered.apply(x, plan))  # type: ignore[operator]
-    outputs, *end = _Sweep.apply(_LOOPS[kind], projected, plan, x.shape[1], len(state), *state, *weights)  # type: ignore[misc]
+    outputs, *end = _Sweep.apply(_LOOPS[kind], projected, plan, x.shape[1], len(state), *state, *weights)
     return outputs, tuple(end)
 
 
@@ -38,7 +38,7 @@ class _Gathered(torch.autograd.Function):
     """A batch in the order of a plan."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, plan: Plan) -> Tensor:  # type: ignore[override]
+    def forward(ctx, x: Tensor, plan: Plan) -> Tensor:
         ctx.plan, ctx.shape = plan, x.shape[:2]
         return plan.gathered(x)
 
@@ -50,7 +50,7 @@ class _Gathered(torch.autograd.Function):
 
 class _Sweep(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, loops: Loops, x: Tensor, plan: Plan, T: int, parts: int, *tensors: Tensor):  # type: ignore[override]
+    def forward(ctx, loops: Loops, x: Tensor, plan: Plan, T: int, parts: int, *tensors: Tensor):
         firsts, weights = tensors[:parts], tensors[parts:]
         B = firsts[0].shape[0]
         states = []

@@ -25,7 +25,7 @@ def surface(tokenizer: Tokenizer, text: str) -> list[str]:
     inner = tokenizer.inner
     with panics(f"cannot read {text[:60]!r}"):
         normal = text if inner.normalizer is None else inner.normalizer.normalize_str(text)
-        return [word for word, _ in inner.pre_tokenizer.pre_tokenize_str(normal)]  # type: ignore[union-attr]
+        return [word for word, _ in inner.pre_tokenizer.pre_tokenize_str(normal)]
 
 
 class ExtendedTokenizer(Tokenizer):

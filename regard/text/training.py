@@ -48,7 +48,7 @@ def with_masks(tokenizer: Tokenizer, kind: Kind) -> Tokenizer:
     beside = {"lstrip": kind != "character", "rstrip": kind not in ("character", "bpe")}
     inner.add_special_tokens([tokenizers.AddedToken(MASK, special=True, normalized=False, **beside)])
     _, first, last, _ = SPECIALS
-    inner.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
+    inner.post_processor = processors.TemplateProcessing(
         single=f"{first} $A {last}",
         pair=f"{first} $A {last} $B:1 {last}:1",
         special_tokens=[(first, tokenizer.bos), (last, tokenizer.eos)],

@@ -49,7 +49,7 @@ def read_picture(path: Path, channels: int = 3) -> Pixels:
         raise DataError(f"{path} cannot be read as a picture: {reason}") from None
 
 
-def _array(image, mode: str) -> Pixels:  # type: ignore[no-untyped-def]
+def _array(image, mode: str) -> Pixels:
     from PIL import Image
 
     if image.mode.startswith("I"):  # sixteen bits: the upper eight are what a screen shows

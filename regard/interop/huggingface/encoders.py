@@ -114,16 +114,16 @@ def _wordpiece(directory: Path) -> tokenizers.Tokenizer:
         missing = [name for name in _SPECIALS if name not in vocabulary]
         raise DataError(f"{path} is not a vocabulary: {f'it lacks {missing[0]}' if missing else 'an entry is twice'}")
     config = read_json(directory / "tokenizer_config.json") if (directory / "tokenizer_config.json").exists() else {}
-    inner = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))  # type: ignore[call-arg]
-    inner.normalizer = normalizers.BertNormalizer(  # type: ignore[assignment]
+    inner = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    inner.normalizer = normalizers.BertNormalizer(
         lowercase=config.get("do_lower_case", True) is True,
         handle_chinese_chars=config.get("tokenize_chinese_chars", True) is True,
         strip_accents=config.get("strip_accents") if isinstance(config.get("strip_accents"), bool) else None,
     )
-    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # type: ignore[assignment]
-    inner.decoder = decoders.WordPiece(prefix="##")  # type: ignore[assignment]
+    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    inner.decoder = decoders.WordPiece(prefix="##")
     ends = ("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"])
-    inner.post_processor = processors.BertProcessing(*ends)  # type: ignore[assignment]
+    inner.post_processor = processors.BertProcessing(*ends)
     inner.add_special_tokens(list(_SPECIALS))
     return inner
 

@@ -72,9 +72,9 @@ def _marian(path: Path, model: Any, numbers: Sequence[str], lost: Sequence[str])
     made = _pipeline(model, entries, unknown)
     # A text may hold anything. Neither of the two is a character.
     parts: list[Any] = [normalizers.Replace(NOT_CUT, "\ufffe"), made.normalizer]
-    made.normalizer = normalizers.Sequence(parts)  # type: ignore[assignment]
+    made.normalizer = normalizers.Sequence(parts)
     # As SentencePiece joins pieces, whichever side they are of.
-    made.decoder = decoders.Sequence(  # type: ignore[assignment]
+    made.decoder = decoders.Sequence(
         [decoders.Replace(MARK, " "), decoders.Fuse(), decoders.Replace(Regex(f"^[ {NOT_CUT}]+| +$"), "")]
     )
     made.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in special])
@@ -95,10 +95,10 @@ def _pipeline(model: Any, vocabulary: list[tuple[str, float]], unknown: str) -> 
     parts: list[normalizers.Normalizer] = [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()]
     if charsmap := model.normalizer_spec.precompiled_charsmap:
         parts.insert(0, normalizers.Precompiled(charsmap))
-    made.normalizer = normalizers.Sequence(parts)  # type: ignore[assignment]
+    made.normalizer = normalizers.Sequence(parts)
     crossing = any(MARK in piece.piece[1:] for piece in model.pieces)
-    made.pre_tokenizer = pre_tokenizers.Metaspace(MARK, prepend_scheme="always", split=not crossing)  # type: ignore[assignment]
-    made.decoder = decoders.Metaspace(MARK, prepend_scheme="always")  # type: ignore[assignment]
+    made.pre_tokenizer = pre_tokenizers.Metaspace(MARK, prepend_scheme="always", split=not crossing)
+    made.decoder = decoders.Metaspace(MARK, prepend_scheme="always")
     return made
 
 
