@@ -57,7 +57,7 @@ def test_tags_and_answers_are_read_twice_too(files, base, tmp_path, preset):
 
 
 def test_two_passes_are_not_for_hidden_words(files):
-    with pytest.raises(ConfigError, match=r"train.r_drop is for translation, .*, not for task='masking'"):
+    with pytest.raises(ConfigError, match=r"train.r_drop=1.0 does not apply to task='masking'"):
         config(files, "bert-tiny", ".txt", "train.r_drop=1")
 
 

@@ -1,4 +1,4 @@
-"""A setting that says nothing to a kind of run is refused by its name, never passed over in silence."""
+"""A setting that does not apply to a task is refused by its name, never passed over in silence."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_what_a_task_has_no_use_for_is_refused_by_name(task, setting):
         said = ""
     except ConfigError as error:  # perhaps of another kind, such as data.isolate for a model that cannot
         said = str(error)
-    refused = said.startswith((f"{name} is for", f"{name}=")) and f"not for task='{task}'" in said
+    refused = said.startswith((f"{name} ", f"{name}=")) and f" does not apply to task='{task}'" in said
     assert refused == (task in STRANGE[setting]), said
 
 
@@ -58,7 +58,7 @@ def test_what_is_shown_of_a_preset_is_what_it_may_set(name):
     assert make_config(None, None, (), shown).every_setting() == shown
 
 
-def test_only_what_concerns_a_run_is_shown():
+def test_only_what_applies_to_a_task_is_shown():
     shown = make_config(None, "gpt-tiny").every_setting()
     assert "images" not in shown
     assert "puzzle" not in shown["data"]
