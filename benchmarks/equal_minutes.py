@@ -42,7 +42,7 @@ def prepare(options: argparse.Namespace) -> None:
 def ours(options: argparse.Namespace, seed: int, steps: int) -> None:
     """One training of `steps` updates. Its first update is a run's; the clock starts when the tokens are there."""
     from regard import train
-    from regard.tasks.report import Silence
+    from regard.tasks.spec import Silence
 
     class Clock(Silence):
         began = time.monotonic()

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from regard.tasks.report import Silence
+from regard.tasks.spec import Silence
 
 
 class StopAt(Silence):

@@ -13,8 +13,8 @@ from regard.data import Position
 from regard.errors import ConfigError
 from regard.look.watch import attentions
 from regard.nn.gates import HardConcrete
-from regard.tasks.report import Silence
 from regard.tasks.run import Run, choose_precision, packs
+from regard.tasks.spec import Silence
 from regard.training.loop import clip_gradients, precision_context, seed_step, train_step
 
 LEARNING, RAMP = 0.6, 0.7

@@ -66,7 +66,7 @@ def generate(
       regard generate runs/smollm2 "Why is the sky blue?" --chat chatml --temperature 0
     """
     from regard import load
-    from regard.cli.standard_input import standard_input
+    from regard.cli.options import standard_input
     from regard.text.chat import Conversation
 
     if system is not None and chat is None:

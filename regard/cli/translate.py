@@ -80,9 +80,8 @@ def translate(
       cat test.en | regard translate runs/demo --scores
     """
     from regard import load
-    from regard.cli.options import check_overlong, number_or_none
+    from regard.cli.options import check_overlong, number_or_none, standard_input, typed
     from regard.cli.progress import counting
-    from regard.cli.standard_input import standard_input, typed
     from regard.errors import ConfigError
     from regard.runs.files import check_output
 

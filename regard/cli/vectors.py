@@ -48,7 +48,7 @@ def train(
     from regard.data import Documents
     from regard.runs.files import check_output
     from regard.text import TokenizerConfig
-    from regard.trainer.word_vectors import save_vectors, train_vectors
+    from regard.trainer.initialize import save_vectors, train_vectors
     from regard.training.skipgram import SkipGramConfig
 
     config = SkipGramConfig(

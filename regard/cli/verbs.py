@@ -58,7 +58,7 @@ def command(verb: Verb) -> Callable[..., None]:
             sys.stdout.flush()
 
     ask.__doc__ = verb.help
-    ask.__signature__ = inspect.Signature(_parameters(verb))  # type: ignore[attr-defined]
+    ask.__signature__ = inspect.Signature(_parameters(verb))
     ask.__annotations__ = {one.name: one.annotation for one in _parameters(verb)}
     return ask
 
@@ -100,7 +100,7 @@ def _parameters(verb: Verb) -> list[inspect.Parameter]:
 
 
 def _inputs(verb: Verb, words: list[str] | None, file: Path | None) -> Iterator[Any]:
-    from regard.cli.standard_input import standard_input
+    from regard.cli.options import standard_input
     from regard.data import TextFiles
     from regard.errors import DataError
 

@@ -20,9 +20,8 @@ from regard.errors import ConfigError, Diverged
 from regard.look.charts import draw
 from regard.runs.files import CONFIG, read_json, run_names, write_json, write_text
 from regard.tasks.config import RunConfig
-from regard.tasks.report import Report, Silence
 from regard.tasks.run import load_config
-from regard.tasks.spec import Prepared
+from regard.tasks.spec import Prepared, Report, Silence
 from regard.trainer.training import Stopped, resume, train
 
 PLAN, REPORT, PAGE, CHARTS = "plan.json", "report.json", "report.html", "charts"

@@ -3,6 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+import numpy as np
+from jaxtyping import Bool, Int
+
 from regard.errors import ConfigError
 
 Item = TypeVar("Item")
@@ -44,3 +47,12 @@ def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
         batch.append(index)
     if batch:
         yield batch
+
+
+ENDED_SHARE = 1 / 32  # leaving sources out copies the state of the rest, so wait until so many of them have ended
+
+
+def staying(running: Bool[np.ndarray, " B"]) -> Int[np.ndarray, " A"] | None:
+    """The places of the sources to go on with; None while too few have ended to be worth it."""
+    kept = np.flatnonzero(running)
+    return None if len(running) - len(kept) < max(1, ENDED_SHARE * len(running)) else kept

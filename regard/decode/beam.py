@@ -7,14 +7,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.decode.batching import staying
 from regard.decode.best import best
-from regard.decode.config import DecodeConfig
+from regard.decode.config import DecodeConfig, limits
 from regard.decode.constraints import Constraint, Past, rules
-from regard.decode.dropping import staying
-from regard.decode.hypothesis import Hypothesis
-from regard.decode.lengths import limits
 from regard.decode.pool import Candidates, Pool, survivors
-from regard.decode.stepper import S, Stepper
+from regard.decode.stepper import Hypothesis, S, Stepper
 
 
 @torch.inference_mode()

@@ -2,9 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from regard.decode.lengths import LengthForm, divisor
+import numpy as np
+from jaxtyping import Int
+from torch import Tensor
+
 from regard.errors import ConfigError
+
+LengthForm = Literal["gnmt", "power"]
 
 BOUNDS: dict[str, tuple[float, float]] = {
     "beam": (1, 10_000),
@@ -25,7 +31,7 @@ class DecodeConfig:
 
     - `beam` hypotheses are kept at each step and the best `top_beams` returned; `beam=1` is greedy.
     - Scores are log-probabilities divided by a growing function of length: see `length_penalty` and `length_form`
-      in `regard.decode.lengths.divisor`; 0 compares plain log-probabilities.
+      in `regard.decode.config.divisor`; 0 compares plain log-probabilities.
     - `exact` searches on until no live hypothesis can still win, however long it grew; otherwise a source stops once
       `beam` hypotheses have finished and the best live one, scored at its present length, is no better than any.
     - An output has at least `min_len` tokens before `eos`, and at most `max_len` with it; with a source of length S
@@ -123,3 +129,22 @@ class DecodeConfig:
         if self.max_ratio is None or self.max_extra is None:
             return [self.max_len] * len(lengths)
         return [min(self.max_len, int(self.max_ratio * length) + self.max_extra) for length in lengths]
+
+
+def divisor(length: int | np.ndarray, penalty: float, form: LengthForm) -> float | np.ndarray:
+    """What a log-probability is divided by at `length` choices, `eos` counted; it never falls as length grows.
+
+    "gnmt" is ((5 + length) / 6) ** penalty, as in Wu et al. 2016 and Vaswani et al. 2017; "power" is
+    length ** penalty, as in Hugging Face.
+    """
+    return ((5 + length) / 6) ** penalty if form == "gnmt" else (length + 0.0) ** penalty
+
+
+def limits(max_len: int | Int[Tensor, " B"], count: int) -> Int[np.ndarray, " B"]:
+    """The most choices each of `count` rows may make, `eos` counted."""
+    lengths = np.full(count, max_len) if isinstance(max_len, int) else max_len.cpu().numpy()
+    if len(lengths) != count:
+        raise ConfigError(f"max_len has {len(lengths)} lengths; it must have one for each of {count} rows")
+    if count and lengths.min() < 1:
+        raise ConfigError(f"max_len={lengths.min()} must be at least 1")
+    return lengths

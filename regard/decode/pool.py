@@ -5,9 +5,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from regard.decode.config import DecodeConfig
-from regard.decode.hypothesis import Hypothesis
-from regard.decode.lengths import divisor
+from regard.decode.config import DecodeConfig, divisor
+from regard.decode.stepper import Hypothesis
 from regard.errors import RegardError
 
 

@@ -8,12 +8,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.decode.best import best
-from regard.decode.config import DecodeConfig
+from regard.decode.config import DecodeConfig, limits
 from regard.decode.constraints import Constraint, rules
 from regard.decode.greedy import collect, decode
-from regard.decode.hypothesis import Hypothesis
-from regard.decode.lengths import limits
-from regard.decode.stepper import S, Stepper
+from regard.decode.stepper import Hypothesis, S, Stepper
 
 
 def draws(seed: int, ids: Sequence[int], *, samples: int, steps: int) -> Float[Tensor, "R T"]:

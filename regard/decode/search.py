@@ -9,9 +9,8 @@ from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import Constraint
 from regard.decode.greedy import greedy
-from regard.decode.hypothesis import Hypothesis
 from regard.decode.sample import sample
-from regard.decode.stepper import S, Stepper
+from regard.decode.stepper import Hypothesis, S, Stepper
 
 
 def search(

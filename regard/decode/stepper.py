@@ -1,5 +1,6 @@
 """The one thing decoding knows of a model: what to start from, and what may come next."""
 
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import Float, Int
@@ -39,3 +40,21 @@ class Stepper(Protocol[S]):
         belong to the caller, who may write over them.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """One output, without the first token it was started from and without `eos`.
+
+    `log_prob` is the sum of `token_log_probs`, which has one number for each choice made, `eos` with them when
+    `finished`; an output that is not finished was cut short at its longest allowed length. `score` is `log_prob`
+    divided for length. `rows[t]` is the row that choice `t` was read from in the stepper's t-th call, counted over
+    this whole decoding: what a watched model saw there is what this output came from.
+    """
+
+    tokens: list[int]
+    score: float
+    log_prob: float
+    finished: bool
+    token_log_probs: list[float]
+    rows: list[int]

@@ -16,7 +16,6 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from regard.errors import RegardError
-from regard.serve.answers import json_answer
 from regard.serve.bodies import parse
 from regard.serve.gate import Gate
 from regard.serve.jobs import Job
@@ -26,7 +25,7 @@ from regard.serve.models import Models, Runs
 from regard.serve.openapi import openapi
 from regard.serve.pages import Pages
 from regard.serve.pages import routes as page_routes
-from regard.serve.refusals import Refused, ends_the_thread, refusal
+from regard.serve.refusals import Refused, ends_the_thread, json_answer, refusal
 from regard.serve.streams import Listener, streamed
 from regard.serve.verbs import VERBS
 from regard.serve.verbs.verb import Verb
@@ -57,7 +56,7 @@ def make_app(
     pages = Pages()
     routes = [*_verbs(models, pages), *_about(models, metrics), *page_routes(pages)]
     gate: dict[str, Any] = {"metrics": metrics, "routes": [one.path for one in routes], "full": partial(_full, models)}
-    middleware = [Middleware(Gate, **gate, keys=tuple(api_keys), hosts=tuple(allow_hosts))]  # type: ignore[arg-type]
+    middleware = [Middleware(Gate, **gate, keys=tuple(api_keys), hosts=tuple(allow_hosts))]
     if allow_origins:
         asking = ["Authorization", "Content-Type", "X-API-Key"]
         middleware.append(

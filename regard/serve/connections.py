@@ -13,11 +13,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from regard.errors import RegardError
-from regard.serve.answers import dumped
 from regard.serve.gate import HEADERS
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
-from regard.serve.refusals import Refused
+from regard.serve.refusals import Refused, dumped
 
 BACKLOG, AT_ONCE = 2048, 64
 """Connections that the kernel may keep for us, and those taken from it before others get their turn."""

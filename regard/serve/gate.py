@@ -10,9 +10,8 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
-from regard.serve.answers import json_answer
 from regard.serve.metrics import Metrics
-from regard.serve.refusals import Refused
+from regard.serve.refusals import Refused, json_answer
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -13,8 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from regard.serve.answers import json_answer
-from regard.serve.refusals import Refused
+from regard.serve.refusals import Refused, json_answer
 
 MOST, MOST_BYTES, SECONDS = 32, 64 << 20, 15 * 60
 """How many pages are kept, how much of them, and for how long."""

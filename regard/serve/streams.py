@@ -8,9 +8,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from regard.serve.answers import dumped
 from regard.serve.jobs import Done, Job
-from regard.serve.refusals import Refused, refusal
+from regard.serve.refusals import Refused, dumped, refusal
 from regard.serve.waiting import late, left
 
 Fresh = list[tuple[int, str]]

@@ -18,7 +18,7 @@ from regard.tasks.encoder import Encoder
 from regard.tasks.labelled import LabelledTask
 from regard.tasks.run import Run
 from regard.tasks.spec import Files, Progress, check_columns, check_length
-from regard.training.text_tasks import Answering
+from regard.training.objectives import Answering
 
 LONGEST = 30
 """Tokens of an answer at the most."""

@@ -12,7 +12,7 @@ from regard.tasks.encoder import Encoder, Told
 from regard.tasks.labelled import LabelledTask, keys_of, unknown_labels
 from regard.tasks.run import Run
 from regard.tasks.spec import Progress
-from regard.training.text_tasks import Classification
+from regard.training.objectives import Classification
 
 
 @dataclass(frozen=True, slots=True)

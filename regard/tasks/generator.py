@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import repetition, unwanted
-from regard.decode.hypothesis import Hypothesis
 from regard.decode.sample import draws
-from regard.decode.stepper import Stepper
+from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import ConfigError
 from regard.nn.batch import Tokens
 from regard.text import Tokenizer

@@ -36,12 +36,10 @@ from regard.tasks.classification import Choice, classify, ranked
 from regard.tasks.config import RunConfig
 from regard.tasks.evidence import Evidence
 from regard.tasks.examples import with_labels
-from regard.tasks.report import Report
 from regard.tasks.run import Run, absolute
-from regard.tasks.spec import Progress, Say, Task
+from regard.tasks.spec import Progress, Report, Say, Task
 from regard.tasks.starting import base_labels, check_labels
-from regard.training.images import ImageClassification
-from regard.training.objectives import Objective
+from regard.training.objectives import ImageClassification, Objective
 
 
 def with_classes(config: RunConfig, pictures: Pictures) -> RunConfig:

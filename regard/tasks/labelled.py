@@ -24,9 +24,8 @@ from regard.tasks.encoder import embed_texts, encoder_of, fill_text
 from regard.tasks.evidence import BUDGET, Evidence, held_out_files
 from regard.tasks.examples import FIRST, random_texts, with_labels
 from regard.tasks.questions import Looked, framed_batch, of_framed_texts, of_labelled_texts
-from regard.tasks.report import Report
 from regard.tasks.run import Run, absolute, load_vocabularies
-from regard.tasks.spec import OF_PAIRS, Files, Progress, Say, Task, check_columns, check_length
+from regard.tasks.spec import OF_PAIRS, Files, Progress, Report, Say, Task, check_columns, check_length
 from regard.tasks.starting import base_labels, check_labels, copy_tokenizer
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
 from regard.text.framing import Framed

@@ -47,14 +47,18 @@ from regard.tasks.examples import FIRST, full_rows, random_ids
 from regard.tasks.generator import Generated, Generation, Generator, Prompt
 from regard.tasks.looking.pieces import START, readable
 from regard.tasks.questions import Looked, of_running_text
-from regard.tasks.report import Report
 from regard.tasks.run import NOT_DRAWN, Run, absolute, load_vocabularies
-from regard.tasks.spec import OF_PAIRS, Files, GradientSide, Progress, Say, Task, check_columns, check_length
+from regard.tasks.spec import OF_PAIRS, Files, GradientSide, Progress, Report, Say, Task, check_columns, check_length
 from regard.tasks.starting import copy_tokenizer
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
 from regard.training.loop import validate
-from regard.training.objectives import BackwardModelling, LanguageModelling, Objective, language_objective
-from regard.training.streams import StreamedLanguageModelling
+from regard.training.objectives import (
+    BackwardModelling,
+    LanguageModelling,
+    Objective,
+    StreamedLanguageModelling,
+    language_objective,
+)
 
 VALIDATION_STREAMS = 8
 """Where states are carried, into how many streams validation text is cut while training, to take less time."""

@@ -26,15 +26,13 @@ from regard.tasks.evidence import Evidence, held_out_files
 from regard.tasks.examples import FIRST, random_texts
 from regard.tasks.labelled import shown_labels
 from regard.tasks.questions import Looked, framed_batch, of_framed_texts
-from regard.tasks.report import Report
 from regard.tasks.run import Run, absolute, load_vocabularies
-from regard.tasks.spec import OF_PAIRS, Files, Progress, Say, Task, check_columns, check_length
+from regard.tasks.spec import OF_PAIRS, Files, Progress, Report, Say, Task, check_columns, check_length
 from regard.tasks.starting import copy_tokenizer
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
 from regard.text.framing import Framing
 from regard.training.loop import validate
-from regard.training.objectives import Objective
-from regard.training.text_tasks import MaskedWords
+from regard.training.objectives import MaskedWords, Objective
 
 KINDS = ("wordpiece", "bpe", "word", "unigram")
 

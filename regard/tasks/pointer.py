@@ -11,9 +11,8 @@ from regard.data.puzzles import Puzzle
 from regard.data.puzzles.problems import Problem, in_unit_square, problem_of
 from regard.decode.batching import batches
 from regard.decode.config import DecodeConfig
-from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import search
-from regard.decode.stepper import Stepper
+from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import DataError
 from regard.nn.points import END, Pointings
 

@@ -34,11 +34,9 @@ from regard.look.watch import attentions
 from regard.nn.points import Pointings
 from regard.tasks.config import RunConfig
 from regard.tasks.pointer import Pointer
-from regard.tasks.report import Report
 from regard.tasks.run import Run, absolute
-from regard.tasks.spec import Files, Progress, Say, Task
-from regard.training.objectives import Objective
-from regard.training.pointing import Pointing
+from regard.tasks.spec import Files, Progress, Report, Say, Task
+from regard.training.objectives import Objective, Pointing
 
 
 class PointingRun:

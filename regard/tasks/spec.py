@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from regard.tasks.evidence import Evidence
     from regard.tasks.looking.wanted import Wanted
     from regard.tasks.questions import Looked
-    from regard.tasks.report import Report
     from regard.tasks.run import Run
+    from regard.tasks.spec import Report
     from regard.training.objectives import Objective
+
 
 Progress = Callable[[int, int], None]
 """Is told how many are done, and of how many."""
@@ -144,6 +145,8 @@ class Task:
     """How many sequences an input has, as counted by `regard describe`."""
     unit: ClassVar[str] = "texts"
     """What is counted while a run is measured."""
+    loss_unit: ClassVar[str] = "nats"
+    """What the loss of one prediction is counted in; empty where it has no unit."""
 
     def applies(self, name: str) -> bool:
         """Whether a setting of a shared section, such as `train.r_drop`, or a whole section, applies to this task."""
@@ -191,6 +194,10 @@ class Task:
     def compared(self, run: "Run", limit: int | None, progress: Progress | None) -> dict[str, Any]:
         """What `regard compare` measures of a run."""
         return self.evaluate(run, progress=progress)
+
+    def headline(self, scores: Mapping[str, Any]) -> dict[str, str]:
+        """What of those a comparison's table shows, by the names of its columns; none leaves the usual ones of text."""
+        return {}
 
     def look(self, run: "Run", inputs: Sequence[Any], wanted: "Wanted", **decode: Any) -> "Document":
         """What the viewer shows of these inputs."""
@@ -279,3 +286,38 @@ TASKS: Registry[Task] = Registry(
 def field_names(kind: type[Any]) -> set[str]:
     """The fields of a dataclass."""
     return {field.name for field in fields(kind)}
+
+
+@runtime_checkable
+class Report(Protocol):
+    """Is told what is being done, how far it has come, and how each logged step and each validation went."""
+
+    def say(self, text: str) -> None: ...
+
+    def progress(self, what: str, pairs: int) -> None: ...
+
+    def step(self, values: Mapping[str, Any], total: int) -> None: ...
+
+    def validation(self, values: Mapping[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class FollowsUpdates(Protocol):
+    """A report that also wants to hear of every update: how many are made, first those that were there at the start.
+
+    What an update's loss was is not said, for that would keep a GPU waiting.
+    """
+
+    def updated(self, number: int, total: int) -> None: ...
+
+
+class Silence:
+    """Hears everything and shows nothing."""
+
+    def say(self, text: str) -> None: ...
+
+    def progress(self, what: str, pairs: int) -> None: ...
+
+    def step(self, values: Mapping[str, Any], total: int) -> None: ...
+
+    def validation(self, values: Mapping[str, Any]) -> None: ...

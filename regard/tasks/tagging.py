@@ -14,7 +14,7 @@ from regard.tasks.encoder import Encoder, Told
 from regard.tasks.labelled import LabelledTask, unknown_labels
 from regard.tasks.run import Run
 from regard.tasks.spec import Files, Progress, Say, check_columns, check_length
-from regard.training.text_tasks import Tagging
+from regard.training.objectives import Tagging
 
 _WORDS = re.compile(r"\w+(?:['’.-]\w+)*|[^\w\s]")
 

@@ -43,9 +43,8 @@ from regard.tasks.examples import FIRST, full_rows
 from regard.tasks.looking.pieces import END, START, readable
 from regard.tasks.pointing import share
 from regard.tasks.questions import Looked, pair_questions
-from regard.tasks.report import Report
 from regard.tasks.run import Run, absolute, load_config, load_vocabularies
-from regard.tasks.spec import Files, GradientSide, Progress, Say, Task, check_columns, check_length
+from regard.tasks.spec import Files, GradientSide, Progress, Report, Say, Task, check_columns, check_length
 from regard.tasks.starting import copy_tokenizer
 from regard.tasks.translator import Overlong, Translation, Translator, encode_pair, words_of_row
 from regard.text import Vocabularies, train_vocabularies

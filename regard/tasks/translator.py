@@ -14,10 +14,9 @@ from regard.decode.batching import in_batches
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import unwanted
-from regard.decode.hypothesis import Hypothesis
 from regard.decode.pool import Candidates
 from regard.decode.search import search
-from regard.decode.stepper import Stepper
+from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import DataError
 from regard.look.align import words_of_pieces
 from regard.nn.batch import Pairs, Tokens

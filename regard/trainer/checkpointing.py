@@ -24,8 +24,7 @@ from regard.runs.checkpoint import (
 from regard.runs.files import CHECKPOINTS, MODEL, plain_words, read_tensors, write_tensors
 from regard.training.average import ExponentialAverage, mean_weights
 from regard.training.config import TrainConfig
-from regard.training.objectives import Objective
-from regard.training.streams import StreamedLanguageModelling
+from regard.training.objectives import Objective, StreamedLanguageModelling
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,14 @@
 
 import os
 import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
-from regard.errors import ConfigError
+import torch
+
+from regard.errors import ConfigError, RunError
 from regard.runs.log import summary_writer
 from regard.tasks.config import RunConfig
 from regard.tasks.run import choose_device
@@ -23,3 +29,57 @@ def check_machine(config: RunConfig, fit_memory: bool = False) -> None:
 def _cpp_compilers() -> list[str]:
     """What torch would call."""
     return [os.environ["CXX"]] if "CXX" in os.environ else ["g++", "clang++", "cl"]
+
+
+@contextmanager
+def repeatable(wanted: bool) -> Iterator[None]:
+    """Asks torch for kernels whose results do not vary from run to run, and puts its own choice back at the end.
+
+    Says in a line where there are none.
+    """
+    if not wanted:
+        yield
+        return
+    memory: Any = torch.utils.deterministic
+    before = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
+    # cuBLAS reads this when it is first used: one workspace for each stream, so that no two share one.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    memory.fill_uninitialized_memory = False  # nothing here reads memory before it is written
+    try:
+        yield
+    except RuntimeError as error:
+        if "does not have a deterministic implementation" in str(error):
+            raise RunError(f"train.deterministic=true cannot be here: {str(error).partition(',')[0]}") from None
+        if "CUBLAS_WORKSPACE_CONFIG" in str(error):
+            raise RunError(
+                "train.deterministic=true must be asked for before this process first uses the GPU: begin in a new one"
+            ) from None
+        raise
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        memory.fill_uninitialized_memory = before[1]
+
+
+@contextmanager
+def stop_signals() -> Iterator[Callable[[], bool]]:
+    """Asks whether SIGINT or SIGTERM has come; a second one ends at once, as usual."""
+    asked: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        asked.append(number)
+        signal.signal(number, before[number])
+
+    before: dict[int, Any] = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, note)
+    except ValueError:
+        # Signals belong to the main thread; elsewhere nobody can send them to us.
+        yield lambda: False
+        return
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -19,23 +19,19 @@ from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, whole_or_not
 from regard.runs.log import Log
 from regard.tasks.config import RunConfig, overridden
 from regard.tasks.corpora import data_digest
-from regard.tasks.report import FollowsUpdates, Report, Silence
 from regard.tasks.run import Run, choose_device, choose_precision, load, load_config, packs
-from regard.tasks.spec import Prepared, Stream
+from regard.tasks.spec import FollowsUpdates, Prepared, Report, Silence, Stream
 from regard.trainer.checkpointing import Keeper
 from regard.trainer.clock import Clock
-from regard.trainer.determinism import repeatable
 from regard.trainer.fitting import Fittable, Fitting
 from regard.trainer.initialize import first_model
-from regard.trainer.machine import check_machine
-from regard.trainer.signals import stop_signals
+from regard.trainer.machine import check_machine, repeatable, stop_signals
 from regard.training.average import ExponentialAverage
-from regard.training.dropout import DropoutUntil
 from regard.training.loop import Step, fit, validate
 from regard.training.objectives import Objective, compiled
 from regard.training.optim import make_optimizer
 from regard.training.replay import Replay
-from regard.training.schedule import learning_rate
+from regard.training.schedule import DropoutUntil, learning_rate
 
 SECONDS = 30.0
 """How long a training goes on at most without telling how it goes, unless one update takes longer."""
@@ -352,11 +348,12 @@ class _Training:
             self._save()
 
     def _judge(self, values: dict[str, float], log: Log) -> bool:
-        """Note a validation; whether it is the best so far."""
+        """Note a validation; whether it is the best so far, by likelihood where the objective says it, else by loss."""
         step, best = self.progress.step, self.progress.best
-        better = best is None or values["nll"] < best
+        reached = values.get("nll", values["loss"])
+        better = best is None or reached < best
         if better:
-            self.progress = replace(self.progress, best=values["nll"], best_step=step, stale=0)
+            self.progress = replace(self.progress, best=reached, best_step=step, stale=0)
         else:
             self.progress = replace(self.progress, stale=self.progress.stale + 1)
         log.write("validation", step, values)

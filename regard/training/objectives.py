@@ -1,19 +1,22 @@
 """Tasks turn a batch into a loss. A loss is a sum and its count, never an average, so splitting changes nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.errors import RunError
 from regard.models.protocols import capabilities
-from regard.nn.batch import PackedPairs, Pairs, Stretch, Windows
+from regard.nn.batch import Images, LabelledTexts, MaskedTexts, PackedPairs, Pairs, Stretch, Windows
 from regard.nn.blocks import DecoderBlock, EncoderBlock
 from regard.nn.embedding import Head
 from regard.nn.loss import IGNORE
+from regard.nn.points import Pointings
 from regard.nn.rows import doubled
 from regard.training.config import TrainConfig
 
@@ -183,3 +186,202 @@ class BackwardModelling:
 def language_objective(model: type[nn.Module], smoothing: float = 0.0) -> Objective:
     """What is asked of this kind of language model."""
     return BothWaysModelling(smoothing) if capabilities(model).both_ways else LanguageModelling(smoothing)
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedWords:
+    """Say which words are hidden and, of pairs, whether the second text goes on from the first.
+
+    Both are means that add up: all words of an update weigh as much as all its pairs.
+    """
+
+    smoothing: float = 0.0
+
+    def weighed(self, parts: Sequence[MaskedTexts]) -> list[MaskedTexts]:
+        """The parts of one update, a pair in each weighing as much as in all of them together."""
+        share = sum(part.count for part in parts) / sum(part.labels.shape[0] for part in parts)
+        return [replace(part, share=share) for part in parts]
+
+    def loss(self, model: nn.Module, batch: MaskedTexts) -> Loss:
+        words: Any = model.words
+        x = model(batch)
+        asked = words.vectors(x.gather(1, batch.places[..., None].expand(-1, -1, x.shape[-1])))
+        total, plain = words.output.loss(asked, batch.labels, self.smoothing)
+        if batch.elsewhere is None:
+            return Loss(total, batch.count, {"nll": plain, "words": plain})
+        logits = model.next_logits(x).float()  # type: ignore[operator]
+        following = F.cross_entropy(logits, batch.elsewhere, reduction="sum") * batch.share
+        right = (logits.argmax(-1) == batch.elsewhere).sum() * batch.share
+        parts = {"nll": plain + following.detach(), "words": plain, "next": following, "next_accuracy": right}
+        return Loss(total + following, batch.count, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """Say what each text, or each of its tokens, is labelled with.
+
+    With `r_drop` a training batch is read twice, under different dropout: the loss is both cross-entropies plus
+    `r_drop` times the mean divergence of the two predictions from each other.
+    """
+
+    smoothing: float = 0.0
+    r_drop: float = 0.0
+    smooths: ClassVar[bool] = True
+
+    def loss(self, model: nn.Module, batch: LabelledTexts) -> Loss:
+        twice = bool(self.r_drop) and model.training
+        read = doubled(batch) if twice else batch
+        logits, smoothing = self.logits(model, read), self.smoothing if self.smooths else 0.0
+        return labelled_loss(logits, read.labels.flatten(), batch.count, smoothing, self.r_drop if twice else 0.0)
+
+    def logits(self, model: Any, batch: LabelledTexts) -> Float[Tensor, "N C"]:
+        """A score a class for each label of the batch."""
+        raise NotImplementedError
+
+
+class Classification(Labelled):
+    """Say of each text which class it is of."""
+
+    def logits(self, model: Any, batch: LabelledTexts) -> Float[Tensor, "N C"]:
+        return model.classes(model(batch), batch)
+
+
+class Tagging(Labelled):
+    """Say of each word which tag it has; a word of several tokens is asked of at its first."""
+
+    def logits(self, model: Any, batch: LabelledTexts) -> Float[Tensor, "N C"]:
+        return model.classifier(model.dropout(model(batch))).flatten(0, 1)
+
+
+class Answering(Labelled):
+    """Say at which token the answer begins, and at which it ends."""
+
+    smooths = False  # over what? padding is no answer
+
+    def logits(self, model: Any, batch: LabelledTexts) -> Float[Tensor, "N C"]:
+        logits = model.classifier(model.dropout(model(batch)))
+        hidden = ~batch.inputs.tokens.mask()[..., None]
+        return logits.masked_fill(hidden, -1e30).transpose(1, 2).flatten(0, 1)
+
+
+def labelled_loss(
+    logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"], count: int, smoothing: float = 0.0, r_drop: float = 0.0
+) -> Loss:
+    """Cross-entropy, and how many are right; with `r_drop` of two passes, whose rows come one after the other."""
+    logits = logits.float()
+    total = F.cross_entropy(logits, labels, ignore_index=IGNORE, label_smoothing=smoothing, reduction="sum")
+    plain = total if not smoothing else F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum")
+    right = (logits.argmax(-1) == labels).sum()
+    parts = {"nll": plain.detach(), "accuracy": right.to(total.dtype)}
+    if not r_drop:
+        return Loss(total, count, parts)
+    one, other = logits.log_softmax(-1).chunk(2)
+    # KL(p|q) + KL(q|p) is the sum of (p - q) (log p - log q).
+    apart = ((one.exp() - other.exp()) * (one - other)).sum(-1)
+    divergence = 0.5 * (apart * (labels.chunk(2)[0] != IGNORE)).sum()
+    means = {name: value / 2 for name, value in parts.items()}
+    return Loss(total + r_drop * divergence, count, {**means, "divergence": divergence.detach()})
+
+
+@dataclass(frozen=True, slots=True)
+class ImageClassification:
+    """Predict the class of each picture; of one that two were mixed into, both, by their shares."""
+
+    smoothing: float = 0.0
+
+    def loss(self, model: nn.Module, batch: Images) -> Loss:
+        head: Any = model.head
+        log_probs = head(model(batch)).float().log_softmax(-1)
+        plain = -log_probs.gather(1, batch.labels[:, None]).squeeze(1)
+        if batch.others is not None and batch.shares is not None:
+            other = -log_probs.gather(1, batch.others[:, None]).squeeze(1)
+            plain = batch.shares * plain + (1 - batch.shares) * other
+        nll = plain.sum()
+        total = (1 - self.smoothing) * nll - self.smoothing * log_probs.mean(-1).sum()
+        right = (log_probs.argmax(-1) == batch.labels).float().sum()
+        return Loss(total, batch.count, {"nll": nll, "accuracy": right})
+
+
+@dataclass(frozen=True, slots=True)
+class Pointing:
+    """Predict each position to point at, and the end, given the right ones before it."""
+
+    def loss(self, model: nn.Module, batch: Pointings) -> Loss:
+        log_probs = model(batch).flatten(0, 1)
+        total = F.nll_loss(log_probs, batch.labels.flatten(), ignore_index=IGNORE, reduction="sum")
+        return Loss(total, batch.count, {"nll": total})
+
+
+States = tuple[tuple[Tensor, ...], ...]
+"""What a model carries: for each layer its tensors, a row a stream."""
+
+
+class StreamedLanguageModelling:
+    """Predict each token from all that its stream has read before it; gradients reach back to the window's start.
+
+    The model gives, beside its vectors, the states at the end of a window, and takes them at the start of the next:
+    `model.carry(inputs, states)`. Streams that are validated are kept apart from those that are trained on.
+    """
+
+    def __init__(self, smoothing: float = 0.0) -> None:
+        self.smoothing = smoothing
+        self._trained, self._validated = _Carried(), _Carried()
+
+    def loss(self, model: nn.Module, batch: Stretch) -> Loss:
+        carried = self._trained if model.training else self._validated
+        x, ends = model.carry(batch.inputs, carried.before(batch))  # type: ignore[operator]
+        carried.keep(batch, ends)
+        total, plain = model.head.loss(x, batch.labels, self.smoothing)  # type: ignore[union-attr, operator]
+        return Loss(total, batch.count, {"nll": plain})
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The states carried so far, by `<layer>.<part>`: what going on exactly needs beside weights and optimiser."""
+        states = self._trained.after or ()
+        return {f"{layer}.{part}": tensor for layer, own in enumerate(states) for part, tensor in enumerate(own)}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put back what `tensors` gave."""
+        layers: dict[int, dict[int, Tensor]] = {}
+        for name, tensor in tensors.items():
+            layer, dot, part = name.partition(".")
+            if not (layer.isdecimal() and dot and part.isdecimal()):
+                raise RunError(f"{name!r} is not the name of a carried state")
+            layers.setdefault(int(layer), {})[int(part)] = tensor
+        self._trained = _Carried()
+        self._trained.after = tuple(tuple(own[part] for part in sorted(own)) for _, own in sorted(layers.items()))
+
+
+class _Carried:
+    """States of all streams, before the batch being read and after it."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.start: States | None = None
+        self.after: States | None = None
+
+    def before(self, batch: Stretch) -> States | None:
+        """What the batch's rows start from. A batch that comes again, in halves that fit, starts where it did."""
+        if batch.number != self.number:
+            self.start, self.number = (self.after if batch.number else None), batch.number
+        if self.start is None:
+            return None
+        device = batch.rows.device
+        if self.start[0][0].device != device:
+            self.start = tuple(tuple(part.to(device) for part in own) for own in self.start)
+        return self.start if batch.rows.shape[0] == batch.streams else _each(self.start, lambda part: part[batch.rows])
+
+    def keep(self, batch: Stretch, ends: States) -> None:
+        ends = _each(ends, Tensor.detach)
+        if batch.rows.shape[0] == batch.streams:
+            self.after = ends
+            return
+        if self.after is None or self.after[0][0].device != ends[0][0].device:  # nothing yet, or put back from a file
+            self.after = _each(ends, lambda part: part.new_zeros(batch.streams, *part.shape[1:]))
+        self.after = tuple(
+            tuple(torch.index_copy(whole, 0, batch.rows, part) for whole, part in zip(*both, strict=True))
+            for both in zip(self.after, ends, strict=True)
+        )
+
+
+def _each(states: States, change: Callable[[Tensor], Tensor]) -> States:
+    return tuple(tuple(change(part) for part in own) for own in states)

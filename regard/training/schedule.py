@@ -3,6 +3,8 @@
 import math
 from typing import Literal
 
+from torch import nn
+
 from regard.errors import ConfigError
 
 ScheduleKind = Literal["paper", "cosine", "linear", "constant", "inverse-sqrt", "trapezoid"]
@@ -40,3 +42,27 @@ def learning_rate(
     progress = min(1.0, max(0, step - warmup) / max(1, total - warmup))
     left = 0.5 * (1 + math.cos(math.pi * progress)) if kind == "cosine" else 1 - progress
     return peak * (floor + (1 - floor) * left)
+
+
+class DropoutUntil:
+    """Turns all dropout of a model off after update `last`: a function of the update alone, so resuming is exact."""
+
+    def __init__(self, model: nn.Module, last: int) -> None:
+        self.last = last
+        self._layers = [(part, part.p) for part in model.modules() if isinstance(part, nn.Dropout)]
+        # Attention has no layer for it, but a rate that its kernel is given.
+        rates = [(part, getattr(part, "dropout", None)) for part in model.modules()]
+        self._rates = [(part, rate) for part, rate in rates if isinstance(rate, float)]
+        self._on = True
+
+    def __call__(self, step: int) -> bool:
+        """Set it as update `step` wants it; whether that changed anything."""
+        on = step <= self.last
+        if on == self._on:
+            return False
+        self._on = on
+        for part, rate in self._layers:
+            part.p = rate if on else 0.0
+        for part, rate in self._rates:
+            part.dropout = rate if on else 0.0  # type: ignore[assignment]
+        return True

@@ -361,7 +361,7 @@ def test_no_command_writes_onto_a_run_or_computes_before_it_looks_where_it_write
     for place in (
         "regard.tasks.run.load",
         "regard.analysis.gradients.gradients",
-        "regard.trainer.word_vectors.train_vectors",
+        "regard.trainer.initialize.train_vectors",
     ):
         monkeypatch.setattr(place, computing)
     if command[0] == "embed-text":

@@ -5,7 +5,7 @@ import pty
 
 import pytest
 
-from regard.cli.standard_input import standard_input
+from regard.cli.options import standard_input
 from regard.errors import DataError
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_beam import every_output, reference_beam
 
-from regard.decode import dropping
+from regard.decode import batching
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.greedy import greedy
@@ -109,7 +109,7 @@ def test_dropping_what_ended_saves_rows_and_changes_nothing(monkeypatch, share):
     settings = {"beam": 4, "top_beams": 2, "max_len": 20}
     usual, other = Historical(), Historical()
     wanted = search(usual, BATCH, settings=settings)
-    monkeypatch.setattr(dropping, "ENDED_SHARE", share)
+    monkeypatch.setattr(batching, "ENDED_SHARE", share)
     found = search(other, BATCH, settings=settings)
     assert [plain(one) for one in found] == [plain(one) for one in wanted]
     if share == 2.0:  # nothing is ever dropped
@@ -224,7 +224,7 @@ def test_an_exact_search_goes_on_while_more_length_could_win_and_no_further():
 
 
 def test_a_source_that_stopped_finds_no_more_while_it_waits_to_be_dropped(monkeypatch):
-    monkeypatch.setattr(dropping, "ENDED_SHARE", 2.0)
+    monkeypatch.setattr(batching, "ENDED_SHARE", 2.0)
     endless = torch.eye(4).log()
     settings = {"beam": 1, "length_penalty": 1.0, "length_form": "power", "max_len": 6}
     steps = []

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.config import from_mapping, to_mapping
-from regard.decode.batching import batches, in_batches
+from regard.decode.batching import batches, in_batches, staying
 from regard.decode.config import DecodeConfig
-from regard.decode.dropping import staying
 from regard.decode.pool import Candidates, Pool, survivors
 from regard.errors import ConfigError
 

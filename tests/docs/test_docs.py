@@ -183,7 +183,7 @@ def test_every_name_in_a_python_block_is_defined_in_it(tmp_path):
 
 
 def test_names_said_to_be_in_a_file_are_in_it():
-    """`Report` in [regard/tasks/report.py](../regard/tasks/report.py)."""
+    """`Report` in [regard/tasks/spec.py](../regard/tasks/spec.py)."""
     found = 0
     for page in PAGES:
         for name, target in re.findall(r"`(\w+)`\s+in\s+\[[^]]+\]\(([^)#]+\.py)\)", page.read_text(encoding="utf-8")):

@@ -11,7 +11,7 @@ from regard.look.watch import attentions, watch
 from regard.nn.batch import LabelledTexts, MaskedTexts
 from regard.nn.loss import IGNORE
 from regard.nn.rows import halves
-from regard.training.text_tasks import Answering, Classification, MaskedWords, Tagging
+from regard.training.objectives import Answering, Classification, MaskedWords, Tagging
 
 every_encoder = pytest.mark.parametrize("name", ENCODERS)
 few = settings(max_examples=5)

@@ -28,11 +28,17 @@ from regard.nn.points import Pointings
 from regard.nn.rows import halves
 from regard.runs.checkpoint import load_weights_strictly, weights_of
 from regard.runs.files import read_tensors, write_tensors
-from regard.training.images import ImageClassification
 from regard.training.loop import train_step, validate
-from regard.training.objectives import Objective, SequenceToSequence, language_objective, predictions
-from regard.training.pointing import Pointing
-from regard.training.text_tasks import Classification, MaskedWords
+from regard.training.objectives import (
+    Classification,
+    ImageClassification,
+    MaskedWords,
+    Objective,
+    Pointing,
+    SequenceToSequence,
+    language_objective,
+    predictions,
+)
 
 
 @dataclass

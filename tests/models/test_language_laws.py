@@ -14,8 +14,7 @@ from regard.nn.rows import halves
 from regard.tasks.config import make_config
 from regard.tasks.looking import Wanted, page
 from regard.trainer.training import Stopped
-from regard.training.objectives import LanguageModelling, language_objective
-from regard.training.streams import StreamedLanguageModelling
+from regard.training.objectives import LanguageModelling, StreamedLanguageModelling, language_objective
 
 every_model = pytest.mark.parametrize("name", [*LANGUAGE_MODELS, *STATELESS])
 every_one_with_a_state = pytest.mark.parametrize("name", LANGUAGE_MODELS)

@@ -10,9 +10,9 @@ from regard.errors import ConfigError
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.attention import Attention
 from regard.nn.batch import Pairs, Tokens
-from regard.training.dropout import DropoutUntil
 from regard.training.loop import fit, train_step
 from regard.training.objectives import SequenceToSequence
+from regard.training.schedule import DropoutUntil
 
 TINY = TransformerConfig(
     source_vocab_size=19,

@@ -18,7 +18,7 @@ from regard.nn.batch import Images
 from regard.nn.patches import cut, resized_positions
 from regard.nn.rows import halves
 from regard.tasks.config import make_config
-from regard.training.images import ImageClassification
+from regard.training.objectives import ImageClassification
 
 LABELS = VIT.labels
 

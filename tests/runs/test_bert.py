@@ -25,7 +25,7 @@ from regard.runs.files import read_tensors
 from regard.runs.log import read_log
 from regard.tasks.encoder import nearest_texts
 from regard.tasks.looking import document
-from regard.tasks.report import Silence
+from regard.tasks.spec import Silence
 from regard.trainer.training import Stopped
 
 
@@ -72,7 +72,7 @@ def test_both_objectives_are_logged_apart(base):
 
 def test_a_batch_split_by_rows_gives_the_same_gradient(files, base):
     from regard.nn.rows import halves
-    from regard.training.text_tasks import MaskedWords
+    from regard.training.objectives import MaskedWords
 
     _, job = base.config.kind.prepare(base.config, base.directory, Silence(), new=False)
     batch = next(iter(job.validation()))

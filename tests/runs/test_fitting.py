@@ -15,8 +15,8 @@ from regard import make_config
 from regard.data import PairList, Position
 from regard.errors import ConfigError, RunError
 from regard.runs.log import read_log
-from regard.tasks.report import Silence
 from regard.tasks.run import build_model
+from regard.tasks.spec import Silence
 from regard.tasks.translation import TranslationRun
 from regard.text import train_vocabularies
 from regard.trainer import training as training_module

@@ -11,9 +11,9 @@ import regard
 from regard import make_config
 from regard.cli import main
 from regard.errors import ConfigError
-from regard.tasks.report import Silence
+from regard.tasks.spec import Silence
 from regard.text.vectors import WordVectors, read_vectors
-from regard.trainer.word_vectors import save_vectors
+from regard.trainer.initialize import save_vectors
 
 WORDS = ["the", "cat", "sees", "dog", "hears"]
 

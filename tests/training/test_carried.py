@@ -10,8 +10,7 @@ from regard.errors import RunError
 from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentLanguageModel
 from regard.nn.batch import Stretch, Tokens
 from regard.nn.rows import halves
-from regard.training.objectives import LanguageModelling
-from regard.training.streams import StreamedLanguageModelling
+from regard.training.objectives import LanguageModelling, StreamedLanguageModelling
 
 
 def model(**changes):

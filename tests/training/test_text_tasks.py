@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from regard.nn.batch import LabelledTexts, MaskedTexts, Texts, Tokens
 from regard.nn.loss import IGNORE
 from regard.training.loop import train_step
-from regard.training.text_tasks import Answering, Classification, MaskedWords, Tagging, labelled_loss
+from regard.training.objectives import Answering, Classification, MaskedWords, Tagging, labelled_loss
 
 WIDTH = 6
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from regard.decode.hypothesis import Hypothesis
 from regard.decode.pool import Candidates
+from regard.decode.stepper import Hypothesis
 from regard.look.decoding import Branch
 from regard.tasks.looking.pieces import named
 from regard.text import Tokenizer
