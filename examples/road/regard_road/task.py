@@ -19,9 +19,8 @@ from regard.look.document import Document, Sentence, Side
 from regard.look.watch import watch
 from regard.tasks.config import RunConfig
 from regard.tasks.looking.wanted import Wanted, maps, note, parts
-from regard.tasks.spec import Report
 from regard.tasks.run import Run, absolute
-from regard.tasks.spec import Files, Progress, Say, Task
+from regard.tasks.spec import Files, Progress, Report, Say, Task
 from regard.training.objectives import Loss, Objective
 from regard_road.data import (
     SECONDS,
@@ -35,6 +34,7 @@ from regard_road.data import (
     scene_of,
 )
 from regard_road.model import constant_velocity
+from regard_road.verbs import Forecasted
 
 HELD_OUT = {"valid": 500, "test": 1000}
 """How many scenes are generated to validate on, and how many to test on: the same for every run."""
@@ -126,13 +126,17 @@ def _fitting(scenes: list[Scene], most: int) -> list[Scene]:
     return scenes
 
 
-def forecast(run: Run, scenes: Sequence[Any]) -> list[list[list[list[float]]]]:
+def forecast(run: Run, scenes: Sequence[Any], steps: int | None = None) -> list[Forecasted]:
     """Where the agents of each scene will be: `forecast([[[[0, 0], [4, 0], ...], ...]])`, agents, steps, x and y.
 
     A scene goes on from its last step, and the model reads as many before it as it was trained on.
     """
+    most = run.config.model_config().future
+    if steps is not None and not 1 <= steps <= most:
+        raise ConfigError(f"steps={steps} must be from 1 to model.future={most}")
     checked = TASK.requested(run, scenes)
-    return [found.tolist() for found in positions(run, checked)] if checked else []
+    made = positions(run, checked) if checked else []
+    return [Forecasted(agents=one[:, :steps].tolist(), seconds=SECONDS) for one in made]
 
 
 @torch.inference_mode()

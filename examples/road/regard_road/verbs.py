@@ -1,0 +1,48 @@
+"""What can be asked of a run that forecasts. Nothing here imports torch, so that `regard forecast --help` is instant."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from regard.tasks.verbs import Verb, option
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForecastRequest:
+    """Scenes, each a list of agents, each a list of positions [x, y] in metres; or `{"agents": [...]}`."""
+
+    scenes: tuple[Any, ...]
+    steps: int | None = option(None, "How many steps to forecast; by default all that the model was trained on.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forecasted:
+    """Where each agent will be, step by step; `seconds` lie between two steps."""
+
+    agents: list[list[list[float]]]
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast(Verb):
+    """A forecast, told to a person by where everyone will be at its end."""
+
+    def show(self, item: Any, result: Forecasted) -> str:
+        ahead = len(result.agents[0]) * result.seconds
+        ends = (f"agent {number} ({at[-1][0]:.1f}, {at[-1][1]:.1f})" for number, at in enumerate(result.agents, 1))
+        return f"in {ahead:.1f} s: {', '.join(ends)}"
+
+
+FORECAST = Forecast(
+    name="forecast",
+    help=(
+        "Say where the agents of a scene will be.\n\n"
+        "A scene is JSON, one per line: a list of agents, each a list of positions [x, y] in metres, one for every "
+        "0.4 seconds. The forecast goes on from the last of them.\n\n"
+        "\b\n"
+        "Examples:\n"
+        "  regard forecast runs/road --input scenes.jsonl\n"
+        "  regard forecast runs/road --input scenes.jsonl --steps 3 --json\n"
+    ),
+    request=ForecastRequest,
+    items="scenes",
+)
