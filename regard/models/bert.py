@@ -15,6 +15,7 @@ from regard.nn.dropout import Dropout
 from regard.nn.embedding import Head
 from regard.nn.initial import initialise_small
 from regard.nn.positions import Positions
+from regard.nn.stack import Stack
 
 HeadKind = Literal["none", "pretraining", "words", "classes", "tags", "spans"]
 PoolerKind = Literal["none", "tanh", "relu"]
@@ -139,7 +140,7 @@ class Bert(nn.Module):
         self.config = config
         self.embedding = TextEmbedding(config)
         heads = config.layer_heads or (None,) * config.layers
-        self.encoder = nn.ModuleList(EncoderBlock(config.block(), heads=own) for own in heads)
+        self.encoder = Stack(EncoderBlock(config.block(), heads=own) for own in heads)
         self.pooler = None if config.pooler == "none" else Pooler(config.width, config.pooler)
         self.words = self.next_text = self.classifier = None
         if config.head in ("pretraining", "words"):

@@ -16,6 +16,7 @@ from regard.nn.initial import initialise
 from regard.nn.masks import Visible
 from regard.nn.positions import Positions
 from regard.nn.scores import ScoredAttention
+from regard.nn.stack import Stack
 
 HALF = 0.5**0.5  # a sum of two vectors of variance one, times this, has variance one
 
@@ -123,11 +124,11 @@ class Convolutional(nn.Module):
         self.target = self.source if config.share == "all" else _embedding(config, config.target_vocab_size)
         tied = None if config.share == "none" else self.target.tokens.weight
         self.head = Head(config.width, config.target_vocab_size, bias=config.output_bias, tied=tied)
-        self.encoder = nn.ModuleList(
+        self.encoder = Stack(
             GatedConvolution(config.width, config.encoder_kernel, dropout=config.dropout)
             for _ in range(config.encoder_layers)
         )
-        self.decoder = nn.ModuleList(ConvolutionalBlock(config) for _ in range(config.decoder_layers))
+        self.decoder = Stack(ConvolutionalBlock(config) for _ in range(config.decoder_layers))
         self.dropout = Dropout(config.dropout)
         initialise(self)
 
@@ -148,7 +149,7 @@ class Convolutional(nn.Module):
         for block in self.encoder:
             x = x if real is None else x * real
             x = (x + block(x)) * HALF
-        keys = tuple(block.cross_attention.keys(x) for block in self.decoder)  # type: ignore[union-attr, operator]
+        keys = tuple(block.cross_attention.keys(x) for block in self.decoder)
         scale = source.lengths.to(x.dtype).sqrt()[:, None, None]
         return Source(keys, (x + words) * HALF, source.seen_from(source), scale)
 
@@ -162,7 +163,7 @@ class Convolutional(nn.Module):
         """The source, encoded: what decoding starts from."""
         source = self.encode(batch.source)
         first = source.values[:, 0]
-        windows = tuple(block.convolution.window(first) for block in self.decoder)  # type: ignore[union-attr, operator]
+        windows = tuple(block.convolution.window(first) for block in self.decoder)
         return ConvolutionalState(windows, 0, source)
 
     def step(
@@ -175,10 +176,10 @@ class Convolutional(nn.Module):
         beside = (source.values.shape[0], -1)
         x = words
         for block, keys, window in zip(self.decoder, source.keys, state.windows, strict=True):
-            mixed, window = block.convolution.step(x, window)  # type: ignore[union-attr, operator]
+            mixed, window = block.convolution.step(x, window)
             windows.append(window)
             rows = (tensor.unflatten(0, beside) for tensor in (x, mixed, words))
-            x = block.join(*rows, keys, source).flatten(0, 1)  # type: ignore[operator]
+            x = block.join(*rows, keys, source).flatten(0, 1)
         return self.head(self.dropout(x)).log_softmax(-1), ConvolutionalState(tuple(windows), state.past + 1, source)
 
 

@@ -153,7 +153,7 @@ class Elmo(nn.Module):
             raise DataError("a prompt without a token has nothing to go on from")
         words = self.embedding(batch.ids)
         if batch.ids.shape[1] == 1:
-            return TextState(tuple(layer.zeros(words) for layer in self.onward.layers))  # type: ignore[operator]
+            return TextState(tuple(layer.zeros(words) for layer in self.onward.layers))
         read = batch.lengths - 1
         _, states = self.onward(words[:, :-1], read.clamp(min=1) if batch.padded else None)
         begun = (read > 0)[:, None]

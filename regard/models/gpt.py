@@ -15,6 +15,7 @@ from regard.nn.cache import KeyValues, PromptState
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise_small
 from regard.nn.positions import Positions, Rotary
+from regard.nn.stack import Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +80,7 @@ class GPT(nn.Module):
         if config.positions == "rotary":
             rotary = Rotary(config.block().per_head, config.max_len, config.rotary_base)
         heads = config.layer_heads or (None,) * config.layers
-        self.blocks = nn.ModuleList(EncoderBlock(config.block(), rotary, heads=own) for own in heads)
+        self.blocks = Stack(EncoderBlock(config.block(), rotary, heads=own) for own in heads)
         self.norm = make_norm(config.norm, config.width, config.norm_epsilon)
         self.head = Head(config.width, config.vocab_size, tied=self.embedding.tokens.weight if config.tied else None)
         initialise_small(self, config.layers)
@@ -103,12 +104,12 @@ class GPT(nn.Module):
         """Prompts, all but the last token of each read: `step` with those last tokens goes on from here."""
         if int(batch.lengths.min()) < 1:
             raise DataError("a prompt without a token has nothing to go on from")
-        caches = tuple(KeyValues(self.config.window, block.attention.joined()) for block in self.blocks)  # type: ignore[union-attr, operator]
+        caches = tuple(KeyValues(self.config.window, block.attention.joined()) for block in self.blocks)
         columns = batch.ids.shape[1] - 1
         if columns:
             x = self.embedding(batch.ids[:, :-1])
             for block, cache in zip(self.blocks, caches, strict=True):
-                x = block.step(x, cache)  # type: ignore[operator]
+                x = block.step(x, cache)
         return PromptState(caches, columns, batch.lengths - 1 if batch.padded else None)
 
     def step(self, choices: Int[Tensor, " R"], state: PromptState) -> tuple[Float[Tensor, "R V"], PromptState]:
@@ -121,7 +122,7 @@ class GPT(nn.Module):
             )
         x = self.embedding(choices[:, None], past=state.caches[0].length, places=places)
         for block, cache in zip(self.blocks, state.caches, strict=True):
-            x = block.step(x, cache, places, visible)  # type: ignore[operator]
+            x = block.step(x, cache, places, visible)
         return self.head(self.norm(x)).squeeze(1).log_softmax(-1), state
 
 

@@ -15,6 +15,7 @@ from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
 from regard.nn.lstmn import LSTMNLayer, Tape
+from regard.nn.stack import Stack
 
 Tapes = tuple[Tape, ...]  # one a layer
 
@@ -50,13 +51,13 @@ class LSTMN(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = Embedding(config.vocab_size, config.width, dropout=config.dropout)
-        self.layers = nn.ModuleList(LSTMNLayer(config.width, config.width, config.span) for _ in range(config.layers))
+        self.layers = Stack(LSTMNLayer(config.width, config.width, config.span) for _ in range(config.layers))
         tied = self.embedding.tokens.weight if config.tied else None
         self.head = Head(config.width, config.vocab_size, bias=config.output_bias, tied=tied)
         self.dropout = Dropout(config.dropout)
         initialise(self)
         for layer in self.layers:
-            layer.initialise()  # type: ignore[operator]
+            layer.initialise()
 
     def forward(self, batch: Windows | Stretch | Pairs) -> Float[Tensor, "B T D"]:
         """For each token read, the vector from which `head` predicts the next one."""
@@ -92,7 +93,7 @@ class LSTMN(nn.Module):
         """Log-probabilities of the tokens that may follow `choices`."""
         x, ends = self.embedding(choices[:, None]).squeeze(1), []
         for number, (layer, own) in enumerate(zip(self.layers, state.states, strict=True)):
-            x, end = layer.step(self.dropout(x) if number else x, own)  # type: ignore[operator]
+            x, end = layer.step(self.dropout(x) if number else x, own)
             ends.append(end)
         return self.head(self.dropout(x)).log_softmax(-1), TextState(tuple(ends))
 
@@ -104,7 +105,7 @@ class LSTMN(nn.Module):
         return x, tuple(ends)
 
     def _nothing(self, like: Tensor) -> Tapes:
-        return tuple(layer.zeros(like) for layer in self.layers)  # type: ignore[operator]
+        return tuple(layer.zeros(like) for layer in self.layers)
 
 
 MODEL = LSTMNConfig, LSTMN

@@ -17,6 +17,7 @@ from regard.nn.initial import initialise
 from regard.nn.masks import Visible
 from regard.nn.points import END, Pointings, Points
 from regard.nn.scores import ScoredAttention
+from regard.nn.stack import Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +112,7 @@ class PointerNetwork(nn.Module):
         self.items = nn.Linear(config.inputs * (1 + 2 * config.octaves), D)
         self.start_vector, self.end_vector = nn.Parameter(torch.randn(D)), nn.Parameter(torch.randn(D))
         attends = config.encoder == "attention"
-        self.blocks = nn.ModuleList(EncoderBlock(config.block()) for _ in range(config.encoder_layers * attends))
+        self.blocks = Stack(EncoderBlock(config.block()) for _ in range(config.encoder_layers * attends))
         self.norm = make_norm("layer", D) if attends else None
         layers = config.encoder_layers
         self.encoder = (
@@ -119,8 +120,8 @@ class PointerNetwork(nn.Module):
         )
         self.decoder = Recurrent(config.cell, D, D, config.decoder_layers, dropout=config.dropout)
         parts = self.decoder.layers[0].parts
-        self.bridge = nn.ModuleList(nn.Linear(D, D * config.decoder_layers) for _ in range(parts))  # type: ignore[arg-type]
-        self.glimpses = nn.ModuleList(ScoredAttention(config.score, D, D) for _ in range(config.glimpses))
+        self.bridge = Stack(nn.Linear(D, D * config.decoder_layers) for _ in range(parts))
+        self.glimpses = Stack(ScoredAttention(config.score, D, D) for _ in range(config.glimpses))
         self.pointing = ScoredAttention(config.score, D, D)
         self.dropout = Dropout(config.dropout)
         initialise(self)
@@ -192,7 +193,7 @@ class PointerNetwork(nn.Module):
     ) -> Float[Tensor, "B T C"]:
         visible = Visible(built=open_choices[:, None])
         for glimpse in self.glimpses:
-            keys = glimpse.keys(source.memory)  # type: ignore[operator]
+            keys = glimpse.keys(source.memory)
             query = query + glimpse(query, keys, source.memory, visible)
         if self.pointing.watcher is None:
             scores = self.pointing.score.compare(query, source.keys)

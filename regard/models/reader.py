@@ -17,11 +17,12 @@ from regard.nn.embedding import Embedding
 from regard.nn.initial import initialise
 from regard.nn.masks import CAUSAL
 from regard.nn.positions import Positions
+from regard.nn.stack import Stack
 
 Way = Literal["rnn", "gru", "lstm", "convolution", "attention"]
 
 HALF = 0.5**0.5  # a sum of two vectors of variance one, times this, has variance one
-_CELLS = {"rnn": "rnn", "gru": "gru-after", "lstm": "lstm"}
+_CELLS: dict[str, CellKind] = {"rnn": "rnn", "gru": "gru-after", "lstm": "lstm"}
 
 
 class Reader(nn.Module):
@@ -44,14 +45,14 @@ class Reader(nn.Module):
         self.way, self.width, self.kernel = way, width, kernel
         positions = Positions("sinusoidal", width, 8192) if way == "attention" else None
         self.embedding = Embedding(vocab_size, width, positions=positions)
-        self.layers: nn.Module
+        self.layers: Stack[EncoderBlock] | Stack[GatedConvolution] | Recurrent
         if way == "attention":
             block = BlockConfig(width=width, heads=heads, feed_forward=2 * width, dropout=0.0)
-            self.layers = nn.ModuleList(EncoderBlock(block) for _ in range(layers))
+            self.layers = Stack(EncoderBlock(block) for _ in range(layers))
         elif way == "convolution":
-            self.layers = nn.ModuleList(GatedConvolution(width, kernel, causal=True) for _ in range(layers))
+            self.layers = Stack(GatedConvolution(width, kernel, causal=True) for _ in range(layers))
         else:
-            self.layers = Recurrent(_CELLS[way], width, width, layers)  # type: ignore[arg-type]
+            self.layers = Recurrent(_CELLS[way], width, width, layers)
         self.norm = nn.LayerNorm(width)
         self.answer = nn.Linear(width, answers)
         initialise(self)
@@ -62,7 +63,9 @@ class Reader(nn.Module):
     @property
     def receptive_field(self) -> int | None:
         """How many positions the last one can know of; None where it is all of them."""
-        return 1 + len(self.layers) * (self.kernel - 1) if self.way == "convolution" else None  # type: ignore[arg-type]
+        if self.way != "convolution" or isinstance(self.layers, Recurrent):
+            return None
+        return 1 + len(self.layers) * (self.kernel - 1)
 
     def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B answers"]:
         return self.answer(self.norm(self.read(self.embedding(ids))[:, -1]))
@@ -71,7 +74,6 @@ class Reader(nn.Module):
         """What each position knows after all layers."""
         if isinstance(self.layers, Recurrent):
             return self.layers(x)[0]
-        assert isinstance(self.layers, nn.ModuleList)
         for layer in self.layers:
             x = layer(x, CAUSAL) if self.way == "attention" else (x + layer(x)) * HALF
         return x

@@ -19,6 +19,7 @@ from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
 from regard.nn.masks import Visible
 from regard.nn.scores import ScoredAttention
+from regard.nn.stack import Stack
 from regard.text.config import SPECIALS
 
 UNKNOWN = SPECIALS.index("<unk>")
@@ -146,9 +147,7 @@ class RecurrentModel(nn.Module):
         )
         parts = self.encoder.layers[0].parts
         self.bridge = (
-            nn.ModuleList(nn.Linear(D, D * config.decoder_layers) for _ in range(parts))  # type: ignore[arg-type]
-            if config.bridge == "project"
-            else None
+            Stack(nn.Linear(D, D * config.decoder_layers) for _ in range(parts)) if config.bridge == "project" else None
         )
         attends = config.attention != "none"
         self.cross_attention = ScoredAttention(config.attention, D, D, config.max_len) if attends else None
@@ -282,10 +281,10 @@ class RecurrentModel(nn.Module):
         Where the first cell projects its inputs by one matrix, the words' share of the product is taken beforehand, for
         all positions at once.
         """
-        cell = self.decoder.layers[0].cells[0]  # type: ignore[union-attr, index]
-        if hasattr(cell, "widen"):
+        cell = self.decoder.layers[0].cells[0]
+        if cell.widens:
             return lambda t, context, states: self.decoder.step(torch.cat((words[:, t], context), dim=-1), states)
-        weight, bias = cell.inputs.weight, cell.inputs.bias  # type: ignore[union-attr]
+        weight, bias = cell.inputs.weight, cell.inputs.bias
         of_words, of_context = weight.split(words.shape[-1], dim=1)
         ahead = F.linear(words, of_words, bias).unbind(1)
 

@@ -141,7 +141,7 @@ class RecurrentLanguageModel(nn.Module):
         words = self.embedding(batch.ids)
         read = batch.lengths - 1
         if batch.ids.shape[1] == 1:
-            zeros = tuple(layer.zeros(words) for layer in self.layers.layers)  # type: ignore[operator]
+            zeros = tuple(layer.zeros(words) for layer in self.layers.layers)
             return TextState(zeros if self.sentinel is None else (*zeros, nothing_read(words, self.config.pointer)))
         outputs, states = self.layers(words[:, :-1], read.clamp(min=1) if batch.padded else None)
         # A prompt of one token has read nothing yet.

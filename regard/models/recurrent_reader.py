@@ -15,6 +15,7 @@ from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding
 from regard.nn.initial import initialise
 from regard.nn.lstmn import LSTMNLayer
+from regard.nn.stack import Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,9 +73,9 @@ class RecurrentReader(nn.Module):
         self.config = config
         D = config.width
         self.embedding = Embedding(config.vocab_size, D, dropout=config.dropout)
-        self.layers: nn.Module
+        self.layers: Stack[LSTMNLayer] | Recurrent
         if config.cell == "lstmn":
-            self.layers = nn.ModuleList(LSTMNLayer(D, D, config.span) for _ in range(config.layers))
+            self.layers = Stack(LSTMNLayer(D, D, config.span) for _ in range(config.layers))
         else:
             self.layers = Recurrent(
                 config.cell, D, D, config.layers, direction=config.direction, dropout=config.dropout
@@ -100,11 +101,10 @@ class RecurrentReader(nn.Module):
         if isinstance(self.layers, Recurrent):
             x, states = self.layers(x, lengths)
             return torch.cat((states[-1][0][:, None], x[:, 1:]), dim=1)
-        assert isinstance(self.layers, nn.ModuleList)
         last = x
         for number, layer in enumerate(self.layers):
             x = self.dropout(x) if number else x
-            x, (_, last, _, _) = layer(x, layer.zeros(x), lengths)  # type: ignore[operator]
+            x, (_, last, _, _) = layer(x, layer.zeros(x), lengths)
         return torch.cat((last[:, -1:], x[:, 1:]), dim=1)
 
     def logits(self, batch: Texts | LabelledTexts) -> Float[Tensor, "B *more"]:

@@ -16,6 +16,7 @@ from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
 from regard.nn.rwkv import RWKVBlock, after
+from regard.nn.stack import Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +51,7 @@ class RWKV(nn.Module):
         self.embedding = Embedding(config.vocab_size, config.width, scale=False, dropout=config.dropout)
         self.first_norm, self.norm = nn.LayerNorm(config.width), nn.LayerNorm(config.width)
         dropout = Dropout(config.dropout)
-        self.blocks = nn.ModuleList(
+        self.blocks = Stack(
             RWKVBlock(config.width, config.feed_forward, layer, config.layers, dropout)
             for layer in range(config.layers)
         )
@@ -59,8 +60,8 @@ class RWKV(nn.Module):
         initialise(self)
         for block in self.blocks:
             # What a block adds starts as nothing, so that a deep stack starts as a shallow one.
-            nn.init.zeros_(block.time.output.weight)  # type: ignore[union-attr, arg-type]
-            nn.init.zeros_(block.channel.value.weight)  # type: ignore[union-attr, arg-type]
+            nn.init.zeros_(block.time.output.weight)
+            nn.init.zeros_(block.channel.value.weight)
 
     def forward(self, batch: Windows | Stretch | Pairs) -> Float[Tensor, "B T D"]:
         """For each token read, the vector from which `head` predicts the next one."""
@@ -96,7 +97,7 @@ class RWKV(nn.Module):
         """Log-probabilities of the tokens that may follow `choices`."""
         x, ends = self.first_norm(self.embedding(choices[:, None]).squeeze(1)), []
         for block, own in zip(self.blocks, state.states, strict=True):
-            x, end = block.step(x, own)  # type: ignore[operator]
+            x, end = block.step(x, own)
             ends.append(end)
         return self.head(self.norm(x)).log_softmax(-1), TextState(tuple(ends))
 
@@ -109,7 +110,7 @@ class RWKV(nn.Module):
 
     def _nothing(self, ids: Tensor) -> States:
         like = self.embedding.tokens.weight.new_zeros(ids.shape[0], 1)
-        return tuple(block.zeros(like, self.config.width) for block in self.blocks)  # type: ignore[operator]
+        return tuple(block.zeros(like, self.config.width) for block in self.blocks)
 
 
 MODEL = RWKVConfig, RWKV

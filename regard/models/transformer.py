@@ -25,6 +25,7 @@ from regard.nn.cache import DecoderState, KeyValues, SourceMemory
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
 from regard.nn.positions import Alibi, Layout, PositionKind, Positions, RelativeBias, Rotary
+from regard.nn.stack import Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,13 +152,11 @@ class Transformer(nn.Module):
         rotary = Rotary(block.per_head, config.max_len) if config.positions == "rotary" else None
         self.encoder_distances = _distances(config, both_ways=True)
         self.decoder_distances = _distances(config, both_ways=False)
-        self.encoder = nn.ModuleList(
+        self.encoder = Stack(
             EncoderBlock(block, rotary, self.encoder_distances, heads) for heads in config.heads_of("encoder")
         )
         decoder_heads = zip(config.heads_of("decoder"), config.heads_of("cross"), strict=True)
-        self.decoder = nn.ModuleList(
-            DecoderBlock(block, rotary, self.decoder_distances, *heads) for heads in decoder_heads
-        )
+        self.decoder = Stack(DecoderBlock(block, rotary, self.decoder_distances, *heads) for heads in decoder_heads)
         # Where norms come first, what leaves a stack has not been through one yet.
         final = config.norm if config.norm_first else "none"
         self.encoder_norm = make_norm(final, config.width, config.norm_epsilon)
@@ -190,18 +189,15 @@ class Transformer(nn.Module):
         """The source, encoded: what decoding starts from."""
         memory, visible = self.encode(batch.source), batch.source.seen_from(batch.source)
         return DecoderState(
-            caches=tuple(KeyValues(self.config.window, block.attention.joined()) for block in self.decoder),  # type: ignore[union-attr, operator]
-            memories=tuple(
-                SourceMemory(*block.cross_attention.keys_values(memory), visible)  # type: ignore[union-attr, operator]
-                for block in self.decoder
-            ),
+            caches=tuple(KeyValues(self.config.window, block.attention.joined()) for block in self.decoder),
+            memories=tuple(SourceMemory(*block.cross_attention.keys_values(memory), visible) for block in self.decoder),
         )
 
     def step(self, choices: Int[Tensor, " R"], state: DecoderState) -> tuple[Float[Tensor, "R V"], DecoderState]:
         """Log-probabilities of the tokens that may follow `choices`."""
         x = self.target(choices[:, None], past=state.caches[0].length)
         for block, cache, memory in zip(self.decoder, state.caches, state.memories, strict=True):
-            x = block.step(x, cache, memory)  # type: ignore[operator]
+            x = block.step(x, cache, memory)
         return self.head(self.decoder_norm(x)).squeeze(1).log_softmax(-1), state
 
 

@@ -14,6 +14,7 @@ from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, ch
 from regard.nn.embedding import Head
 from regard.nn.initial import initialise
 from regard.nn.patches import PatchEmbedding, resized_positions
+from regard.nn.stack import Stack
 
 LARGEST_GRID = 1 << 16
 """No more patches than this: attention over them would not fit any memory."""
@@ -94,7 +95,7 @@ class ViT(nn.Module):
         super().__init__()
         self.config = config
         heads = config.layer_heads or (None,) * config.layers
-        self.blocks = nn.ModuleList(EncoderBlock(config.block(), heads=own) for own in heads)
+        self.blocks = Stack(EncoderBlock(config.block(), heads=own) for own in heads)
         self.norm = make_norm(config.norm, config.width, config.norm_epsilon)
         self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
         initialise(self)

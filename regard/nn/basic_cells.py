@@ -6,7 +6,7 @@ LSTM has its cell c beside it. Where torch has a fused kernel for the same equat
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -28,11 +28,31 @@ class StateLinear(nn.Linear):
         return nn.functional.linear(input, self.used, self.bias)
 
 
-class VanillaCell(nn.Module):
+class Cell(nn.Module):
+    """What every cell has. `parts` is how many tensors a state has, `inputs` the matrix over its inputs.
+
+    A cell that `widens` adds its inputs as they are too, brought to its width.
+    """
+
+    parts: ClassVar[int] = 1
+    widens: ClassVar[bool] = False
+    kernel: ClassVar[Callable[..., Any] | None] = None
+    inputs: nn.Linear
+    hidden: StateLinear
+
+    def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
+        """What the cell makes of its inputs alone."""
+        raise NotImplementedError
+
+    def advance(self, x: Float[Tensor, "B G"], state: State) -> State:
+        """The state after one more position, given what `project` made of its input."""
+        raise NotImplementedError
+
+
+class VanillaCell(Cell):
     """h' = tanh(W x + U h + b)."""
 
-    parts = 1
-    kernel: Callable[..., Any] | None = staticmethod(torch.rnn_tanh)
+    kernel = staticmethod(torch.rnn_tanh)
 
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__()
@@ -47,11 +67,11 @@ class VanillaCell(nn.Module):
         return (torch.tanh(x + self.hidden(h)),)
 
 
-class LSTMCell(nn.Module):
+class LSTMCell(Cell):
     """c' = f * c + i * g and h' = o * tanh(c'), with gates i, f, o = sigmoid(W x + U h + b), g = tanh of the same."""
 
     parts = 2
-    kernel: Callable[..., Any] | None = staticmethod(torch.lstm)
+    kernel = staticmethod(torch.lstm)
 
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__()
@@ -68,11 +88,8 @@ class LSTMCell(nn.Module):
         return o.sigmoid() * c.tanh(), c
 
 
-class GRUBeforeCell(nn.Module):
+class GRUBeforeCell(Cell):
     """h' = z * h + (1 - z) * tanh(W x + U (r * h) + b): the reset gate acts before the product, as first published."""
-
-    parts = 1
-    kernel: Callable[..., Any] | None = None
 
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__()
@@ -90,11 +107,10 @@ class GRUBeforeCell(nn.Module):
         return (z * h + (1 - z) * torch.tanh(x_h + self.hidden(r * h)),)
 
 
-class GRUAfterCell(nn.Module):
+class GRUAfterCell(Cell):
     """h' = z * h + (1 - z) * tanh(W x + b + r * (U h + d)): the reset gate acts after the product, as torch's does."""
 
-    parts = 1
-    kernel: Callable[..., Any] | None = staticmethod(torch.gru)
+    kernel = staticmethod(torch.gru)
 
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ they are written; a faster way is one of torch's fused kernels or a sweep of `nn
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -15,17 +15,18 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from regard.errors import ConfigError
-from regard.nn.basic_cells import GRUAfterCell, GRUBeforeCell, LSTMCell, State, StateLinear, VanillaCell
+from regard.nn.basic_cells import Cell, GRUAfterCell, GRUBeforeCell, LSTMCell, State, StateLinear, VanillaCell
 from regard.nn.dropout import Dropout, SharedDropout
 from regard.nn.mut_cells import MUT1Cell, MUT2Cell, MUT3Cell
 from regard.nn.plans import Plan
+from regard.nn.stack import Stack
 from regard.nn.sweeps import SWEPT, sweep
 
 CellKind = Literal["rnn", "lstm", "gru-before", "gru-after", "mut1", "mut2", "mut3"]
 Direction = Literal["forward", "backward", "both"]
 States = tuple[State, ...]  # one a layer
 
-CELLS: dict[str, type[nn.Module]] = {
+CELLS: dict[str, Callable[[int, int], Cell]] = {
     "rnn": VanillaCell,
     "lstm": LSTMCell,
     "gru-before": GRUBeforeCell,
@@ -36,7 +37,7 @@ CELLS: dict[str, type[nn.Module]] = {
 }
 
 
-def initialise_cell(cell: nn.Module) -> None:
+def initialise_cell(cell: Cell) -> None:
     """Matrices over the state orthogonal, so that it neither fades nor bursts at first; an LSTM begins by keeping."""
     for name, part in cell.named_children():
         if name != "inputs" and name != "widen" and isinstance(part, nn.Linear):
@@ -68,7 +69,7 @@ class RecurrentLayer(nn.Module):
         if width % ways:
             raise ConfigError(f"width={width} must be even for a layer that reads both ways")
         self.kind, self.direction, self.width, self.fused = kind, direction, width, fused
-        self.cells = nn.ModuleList(CELLS[kind](input_width, width // ways) for _ in range(ways))
+        self.cells = Stack(CELLS[kind](input_width, width // ways) for _ in range(ways))
         self.weight_drop = Dropout(weight_drop)
         for cell in self.cells:
             initialise_cell(cell)
@@ -76,7 +77,7 @@ class RecurrentLayer(nn.Module):
     @property
     def parts(self) -> int:
         """Tensors of a state."""
-        return self.cells[0].parts  # type: ignore[return-value]
+        return self.cells[0].parts
 
     @property
     def dtype(self) -> torch.dtype:
@@ -112,7 +113,7 @@ class RecurrentLayer(nn.Module):
         """The state after one more position, of which `x` is the input or, `projected`, what the cell makes of it."""
         assert self.direction == "forward", "only a layer that reads forward can go on step by step"
         (cell,) = self.cells
-        return cell.advance(x if projected else cell.project(x), state)  # type: ignore[operator]
+        return cell.advance(x if projected else cell.project(x), state)
 
     @contextmanager
     def _dropped_weights(self) -> Iterator[None]:
@@ -160,7 +161,7 @@ class RecurrentLayer(nn.Module):
         return torch.cat(outputs, dim=-1), tuple(torch.cat(part, dim=-1) for part in zip(*ends, strict=True))
 
     def _fused(self, x: Tensor, lengths: Tensor | None, state: State) -> tuple[Tensor, State]:
-        cell, ways = self.cells[0], len(self.cells)
+        kernel, ways = self._kernel(), len(self.cells)
         weights = [tensor for one in self.cells for tensor in _in_torchs_order(one)]
         starts = tuple(torch.stack(part.chunk(ways, dim=-1)) for part in state)
         initial = starts if self.parts == 2 else starts[0]
@@ -168,25 +169,28 @@ class RecurrentLayer(nn.Module):
             # The weights are Linear layers' own, so cuDNN gathers them at each call and says so.
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
             if lengths is None:
-                found, *ends = cell.kernel(x, initial, weights, True, 1, 0.0, self.training, ways == 2, True)  # type: ignore[operator, misc]
+                found, *ends = kernel(x, initial, weights, True, 1, 0.0, self.training, ways == 2, True)
             else:
                 found, ends = self._packed(x, lengths, starts, weights)
         return found, tuple(torch.cat(part.unbind(), dim=-1) for part in ends)
+
+    def _kernel(self) -> Callable[..., Any]:
+        kernel = self.cells[0].kernel
+        assert kernel is not None, "this cell has no kernel"
+        return kernel
 
     def _packed(
         self, x: Tensor, lengths: Tensor, starts: tuple[Tensor, ...], weights: list[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
         """The kernel over rows sorted by length, so that each step computes only the rows that reach it."""
-        cell, ways = self.cells[0], len(self.cells)
+        kernel, ways = self._kernel(), len(self.cells)
         packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
         order, back = packed.sorted_indices, packed.unsorted_indices
         assert order is not None
         assert back is not None
         starts = tuple(part.index_select(1, order) for part in starts)
         initial = starts if self.parts == 2 else starts[0]
-        data, *ends = cell.kernel(  # type: ignore[operator, misc]
-            packed.data, packed.batch_sizes, initial, weights, True, 1, 0.0, self.training, ways == 2
-        )
+        data, *ends = kernel(packed.data, packed.batch_sizes, initial, weights, True, 1, 0.0, self.training, ways == 2)
         again = packed._replace(data=data)
         found, _ = nn.utils.rnn.pad_packed_sequence(again, batch_first=True, total_length=x.shape[1])
         return found, [part.index_select(1, back) for part in ends]
@@ -210,7 +214,7 @@ class Recurrent(nn.Module):
     ) -> None:
         super().__init__()
         ways: dict[str, Any] = {"direction": direction, "weight_drop": weight_drop, "fused": fused}
-        self.layers = nn.ModuleList(
+        self.layers = Stack(
             RecurrentLayer(kind, width if number else input_width, width, **ways) for number in range(layers)
         )
         self.dropout = SharedDropout(dropout) if shared else Dropout(dropout)
@@ -232,17 +236,17 @@ class Recurrent(nn.Module):
         after = []
         for number, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
             given, ready = (self.dropout(x), False) if number else (x, projected)
-            state = layer.step(given, state, projected=ready)  # type: ignore[operator]
+            state = layer.step(given, state, projected=ready)
             after.append(state)
             x = state[0]
         return x, tuple(after)
 
 
-def _loop(cell: nn.Module, x: Tensor, lengths: Tensor | None, state: State) -> tuple[Tensor, State]:
+def _loop(cell: Cell, x: Tensor, lengths: Tensor | None, state: State) -> tuple[Tensor, State]:
     """One cell over one direction, position by position. A row that has ended keeps its state."""
     outputs = []
-    for t, here in enumerate(cell.project(x).unbind(1)):  # type: ignore[operator]
-        after = cell.advance(here, state)  # type: ignore[operator]
+    for t, here in enumerate(cell.project(x).unbind(1)):
+        after = cell.advance(here, state)
         if lengths is None:
             state, out = after, after[0]
         else:
@@ -262,8 +266,8 @@ def _flipped(x: Float[Tensor, "B T X"], lengths: Int[Tensor, " B"] | None) -> Fl
     return x.take_along_dim(torch.where(mirrored >= 0, mirrored, places)[..., None], dim=1)
 
 
-def _in_torchs_order(cell: nn.Module) -> tuple[Tensor, ...]:
+def _in_torchs_order(cell: Cell) -> tuple[Tensor, ...]:
     """Weights and biases as torch's kernels take them: two biases, of which ours may have only the first."""
     inputs, hidden = cell.inputs, cell.hidden
-    second = torch.zeros_like(inputs.bias) if hidden.bias is None else hidden.bias  # type: ignore[union-attr, arg-type]
-    return inputs.weight, hidden.used, inputs.bias, second  # type: ignore[union-attr, return-value]
+    second = torch.zeros_like(inputs.bias) if hidden.bias is None else hidden.bias
+    return inputs.weight, hidden.used, inputs.bias, second

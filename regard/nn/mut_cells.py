@@ -4,21 +4,17 @@ In all three z writes the new state, where a GRU's keeps the old one. Where x is
 h, or is brought to that width by a matrix.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.nn.basic_cells import State, StateLinear
+from regard.nn.basic_cells import Cell, State, StateLinear
 
 
-class MUT1Cell(nn.Module):
+class MUT1Cell(Cell):
     """z = sigmoid(Wz x + bz), r = sigmoid(Wr x + Ur h + br), h' = tanh(U (r * h) + tanh(x) + b) * z + h * (1 - z)."""
 
-    parts = 1
-    kernel: Callable[..., Any] | None = None
+    widens = True
 
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__()
@@ -37,11 +33,10 @@ class MUT1Cell(nn.Module):
         return (torch.tanh(self.hidden(r * h) + x_h) * z + h * (1 - z),)
 
 
-class MUT2Cell(nn.Module):
+class MUT2Cell(Cell):
     """z = sigmoid(Wz x + Uz h + bz), r = sigmoid(x + Ur h + br), h' = tanh(U (r * h) + W x + b) * z + h * (1 - z)."""
 
-    parts = 1
-    kernel: Callable[..., Any] | None = None
+    widens = True
 
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__()
@@ -61,11 +56,8 @@ class MUT2Cell(nn.Module):
         return (torch.tanh(self.hidden(r * h) + x_h) * z + h * (1 - z),)
 
 
-class MUT3Cell(nn.Module):
+class MUT3Cell(Cell):
     """z = sigmoid(Wz x + Uz tanh(h) + bz), r = sigmoid(Wr x + Ur h + br), h' as in MUT2."""
-
-    parts = 1
-    kernel: Callable[..., Any] | None = None
 
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__()

@@ -99,15 +99,15 @@ class TimeMix(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T D"], state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """All positions, and the state after each of them."""
-        last, *sums = state
+        last, a, b, p = state
         k, v, r = self._inputs(x, torch.cat((last[:, None], x[:, :-1]), dim=1))
-        mean, after = wkv(k, v, self.decay.exp(), self.bonus, tuple(sums))  # type: ignore[arg-type]
+        mean, after = wkv(k, v, self.decay.exp(), self.bonus, (a, b, p))
         return self.output(r * mean), (x, *after)
 
     def step(self, x: Float[Tensor, "B D"], state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        last, *sums = state
+        last, a, b, p = state
         k, v, r = self._inputs(x, last)
-        mean, after = wkv_step(k, v, self.decay.exp(), self.bonus, tuple(sums))  # type: ignore[arg-type]
+        mean, after = wkv_step(k, v, self.decay.exp(), self.bonus, (a, b, p))
         return self.output(r * mean), (x, *after)
 
 

@@ -8,10 +8,10 @@ rows that reach it.
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.nn.basic_cells import State, StateLinear
+from regard.nn.basic_cells import Cell, State, StateLinear
 from regard.nn.mut_loops import MUT_LOOPS
 from regard.nn.plans import Plan
 from regard.nn.sweep_loops import BASIC_LOOPS, Loops
@@ -23,13 +23,13 @@ SWEPT = frozenset(_LOOPS)
 
 
 def sweep(
-    kind: str, cell: nn.Module, x: Float[Tensor, "B T X"], plan: Plan, state: State
+    kind: str, cell: Cell, x: Float[Tensor, "B T X"], plan: Plan, state: State
 ) -> tuple[Float[Tensor, "B T D"], State]:
     """The outputs of every position, and the state after the last of each row."""
     over_state = [part for part in cell.children() if isinstance(part, StateLinear)]
     weights = [tensor for part in over_state for tensor in (part.used, part.bias) if tensor is not None]
     # The projected inputs are nobody else's: the loop writes its gates over them.
-    projected = cell.project(_Gathered.apply(x, plan))  # type: ignore[operator]
+    projected = cell.project(_Gathered.apply(x, plan))
     outputs, *end = _Sweep.apply(_LOOPS[kind], projected, plan, x.shape[1], len(state), *state, *weights)
     return outputs, tuple(end)
 

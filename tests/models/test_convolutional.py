@@ -79,7 +79,7 @@ def test_impossible_settings_are_refused_with_the_rule(change, message):
 
 
 def test_packing_is_refused_before_anything_is_read():
-    with pytest.raises(ConfigError, match="a convolutional model reads one sequence a row"):
+    with pytest.raises(ConfigError, match="a convolutional model reads one sequence per row"):
         make_config(None, "gehring-2017", ["train.pack=always"])
 
 

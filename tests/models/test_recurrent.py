@@ -102,7 +102,7 @@ def test_impossible_settings_are_refused_with_the_rule(change, message):
 
 
 def test_packing_is_refused_before_anything_is_read():
-    with pytest.raises(ConfigError, match="a recurrent model reads one sequence a row"):
+    with pytest.raises(ConfigError, match="a recurrent model reads one sequence per row"):
         make_config(None, "cho-2014", ["train.pack=always"])
 
 
