@@ -104,4 +104,4 @@ def test_every_kind_of_run_that_reads_text_or_pictures_is_timed(preset):
 
 def test_what_is_not_timed_is_said(capsys):
     assert main(["bench", "train", "--preset", "pointer-sort"]) == 2
-    assert "training is timed on text and on pictures, not on what a run for pointing" in capsys.readouterr().err
+    assert "training is timed on text and on images, not on what a run for pointing" in capsys.readouterr().err
