@@ -115,7 +115,7 @@ def translate(
             out, tell = stack.enter_context(_opened(output)), stack.enter_context(counting("translating"))
         number = outputs = cut = 0
         for chunk in _available(lines):
-            translations = loaded.translator.translate(chunk, config, overlong=overlong, before=number)  # type: ignore[arg-type]
+            translations = loaded.translator.translate(chunk, config, overlong=overlong, before=number)
             for source, found in zip(chunk, translations, strict=True):
                 number, outputs = number + 1, outputs + len(found)
                 cut += sum(not one.finished for one in found)

@@ -316,7 +316,7 @@ def _labels(config: RunConfig, items: list[Any]) -> tuple[str, ...]:
     if len(found) < 2:
         raise DataError(f"every label is '{next(iter(found))}': there is nothing to tell apart")
     plain = all(label.lstrip("-").isdigit() for label in found)
-    return tuple(sorted(found, key=(lambda label: (int(label), label)) if plain else None))  # type: ignore[arg-type]
+    return tuple(sorted(found, key=(lambda label: (int(label), label)) if plain else None))
 
 
 def _number(label: str, numbers: dict[str, int]) -> int:

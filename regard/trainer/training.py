@@ -72,13 +72,13 @@ def train(
     with whole_or_nothing(directory):
         _check_free(directory)  # another process may have been faster
         config, prepared = config.kind.prepare(config, directory, report, new=True)
-        config = prepared.config = _with_steps(config, prepared)  # type: ignore[attr-defined]
+        config = prepared.config = _with_steps(config, prepared)
         if adjust is not None:
-            config = prepared.config = adjust(config, prepared)  # type: ignore[attr-defined]
+            config = prepared.config = adjust(config, prepared)
         training = _Training(config, directory, prepared, report)
         if fit_memory:
             config = training.fit_memory()
-            config = training.config = prepared.config = _with_steps(config, prepared)  # type: ignore[attr-defined]
+            config = training.config = prepared.config = _with_steps(config, prepared)
         write_json(directory / CONFIG, config.to_mapping())
     with alone_in(directory):
         training.go()
@@ -137,7 +137,7 @@ def _taken_up(config: RunConfig, directory: Path, report: Report, *, recount: bo
         report.say("no checkpoint yet: starting from the first step")
     config, prepared = config.kind.prepare(config, directory, report, new=False)
     if recount:
-        config = prepared.config = _with_steps(config, prepared)  # type: ignore[attr-defined]
+        config = prepared.config = _with_steps(config, prepared)
     training = _Training(config, directory, prepared, report)
     if found:
         training.take_up(found[-1])
