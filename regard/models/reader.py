@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError, nearest
 from regard.nn.blocks import BlockConfig, EncoderBlock
-from regard.nn.cells import Recurrent, RecurrentLayer, initialise_cell
+from regard.nn.cells import CellKind, Recurrent, RecurrentLayer, initialise_cell
 from regard.nn.convolution import GatedConvolution
 from regard.nn.embedding import Embedding
 from regard.nn.initial import initialise

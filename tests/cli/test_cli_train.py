@@ -220,7 +220,7 @@ def test_ctrl_c_before_training_leaves_nothing(cli, corpus, tmp_path, monkeypatc
     def interrupted(*arguments, **settings):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("regard.tasks.translation.prepare", interrupted)
+    monkeypatch.setattr("regard.tasks.translation.TranslationTask.prepare", interrupted)
     arguments = ["--preset", "tiny", "--data", corpus / "train.tsv", *small_settings()]
     result = cli("train", *arguments, "--out", tmp_path / "run")
     assert result.code == 130

@@ -271,7 +271,7 @@ def test_repeatable_kernels_are_asked_for_and_given_back(corpus, run, tmp_path, 
         asked.append(torch.are_deterministic_algorithms_enabled())
         return loss(self, *given)
 
-    monkeypatch.setattr("regard.training.objectives.Translation.loss", heard)
+    monkeypatch.setattr("regard.training.objectives.SequenceToSequence.loss", heard)
     same = regard.train(config(corpus, "train.deterministic=true"), tmp_path / "run")
     assert asked
     assert all(asked)
@@ -290,7 +290,7 @@ def test_a_kernel_that_is_not_repeatable_is_said(corpus, tmp_path, monkeypatch, 
     def fail(self, *_):
         raise RuntimeError(torchs)
 
-    monkeypatch.setattr("regard.training.objectives.Translation.loss", fail)
+    monkeypatch.setattr("regard.training.objectives.SequenceToSequence.loss", fail)
     with pytest.raises(RunError, match=f"train.deterministic=true {said}"):
         regard.train(config(corpus, "train.deterministic=true"), tmp_path / "run")
 
@@ -306,7 +306,7 @@ def test_what_torch_cannot_compile_is_said_in_a_line(corpus, tmp_path, monkeypat
     def fail(self, *_):
         raise TorchDynamoException("no working compiler")
 
-    monkeypatch.setattr("regard.training.objectives.Translation.loss", fail)
+    monkeypatch.setattr("regard.training.objectives.SequenceToSequence.loss", fail)
     with pytest.raises(RunError, match=r"torch could not compile the model: .*no working compiler; go on without: .*"):
         regard.train(config(corpus), tmp_path / "run")
 
@@ -316,7 +316,7 @@ def test_a_compiler_that_was_stopped_too_is_no_failure(corpus, tmp_path, monkeyp
         os.kill(os.getpid(), signal.SIGTERM)
         raise TorchDynamoException("g++ was killed")
 
-    monkeypatch.setattr("regard.training.objectives.Translation.loss", stopped)
+    monkeypatch.setattr("regard.training.objectives.SequenceToSequence.loss", stopped)
     with pytest.raises(Stopped, match="stopped while compiling, after step 0; continue with: regard train --resume"):
         regard.train(config(corpus), tmp_path / "run")
 
