@@ -56,9 +56,9 @@ def test_the_description_for_tools_has_every_route_and_loads_nothing(server):
     assert "http" not in server.get("/openapi.json").text
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", VERBS)
 def test_every_number_of_a_request_has_its_bounds_in_the_schema(name):
-    for field, found in schema(TASKS[name].body, Limits())["properties"].items():
+    for field, found in schema(VERBS[name].body, Limits())["properties"].items():
         for kind in found.get("anyOf", [found]):
             if kind.get("type") in ("integer", "number"):
                 assert kind["minimum"] <= kind["maximum"], field

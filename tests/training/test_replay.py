@@ -146,12 +146,12 @@ def test_an_update_whose_sums_do_not_fit_the_memory_is_trained_on_without():
     losses = []
     for memory in (True, False):
         model = tiny(dropout=0.3)
-        replay = pretended(model, Translation(0.1))
+        replay = pretended(model, SequenceToSequence(0.1))
         if not memory:
             replay._sums = Full()
         [step] = fit(
             model,
-            Translation(0.1),
+            SequenceToSequence(0.1),
             [[one, other]],
             torch.optim.SGD(model.parameters(), 0.5),
             lambda n: 0.5,
