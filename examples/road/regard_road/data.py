@@ -21,7 +21,7 @@ from regard.data.formats import numbered
 from regard.errors import DataError, nearest
 from regard.nn.batch import moved
 
-Scene = Float[np.ndarray, "A T 2"]
+Scene = Float[np.ndarray, "_A _T 2"]
 Part = Literal["train", "valid", "test"]
 
 SECONDS = 0.4
@@ -183,7 +183,7 @@ class _Draws:
     def __init__(self, *key: int) -> None:
         self.random = np.random.Philox(key=np.array(key, dtype=np.uint64))
 
-    def __call__(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Float[np.ndarray, "..."]:
+    def __call__(self, *shape: int, low: float | int = 0.0, high: float | int = 1.0) -> Float[np.ndarray, "..."]:
         # Raw bits, which numpy promises never to change.
         raw = self.random.random_raw(math.prod(shape)) >> np.uint64(11)
         return (low + (high - low) * (raw * 2.0**-53)).reshape(shape)

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from regard.look.watch import watch
 from regard.tasks.config import RunConfig
 from regard.tasks.looking.wanted import Wanted, maps, note, parts
 from regard.tasks.run import Run, absolute
-from regard.tasks.spec import Files, Progress, Report, Say, Task
+from regard.tasks.spec import MEASURING, Files, Measuring, Progress, Report, Task
 from regard.training.objectives import Loss, Objective
 from regard_road.data import (
     SECONDS,
@@ -140,7 +140,7 @@ def forecast(run: Run, scenes: Sequence[Any], steps: int | None = None) -> list[
 
 
 @torch.inference_mode()
-def positions(run: Run, scenes: Sequence[Scene], progress: Progress | None = None) -> list[Float[np.ndarray, "A F 2"]]:
+def positions(run: Run, scenes: Sequence[Scene], progress: Progress | None = None) -> list[Float[np.ndarray, "_A F 2"]]:
     """The forecasts of scenes of which the model sees the first steps, in their order."""
     past = run.config.model_config().past
     found: dict[int, np.ndarray] = {}
@@ -178,13 +178,13 @@ def displacement_scores(run: Run, scenes: Sequence[Scene], progress: Progress | 
 
 
 def _errors(
-    found: Sequence[Float[np.ndarray, "A F 2"]], scenes: Sequence[Scene], past: int
-) -> list[Float[np.ndarray, "A F"]]:
+    found: Sequence[Float[np.ndarray, "_A F 2"]], scenes: Sequence[Scene], past: int
+) -> list[Float[np.ndarray, "_A F"]]:
     pairs = zip(found, scenes, strict=True)
     return [np.linalg.norm(one - scene[:, past:], axis=-1) for one, scene in pairs]
 
 
-def _figures(errors: Sequence[Float[np.ndarray, "A F"]]) -> dict[str, Any]:
+def _figures(errors: Sequence[Float[np.ndarray, "_A F"]]) -> dict[str, Any]:
     return {
         **_mean("average_displacement", [one.mean(1) for one in errors]),
         **_mean("final_displacement", [one[:, -1] for one in errors]),
@@ -192,7 +192,7 @@ def _figures(errors: Sequence[Float[np.ndarray, "A F"]]) -> dict[str, Any]:
     }
 
 
-def _mean(name: str, values: Sequence[Float[np.ndarray, " A"]]) -> dict[str, Any]:
+def _mean(name: str, values: Sequence[Float[np.ndarray, " _A"]]) -> dict[str, Any]:
     """The mean over all agents, and its interval from how the sums of scenes differ."""
     sums, sizes = np.array([one.sum() for one in values]), np.array([len(one) for one in values])
     mean, scenes = sums.sum() / sizes.sum(), len(values)
@@ -234,17 +234,7 @@ class ForecastingTask(Task):
         config = absolute(config) if new else config
         return config, ForecastingRun(config, report)
 
-    def evaluate(
-        self,
-        run: Run,
-        data: Any = None,
-        options: Any = None,
-        *,
-        decode: Mapping[str, Any] | None = None,
-        out: Callable[[str], object] | None = None,
-        progress: Progress | None = None,
-        say: Say | None = None,
-    ) -> dict[str, Any]:
+    def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> dict[str, Any]:
         model = run.config.model_config()
         if data is None:
             data = scenes_of(run.config, "test") or scenes_of(run.config, "valid")
@@ -253,8 +243,8 @@ class ForecastingTask(Task):
         elif all(isinstance(one, (str, Path)) for one in data):
             needed = {"fewest": model.max_len, "steps": model.max_len}
             data = [one for file in data for one in read_scenes(Path(file), **needed)]
-        limit = (options or ForecastingOptions()).limit
-        return displacement_scores(run, _fitting(list(data)[:limit], model.agents), progress)
+        limit = how.chosen(ForecastingOptions).limit
+        return displacement_scores(run, _fitting(list(data)[:limit], model.agents), how.progress)
 
     def show(self, scores: Mapping[str, Any]) -> str:
         straight = scores["constant_velocity"]
@@ -280,7 +270,7 @@ class ForecastingTask(Task):
         )
 
     def compared(self, run: Run, limit: int | None, progress: Progress | None) -> dict[str, Any]:
-        return self.evaluate(run, options=ForecastingOptions(limit=limit), progress=progress)
+        return self.evaluate(run, how=Measuring(options=ForecastingOptions(limit=limit), progress=progress))
 
     def headline(self, scores: Mapping[str, Any]) -> dict[str, str]:
         return {

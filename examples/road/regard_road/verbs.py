@@ -1,9 +1,12 @@
-"""What can be asked of a run that forecasts. Nothing here imports torch, so that `regard forecast --help` is instant."""
+"""What can be asked of a run that forecasts. Nothing here imports torch, so that its help is instant."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regard.tasks.verbs import Verb, option
+
+if TYPE_CHECKING:
+    from regard.tasks.run import Run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,6 +28,10 @@ class Forecasted:
 @dataclass(frozen=True, kw_only=True)
 class Forecast(Verb):
     """A forecast, told to a person by where everyone will be at its end."""
+
+    def checked(self, run: "Run", item: Any) -> tuple[Any, int]:
+        (scene,) = run.task.requested(run, [item])
+        return scene, run.task.size(scene)
 
     def show(self, item: Any, result: Forecasted) -> str:
         ahead = len(result.agents[0]) * result.seconds
