@@ -48,6 +48,11 @@ class Verb:
         """One result per input."""
         return run.task.methods[self.name](run, list(items), **options)
 
+    def checked(self, run: "Run", item: Any) -> tuple[Any, int]:
+        """An input of a request as the method takes it, and what it costs, in tokens. One that cannot be done is
+        refused here, before it joins those of other requests."""
+        return item, 1
+
     def read(self, line: str) -> Any:
         """An input from a line of text, on the command line or in a file: JSON where that is what it holds."""
         import json

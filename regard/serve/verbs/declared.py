@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, field, fields, make_dataclass
+from functools import partial
 from typing import Any, get_type_hints
 
 from regard.serve.bodies import check_characters
@@ -32,7 +33,7 @@ def declared(verb: Declared) -> Verb:
         def records(item: Any, result: Any) -> list[dict[str, Any]]:
             return [verb.record(item, result)]
 
-        return Many((verb.name, tuple(sorted(options.items()))), items, lambda item: (item, 1), function, records)
+        return Many((verb.name, tuple(sorted(options.items()))), items, partial(verb.checked, run), function, records)
 
     return Verb(verb.name, verb.help.strip().splitlines()[0], _body(verb), verb.offered, work)
 
