@@ -191,11 +191,12 @@ def _measures(run: Run, items: Sequence[Looked]) -> dict[str, dict[str, list[flo
 
 def _lengths(run: Run, items: Sequence[Looked]) -> dict[Kind, tuple[Tensor, Tensor]]:
     """How many queries and keys of each row are real, for each kind of attention."""
-    device = next(run.model.parameters()).device
-    return {
-        own: tuple(torch.tensor([len(item.places[own][side]) for item in items], device=device) for side in (0, 1))  # type: ignore[misc]
-        for own in items[0].places
-    }
+
+    def counts(own: Kind) -> tuple[Tensor, Tensor]:
+        queries, keys = zip(*((len(item.places[own][0]), len(item.places[own][1])) for item in items), strict=True)
+        return torch.tensor(queries, device=run.device), torch.tensor(keys, device=run.device)
+
+    return {own: counts(own) for own in items[0].places}
 
 
 def kind(attention: Watchable) -> Kind:

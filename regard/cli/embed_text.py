@@ -61,7 +61,7 @@ def embed_text(
         check_output(out)
     if pooling not in (None, "mean", "first"):
         raise ConfigError(f"--pooling={pooling} must be mean or first")
-    texts = text or list(TextFiles((input,), format="lines"))  # type: ignore[arg-type]
+    texts = list(text or ()) if input is None else list(TextFiles((input,), format="lines"))
     encoder = load(run, device).encoder
     lines = list(TextFiles((search,), format="lines")) if search else []
     with counting("embedding", "texts") as progress:

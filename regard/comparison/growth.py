@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.data.long_range import VOCAB
+from regard.look.watch import attentions
 from regard.models.reader import Reader
 
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -39,8 +40,8 @@ def growth(
         way = "attention" if name == WEIGHTS else name
         reader = Reader(way, VOCAB, 2, width=width, layers=layers, kernel=kernel)
         if name == WEIGHTS:
-            for layer in reader.layers:  # type: ignore[union-attr]
-                layer.attention.watcher = lambda q, k, v, weights: weights
+            for attention in attentions(reader).values():
+                attention.watcher = lambda q, k, v, weights: weights
         points = []
         for length in lengths:
             ids = torch.randint(VOCAB, (1, length), generator=torch.Generator().manual_seed(length))

@@ -17,7 +17,7 @@ from regard.nn.cells import RecurrentLayer
 from regard.nn.embedding import Embedding
 
 
-def step_gradients(model: nn.Module, batch: Any) -> list[Float[Tensor, " T"]]:
+def step_gradients(model: Any, batch: Any) -> list[Float[Tensor, " T"]]:
     """The gradient's norm at every token of one row, by sequence: of the source and of the target, or of the text.
 
     The loss is that of the last prediction alone; a gradient is taken at the vector that stands for the token where the
@@ -36,7 +36,7 @@ def step_gradients(model: nn.Module, batch: Any) -> list[Float[Tensor, " T"]]:
     try:
         with torch.enable_grad():
             last = model(batch)[:, -1:]
-            loss, _ = model.head.loss(last, batch.labels[:, -1:])  # type: ignore[union-attr, operator]
+            loss, _ = model.head.loss(last, batch.labels[:, -1:])
             found = torch.autograd.grad(loss, given, allow_unused=True)
     finally:
         model.train(was_training)

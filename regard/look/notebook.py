@@ -42,7 +42,10 @@ def trace_document(
         sides["source"] = Side(text="", pieces=())
     text = " ".join(sides["source"].pieces) if source is not None else ""
     sides["source"] = Side(text=text, pieces=sides["source"].pieces)
-    return Document(title=title, sentences=(Sentence(**sides, attentions=tuple(maps)),))  # type: ignore[arg-type]
+    shown = Sentence(
+        source=sides["source"], target=sides.get("target"), prefix=sides.get("prefix"), attentions=tuple(maps)
+    )
+    return Document(title=title, sentences=(shown,))
 
 
 def _side(name: str, size: int, pieces: Sequence[str] | None) -> Side:

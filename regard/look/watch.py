@@ -56,11 +56,12 @@ class Trace:
         Of a beam that is the way of the winner through the rows of the steps. Where keys are added step by step, those
         still to come weigh nothing.
         """
-        seen = [one.weights for one in self.calls.get(name, [])]
-        if len(seen) < len(rows) or any(weights is None for weights in seen):
+        calls = self.calls.get(name, [])
+        seen = [one.weights for one in calls if one.weights is not None]
+        if len(seen) < max(len(calls), len(rows)):
             raise ConfigError(f"'{name}' was seen in {len(seen)} steps with weights, not in all of {len(rows)}")
         # Rows of one source may stand side by side as queries.
-        found = [weights.transpose(1, 2).flatten(0, 1)[row] for weights, row in zip(seen, rows, strict=False)]  # type: ignore[union-attr]
+        found = [weights.transpose(1, 2).flatten(0, 1)[row] for weights, row in zip(seen, rows, strict=False)]
         keys = max((weights.shape[-1] for weights in found), default=0)
         return torch.stack([nn.functional.pad(weights, (0, keys - weights.shape[-1])) for weights in found], 1)
 

@@ -93,7 +93,8 @@ class LSTMN(nn.Module):
         """Log-probabilities of the tokens that may follow `choices`."""
         x, ends = self.embedding(choices[:, None]).squeeze(1), []
         for number, (layer, own) in enumerate(zip(self.layers, state.states, strict=True)):
-            x, end = layer.step(self.dropout(x) if number else x, own)
+            mean, h, c, there = own
+            x, end = layer.step(self.dropout(x) if number else x, (mean, h, c, there))
             ends.append(end)
         return self.head(self.dropout(x)).log_softmax(-1), TextState(tuple(ends))
 

@@ -47,7 +47,7 @@ def answer_all(encoder: Encoder, asked: Sequence[tuple[str, str]], *, top: int =
     """The same for many questions, each with its text, at a time."""
     stretches = [_stretches(encoder, question, context) for question, context in asked]
     rows = [one.row for several in stretches for one in several]
-    found = iter(encoder.each(rows, lambda texts: encoder.model.logits(texts)))  # type: ignore[operator]
+    found = iter(encoder.each(rows, lambda texts: encoder.model.logits(texts)))
     return [
         _best(context, several, [next(found) for _ in several], top)
         for (_, context), several in zip(asked, stretches, strict=True)
@@ -55,7 +55,7 @@ def answer_all(encoder: Encoder, asked: Sequence[tuple[str, str]], *, top: int =
 
 
 def _stretches(encoder: Encoder, question: str, context: str) -> list[Stretch]:
-    if encoder.model.config.head != "spans":  # type: ignore[union-attr]
+    if encoder.model.config.head != "spans":
         raise ConfigError("this run has no head for answers: train one with task='answering'")
     if not question.strip() or not context.strip():
         raise DataError("an answer needs a question and a text")

@@ -77,7 +77,7 @@ class TextClassifier:
         framed: list[Any] = [
             encoder.framer.texts(item) if isinstance(item, str) else encoder.framer.texts(*item) for item in items
         ]
-        found = encoder.each(framed, lambda texts: encoder.model.logits(texts).softmax(-1), progress)  # type: ignore[operator]
+        found = encoder.each(framed, lambda texts: encoder.model.logits(texts).softmax(-1), progress)
         return [ranked(self.labels, row.tolist()) for row in found]
 
 
@@ -88,7 +88,7 @@ def ranked(labels: Sequence[str], probabilities: Sequence[float]) -> list[Choice
 
 
 def classifier_of(run: Run) -> TextClassifier:
-    return TextClassifier(run.encoder, run.model.config.labels, keys_of(run.config))  # type: ignore[union-attr, arg-type]
+    return TextClassifier(run.encoder, run.model.config.labels, keys_of(run.config))
 
 
 def classify(run: Run, inputs: Sequence[Any]) -> list[list[Choice]]:

@@ -115,9 +115,9 @@ def text_to_look_at(run: Run, data: Any) -> Documents:
 
 def lines_of(words: Sequence[str], file: Path | None) -> list[str]:
     """The texts on a command line, or the lines of a file; blank ones left out."""
-    if bool(words) == bool(file):
+    if bool(words) == (file is not None):
         raise ConfigError("give sentences, or --input with a file of them")
-    given = words or list(TextFiles((file,), format="lines"))  # type: ignore[arg-type]
+    given = words if file is None else list(TextFiles((file,), format="lines"))
     texts = [one for one in given if one.strip()]
     if not texts:
         raise DataError("nothing to look at: every sentence is blank")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.data.framer import Framer
 from regard.errors import ConfigError, DataError, RunError
@@ -27,10 +27,10 @@ Told = Callable[[int, int], None]
 class Encoder:
     """It reads at most `length` tokens of a text or a pair."""
 
-    def __init__(self, model: nn.Module, tokenizer: Tokenizer, length: int) -> None:
+    def __init__(self, model: Any, tokenizer: Tokenizer, length: int) -> None:
         self.model, self.tokenizer = model, tokenizer
         self.framer = Framer(tokenizer, length)
-        self.segmented: bool = model.config.segments > 1  # type: ignore[union-attr, operator, assignment]
+        self.segmented: bool = model.config.segments > 1
 
     def texts(self, rows: Sequence[Framed]) -> Texts:
         """The rows side by side, on the model's device."""
@@ -119,7 +119,7 @@ def fill_rows(encoder: Encoder, rows: Sequence[Framed], *, top: int = 5) -> list
     """The same for many rows at a time."""
     if top < 1:
         raise ConfigError(f"top={top} must be at least 1")
-    found = encoder.each(rows, lambda texts: encoder.model.logits(texts))  # type: ignore[operator]
+    found = encoder.each(rows, lambda texts: encoder.model.logits(texts))
     return [_fillings(encoder, row, logits, top) for row, logits in zip(rows, found, strict=True)]
 
 
@@ -165,8 +165,8 @@ def embed(
         raise DataError("give a list of texts, not one: [text]")
     rows: list[Any] = [encoder.framer.texts(text) for text in texts]
     if not rows:
-        return np.zeros((0, encoder.model.config.width), dtype=np.float32)  # type: ignore[union-attr, arg-type]
-    vectors = torch.stack(encoder.each(rows, lambda given: encoder.model.text_vectors(given, pooling), progress))  # type: ignore[operator]
+        return np.zeros((0, encoder.model.config.width), dtype=np.float32)
+    vectors = torch.stack(encoder.each(rows, lambda given: encoder.model.text_vectors(given, pooling), progress))
     return (torch.nn.functional.normalize(vectors, dim=-1) if normalise else vectors).numpy()
 
 

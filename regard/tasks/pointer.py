@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch import nn
 
 from regard.data.puzzles import Puzzle
 from regard.data.puzzles.problems import Problem, in_unit_square, problem_of
@@ -32,10 +31,10 @@ class Answer:
 class Pointer:
     """Decodes with a model that points: `Stepper` is all it knows of it."""
 
-    def __init__(self, model: nn.Module, puzzle: Puzzle, config: DecodeConfig) -> None:
+    def __init__(self, model: Any, puzzle: Puzzle, config: DecodeConfig) -> None:
         self.model, self.puzzle, self.config = model, puzzle, config
-        self.max_len: int = model.config.max_len  # type: ignore[union-attr, assignment]
-        self._stepper = cast("Stepper[Any]", model)
+        self.max_len: int = model.config.max_len
+        self._stepper: Stepper[Any] = model
 
     def answers(
         self, problems: Sequence[Problem | Any], config: DecodeConfig | None = None, *, budget: int = BUDGET

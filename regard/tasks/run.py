@@ -17,7 +17,8 @@ from regard.models.sizes import check_sizes
 from regard.runs.checkpoint import check_weights, load_weights_strictly
 from regard.runs.files import CONFIG, MODEL, TOKENIZER, read_json, read_tensors
 from regard.tasks.config import RunConfig, upgraded
-from regard.tasks.spec import TASKS, Task, field_names
+from regard.tasks.spec import TASKS, Measuring, Task, field_names
+from regard.tasks.starting import copy_tokenizer
 from regard.text import TokenizerConfig, Vocabularies
 
 NOT_DRAWN: dict[str, Any] = {"temperature": None, "top_k": None, "top_p": None, "samples": 1}
@@ -32,7 +33,8 @@ class Run:
     """A trained model with everything needed to use it. What else can be asked of it is its task's: `run.translate`."""
 
     def __init__(self, directory: Path, config: RunConfig, vocabularies: Vocabularies | None, model: nn.Module) -> None:
-        self.directory, self.config, self.model = directory, config, model
+        self.directory, self.config = directory, config
+        self.model: Any = model  # what it offers beside a module is for its task to know
         self._vocabularies = vocabularies
 
     @property
@@ -132,6 +134,21 @@ def load_vocabularies(directory: Path, config: TokenizerConfig) -> Vocabularies:
     return Vocabularies.load(directory / TOKENIZER, config.eos, config.bos)
 
 
+def prepared_vocabularies(
+    config: RunConfig, directory: Path, trained: Callable[[], Vocabularies], *, new: bool
+) -> tuple[RunConfig, Vocabularies]:
+    """The run's tokenizers: of a new run those of the run it starts from, or newly `trained` ones; and its settings."""
+    if new and config.train.start_from:
+        copy_tokenizer(Path(config.train.start_from), directory / TOKENIZER)
+        config = absolute(config)
+    elif new:
+        vocabularies = trained()
+        config = absolute(config.with_vocabularies(vocabularies))
+        vocabularies.save(directory / TOKENIZER)
+        return config, vocabularies
+    return config, load_vocabularies(directory, config.tokenizer)
+
+
 def build_model(config: RunConfig) -> nn.Module:
     """The configured model with fresh weights, a function of the seed."""
     torch.manual_seed(config.train.seed)
@@ -204,4 +221,5 @@ def evaluate(
             takes = ", ".join(sorted({*field_names(task.evaluation), *known})) or "none"
             raise ConfigError(f"{name} does not apply to a run for {task.name}; its options: {takes}")
     chosen = settings.from_mapping(task.evaluation, own)
-    return task.evaluate(run, data, chosen, decode=decode, out=out, progress=progress, say=say)
+    how = Measuring(options=chosen, decode=decode, out=out, progress=progress, say=say)
+    return task.evaluate(run, data, how)

@@ -34,12 +34,12 @@ def tag(encoder: Encoder, sentences: Sequence[str | Sequence[str]], progress: To
     A sentence longer than the model reads is read in parts.
     """
     model = encoder.model
-    if model.config.head != "tags":  # type: ignore[union-attr]
+    if model.config.head != "tags":
         raise ConfigError("this run has no head for tags: train one with task='tagging'")
-    labels: tuple[str, ...] = model.config.labels  # type: ignore[union-attr, assignment]
+    labels: tuple[str, ...] = model.config.labels
     cut = [split_words(one) if isinstance(one, str) else list(one) for one in sentences]
     rows = [(number, row, first) for number, words in enumerate(cut) for row, first in encoder.framer.words(words)]
-    found = encoder.each([row for _, row, _ in rows], lambda texts: model.logits(texts).softmax(-1), progress)  # type: ignore[operator]
+    found = encoder.each([row for _, row, _ in rows], lambda texts: model.logits(texts).softmax(-1), progress)
     tags: list[list[Tag]] = [[Tag(word, labels[0], 0.0) for word in words] for words in cut]
     for (number, _, first), chances in zip(rows, found, strict=True):
         for word, place in first.items():

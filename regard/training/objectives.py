@@ -146,8 +146,8 @@ class LanguageModelling:
 
     smoothing: float = 0.0
 
-    def loss(self, model: nn.Module, batch: Windows | Stretch) -> Loss:
-        total, plain = model.head.loss(model(batch), batch.labels, self.smoothing)  # type: ignore[union-attr, operator]
+    def loss(self, model: Any, batch: Windows | Stretch) -> Loss:
+        total, plain = model.head.loss(model(batch), batch.labels, self.smoothing)
         return Loss(total, batch.count, {"nll": plain})
 
 
@@ -166,8 +166,8 @@ class BothWaysModelling:
     def predictions(self, batch: Windows) -> int:
         return 2 * batch.count
 
-    def loss(self, model: nn.Module, batch: Windows) -> Loss:
-        onward, back, ids = model.before_and_after(batch)  # type: ignore[operator]
+    def loss(self, model: Any, batch: Windows) -> Loss:
+        onward, back, ids = model.before_and_after(batch)
         head: Any = model.head
         total, before = head.loss(onward, batch.labels, self.smoothing)
         rest, after = head.loss(back, ids.masked_fill(batch.labels == IGNORE, IGNORE), self.smoothing)
@@ -178,8 +178,8 @@ class BothWaysModelling:
 class BackwardModelling:
     """Predict the token before each of running text from it and those after it: what else the above asks for, alone."""
 
-    def loss(self, model: nn.Module, batch: Windows) -> Loss:
-        total, plain = model.head.loss(model.after(batch.inputs.ids), batch.labels, 0.0)  # type: ignore[union-attr, operator]
+    def loss(self, model: Any, batch: Windows) -> Loss:
+        total, plain = model.head.loss(model.after(batch.inputs.ids), batch.labels, 0.0)
         return Loss(total, batch.count, {"nll": plain})
 
 
@@ -202,14 +202,14 @@ class MaskedWords:
         share = sum(part.count for part in parts) / sum(part.labels.shape[0] for part in parts)
         return [replace(part, share=share) for part in parts]
 
-    def loss(self, model: nn.Module, batch: MaskedTexts) -> Loss:
+    def loss(self, model: Any, batch: MaskedTexts) -> Loss:
         words: Any = model.words
         x = model(batch)
         asked = words.vectors(x.gather(1, batch.places[..., None].expand(-1, -1, x.shape[-1])))
         total, plain = words.output.loss(asked, batch.labels, self.smoothing)
         if batch.elsewhere is None:
             return Loss(total, batch.count, {"nll": plain, "words": plain})
-        logits = model.next_logits(x).float()  # type: ignore[operator]
+        logits = model.next_logits(x).float()
         following = F.cross_entropy(logits, batch.elsewhere, reduction="sum") * batch.share
         right = (logits.argmax(-1) == batch.elsewhere).sum() * batch.share
         parts = {"nll": plain + following.detach(), "words": plain, "next": following, "next_accuracy": right}
@@ -327,11 +327,11 @@ class StreamedLanguageModelling:
         self.smoothing = smoothing
         self._trained, self._validated = _Carried(), _Carried()
 
-    def loss(self, model: nn.Module, batch: Stretch) -> Loss:
+    def loss(self, model: Any, batch: Stretch) -> Loss:
         carried = self._trained if model.training else self._validated
-        x, ends = model.carry(batch.inputs, carried.before(batch))  # type: ignore[operator]
+        x, ends = model.carry(batch.inputs, carried.before(batch))
         carried.keep(batch, ends)
-        total, plain = model.head.loss(x, batch.labels, self.smoothing)  # type: ignore[union-attr, operator]
+        total, plain = model.head.loss(x, batch.labels, self.smoothing)
         return Loss(total, batch.count, {"nll": plain})
 
     def tensors(self) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
 """The learning rate as a function of the step, and of nothing else."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 from torch import nn
 
@@ -52,7 +52,7 @@ class DropoutUntil:
         self._layers = [(part, part.p) for part in model.modules() if isinstance(part, nn.Dropout)]
         # Attention has no layer for it, but a rate that its kernel is given.
         rates = [(part, getattr(part, "dropout", None)) for part in model.modules()]
-        self._rates = [(part, rate) for part, rate in rates if isinstance(rate, float)]
+        self._rates: list[tuple[Any, float]] = [(part, rate) for part, rate in rates if isinstance(rate, float)]
         self._on = True
 
     def __call__(self, step: int) -> bool:
@@ -64,5 +64,5 @@ class DropoutUntil:
         for part, rate in self._layers:
             part.p = rate if on else 0.0
         for part, rate in self._rates:
-            part.dropout = rate if on else 0.0  # type: ignore[assignment]
+            part.dropout = rate if on else 0.0
         return True

@@ -38,7 +38,7 @@ def task(model: Mapping[str, Any]) -> str:
 
 def both(theirs: str, ours: str) -> tuple[Name, Name]:
     """A matrix or a norm and its bias."""
-    return tuple(Name(f"{theirs}.{part}", (f"{ours}.{part}",)) for part in ("weight", "bias"))  # type: ignore[return-value]
+    return Name(f"{theirs}.weight", (f"{ours}.weight",)), Name(f"{theirs}.bias", (f"{ours}.bias",))
 
 
 def head_of(config: Mapping[str, Any], names: Collection[str], words: str, next_text: str | None = None) -> str:
@@ -69,8 +69,8 @@ def labels_of(config: Mapping[str, Any], head: str) -> list[str]:
     table = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}  # their default
     if not isinstance(table, Mapping) or len(table) > LARGEST:
         raise ConfigError(f"config.json: id2label={str(table)[:60]!r} must be an object")
-    names = [table.get(str(index)) for index in range(len(table))]
-    if not all(isinstance(name, str) for name in names):
+    names = [name for index in range(len(table)) if isinstance(name := table.get(str(index)), str)]
+    if len(names) < len(table):
         raise ConfigError(f"config.json: id2label={str(dict(table))[:60]} must name 0 to {len(table) - 1}")
     if head == "classes" and (
         len(names) < 2 or config.get("problem_type") not in (None, "single_label_classification")
@@ -79,7 +79,7 @@ def labels_of(config: Mapping[str, Any], head: str) -> list[str]:
             f"config.json: problem_type={config.get('problem_type')!r} with {len(names)} labels is not supported, only "
             f"one class of two or more"
         )
-    return names  # type: ignore[return-value]
+    return names
 
 
 def label_tables(config: BertConfig) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.images import ImageConfig
+from regard.data.images.config import Filter, Resize
 from regard.errors import ConfigError
 from regard.interop.huggingface import vit
 from regard.interop.huggingface.files import open_weights, read_json
@@ -15,7 +16,7 @@ from regard.tasks.config import RunConfig
 from regard.tasks.run import Run, load
 
 PREPARING = "preprocessor_config.json"
-FILTERS = {2: "bilinear", 3: "bicubic"}  # as Pillow numbers them
+FILTERS: dict[int, Filter] = {2: "bilinear", 3: "bicubic"}  # as Pillow numbers them
 
 
 def import_pictures(directory: Path, out: Path, theirs: Mapping[str, Any]) -> Run:
@@ -77,7 +78,7 @@ def image_settings(theirs: Mapping[str, Any], side: int, channels: int) -> Image
     mean, std = (_numbers(theirs, field, channels) for field in ("image_mean", "image_std"))
     if not theirs.get("do_normalize", True):
         mean, std = (0.0,) * channels, (1.0,) * channels
-    return ImageConfig(resize=_resize(theirs, side), filter=FILTERS[filter], mean=mean, std=std)  # type: ignore[arg-type]
+    return ImageConfig(resize=_resize(theirs, side), filter=FILTERS[filter], mean=mean, std=std)
 
 
 def preparing(images: ImageConfig, side: int, channels: int) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def preparing(images: ImageConfig, side: int, channels: int) -> dict[str, Any]:
     }
 
 
-def _resize(theirs: Mapping[str, Any], side: int) -> str:
+def _resize(theirs: Mapping[str, Any], side: int) -> Resize:
     size, crop = theirs.get("size", side), theirs.get("crop_size", side)
     if theirs.get("do_center_crop", False):
         if size in (side, {"shortest_edge": side}) and crop in (side, {"height": side, "width": side}):

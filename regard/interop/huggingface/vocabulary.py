@@ -15,13 +15,19 @@ from regard.interop.huggingface.files import read_json
 from regard.interop.huggingface.spm import marian_tokenizers, t5_tokenizer
 from regard.runs.files import write_json
 from regard.text import TokenizerConfig, Vocabularies
+from regard.text.config import Kind
 from regard.text.tokenizer import UNNUMBERED, Tokenizer
 
 MARIAN = ("source.spm", "target.spm", "vocab.json")
 T5 = "spiece.model"
 KEPT = "tokenizer"
 """The folder of a run that keeps the files its tokenizer was made of, for an export."""
-_KINDS = {models.BPE: "bpe", models.Unigram: "unigram", models.WordPiece: "wordpiece", models.WordLevel: "word"}
+_KINDS: dict[type[Any], Kind] = {
+    models.BPE: "bpe",
+    models.Unigram: "unigram",
+    models.WordPiece: "wordpiece",
+    models.WordLevel: "word",
+}
 
 
 def read_vocabularies(
@@ -52,7 +58,7 @@ def read_vocabularies(
     source = Tokenizer(inner[0], eos, bos)
     target = source if inner[0] is inner[1] else Tokenizer(inner[1], eos, bos)
     settings = TokenizerConfig(
-        kind=_KINDS.get(type(inner[1].model), "bpe"),  # type: ignore[arg-type]
+        kind=_KINDS.get(type(inner[1].model), "bpe"),
         vocab_size=max(260, *entries),
         joint=source is target,
         eos=eos,

@@ -41,7 +41,7 @@ def _sentence(run: Run, given: Sequence[str], number: int, wanted: Wanted) -> tu
     size = len(row.ids)
     names = wanted.fitting(run.model, lambda name: size**2)
     kept = parts(run.model, names, size, wanted)
-    with watch(run.model, names, heads=wanted.heads, parts=kept) as trace:  # type: ignore[arg-type]
+    with watch(run.model, names, heads=wanted.heads, parts=kept) as trace:
         hidden = run.model(reader.texts([row]))
     spans = [_spans(run, part, own) for part, own in zip(texts, ids, strict=True)]
     second = len(texts[0] + BETWEEN)  # where the second text begins in the text as it was given
@@ -102,7 +102,7 @@ def _spans(run: Run, text: str, ids: list[int]) -> list[tuple[int, int]]:
 
 def _scores(run: Run, parts: list[str]) -> dict[str, str]:
     """What the model's head says of the text."""
-    head = run.model.config.head  # type: ignore[union-attr]
+    head = run.model.config.head
     if head == "classes":
         best = run.classify([parts[0] if len(parts) == 1 else tuple(parts)])[0]
         return {choice.label: f"{choice.probability:.3f}" for choice in best[:CLASSES]}

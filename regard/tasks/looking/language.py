@@ -45,16 +45,16 @@ def _sentence(run: Run, texts: Sequence[str], number: int, wanted: Wanted) -> tu
     names = wanted.fitting(run.model, lambda name: len(ids) ** 2)
     device = next(run.model.parameters()).device
     kept = parts(run.model, names, len(ids), wanted)
-    with watch(run.model, names, heads=wanted.heads, parts=kept) as trace:  # type: ignore[arg-type]
-        vectors = run.model.read(Tokens.of([ids]).to(device))  # type: ignore[operator]
-    log_probs = run.model.head(vectors).log_softmax(-1)[0].float().cpu()  # type: ignore[operator]
+    with watch(run.model, names, heads=wanted.heads, parts=kept) as trace:
+        vectors = run.model.read(Tokens.of([ids]).to(device))
+    log_probs = run.model.head(vectors).log_softmax(-1)[0].float().cpu()
     opening = len(ids) - len(tokenizer.offsets(text))
     places = [(0, 0)] * opening + list(tokenizer.offsets(text))
     following = torch.tensor(ids[1:], dtype=torch.long)[:, None]
 
     def judge() -> Judged:
-        vectors = run.model.read(Tokens.of([ids]).to(device))  # type: ignore[operator]
-        found = run.model.head(vectors).log_softmax(-1)[0].float().cpu()  # type: ignore[operator]
+        vectors = run.model.read(Tokens.of([ids]).to(device))
+        found = run.model.head(vectors).log_softmax(-1)[0].float().cpu()
         # Nothing follows the last piece: its own place is certain.
         return torch.cat((found[:-1].gather(1, following)[:, 0], torch.zeros(1))), None
 
@@ -64,6 +64,6 @@ def _sentence(run: Run, texts: Sequence[str], number: int, wanted: Wanted) -> tu
         attentions=maps(run.model, trace, wanted),
         candidates=candidates(tokenizer, log_probs.exp(), [*ids[1:], None]),
         scores={"perplexity": f"{float(loss.exp()):.2f}"},
-        decoding=decoding(vectors[0], trace, names, head=run.model.head, pieces=[*ids[1:], None]),  # type: ignore[arg-type]
+        decoding=decoding(vectors[0], trace, names, head=run.model.head, pieces=[*ids[1:], None]),
         edited=edited(run.model, wanted, judge, other=_alike(run, texts, number)) if wanted.edits else (),
     ), note(run.model, names, wanted)

@@ -51,7 +51,7 @@ def _sentence(
     seen = classifier.pixels([item])[0]
     images = classifier.images([seen]).to(device)
     kept = parts(run.model, names, images.patches, wanted)
-    with watch(run.model, names, heads=wanted.heads, parts=kept) as trace:  # type: ignore[arg-type]
+    with watch(run.model, names, heads=wanted.heads, parts=kept) as trace:
         scores = _scores(classifier, run.model(images), item.name)
     with watch(run.model) as every_head:  # a rollout needs them all, whatever is shown
         run.model(images)

@@ -102,7 +102,7 @@ def _sentence(
     names = wanted.fitting(run.model, weights)
     batch = Pairs(Tokens.of([rows[0]]), Tokens.of([rows[1]])).to(run.translator.device)
     kept = parts(run.model, names, max(sizes.values()), wanted)
-    with watch(run.model, names, heads=wanted.heads, parts=kept) as trace:  # type: ignore[arg-type]
+    with watch(run.model, names, heads=wanted.heads, parts=kept) as trace:
         hidden = run.model(batch)
     log_probs = _log_probs(run, hidden)
     old = torch.tensor(rows[1][1:])[:, None]
@@ -127,13 +127,13 @@ def _sentence(
         alignment=None if (gold := _gold(source, target)) is None else gold.alignment,
         candidates=candidates(tokenizers.target, log_probs.exp(), rows[1][1:]),
         scores=shown if wanted.targets is not None else {"score": f"{best.score:.3f}", **shown},
-        decoding=decoding(hidden[0], trace, crossing, beam, head=run.model.head, pieces=rows[1][1:]),  # type: ignore[arg-type]
+        decoding=decoding(hidden[0], trace, crossing, beam, head=run.model.head, pieces=rows[1][1:]),
         edited=edited(run.model, wanted, judge, other=other, swaps=whole) if wanted.edits else (),
     ), note(run.model, names, wanted)
 
 
 def _log_probs(run: Run, hidden: Tensor) -> Tensor:
-    return run.model.head(hidden).log_softmax(-1)[0].float().cpu()  # type: ignore[operator]
+    return run.model.head(hidden).log_softmax(-1)[0].float().cpu()
 
 
 def _gold(source: str, target: str):

@@ -10,7 +10,7 @@ from torch import nn
 from regard.errors import ConfigError, nearest
 from regard.look.document import AttentionMap
 from regard.look.neurons import neurons_of
-from regard.look.watch import Trace, attentions
+from regard.look.watch import Part, Trace, attentions
 
 MOST_WEIGHTS = 50_000_000
 """Weights of one page: 50 heads on 1,000 tokens."""
@@ -85,7 +85,7 @@ def maps(model: nn.Module, trace: Trace, wanted: Wanted) -> tuple[AttentionMap, 
     return tuple(found)
 
 
-def parts(model: nn.Module, names: Sequence[str], tokens: int, wanted: Wanted) -> tuple[str, ...]:
+def parts(model: nn.Module, names: Sequence[str], tokens: int, wanted: Wanted) -> tuple[Part, ...]:
     """What to watch of these attentions on so many tokens: queries, keys and values only where there is room."""
     known = attentions(model)
     width = sum(known[name].heads * known[name].head_width for name in names)
