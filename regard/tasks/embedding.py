@@ -8,18 +8,15 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.data import Documents
 from regard.data.formats import Header
-from regard.look.watch import attentions
-from regard.nn.batch import Texts, Tokens
-from regard.tasks.encoder import embed_texts, encoder_of, fill_text
+from regard.nn.batch import Texts
 from regard.tasks.evidence import Evidence, held_out_files
-from regard.tasks.examples import FIRST
-from regard.tasks.questions import Looked, framed_batch, of_framed_texts
+from regard.tasks.questions import EncoderTask, Looked, of_framed_texts
 from regard.tasks.run import Run
-from regard.tasks.spec import OF_PAIRS, Files, Task
+from regard.tasks.spec import OF_PAIRS, Files
 from regard.training.objectives import Loss
 
 
@@ -64,37 +61,24 @@ class Wanted:
 class StayingNear:
     """Give each text the vector it had: the loss is one less the cosine."""
 
-    def loss(self, model: nn.Module, batch: Wanted) -> Loss:
-        near = F.cosine_similarity(model.text_vectors(batch.inputs), batch.vectors)  # type: ignore[operator]
+    def loss(self, model: Any, batch: Wanted) -> Loss:
+        near = F.cosine_similarity(model.text_vectors(batch.inputs), batch.vectors)
         total = (1 - near).sum()
         return Loss(total, batch.count, {"nll": total.detach()})
 
 
-class EmbeddingTask(Task):
+class EmbeddingTask(EncoderTask):
     """Texts to vectors."""
 
     name = "embedding"
     about = "a vector for each text"
     data = EmbeddingData
     unused: ClassVar = (*OF_PAIRS, "images", "decode")
-    parts: ClassVar = {"encoder": encoder_of}
-    methods: ClassVar = {"embed": embed_texts, "fill": fill_text}
     trains = False
-
-    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
-        from regard.tasks.looking.encoder import encoder
-
-        return encoder(run, inputs, wanted, **decode)
-
-    def looks(self, run: Run) -> bool:
-        return bool(attentions(run.model))
 
     def questions(self, run: Run, data: Any, limit: int) -> list[Looked]:
         documents = data if isinstance(data, Documents) else documents_in(run, data)
         return of_framed_texts(run, documents, limit)
-
-    def batch_of(self, run: Run, items: Sequence[Looked]) -> Texts:
-        return framed_batch(run, items)
 
     @torch.no_grad()
     def evidence(self, run: Run, files: Sequence[str] | None, limit: int) -> Evidence:
@@ -105,9 +89,6 @@ class EmbeddingTask(Task):
         run.model.eval()
         batches = [Wanted(texts, encoder.model.text_vectors(texts)) for _, texts in encoder.batches(rows)]
         return SameVectors(run, StayingNear(), batches, len(rows))
-
-    def example(self, config: Any, length: int, rows: int = 1) -> Texts:
-        return Texts(Tokens.of([[FIRST] * length] * rows))
 
 
 def documents_in(run: Run, files: Sequence[str] | None) -> Documents:

@@ -37,7 +37,7 @@ from regard.tasks.config import RunConfig
 from regard.tasks.evidence import Evidence
 from regard.tasks.examples import with_labels
 from regard.tasks.run import Run, absolute
-from regard.tasks.spec import Progress, Report, Say, Task
+from regard.tasks.spec import MEASURING, Measuring, Report, Say, Task
 from regard.tasks.starting import base_labels, check_labels
 from regard.training.objectives import ImageClassification, Objective
 
@@ -187,7 +187,7 @@ class ImageClassifier:
 
     named = True
 
-    def __init__(self, model: nn.Module, config: RunConfig) -> None:
+    def __init__(self, model: Any, config: RunConfig) -> None:
         self.model, self.config = model, config
         shape: Any = config.model_config()
         self.labels: tuple[str, ...] = shape.labels
@@ -228,7 +228,7 @@ class ImageClassifier:
     def probabilities(self, images: Images) -> Float[Tensor, "B N"]:
         """Of every class, a row a picture."""
         device = next(self.model.parameters()).device
-        return self.model.logits(images.to(device)).float().softmax(-1).cpu()  # type: ignore[operator]
+        return self.model.logits(images.to(device)).float().softmax(-1).cpu()
 
     def batches(self, pictures: Pictures) -> Iterator[Images]:
         """The pictures as the model reads them, a few at a time."""
@@ -371,20 +371,10 @@ class ImagesTask(Task):
             prepared.config = replace(config, images=replace(config.images, mean=mean, std=std))
         return prepared.config, prepared
 
-    def evaluate(
-        self,
-        run: Run,
-        data: Any = None,
-        options: Any = None,
-        *,
-        decode: Mapping[str, Any] | None = None,
-        out: Callable[[str], object] | None = None,
-        progress: Progress | None = None,
-        say: Say | None = None,
-    ) -> dict[str, Any]:
+    def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> dict[str, Any]:
         if data is not None and not isinstance(data, Pictures):
             data = open_evaluation(data)
-        return picture_accuracy(run, data, progress=progress)
+        return picture_accuracy(run, data, progress=how.progress)
 
     def show(self, scores: Mapping[str, Any]) -> str:
         return shown_pictures(scores)

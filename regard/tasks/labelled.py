@@ -15,17 +15,25 @@ from regard.data.framer import Framer
 from regard.data.labelled import Example, Keys, Question, Tagged
 from regard.data.labelled_rows import LabelledLayout, LabelledRows
 from regard.errors import ConfigError, DataError, nearest
-from regard.look.watch import attentions
 from regard.nn.batch import LabelledTexts, Texts, Tokens
 from regard.nn.loss import IGNORE
 from regard.runs.files import TOKENIZER
 from regard.tasks.config import RunConfig
-from regard.tasks.encoder import embed_texts, encoder_of, fill_text
 from regard.tasks.evidence import BUDGET, Evidence, held_out_files
 from regard.tasks.examples import FIRST, random_texts, with_labels
-from regard.tasks.questions import Looked, framed_batch, of_framed_texts, of_labelled_texts
+from regard.tasks.questions import EncoderTask, Looked, of_framed_texts, of_labelled_texts
 from regard.tasks.run import Run, absolute, load_vocabularies
-from regard.tasks.spec import OF_PAIRS, Files, Progress, Report, Say, Task, check_columns, check_length
+from regard.tasks.spec import (
+    MEASURING,
+    OF_PAIRS,
+    Files,
+    Measuring,
+    Progress,
+    Report,
+    Say,
+    check_columns,
+    check_length,
+)
 from regard.tasks.starting import base_labels, check_labels, copy_tokenizer
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
 from regard.text.framing import Framed
@@ -57,13 +65,11 @@ class LabelledData(Files):
         check_columns(text=self.text, pair=self.pair, label=self.label)
 
 
-class LabelledTask(Task):
+class LabelledTask(EncoderTask):
     """What the tasks have in common that tune an encoder on labelled texts, or train it on them from the start."""
 
     data = LabelledData
     unused: ClassVar = (*OF_PAIRS, "images", "decode", "train.compile_loss", "train.pack")
-    parts: ClassVar = {"encoder": encoder_of}
-    methods: ClassVar = {"embed": embed_texts, "fill": fill_text}
     heads: ClassVar[tuple[str, ...]]
     """The head of an encoder that the task needs."""
     objective: ClassVar[type[Any]]
@@ -134,23 +140,13 @@ class LabelledTask(Task):
             config = absolute(config)
         return config, LabelledRun(self, config, items, load_vocabularies(directory, config.tokenizer).target, report)
 
-    def evaluate(
-        self,
-        run: Run,
-        data: Sequence[str | Path] | None = None,
-        options: Any = None,
-        *,
-        decode: Mapping[str, Any] | None = None,
-        out: Callable[[str], object] | None = None,
-        progress: Progress | None = None,
-        say: Say | None = None,
-    ) -> dict[str, Any]:
+    def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> dict[str, Any]:
         files = data or run.config.data.test or run.config.data.valid
         if not files:
             raise ConfigError("nothing to evaluate on: the run names no test or validation set; give one")
-        if data and say is not None:
-            self.check_labelled(run.config, data, say)
-        return self.judge(run, self.read_all(run.config, files), progress)
+        if data and how.say is not None:
+            self.check_labelled(run.config, data, how.say)
+        return self.judge(run, self.read_all(run.config, files), how.progress)
 
     def judge(self, run: Run, items: list[Any], progress: Progress | None) -> dict[str, Any]:
         """Scores of the run on these items."""
@@ -158,14 +154,6 @@ class LabelledTask(Task):
 
     def show(self, scores: Mapping[str, Any]) -> str:
         return shown_labels(scores)
-
-    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
-        from regard.tasks.looking.encoder import encoder
-
-        return encoder(run, inputs, wanted, **decode)
-
-    def looks(self, run: Run) -> bool:
-        return bool(attentions(run.model))
 
     def questions(self, run: Run, data: Any, limit: int) -> list[Looked]:
         files = data or run.config.data.test or run.config.data.valid
@@ -182,9 +170,6 @@ class LabelledTask(Task):
     def reads_as_text(self, path: Path) -> bool:
         """Whether a file of this name holds running text rather than labelled texts."""
         return path.suffix == ".txt" or path.is_dir()
-
-    def batch_of(self, run: Run, items: Sequence[Looked]) -> Texts:
-        return framed_batch(run, items)
 
     def evidence(self, run: Run, files: Sequence[str] | None, limit: int) -> Evidence:
         items = self.read_all(run.config, held_out_files(run, files))[:limit]
@@ -294,12 +279,14 @@ def _answer_rows(framer: Framer, item: Question) -> Iterator[Row]:
     end = item.start + len(item.answer)
     for stretch in framer.question(item.question, item.context):
         inside = [
-            place
+            (place, span)
             for place, span in enumerate(stretch.spans)
             if span is not None and span[0] < end and span[1] > item.start and item.start >= 0
         ]
-        whole = inside and stretch.spans[inside[0]][0] <= item.start and stretch.spans[inside[-1]][1] >= end  # type: ignore[index]
-        yield stretch.row, [inside[0], inside[-1]] if whole else [0, 0]
+        if inside and inside[0][1][0] <= item.start and inside[-1][1][1] >= end:
+            yield stretch.row, [inside[0][0], inside[-1][0]]
+        else:
+            yield stretch.row, [0, 0]
 
 
 def _labels(config: RunConfig, items: list[Any]) -> tuple[str, ...]:
@@ -328,12 +315,12 @@ def _number(label: str, numbers: dict[str, int]) -> int:
 
 def unknown_labels(run: Run, gold: Sequence[str], what: str) -> dict[str, Any]:
     """How often each label occurs that the run does not know, and so gets wrong; nothing where it knows them all."""
-    known = run.model.config.labels  # type: ignore[union-attr]
-    strange = Counter(label for label in gold if label not in known)  # type: ignore[operator]
+    known = run.model.config.labels
+    strange = Counter(label for label in gold if label not in known)
     if sum(strange.values()) == len(gold):
         listed = ", ".join(sorted(strange)[:5])
         raise DataError(
-            f"the run knows none of the labels of these {what} ({listed}): its labels are {', '.join(known)}; "  # type: ignore[arg-type]
+            f"the run knows none of the labels of these {what} ({listed}): its labels are {', '.join(known)}; "
             f"data.label chooses the column"
         )
     return {"unknown_labels": dict(strange.most_common())} if strange else {}

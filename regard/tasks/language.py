@@ -30,7 +30,6 @@ from regard.look.watch import attentions
 from regard.metrics.text import bits_per_character, perplexity
 from regard.models.protocols import Carries, capabilities
 from regard.nn.batch import Stretch, Tokens, Windows
-from regard.runs.files import TOKENIZER
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import (
     check_documents,
@@ -47,9 +46,19 @@ from regard.tasks.examples import FIRST, full_rows, random_ids
 from regard.tasks.generator import Generated, Generation, Generator, Prompt
 from regard.tasks.looking.pieces import START, readable
 from regard.tasks.questions import Looked, of_running_text
-from regard.tasks.run import NOT_DRAWN, Run, absolute, load_vocabularies
-from regard.tasks.spec import OF_PAIRS, Files, GradientSide, Progress, Report, Say, Task, check_columns, check_length
-from regard.tasks.starting import copy_tokenizer
+from regard.tasks.run import NOT_DRAWN, Run, prepared_vocabularies
+from regard.tasks.spec import (
+    MEASURING,
+    OF_PAIRS,
+    Files,
+    GradientSide,
+    Measuring,
+    Report,
+    Say,
+    Task,
+    check_columns,
+    check_length,
+)
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
 from regard.training.loop import validate
 from regard.training.objectives import (
@@ -339,37 +348,22 @@ class LanguageTask(Task):
     ) -> tuple[RunConfig, LanguageRun]:
         """The text tokenised; for a new run, with a tokenizer trained on it, or that of the run it starts from."""
         documents = training_documents(config.data)
-        if new and config.train.start_from:
-            copy_tokenizer(Path(config.train.start_from), directory / TOKENIZER)
-            config = absolute(config)
-            vocabularies = load_vocabularies(directory, config.tokenizer)
-        elif new:
+
+        def trained() -> Vocabularies:
             report.say("training the tokenizer")
             shared = train_tokenizer(documents.texts(), config.tokenizer)
-            vocabularies = Vocabularies(shared, shared)
-            config = absolute(config.with_vocabularies(vocabularies))
-            vocabularies.save(directory / TOKENIZER)
-        else:
-            vocabularies = load_vocabularies(directory, config.tokenizer)
+            return Vocabularies(shared, shared)
+
+        config, vocabularies = prepared_vocabularies(config, directory, trained, new=new)
         return config, LanguageRun(config, documents, vocabularies.target, directory, report)
 
-    def evaluate(
-        self,
-        run: Run,
-        data: Any = None,
-        options: Any = None,
-        *,
-        decode: Mapping[str, Any] | None = None,
-        out: Callable[[str], object] | None = None,
-        progress: Progress | None = None,
-        say: Say | None = None,
-    ) -> dict[str, Any]:
+    def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> dict[str, Any]:
         config = run.config.data
         if data is not None and not isinstance(data, Documents):
             data = Documents.of(data, config.text, config.header)
-            if say is not None:
-                check_documents(data, say)
-        return text_perplexity(run, data, stride=(options or LanguageOptions()).stride, progress=progress)
+            if how.say is not None:
+                check_documents(data, how.say)
+        return text_perplexity(run, data, stride=how.chosen(LanguageOptions).stride, progress=how.progress)
 
     def show(self, scores: Mapping[str, Any]) -> str:
         return shown_text(scores)

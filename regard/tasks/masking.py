@@ -1,7 +1,7 @@
 """Masking: words hidden in plain text, and next sentences, for an encoder to find: masked language modelling."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,19 +16,24 @@ from regard.data.masking import Masking
 from regard.data.pairs_of_text import MaskedRows
 from regard.data.sentences import SentenceStore, prepare_sentences
 from regard.errors import ConfigError
-from regard.look.watch import attentions
-from regard.nn.batch import MaskedTexts, Texts, Tokens
-from regard.runs.files import TOKENIZER
+from regard.nn.batch import MaskedTexts
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import check_running_text, check_window, documents_of, text_to_look_at, training_documents
-from regard.tasks.encoder import embed_texts, encoder_of, fill_text
 from regard.tasks.evidence import Evidence, held_out_files
-from regard.tasks.examples import FIRST, random_texts
+from regard.tasks.examples import random_texts
 from regard.tasks.labelled import shown_labels
-from regard.tasks.questions import Looked, framed_batch, of_framed_texts
-from regard.tasks.run import Run, absolute, load_vocabularies
-from regard.tasks.spec import OF_PAIRS, Files, Progress, Report, Say, Task, check_columns, check_length
-from regard.tasks.starting import copy_tokenizer
+from regard.tasks.questions import EncoderTask, Looked, of_framed_texts
+from regard.tasks.run import Run, prepared_vocabularies
+from regard.tasks.spec import (
+    MEASURING,
+    OF_PAIRS,
+    Files,
+    Measuring,
+    Report,
+    Say,
+    check_columns,
+    check_length,
+)
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
 from regard.text.framing import Framing
 from regard.training.loop import validate
@@ -117,7 +122,7 @@ def _cache(config: RunConfig, directory: Path) -> Path:
 
 
 @torch.no_grad()
-def word_accuracy(model: nn.Module, batches: Iterator[MaskedTexts], device: torch.device) -> float:
+def word_accuracy(model: Any, batches: Iterator[MaskedTexts], device: torch.device) -> float:
     """The share of hidden words that the model thinks likeliest."""
     model.eval()
     right = count = 0
@@ -125,7 +130,7 @@ def word_accuracy(model: nn.Module, batches: Iterator[MaskedTexts], device: torc
         here = batch.to(device)
         x = model(here)
         asked = x.gather(1, here.places[..., None].expand(-1, -1, x.shape[-1]))
-        right += int((model.words(asked).argmax(-1) == here.labels).sum())  # type: ignore[operator]
+        right += int((model.words(asked).argmax(-1) == here.labels).sum())
         count += batch.count
     return right / max(1, count)
 
@@ -159,15 +164,13 @@ class MaskingData(Files):
             raise ConfigError(f"data.mask={self.mask} must be above 0 and below 1")
 
 
-class MaskingTask(Task):
+class MaskingTask(EncoderTask):
     """Hidden words, and whether one text follows another: what an encoder is pre-trained on."""
 
     name = "masking"
     about = "hidden words of running text: masked language modelling"
     data = MaskingData
     unused: ClassVar = (*OF_PAIRS, "images", "decode", "train.compile_loss", "train.r_drop", "train.pack")
-    parts: ClassVar = {"encoder": encoder_of}
-    methods: ClassVar = {"fill": fill_text, "embed": embed_texts}
 
     def check(self, config: RunConfig) -> None:
         config.check_head("pretraining", "words")
@@ -179,32 +182,19 @@ class MaskingTask(Task):
     def prepare(self, config: RunConfig, directory: Path, report: Report, *, new: bool) -> tuple[RunConfig, MaskingRun]:
         """The text as sentences of tokens; for a new run, with a tokenizer trained on it first."""
         documents = training_documents(config.data)
-        if new and config.train.start_from:
-            copy_tokenizer(Path(config.train.start_from), directory / TOKENIZER)
-            config = absolute(config)
-        elif new:
+
+        def trained() -> Vocabularies:
             if config.tokenizer.kind not in KINDS:
                 kinds = ", ".join(KINDS)
                 raise ConfigError(f"tokenizer.kind='{config.tokenizer.kind}' has no words to hide; use {kinds}")
             report.say("training the tokenizer")
             shared = train_tokenizer(documents.texts(), config.tokenizer, masks=True)
-            vocabularies = Vocabularies(shared, shared)
-            config = absolute(config.with_vocabularies(vocabularies))
-            vocabularies.save(directory / TOKENIZER)
-        tokenizer = load_vocabularies(directory, config.tokenizer).target
-        return config, MaskingRun(config, documents, tokenizer, directory, report)
+            return Vocabularies(shared, shared)
 
-    def evaluate(
-        self,
-        run: Run,
-        data: Any = None,
-        options: Any = None,
-        *,
-        decode: Mapping[str, Any] | None = None,
-        out: Callable[[str], object] | None = None,
-        progress: Progress | None = None,
-        say: Say | None = None,
-    ) -> dict[str, Any]:
+        config, vocabularies = prepared_vocabularies(config, directory, trained, new=new)
+        return config, MaskingRun(config, documents, vocabularies.target, directory, report)
+
+    def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> dict[str, Any]:
         """The same hidden words for every run with one tokenizer."""
         files = data or run.config.data.test or run.config.data.valid
         if not files:
@@ -222,27 +212,13 @@ class MaskingTask(Task):
     def show(self, scores: Mapping[str, Any]) -> str:
         return shown_labels(scores)
 
-    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
-        from regard.tasks.looking.encoder import encoder
-
-        return encoder(run, inputs, wanted, **decode)
-
-    def looks(self, run: Run) -> bool:
-        return bool(attentions(run.model))
-
     def questions(self, run: Run, data: Any, limit: int) -> list[Looked]:
         return of_framed_texts(run, text_to_look_at(run, data), limit)
-
-    def batch_of(self, run: Run, items: Sequence[Looked]) -> Texts:
-        return framed_batch(run, items)
 
     def evidence(self, run: Run, files: Sequence[str] | None, limit: int) -> Evidence:
         rows = masked_rows_of(run.config, held_out_files(run, files), run.encoder.tokenizer, run.directory)
         batches = [rows.batch(one) for one in rows.order(0, 0)[: math.ceil(limit / rows.rows)]]
         return HiddenWords(run, MaskedWords(), batches, sum(len(batch.labels) for batch in batches))
-
-    def example(self, config: RunConfig, length: int, rows: int = 1) -> Texts:
-        return Texts(Tokens.of([[FIRST] * length] * rows))
 
     def random_batches(self, config: RunConfig, count: int) -> tuple[RunConfig, Objective, list[MaskedTexts]]:
         draw = torch.Generator().manual_seed(0)

@@ -35,7 +35,7 @@ from regard.nn.points import Pointings
 from regard.tasks.config import RunConfig
 from regard.tasks.pointer import Pointer
 from regard.tasks.run import Run, absolute
-from regard.tasks.spec import Files, Progress, Report, Say, Task
+from regard.tasks.spec import MEASURING, Files, Measuring, Progress, Report, Task
 from regard.training.objectives import Objective, Pointing
 
 
@@ -293,27 +293,17 @@ class PointingTask(Task):
             config = absolute(replace(config, model=model))
         return config, PointingRun(config, puzzle, report)
 
-    def evaluate(
-        self,
-        run: Run,
-        data: Any = None,
-        options: Any = None,
-        *,
-        decode: Mapping[str, Any] | None = None,
-        out: Callable[[str], object] | None = None,
-        progress: Progress | None = None,
-        say: Say | None = None,
-    ) -> dict[str, Any]:
+    def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> dict[str, Any]:
         if data is not None and all(isinstance(one, str | Path) for one in data):
             data = [one for file in data for one in read_problems(Path(file), run.pointer.puzzle)]
-        limit = (options or PointingOptions()).limit
-        return pointing_scores(run, data, limit=limit, progress=progress, **(decode or {}))
+        limit = how.chosen(PointingOptions).limit
+        return pointing_scores(run, data, limit=limit, progress=how.progress, **how.decode)
 
     def show(self, scores: Mapping[str, Any]) -> str:
         return shown_pointing(scores)
 
     def compared(self, run: Run, limit: int | None, progress: Progress | None) -> dict[str, Any]:
-        return self.evaluate(run, options=PointingOptions(limit=limit), progress=progress)
+        return self.evaluate(run, how=Measuring(options=PointingOptions(limit=limit), progress=progress))
 
     def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
         from regard.tasks.looking.pointing import pointing

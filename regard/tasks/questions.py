@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from regard.data import Documents
 from regard.data.labelled import Example, Tagged
@@ -23,8 +23,13 @@ from regard.look.roles import (
     by_repetition,
     by_sentence,
 )
+from regard.look.watch import attentions
 from regard.nn.batch import Texts, Tokens
+from regard.tasks.config import RunConfig
+from regard.tasks.encoder import embed_texts, encoder_of, fill_text
+from regard.tasks.examples import FIRST
 from regard.tasks.run import Run
+from regard.tasks.spec import Task
 from regard.tasks.translator import encode_pair, words_of_row
 from regard.text.framing import Framed
 
@@ -188,3 +193,24 @@ def pair_questions(run: Run, given: Any, counts: dict[str, int]) -> Looked:
             about = by_pronoun(gold, S)
             encoder, decoder, cross = encoder + about["encoder"], decoder + about["decoder"], cross + about["cross"]
     return Looked(rows, places, {"encoder": encoder, "decoder": decoder, "cross": cross}, gold)
+
+
+class EncoderTask(Task):
+    """What the tasks have in common whose model is an encoder of texts."""
+
+    parts: ClassVar = {"encoder": encoder_of}
+    methods: ClassVar = {"embed": embed_texts, "fill": fill_text}
+
+    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
+        from regard.tasks.looking.encoder import encoder
+
+        return encoder(run, inputs, wanted, **decode)
+
+    def looks(self, run: Run) -> bool:
+        return bool(attentions(run.model))
+
+    def batch_of(self, run: Run, items: Sequence[Looked]) -> Texts:
+        return framed_batch(run, items)
+
+    def example(self, config: RunConfig, length: int, rows: int = 1) -> Any:
+        return Texts(Tokens.of([[FIRST] * length] * rows))

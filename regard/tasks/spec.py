@@ -5,9 +5,9 @@ work is one file with a `Task` in it, here or in a package of its own that names
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from regard.errors import ConfigError, RunError
 from regard.plugins import Registry
@@ -30,6 +30,7 @@ Progress = Callable[[int, int], None]
 """Is told how many are done, and of how many."""
 
 Say = Callable[[str], None]
+Options = TypeVar("Options")
 
 GradientSide = tuple[str, list[int], list[str]]
 """A side of an input: its name, its ids (one more than read where the last is only predicted), its pieces as read."""
@@ -69,6 +70,27 @@ class Files:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoOptions:
     """How a run is measured, where there is nothing to choose."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measuring:
+    """How a run is measured: the task's own options, settings of a search where one is made, and who hears of it.
+
+    `out` is given each output as it is found, `progress` how far it has come, `say` what has to be said of the data.
+    """
+
+    options: Any = None
+    decode: Mapping[str, Any] = field(default_factory=dict)
+    out: Callable[[str], object] | None = None
+    progress: Progress | None = None
+    say: Say | None = None
+
+    def chosen(self, kind: type[Options]) -> Options:
+        """The options, or those by default."""
+        return kind() if self.options is None else self.options
+
+
+MEASURING = Measuring()
 
 
 @runtime_checkable
@@ -122,6 +144,8 @@ class Task:
     about: ClassVar[str] = ""
     data: ClassVar[type[Any]] = Files
     unused: ClassVar[tuple[str, ...]] = ()
+    sources: ClassVar[tuple[str, ...]] = ("train",)
+    """Settings of `[data]` that each say what to train on: where a layer of settings has one, it replaces those below."""
     evaluation: ClassVar[type[Any]] = NoOptions
     """The options of measuring a run, as a dataclass whose fields are the command's options."""
     parts: ClassVar[Mapping[str, Callable[["Run"], Any]]] = {}
@@ -169,21 +193,10 @@ class Task:
         tokenizer, and returns the configuration with what only the data could tell, such as a vocabulary's size."""
         raise ConfigError(f"a run for {self.name} is not trained: name a preset for what to do with it")
 
-    def evaluate(
-        self,
-        run: "Run",
-        data: Any = None,
-        options: Any = None,
-        *,
-        decode: Mapping[str, Any] | None = None,
-        out: Callable[[str], object] | None = None,
-        progress: Progress | None = None,
-        say: Say | None = None,
-    ) -> dict[str, Any]:
+    def evaluate(self, run: "Run", data: Any = None, how: "Measuring" = MEASURING) -> dict[str, Any]:
         """Scores as one JSON-ready object, on `data`: names of files, or what this task reads files as.
 
-        By default it is the run's own test or validation set. `decode` are settings of a search, where one is made;
-        `out` is given each output as it is found, `say` what has to be said of the data.
+        By default it is the run's own test or validation set.
         """
         raise ConfigError(f"a run for {self.name} has nothing to be scored on")
 
@@ -193,7 +206,7 @@ class Task:
 
     def compared(self, run: "Run", limit: int | None, progress: Progress | None) -> dict[str, Any]:
         """What `regard compare` measures of a run."""
-        return self.evaluate(run, progress=progress)
+        return self.evaluate(run, how=Measuring(progress=progress))
 
     def headline(self, scores: Mapping[str, Any]) -> dict[str, str]:
         """What of those a comparison's table shows, by the names of its columns; none leaves the usual ones of text."""

@@ -1,7 +1,7 @@
 """Translation: pairs of texts to a model that writes the second from the first: sequence to sequence."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -43,9 +43,19 @@ from regard.tasks.examples import FIRST, full_rows
 from regard.tasks.looking.pieces import END, START, readable
 from regard.tasks.pointing import share
 from regard.tasks.questions import Looked, pair_questions
-from regard.tasks.run import Run, absolute, load_config, load_vocabularies
-from regard.tasks.spec import Files, GradientSide, Progress, Report, Say, Task, check_columns, check_length
-from regard.tasks.starting import copy_tokenizer
+from regard.tasks.run import Run, load_config, prepared_vocabularies
+from regard.tasks.spec import (
+    MEASURING,
+    Files,
+    GradientSide,
+    Measuring,
+    Progress,
+    Report,
+    Say,
+    Task,
+    check_columns,
+    check_length,
+)
 from regard.tasks.translator import Overlong, Translation, Translator, encode_pair, words_of_row
 from regard.text import Vocabularies, train_vocabularies
 from regard.text.copying import surface
@@ -475,6 +485,12 @@ class TranslationOptions:
             METRICS.named(name)
 
 
+def _files(data: Any) -> tuple[str, ...]:
+    """The names, where `data` are names of files."""
+    named = isinstance(data, Sequence) and all(isinstance(one, str | Path) for one in data)
+    return tuple(map(str, data)) if named else ()
+
+
 class TranslationTask(Task):
     """Pairs of texts to a model that writes the second from the first: sequence to sequence."""
 
@@ -513,51 +529,35 @@ class TranslationTask(Task):
     ) -> tuple[RunConfig, TranslationRun]:
         """The pairs tokenised; for a new run, with a tokenizer trained on them, or that of the run it starts from."""
         corpus = training_corpus(config.data)
-        if new and config.train.start_from:
-            copy_tokenizer(Path(config.train.start_from), directory / TOKENIZER)
-            config = absolute(config)
-            vocabularies = load_vocabularies(directory, config.tokenizer)
-        elif new:
-            vocabularies = _trained_vocabularies(config, corpus, report)
-            config = absolute(config.with_vocabularies(vocabularies))
-            vocabularies.save(directory / TOKENIZER)
-        else:
-            vocabularies = load_vocabularies(directory, config.tokenizer)
-        job = TranslationRun(config, corpus, vocabularies, directory, report)
+        config, vocabularies = prepared_vocabularies(
+            config, directory, lambda: _trained_vocabularies(config, corpus, report), new=new
+        )
+        prepared = TranslationRun(config, corpus, vocabularies, directory, report)
         if new:
-            config = job.config = job.with_limits()
-        return config, job
+            config = prepared.config = prepared.with_limits()
+        return config, prepared
 
-    def evaluate(
-        self,
-        run: Run,
-        data: Any = None,
-        options: Any = None,
-        *,
-        decode: Mapping[str, Any] | None = None,
-        out: Callable[[str], object] | None = None,
-        progress: Progress | None = None,
-        say: Say | None = None,
-    ) -> dict[str, Any]:
+    def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> dict[str, Any]:
         """Text scores with their signatures and, where gold is known, what lies behind them."""
-        corpus, options = self._corpus(run, data, options or TranslationOptions(), say), options or TranslationOptions()
+        options = how.chosen(TranslationOptions)
+        corpus = self._corpus(run, data, options, how.say)
         alternatives, lowercase, tokenize = options.alternatives, options.lowercase, options.tokenize
         pairs = list(islice((pair for pair in corpus if pair[0].strip() and pair[1].strip()), options.limit))
         if not pairs:
             raise DataError("nothing to evaluate on: no pair has both sides")
         sources, references = _questions(pairs, alternatives)
-        config = run.decode_config(**(decode or {}))
+        config = run.decode_config(**how.decode)
         hypotheses, cut = [], 0
         for found in run.translator.stream(sources, config, overlong=options.overlong, window=512):
             hypotheses.append(found[0].text)
             cut += not found[0].finished
-            if out is not None:
-                out(found[0].text)
-            if progress is not None:
-                progress(len(hypotheses), len(sources))
+            if how.out is not None:
+                how.out(found[0].text)
+            if how.progress is not None:
+                how.progress(len(hypotheses), len(sources))
         likelihood, counted = corpus_perplexity(run, pairs)
-        if say is not None and (note := run.translator.cut_note(cut, len(sources), config)):
-            say(note)
+        if how.say is not None and (note := run.translator.cut_note(cut, len(sources), config)):
+            how.say(note)
         words = [len(source.split()) for source in sources]
         bands = by_length(hypotheses, references, words, lowercase=lowercase, tokenize=tokenize)
         result: dict[str, Any] = {
@@ -582,8 +582,8 @@ class TranslationTask(Task):
         config = run.config.data
         if options.world:
             return world_held_out("test", str(config.source), grammar=config.world_grammar)
-        if isinstance(data, Sequence) and data and all(isinstance(one, str | Path) for one in data):
-            given = files_corpus(tuple(map(str, data)), config)
+        if files := _files(data):
+            given = files_corpus(files, config)
             if say is not None:
                 check_pairs(given, say)
             return given
@@ -600,7 +600,8 @@ class TranslationTask(Task):
         corpus = self._corpus(run, None, TranslationOptions(), None)
         hypotheses: list[str] = []
         options = TranslationOptions(limit=limit)
-        result = self.evaluate(run, corpus, options, decode={"beam": 1}, out=hypotheses.append, progress=progress)
+        how = Measuring(options=options, decode={"beam": 1}, out=hypotheses.append, progress=progress)
+        result = self.evaluate(run, corpus, how)
         pairs = list(islice((pair for pair in corpus if pair[0].strip() and pair[1].strip()), limit))
         lengths = [len(source.split()) for source, _ in pairs]
         for name, rows in (
