@@ -15,6 +15,8 @@ import pytest
 import torch
 from jaxtyping import install_import_hook
 
+from regard.training.loop import train_step, validate
+
 ROOT = Path(__file__).parents[2]
 ROAD = ROOT / "examples" / "road"
 
@@ -335,3 +337,20 @@ def test_an_interval_counts_scenes_and_not_agents():
     assert few["error_interval"] == pytest.approx(many["error_interval"])
     half = 1.96 * np.std([1, 2, 3], ddof=1) / np.sqrt(3)
     assert few["error_interval"] == pytest.approx([2 - half, 2 + half])
+
+
+def test_some_seconds_of_training_beat_constant_velocity():
+    torch.manual_seed(0)
+    made = model.RoadModel(model.RoadConfig(width=32, heads=2, feed_forward=32, encoder_layers=1, decoder_layers=1))
+    scenes = data.SceneList(data.generated(600, seed=1, part="train"), 8, 1200)
+    optimizer = torch.optim.AdamW(made.parameters(), lr=3e-3)
+    objective = task.Forecasting()
+    for epoch in range(3):
+        for rows in scenes.order(1, epoch):
+            train_step(made, objective, [scenes.batch(rows)], optimizer, clip=1.0)
+    held_out = [one for _, one in data.scene_batches(data.generated(100, seed=0, part="test"), 8, 4800)]
+    found = validate(made, objective, held_out)["displacement"]
+    straight = sum(
+        (model.constant_velocity(one.past, 12) - one.future)[one.present].norm(dim=-1).sum() for one in held_out
+    )
+    assert found < 0.85 * float(straight) / sum(one.count for one in held_out)
