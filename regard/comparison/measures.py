@@ -79,9 +79,9 @@ def history(directory: Path) -> tuple[int, float, float, list[dict[str, Any]], l
             )
             before = seconds
         elif record.get("kind") == "validation":
-            scores = {name: record[name] for name in ("bleu", "exact_match") if name in record}
-            reached = {"nll": record.get("nll", record["loss"])}
-            validations.append({"step": record["step"], "seconds": before, "tokens": tokens, **reached, **scores})
+            record = record if "nll" in record else {**record, "nll": record["loss"]}
+            scores = {name: record[name] for name in ("nll", "bleu", "exact_match") if name in record}
+            validations.append({"step": record["step"], "seconds": before, "tokens": tokens, **scores})
     return step, seconds, tokens, curve, validations
 
 
