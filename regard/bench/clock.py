@@ -1,4 +1,4 @@
-"""A way of training, timed: tokens a second, and the share of what the machine reaches in one large product."""
+"""A way of training, timed: tokens per second, and the share of what the machine reaches in one large product."""
 
 import time
 from collections.abc import Callable, Sequence

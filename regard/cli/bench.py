@@ -35,7 +35,7 @@ def train(
     settings: Annotated[list[str] | None, typer.Option("--set", help="Change a setting, as in `regard train`.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Time training steps on random tokens or pictures: tokens a second, TFLOP/s, share of the machine's matrix peak.
+    """Time training steps on random tokens or pictures: tokens per second, TFLOP/s, share of the machine's matrix peak.
 
     \b
     Examples:

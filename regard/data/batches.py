@@ -57,7 +57,7 @@ def check_budget(source: Lengths, target: Lengths, budget: int) -> None:
         raise ConfigError("no pairs to make batches of")
     longest = int((source + target).max())
     if budget < longest:
-        raise ConfigError(f"budget={budget} tokens a batch is less than the longest pair, which has {longest}")
+        raise ConfigError(f"budget={budget} tokens per batch is less than the longest pair, which has {longest}")
 
 
 def _by_length(source: Lengths, target: Lengths, noise: np.ndarray, enough: int) -> np.ndarray:

@@ -21,7 +21,7 @@ class StreamLayout:
 
     def __init__(self, store: TextStore, length: int, *, budget: int) -> None:
         if budget < length:
-            raise ConfigError(f"budget={budget} tokens a batch is less than one window, which has {length}")
+            raise ConfigError(f"budget={budget} tokens per batch is less than one window, which has {length}")
         self.store, self.length, self.streams = store, length, budget // length
         if len(store.ids) <= self.streams * length:
             raise DataError(

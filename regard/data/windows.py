@@ -107,7 +107,7 @@ class WindowLayout:
                 f"lower data.max_len"
             )
         if budget < length:
-            raise ConfigError(f"budget={budget} tokens a batch is less than one window, which has {length}")
+            raise ConfigError(f"budget={budget} tokens per batch is less than one window, which has {length}")
         self.store, self.length, self.isolate = store, length, isolate
         self.rows = budget // length
 

@@ -111,7 +111,7 @@ def of_labelled_texts(run: Run, items: Sequence[Labelled], limit: int) -> list[L
 
 
 def of_framed_texts(run: Run, documents: Documents, limit: int) -> list[Looked]:
-    """Two neighbouring sentences a row, framed as the model reads pairs."""
+    """Two neighbouring sentences per row, framed as the model reads pairs."""
     framer = run.encoder.framer
     rows = [row for pair in islice(_neighbours(documents), limit) if (row := framer.texts(*pair)) is not None]
     return _all_framed(rows)

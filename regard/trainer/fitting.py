@@ -28,7 +28,7 @@ class Fittable(Protocol):
     def objective(self) -> Objective: ...
 
     def bounds(self) -> tuple[int, int]:
-        """The fewest tokens a batch can have, and how many there are to train on."""
+        """The fewest tokens that a batch can have, and how many there are to train on."""
         ...
 
     def trials(self, budget: int, *, pack: bool) -> list[Any]:
@@ -50,7 +50,7 @@ class Fitting:
     """Whether batches are recorded: a recording keeps its memory, and validation needs some beside it."""
 
     def largest(self, job: Fittable, *, pack: bool) -> int:
-        """The most tokens a batch may have. Leaves weights, gradients and the optimiser as it found them."""
+        """The most tokens that a batch may have. Leaves weights, gradients and the optimiser as it found them."""
         least, most = job.bounds()
         weights = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}
         rates = [group["lr"] for group in self.optimizer.param_groups]

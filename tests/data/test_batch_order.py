@@ -85,7 +85,7 @@ def test_evaluation_goes_from_short_to_long():
 
 
 def test_a_budget_below_the_longest_pair_is_refused():
-    with pytest.raises(ConfigError, match="budget=9 tokens a batch is less than the longest pair, which has 10"):
+    with pytest.raises(ConfigError, match="budget=9 tokens per batch is less than the longest pair, which has 10"):
         epoch_order(np.array([3, 4]), np.array([3, 6]), budget=9, seed=0, epoch=0)
     with pytest.raises(ConfigError, match="no pairs"):
         evaluation_order(np.array([], dtype=int), np.array([], dtype=int), budget=9)

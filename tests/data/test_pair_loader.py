@@ -181,7 +181,7 @@ def test_closing_while_the_thread_is_about_to_fail_does_not_hang(monkeypatch):
 
 
 def test_settings_that_cannot_be_are_refused_at_once():
-    with pytest.raises(ConfigError, match="budget=5 tokens a batch is less than the longest pair"):
+    with pytest.raises(ConfigError, match="budget=5 tokens per batch is less than the longest pair"):
         Loader(STORE, budget=5)
     with pytest.raises(ConfigError, match="rank=2 must be at least 0 and less than world=2"):
         Loader(STORE, budget=BUDGET, rank=2, world=2)

@@ -1,6 +1,6 @@
 """POST /v1/completions, chat/completions and embeddings: the same works under names that many clients speak.
 
-What these clients send and a model here cannot do is refused by name; what says nothing to it is taken and left.
+What these clients send and a model here cannot do is refused by name; what does not apply to it is taken and left.
 """
 
 import base64
