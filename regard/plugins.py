@@ -50,7 +50,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return len(self._built_in) + len(self._added)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._built_in or name in self._added
+        return isinstance(name, str) and (name in self._built_in or name in self._added)
 
     def __getitem__(self, name: str) -> T:
         if name not in self:

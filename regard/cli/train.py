@@ -90,8 +90,6 @@ def train(
                 raise ConfigError("--out is missing: the directory to make the run in")
             given = {"train": data, "valid": valid, "test": test, "world": world}
             chosen = {name: value for name, value in given.items() if value}
-            if bool(data) != bool(world):  # what is asked for here takes the place of what the configuration names
-                chosen |= {"world": 0} if data else {"train": []}
             directory = out
             extra = {"data": chosen} | ({"train": {"start_from": str(start)}} if start else {})
             made = make_config(config, preset, tuple(settings or ()), extra)

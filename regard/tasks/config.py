@@ -182,7 +182,7 @@ def make_config(
     overrides = [_in_a_section(name) for name in overrides]
     given = {} if path is None else upgraded(settings.read(path), path)
     for layer in (given, extra or {}):
-        mapping = settings.merge(counted_once(mapping, layer), layer)
+        mapping = settings.merge(sourced_once(counted_once(mapping, layer), layer), layer)
     mapping = overridden(mapping, overrides)
     mapping.pop("about", None)
     if mapping.get("train", {}).get("start_from"):
@@ -209,6 +209,16 @@ def counted_once(below: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str
         return dict(below)
     gone = {other for plain, other in COUNTED.items() if plain in given}
     return {**below, "train": {name: value for name, value in own.items() if name not in gone}}
+
+
+def sourced_once(below: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
+    """What lies below a layer of settings, without other data to train on where the layer says what to train on."""
+    given, own = layer.get("data"), below.get("data")
+    if not isinstance(given, Mapping) or not isinstance(own, Mapping):
+        return dict(below)
+    sources = TASKS.named(layer.get("task", below.get("task", "translation"))).sources
+    gone = sources if any(given.get(name) for name in sources) else ()
+    return {**below, "data": {name: value for name, value in own.items() if name not in gone}}
 
 
 def overridden(mapping: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -254,10 +264,10 @@ def upgraded(mapping: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """
     if "format" in mapping or path.suffix != ".json" or not isinstance(data := mapping.get("data"), Mapping):
         return {**mapping}
-    task = TASKS.get(mapping.get("task", "translation"))
-    if task is None:
+    task = mapping.get("task", "translation")
+    if task not in TASKS:
         return {**mapping}
-    own = field_names(task.data)
+    own = field_names(TASKS[task].data)
     kept = {name: value for name, value in data.items() if name in own or value != OLD_DATA.get(name, _NOTHING)}
     return {**mapping, "data": kept}
 

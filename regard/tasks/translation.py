@@ -497,6 +497,7 @@ class TranslationTask(Task):
     name = "translation"
     about = "pairs of texts, the second written from the first: sequence to sequence"
     data = TranslationData
+    sources = ("train", "world")
     evaluation = TranslationOptions
     unused: ClassVar = ("images",)
     parts: ClassVar = {"translator": translator_of}

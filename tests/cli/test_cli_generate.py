@@ -44,7 +44,7 @@ def test_greedy_needs_only_a_temperature_of_nothing(cli, words):
 def test_perplexity_says_its_window_and_stride(cli, words):
     result = cli("evaluate", words / "run", "--data", words / "text.txt", "--stride", 4)
     assert "window 16, stride 4" in result.out
-    assert "bits a byte" in result.out
+    assert "bits per byte" in result.out
     found = json.loads(cli("evaluate", words / "run", "--data", words / "text.txt", "--stride", 4, "--json").out)
     assert found["characters"] == 18 * 30
 
@@ -54,8 +54,11 @@ def test_mistakes_are_one_line(refused, words, trained):
     assert "is a run for language" in refused("translate", words / "run", "sun")
     assert "names no test" in refused("evaluate", words / "run")
     assert "stride=17" in refused("evaluate", words / "run", "--data", words / "text.txt", "--stride", 17)
-    assert "only --data, --stride" in refused("evaluate", words / "run", "--beam", 3)
-    assert "--stride is for language models" in refused("evaluate", trained, "--stride", 3)
+    said = refused("evaluate", words / "run", "--beam", 3)
+    assert said == "beam does not apply to a run for language; its options: stride"
+    assert "stride does not apply to a run for translation; its options: " in refused(
+        "evaluate", trained, "--stride", 3
+    )
     for temperature in (-1.0, 1e-300):
         said = refused("generate", words / "run", "sun", "--temperature", temperature)
         assert (

@@ -123,6 +123,16 @@ def test_data_given_on_the_command_line_takes_the_place_of_the_presets(cli, corp
     assert config.data.train == (str(corpus / "train.tsv"),)
 
 
+def test_each_layer_of_settings_may_say_anew_what_to_train_on(tmp_path):
+    (tmp_path / "mine.toml").write_text("[data]\ntrain = ['a.tsv']\n")
+    config = regard.make_config(tmp_path / "mine.toml", "demo")
+    assert (config.data.world, config.data.train) == (0, ("a.tsv",))
+    config = regard.make_config(tmp_path / "mine.toml", "demo", (), {"data": {"world": 5}})
+    assert (config.data.world, config.data.train) == (5, ())
+    config = regard.make_config(tmp_path / "mine.toml", "tiny", (), {"data": {"valid": ["b.tsv"]}})
+    assert (config.data.train, config.data.valid) == (("a.tsv",), ("b.tsv",))
+
+
 @pytest.mark.parametrize(
     "extra", [["my.toml"], ["--out", "x"], ["--preset", "tiny"], ["--data", "x"], ["--world", "5"]], ids=" ".join
 )

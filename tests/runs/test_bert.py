@@ -194,7 +194,7 @@ def test_answers_are_stretches_of_the_text(files, base, tmp_path, capsys):
         assert text[one.start : one.end] == one.text
     assert main(["answer", str(run.directory), "what was it?", "the sea was fine today."]) == 0
     assert main(["answer", str(run.directory), "what was it?"]) == 2
-    with pytest.raises(ConfigError, match="no head for answers"):
+    with pytest.raises(RunError, match="is a run for masking, not for answering"):
         base.answer("what?", "that")
 
 

@@ -64,6 +64,20 @@ def test_sizes_that_no_memory_holds_are_refused_at_once(copy, model, said):
     assert time.process_time() - began < 5
 
 
+@pytest.mark.parametrize("name", [["translation"], {"translation": 1}, 5, "translations"])
+def test_names_that_are_none_are_refused(copy, name):
+    path = copy / "config.json"
+    whole = json.loads(path.read_text())
+    for what, config in (
+        ("task", {**whole, "task": name}),
+        ("task", {**{key: value for key, value in whole.items() if key != "format"}, "task": name}),
+        ("model", {**whole, "model": {**whole["model"], "name": name}}),
+    ):
+        path.write_text(json.dumps(config))
+        with pytest.raises(RegardError, match=f"unknown {what} "):
+            regard.load(copy)
+
+
 def test_the_same_sizes_are_refused_in_a_new_run():
     for setting in ("model.max_len=10000000", "model.encoder_layers=3000", "model.width=4611686018427387904"):
         with pytest.raises(ConfigError, match=f"{setting} must be at most"):
