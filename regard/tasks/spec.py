@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from regard.tasks.looking.wanted import Wanted
     from regard.tasks.questions import Looked
     from regard.tasks.run import Run
-    from regard.tasks.spec import Report
     from regard.training.objectives import Objective
-
 
 Progress = Callable[[int, int], None]
 """Is told how many are done, and of how many."""
