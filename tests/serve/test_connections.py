@@ -123,6 +123,7 @@ def test_where_no_more_can_wait_a_request_is_refused_before_its_body_comes(trans
             early.sendall(b'{"text": "a"}GET /health HTTP/1.1\r\nHost: x\r\n\r\n')
             assert b" 200 OK" in early.recv(1 << 16)
         held.go.set()
+        assert waiting.begun.wait(60)  # until then it is the one that waits
         waiting.go.set()
         assert client.post("/v1/translate", {"text": "a"}).status == 200
 
