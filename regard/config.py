@@ -6,6 +6,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -26,7 +27,7 @@ def from_mapping(kind: type[Config], mapping: Mapping[str, Any], where: str = ""
     if not where:
         check_plain(mapping)
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}  # type: ignore[arg-type]
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     for key in mapping:
         if key not in fields:
             raise ConfigError(f"unknown setting '{_join(where, key)}'{nearest(key, fields, where and f'{where}.')}")
@@ -38,6 +39,11 @@ def from_mapping(kind: type[Config], mapping: Mapping[str, Any], where: str = ""
     if missing:
         raise ConfigError(f"missing setting '{_join(where, missing[0])}'")
     return kind(**{key: _convert(hints[key], value, _join(where, key)) for key, value in mapping.items()})
+
+
+@cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def check_plain(mapping: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 from regard import config as settings
@@ -50,6 +51,7 @@ Beam = Annotated[int | None, Between(1, "beam")]
 Tokens = Annotated[int | None, Between(1, "tokens")]
 
 
+@cache
 def bounds(kind: type[Any]) -> dict[str, Between]:
     """The bounds of each field that has some."""
     hints = get_type_hints(kind, include_extras=True).items()

@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import os
+import re
 import socket
 import time
 from collections.abc import Callable
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
@@ -58,9 +60,15 @@ def most_connections(limits: Limits) -> int:
 
 
 class Door:
-    """Lets connections in through a listening socket. Where there is no room, the one idle for longest makes some."""
+    """Lets connections in through a listening socket. Where there is no room, the one idle for longest makes some.
 
-    def __init__(self, bound: socket.socket, limits: Limits, metrics: Metrics) -> None:
+    `refusing(task)` says why nothing can be taken for it now, if so.
+    """
+
+    def __init__(
+        self, bound: socket.socket, limits: Limits, metrics: Metrics, refusing: Callable[[str], Refused | None]
+    ) -> None:
+        self.refusing, self._unread = refusing, 0
         self.limits, self.closed, self.most = limits, False, most_connections(limits)
         self._bound, self._metrics = bound, metrics
         self._inside: set[Connection] = set()
@@ -90,6 +98,17 @@ class Door:
 
     def left(self, connection: "Connection") -> None:
         self._inside.discard(connection)
+
+    def refused_unread(self, task: str, refused: Refused, seconds: float) -> None:
+        """Count it, and say once a second how many there were: a line for each would keep the others waiting."""
+        self._metrics.request(f"/v1/{task}", refused.status, seconds)
+        if not self._unread:
+            self._loop.call_later(1.0, self._say_unread)
+        self._unread += 1
+
+    def _say_unread(self) -> None:
+        log.info("%d requests were refused unread: the queue is full", self._unread)
+        self._unread = 0
 
     def left_refused(self) -> None:
         self._refusing -= 1
@@ -214,7 +233,23 @@ class Connection(H11Protocol):
             self._head = True
             if not self._door.closed:
                 self._wait(self._door.limits.header_timeout, self._too_slow)
-        super().data_received(data)
+        if not self._refused_unread(data):
+            super().data_received(data)
+
+    def _refused_unread(self, data: bytes) -> bool:
+        """Refuse a request by its route alone where nothing can be taken there now; whether that was done."""
+        if not self.idle or self.conn.our_state is not h11.IDLE or self.conn.trailing_data[0]:
+            return False  # of this request, or of the one before it, something was read before
+        task = whole_request(data)
+        refused = None if task is None else self._door.refusing(task)
+        if task is None or refused is None or "Connection" in refused.headers:
+            return False
+        self._head = False
+        self._wait(None)
+        self.transport.write(whole_answer(refused, close=False))
+        self._door.refused_unread(task, refused, time.monotonic() - self._since)
+        self.on_response_complete()
+        return True
 
     def handle_events(self) -> None:
         before = self.cycle
@@ -347,9 +382,27 @@ class Lingering:
             self._transport.abort()
 
 
-def whole_answer(refused: Refused) -> bytes:
-    """A refusal as it goes over the wire, with nothing after it."""
+# A head of the usual form, its one length, and what asks for more than to be read to its end.
+HEAD = re.compile(rb"POST /v1/([a-z/]+) HTTP/1\.1\r\n(?:[!-9;-~]+:[^\r\n\0]*\r\n)+\r\n")
+LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]{1,7}) *(?=\r\n)")
+SPECIAL = re.compile(rb"\r\n(?:transfer-encoding|expect|upgrade|connection:(?! *keep-alive *\r))")
+
+
+def whole_request(data: bytes) -> str | None:
+    """The task of a request of the usual form that is here from end to end; what others are, h11 must find out."""
+    head = HEAD.match(data)
+    if head is None:
+        return None
+    said = head[0].lower()
+    lengths = LENGTH.findall(said)
+    if len(lengths) != 1 or said.count(b"\r\ncontent-length") != 1 or SPECIAL.search(said):
+        return None
+    return head[1].decode() if head.end() + int(lengths[0]) == len(data) else None
+
+
+def whole_answer(refused: Refused, *, close: bool = True) -> bytes:
+    """A refusal as it goes over the wire; with `close`, nothing comes after it."""
     body = dumped(refused.record())
     headers = {**HEADERS, **refused.headers, "Content-Type": "application/json", "Content-Length": str(len(body))}
     lines = [f"HTTP/1.1 {refused.status} {refused.kind}", *(f"{name}: {value}" for name, value in headers.items())]
-    return "\r\n".join([*lines, "Connection: close", "", ""]).encode() + body
+    return "\r\n".join([*lines, *["Connection: close"] * close, "", ""]).encode() + body

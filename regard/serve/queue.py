@@ -8,6 +8,9 @@ from regard.serve.jobs import Job
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
 
+SWEEP = 0.1
+"""Seconds between two looks for those in a full queue who have gone: a thousand are refused in that time."""
+
 
 class Queue:
     """Many threads put, one takes. The oldest request is always in the next batch."""
@@ -18,6 +21,7 @@ class Queue:
         self._changed = threading.Condition()
         self._closed = False
         self._expected, self._taken, self._free = 2, 2, 0.0
+        self._swept = float("-inf")
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -43,8 +47,9 @@ class Queue:
             return self._room()
 
     def _room(self) -> int:
-        if len(self._jobs) >= self.limits.queue:
+        if len(self._jobs) >= self.limits.queue and time.monotonic() > self._swept + SWEEP:
             self._jobs = deque(one for one in self._jobs if not one.gone)
+            self._swept = time.monotonic()
         return self.limits.queue - len(self._jobs)
 
     def take(self, wait: bool = True) -> list[Job]:

@@ -1,6 +1,7 @@
 """The application behind a socket, until a signal ends it."""
 
 import asyncio
+import gc
 import ipaddress
 import logging
 import os
@@ -79,7 +80,7 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._models, self._limits, self._begun = app.state.models, limits, begun
-        self._door = Door(bound, limits, app.state.metrics)
+        self._door = Door(bound, limits, app.state.metrics, app.state.models.refused)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -116,6 +117,9 @@ def _share_the_cores() -> None:
     # After this, a thread that computes gives way to one that has sent or received something: with Python's own 5 ms
     # the few words to be said to a thousand clients take many seconds.
     sys.setswitchinterval(0.0001)
+    # What is here now stays: looking through all of it for garbage would stop everything for half a second at a time.
+    gc.collect()
+    gc.freeze()
 
 
 def log_to_stderr() -> None:

@@ -1,6 +1,7 @@
 """Connections that keep silent, come in crowds, or come too late: others are served, and nobody goes unanswered."""
 
 import http.client
+import logging
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ import pytest
 from serve_toys import SENTENCES, Client, Held, serving, until
 
 from regard.serve import Limits
+from regard.serve.connections import whole_request
 from regard.serve.jobs import Job
 
 HEAD = "POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -71,6 +73,7 @@ def test_where_all_are_busy_one_connection_too_many_is_told_so(translator):
     with serving(translator, limits=Limits(connections=2, grace=1.0)) as client:
         held = Held()
         client.models["toy"].worker.put(Job(held, 120.0))
+        assert held.begun.wait(60)
         body = b'{"text": "a"}'
         asked = f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body
         busy = [connected(client) for _ in range(2)]
@@ -125,7 +128,64 @@ def test_where_no_more_can_wait_a_request_is_refused_before_its_body_comes(trans
         held.go.set()
         assert waiting.begun.wait(60)  # until then it is the one that waits
         waiting.go.set()
+        until(lambda: not len(worker.queue))
         assert client.post("/v1/translate", {"text": "a"}).status == 200
+
+
+def test_where_no_more_can_wait_a_whole_request_is_refused_unread(translator, monkeypatch, caplog):
+    body = b'{"text": "a"}'
+    asked = f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    with serving(translator, limits=Limits(queue=1, grace=1.0)) as client, connected(client) as early:
+        held, waiting = Held(), Held()
+        worker = client.models["toy"].worker
+        worker.put(Job(held, 120.0))
+        assert held.begun.wait(60)
+        worker.put(Job(waiting, 120.0))
+        gates = []
+        monkeypatch.setattr("regard.serve.gate.Gate._route", lambda gate, scope: gates.append(scope) or "/v1/translate")
+        with caplog.at_level(logging.INFO, logger="regard.serve"):
+            for _ in range(3):
+                early.sendall(asked)
+                said = early.recv(1 << 16)
+                assert said.startswith(b"HTTP/1.1 503 ")
+                assert b"\r\nRetry-After: 1\r\n" in said
+                assert b"connection: close" not in said.lower()
+                assert said.endswith(b'"1 requests wait already; try again soon"}}')
+            until(lambda: "3 requests were refused unread" in caplog.text)
+        assert not gates
+        monkeypatch.undo()
+        assert 'route="/v1/translate",status="503"} 3' in client.get("/metrics").text
+        held.go.set()
+        waiting.go.set()
+        until(lambda: not len(worker.queue))
+        early.sendall(asked)
+        assert b" 200 OK" in early.recv(1 << 16)
+
+
+@pytest.mark.parametrize(
+    ("head", "task"),
+    [
+        ("POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n", "translate"),
+        (
+            "POST /v1/chat/completions HTTP/1.1\r\nconnection: keep-alive\r\ncontent-length:2 \r\n\r\n",
+            "chat/completions",
+        ),
+        ("POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n", None),
+        ("POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n", None),
+        ("POST /v1/translate HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n", None),
+        ("POST /v1/translate HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: +2\r\n\r\n", None),
+        ("POST /v1/translate HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", None),
+        ("POST /v1/translate HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n", None),
+        ("POST /v1/translate HTTP/1.1\r\nContent-Length: 2\r\nConnection: close\r\n\r\n", None),
+        ("POST /v1/translate HTTP/1.1\r\nContent-Length: 2\r\n folded: x\r\n\r\n", None),
+        ("POST /v1/translate HTTP/1.1\r\nContent-Length : 2\r\n\r\n", None),
+        ("POST /v1/translate HTTP/1.0\r\nContent-Length: 2\r\n\r\n", None),
+        ("GET /v1/translate HTTP/1.1\r\nContent-Length: 2\r\n\r\n", None),
+        ("POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Len", None),
+    ],
+)
+def test_only_a_request_of_the_usual_form_is_told_by_its_head(head, task):
+    assert whole_request(head.encode() + b"{}") == task
 
 
 def test_the_time_of_a_request_runs_from_its_coming_and_not_from_its_reading(translator):
