@@ -98,10 +98,12 @@ def test_a_run_is_evaluated_described_timed_and_looked_into(regard, trained, tmp
         ["describe", trained, "--json"],
         ["bench", "train", ROAD / "road.toml", *SETTINGS, "--seconds", "0.05", "--batches", "1", "--json"],
         ["look", trained, "--input", scenes, "--out", page, "--json", found, "--training"],
+        ["train", ROAD / "road.toml", "--data", test, "--valid", test, *SETTINGS, "--out", tmp_path / "files"],
+        ["evaluate", tmp_path / "files", "--json"],
         ["forecast", trained, "--input", scenes, "--json"],
         ["forecast", trained, json.dumps(data.generated(1, seed=0, part="test", steps=8)[0].tolist()), "--steps", "3"],
     )
-    scores, filed, shown, facts, bench, _, forecasts, told = said
+    scores, filed, shown, facts, bench, _, _, own, forecasts, told = said
     scores, filed, facts, bench = (json.loads(one) for one in (scores, filed, facts, bench))
     assert scores["scenes"] == 20
     assert scores["constant_velocity"]["average_displacement"] > 1
@@ -109,6 +111,7 @@ def test_a_run_is_evaluated_described_timed_and_looked_into(regard, trained, tmp
     assert low < scores["average_displacement"] < high
     # A file keeps positions to the centimetre.
     assert filed["average_displacement"] == pytest.approx(scores["average_displacement"], abs=0.05)
+    assert json.loads(own)["constant_velocity"] == filed["constant_velocity"]
     assert "constant velocity" in shown
     assert facts["model"] == "road"
     assert sum(facts["parameters_by_part"].values()) == facts["parameters"]

@@ -300,7 +300,8 @@ class ForecastingTask(Task):
     def requested(self, run: Run, given: Sequence[Any]) -> list[Any]:
         """Scenes as the model sees them, which is their last steps."""
         past = run.config.model_config().past
-        scenes = [scene_of(one, f"scene {number}", fewest=past) for number, one in enumerate(given, 1)]
+        names = [f"scene {number}" for number in range(1, len(given) + 1)] if len(given) > 1 else ["the scene"]
+        scenes = [scene_of(one, name, fewest=past) for one, name in zip(given, names, strict=False)]
         return _fitting([scene[:, -past:] for scene in scenes], run.config.model_config().agents) if scenes else []
 
     def size(self, item: Any) -> int:
