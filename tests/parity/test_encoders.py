@@ -190,7 +190,7 @@ def test_classes_and_their_probabilities_are_theirs(family, saved, tmp_path, cap
     assert main(["classify", str(run.directory), "-i", str(tmp_path / "texts.txt"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["classes"][0]["label"] == found[2][0].label
     assert main(["classify", str(saved[family, "Model"][2].directory), "a1"]) == 2
-    assert "not one that tells classes apart" in capsys.readouterr().err
+    assert "is a run for embedding, not for classification or images" in capsys.readouterr().err
 
 
 @pytest.fixture
