@@ -57,7 +57,10 @@ def evaluate(
             help="A further score of translations, added by another package; may be repeated.", metavar="NAME"
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the translations here, one a line.", metavar="FILE")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the translations, or the answers to problems, here, one a line.", metavar="FILE"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
@@ -107,7 +110,7 @@ def evaluate(
     }
     options = {name: value for name, value in given.items() if value is not None}
     if out is not None and not loaded.task.searches:
-        raise ConfigError(f"--out does not apply to a run for {loaded.task.name}, which writes no translations")
+        raise ConfigError(f"--out does not apply to a run for {loaded.task.name}, which writes nothing")
     written: list[str] = []
 
     def say(note: str) -> None:

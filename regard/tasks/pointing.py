@@ -121,6 +121,7 @@ def pointing_scores(
     problems: Sequence[Problem] | None = None,
     *,
     limit: int | None = None,
+    out: Callable[[str], object] | None = None,
     progress: Callable[[int, int], None] | None = None,
     **decode: Any,
 ) -> dict[str, Any]:
@@ -142,6 +143,9 @@ def pointing_scores(
         orders += [best[0].order for best in run.pointer.answers(problems[start : start + WINDOW], config)]
         if progress is not None:
             progress(len(orders), len(problems))
+    if out is not None:
+        for order in orders:
+            out(json.dumps(order))
     judged = list(zip(problems, orders, strict=True))
     sizes = [len(problem.items) for problem in problems]
     result: dict[str, Any] = {
@@ -259,6 +263,7 @@ class PointingTask(Task):
     unused: ClassVar = (
         *("tokenizer", "images", "train.vectors", "train.compile_loss", "train.r_drop", "train.pack"),
         *("train.compile", "train.compile_blocks", "train.cuda_graphs"),
+        *("decode.max_len", "decode.max_ratio", "decode.max_extra"),  # an answer is at most as long as its problem
     )
     parts: ClassVar = {"pointer": pointer_of}
     methods: ClassVar = {"point": point}
@@ -297,7 +302,7 @@ class PointingTask(Task):
         if data is not None and all(isinstance(one, str | Path) for one in data):
             data = [one for file in data for one in read_problems(Path(file), run.pointer.puzzle)]
         limit = how.chosen(PointingOptions).limit
-        return pointing_scores(run, data, limit=limit, progress=how.progress, **how.decode)
+        return pointing_scores(run, data, limit=limit, out=how.out, progress=how.progress, **how.decode)
 
     def show(self, scores: Mapping[str, Any]) -> str:
         return shown_pointing(scores)

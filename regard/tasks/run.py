@@ -75,6 +75,9 @@ class Run:
         A `max_len` that is given is the only limit, unless `max_ratio` or `max_extra` is given with it. None, or
         "none", lifts a limit; a translation is then as long as the model can write.
         """
+        for name in decode:
+            if not self.task.applies(f"decode.{name}"):
+                raise ConfigError(f"{name} does not apply to a run for {self.config.task}")
         mapping = settings.to_mapping(self.config.decode, nulls=True)
         decode = self._limits(decode)
         searched = [f"{name}={decode[name]}" for name in ("beam", "top_beams") if decode.get(name, 1) != 1]
@@ -215,7 +218,7 @@ def evaluate(
     task = run.task
     own = {name: value for name, value in options.items() if name in field_names(task.evaluation)}
     decode = {name: value for name, value in options.items() if name not in own}
-    known = field_names(DecodeConfig) if task.searches else set()
+    known = {name for name in field_names(DecodeConfig) if task.searches and task.applies(f"decode.{name}")}
     for name in decode:
         if name not in known:
             takes = ", ".join(sorted({*field_names(task.evaluation), *known})) or "none"

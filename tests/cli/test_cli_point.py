@@ -54,6 +54,9 @@ def test_evaluate_says_how_much_longer_the_tours_are(cli, tours):
     found = json.loads(cli("evaluate", tours / "run", "--limit", "3", "--beam", "2", "--json").out)
     assert found["problems"] == 3
     assert found["decode"]["beam"] == 2
+    out = tours / "answers.txt"
+    assert cli("evaluate", tours / "run", "--data", tours / "data/test.jsonl", "--limit", 2, "--out", out).code == 0
+    assert [len(json.loads(line)) > 1 for line in out.read_text(encoding="utf-8").splitlines()] == [True, True]
 
 
 def test_look_writes_a_page(cli, tours, tmp_path):
@@ -68,8 +71,9 @@ def test_mistakes_are_one_line(refused, tours, trained, tmp_path):
     assert "problem 1 is not JSON" in refused("point", tours / "run", "[1")
     assert "give problems" in refused("point", tours / "run")
     assert "is not 2 numbers" in refused("look", tours / "run", "[1, 2, 3]")
-    for idle in (["--world"], ["--alternatives"], ["--length-penalty", "0"], ["--out", "answers.txt"]):
+    for idle in (["--world"], ["--alternatives"], ["--stride", "3"], ["--max-len", "5"], ["--max-ratio", "1"]):
         said = refused("evaluate", tours / "run", *idle)
-        assert f"{idle[0]} says nothing to a run for pointing: only --data, --limit, --beam, --json and" in said
+        name = idle[0].removeprefix("--").replace("-", "_")
+        assert said.startswith(f"{name} does not apply to a run for pointing; its options: beam, exact, "), said
     assert "--fewest=6 must be at most --size=5" in refused("data", "sort", tmp_path / "x", "--size=5", "--fewest=6")
     assert not (tmp_path / "x").exists()

@@ -161,7 +161,7 @@ def test_mistakes_are_said(run, tmp_path):
         ("data.puzzle_sizes=[1,300]", "at most model.max_len=256"),
         ("train.batch_tokens=12", "at least 13"),
         ("train.smoothing=0.1", "must be 0"),
-        ("train.compile=true", "not for pointing models"),
+        ("train.compile=true", "does not apply to task='pointing'"),
         ("task=translation", "which needs 'pointing'"),
         ("data.world=5", "solves a puzzle"),
     ):
