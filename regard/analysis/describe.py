@@ -22,7 +22,7 @@ def describe(run: Run, length: int | None = None) -> dict[str, Any]:
         "model": run.config.model["name"],
         "parameters": total,
         "parameters_by_part": parameters_by_part(model),
-        **({"vocabulary": vocabulary_sizes(run.vocabularies)} if task.has_tokenizer else {}),
+        "vocabulary": vocabulary_sizes(run.vocabularies) if task.has_tokenizer else None,
         # Adam keeps two more numbers per parameter beside the weight and its gradient.
         "bytes": {"weights": 4 * total, "training": 16 * total},
         "flops": {

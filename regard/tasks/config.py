@@ -117,7 +117,7 @@ class RunConfig:
 
     def check(self) -> None:
         """Refuse impossible settings now, before any data is read, with stand-ins for the vocabulary sizes."""
-        task, model = self.kind, self.model["name"]
+        task, model = self.kind, self.model.get("name")
         longest = self.with_stand_ins().model_config().max_len
         if self.task not in (fitting := self.capabilities().tasks):
             needed = "' or '".join(fitting)

@@ -162,8 +162,8 @@ def test_mistakes_are_said(run, tmp_path):
         ("train.batch_tokens=12", "at least 13"),
         ("train.smoothing=0.1", "must be 0"),
         ("train.compile=true", "does not apply to task='pointing'"),
-        ("task=translation", "which needs 'pointing'"),
-        ("data.world=5", "solves a puzzle"),
+        ("task=translation", r"data\.puzzle.* does not apply to task='translation': it is for pointing"),
+        ("data.world=5", r"data\.world does not apply to task='pointing': it is for translation"),
     ):
         with pytest.raises(ConfigError, match=complaint):
             config_of("sort", setting)
