@@ -149,7 +149,7 @@ def test_evaluate_says_how_many_outputs_were_cut(cli, endless, corpus):
     asked = ["evaluate", endless, "--data", corpus / "valid.tsv", "--json", "--limit", 3]
     result = cli(*asked)
     assert json.loads(result.out)["cut"] == 3
-    assert result.err.startswith("3 of 3 outputs were cut at their greatest length")
+    assert result.err.startswith("regard: 3 of 3 outputs were cut at their greatest length")
     assert "model.max_len=24, which is all" in cli(*asked, "--max-len", "none").err
 
 
