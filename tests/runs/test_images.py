@@ -147,7 +147,7 @@ def test_the_command_line_trains_classifies_and_measures(arrays, run, tmp_path, 
     assert "vit" in capfd.readouterr().out
     for wrong in (["--limit", "3"], ["--world"]):
         assert main(["evaluate", str(run.directory), *wrong]) == 2
-        assert "only --data, --json and --device do" in capfd.readouterr().err
+        assert "does not apply to a run for images; its options: none" in capfd.readouterr().err
     (tmp_path / "broken.png").write_bytes(b"nothing")
     assert main(["classify", str(run.directory), str(tmp_path / "broken.png")]) == 2
     assert capfd.readouterr().err.count("\n") == 1

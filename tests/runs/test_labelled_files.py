@@ -153,7 +153,7 @@ def test_a_file_that_cannot_be_used_is_refused_before_any_work(task, part, tmp_p
             continue  # such a file may have three columns
         (tmp_path / name).write_bytes(content)
         parts = {"train": [str(tmp_path / good)], part: [str(tmp_path / name)]}
-        made = make_config(None, preset, [], {"data": {"world": 0, **parts}})
+        made = make_config(None, preset, [], {"data": parts})
         heard = Heard()
         with monkeypatch.context() as patch:
             patch.setattr(builtins, "__import__", without)

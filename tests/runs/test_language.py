@@ -12,6 +12,7 @@ from torch.testing import assert_close
 
 import regard
 from regard import make_config
+from regard.data import Documents
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import Prefix, repetition
 from regard.errors import ConfigError, DataError, RunError
@@ -201,7 +202,7 @@ def test_isolated_documents_train_and_score(text, tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"body": "sun moon"}\n' * 30, encoding="utf-8")
     data = {"train": [str(tmp_path / "rows.jsonl")], "text": "body", "isolate": True}
     found = regard.train(make_config(None, "gpt-tiny", [*SMALL, "train.steps=3"], {"data": data}), tmp_path / "run")
-    assert regard.evaluate(found, regard.tasks.translation.Documents.of([text / "valid.txt"]))["perplexity"] > 1
+    assert regard.evaluate(found, Documents.of([text / "valid.txt"]))["perplexity"] > 1
 
 
 def test_a_resumed_run_refuses_what_a_new_one_would(run):
