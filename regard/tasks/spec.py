@@ -143,7 +143,7 @@ class Task:
     data: ClassVar[type[Any]] = Files
     unused: ClassVar[tuple[str, ...]] = ()
     sources: ClassVar[tuple[str, ...]] = ("train",)
-    """Settings of `[data]` that each say what to train on: where a layer of settings has one, it replaces those below."""
+    """Settings of `[data]` that each say what to train on: a layer of settings that has one replaces those below."""
     evaluation: ClassVar[type[Any]] = NoOptions
     """The options of measuring a run, as a dataclass whose fields are the command's options."""
     parts: ClassVar[Mapping[str, Callable[["Run"], Any]]] = {}
