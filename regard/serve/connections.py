@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import re
+import selectors
 import socket
 import time
 from collections.abc import Callable
@@ -156,13 +157,13 @@ class Door:
     def _make_room(self) -> bool:
         """Close the connection that has been idle for longest; whether there was one."""
         settled = time.monotonic() - SETTLED
-        idle = [one for one in self._inside if one.idle_since < settled]
-        if not idle:
-            return False
-        one = min(idle, key=lambda one: one.idle_since)
-        self._inside.discard(one)
-        one.transport.abort()
-        return True
+        idle = sorted((one for one in self._inside if one.idle_since < settled), key=lambda one: one.idle_since)
+        for one in idle:
+            if not one.has_spoken():
+                self._inside.discard(one)
+                one.transport.abort()
+                return True
+        return False
 
     def _complain(self, message: str) -> None:
         """Once in ten seconds: the same happens to very many in a short time."""
@@ -201,6 +202,12 @@ class Connection(H11Protocol):
     def idle_since(self) -> float:
         """The moment of the last word, or of the first of a request that is still to come; for ever if at work."""
         return self._since if self.idle and self.transport is not None else float("inf")
+
+    def has_spoken(self) -> bool:
+        """Whether something has come that is still to be read: a loop that is late is not the client's silence."""
+        with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:  # these open no file
+            selector.register(self.transport.get_extra_info("socket").fileno(), selectors.EVENT_READ)
+            return bool(selector.select(0))
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(Lingering(transport, self.loop))  # type: ignore[arg-type]
