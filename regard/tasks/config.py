@@ -49,6 +49,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.data is None:
             object.__setattr__(self, "data", self.kind.data())
+        assert isinstance(self.data, self.kind.data), f"{type(self.data).__name__} is not the [data] of {self.task}"
 
     @property
     def kind(self) -> Task:

@@ -22,9 +22,8 @@ ELSEWHERE = {
     "head_alignment(": "takes long on the bundled corpus; tests/runs/test_evaluation.py",
     "importance(": "takes long on the bundled corpus; tests/runs/test_pruning.py",
     "regard.train(config, ": "trains on the bundled corpus; tests/runs/test_training.py",
-    "class Task(Protocol)": "a signature",
+    "class Objective(Protocol)": "a signature",
     "class Stepper(Protocol[S])": "a signature",
-    "def watch(": "a signature",
 }
 NARROW = ["model.width=16", "model.heads=2", "model.feed_forward=24", "train.warmup=2", "train.threads=1"]
 BLOCKS = blocks("python")

@@ -17,6 +17,7 @@ from regard.analysis.pruning import curve, every_head, importance, prune, save
 from regard.cli import main
 from regard.errors import ConfigError, DataError
 from regard.look import attentions
+from regard.tasks.embedding import EmbeddingData
 from regard.tasks.evidence import evidence
 from regard.tasks.run import Run, build_model
 from regard.trainer.training import resume, train
@@ -117,9 +118,7 @@ def test_gates_are_learnt_in_every_kind_of_run(kind, trained):
 def test_vectors_of_texts_stay_near_those_of_the_whole_model(trained, files, tmp_path):
     base = trained("words")
     model = {**base.config.model, "head": "none"}
-    config = make_config(None, "bert-tiny", [], {})
-
-    config = replace(base.config, task="embedding", model=model, data=replace(config.data, max_len=32))
+    config = replace(base.config, task="embedding", model=model, data=EmbeddingData(max_len=32))
     run = Run(base.directory, config, base.vocabularies, build_model(config).eval())
     with pytest.raises(ConfigError, match="names no validation or test set; give --data"):
         evidence(run)
@@ -142,7 +141,7 @@ def test_what_heads_cannot_be_judged_by_is_refused(trained, tmp_path):
         evidence(run, [str(tmp_path / "empty.txt")])
     for changes, said in (
         ({"data": replace(run.config.data, carry=True)}, "carries its state cannot be judged"),
-        ({"task": "pointing"}, "heads of a run for pointing cannot be judged"),
+        ({"task": "pointing", "data": None}, "heads of a run for pointing cannot be judged"),
     ):
         other = Run(run.directory, replace(run.config, **changes), run.vocabularies, run.model)
         with pytest.raises(ConfigError, match=said):
