@@ -81,5 +81,5 @@ async def _outcome(request: Request, job: Job, listener: Listener) -> AsyncItera
             yield rest
         yield done.result()
     finally:
-        for task in (done, leaving, news):
-            task.cancel()
+        for one in (done, leaving, news):
+            one.cancel()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from regard import config as settings
@@ -18,14 +17,11 @@ from regard.data.formats import Header
 from regard.data.loader import Layout, Padding
 from regard.data.packing import Packing
 from regard.data.variants import Variants
-from regard.data.world import Grammar, Sentence, pronoun_accuracy, words_of
+from regard.data.world import Grammar
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, DataError
-from regard.look.align import AlignmentCounts, HeadScores, best_head, merge
-from regard.look.watch import attentions, watch
+from regard.look.watch import attentions
 from regard.metrics.text import METRICS, by_length, corpus_bleu, corpus_scores, exact_match, perplexity
-from regard.metrics.word_errors import WordErrors
-from regard.nn.attention import ACROSS
 from regard.nn.batch import PackedPairs, Pairs, Tokens
 from regard.runs.files import TOKENIZER
 from regard.tasks.config import RunConfig
@@ -40,6 +36,7 @@ from regard.tasks.corpora import (
 )
 from regard.tasks.evidence import BUDGET, Evidence
 from regard.tasks.examples import FIRST, full_rows
+from regard.tasks.gold import word_errors, world_scores
 from regard.tasks.looking.pieces import END, START, readable
 from regard.tasks.pointing import share
 from regard.tasks.questions import Looked, pair_questions
@@ -56,7 +53,7 @@ from regard.tasks.spec import (
     check_columns,
     check_length,
 )
-from regard.tasks.translator import Overlong, Translation, Translator, encode_pair, words_of_row
+from regard.tasks.translator import Overlong, Translation, Translator, encode_pair
 from regard.text import Vocabularies, train_vocabularies
 from regard.text.copying import surface
 from regard.text.dropout import MergeDropout
@@ -233,10 +230,6 @@ class _Counted:
                 self.report.progress(self.what, number)
 
 
-ALIGNED = 500
-"""How many held-out sentences the alignment error rate is measured on, and how many its head is chosen on."""
-
-
 def _questions(pairs: Sequence[tuple[str, str]], alternatives: bool) -> tuple[list[str], list[list[str]]]:
     """What to translate, and the right answers to each."""
     if not alternatives:
@@ -292,82 +285,6 @@ def unknown_words(run: Run, hypotheses: Sequence[str], references: Sequence[str]
     return {"unknown_words": {"sentences": len(judged), "words": sum(len(words) for _, words in judged), **shares}}
 
 
-def _world_scores(run: Run, corpus: WorldCorpus, hypotheses: Sequence[str]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    gold = list(islice(corpus.drawn(), len(hypotheses)))
-    if corpus.source == "en":
-        right, total = pronoun_accuracy(gold, hypotheses)
-        result = {"pronoun_accuracy": right / total if total else None, "pronouns": total}
-    names = [name for name, one in attentions(run.model).items() if one.sides == ACROSS]
-    readable = [sentence for sentence in gold[:ALIGNED] if _readable(run, sentence, corpus.source)]
-    if names and readable:
-        valid = world_held_out("valid", corpus.source, ALIGNED, corpus.grammar).sentences
-        chosen = best_head(head_alignment(run, valid, corpus.source))
-        scores = head_alignment(run, readable, corpus.source)
-        result |= {
-            "alignment_error_rate": float(scores.error_rate[chosen]),
-            "alignment_head": {"attention": names[chosen[0]], "head": chosen[1]},
-            "alignment_by_head": {
-                name: rates[: attentions(run.model)[name].heads]
-                for name, rates in zip(names, scores.error_rate.tolist(), strict=True)
-            },
-        }
-    return result
-
-
-@torch.inference_mode()
-def head_alignment(run: Run, sentences: Sequence[Sentence], source: str = "en") -> HeadScores:
-    """How well each cross-attention head, at the step that predicts a word, points at that word's translation.
-
-    Where a layer has fewer heads than another, the error rate of those it lacks is 1. Sentences longer than the model
-    reads are left out.
-    """
-    sentences = [sentence for sentence in sentences if _readable(run, sentence, source)]
-    counts = AlignmentCounts()
-    names = [name for name, one in attentions(run.model).items() if one.sides == ACROSS]
-    device = next(run.model.parameters()).device
-    run.model.eval()
-    for start in range(0, len(sentences), 64):
-        part = [_oriented(sentence, source) for sentence in sentences[start : start + 64]]
-        rows = [encode_pair(run, texts[0], texts[1]) for texts, _, _ in part]
-        pad = run.vocabularies.source.pad
-        batch = Pairs(Tokens.of([row[0] for row in rows], pad), Tokens.of([row[1] for row in rows], pad))
-        with watch(run.model, names) as trace:
-            run.model(batch.to(device))
-        weights = _stacked([trace.weights(name).cpu() for name in names])
-        for index, (texts, words, alignment) in enumerate(part):
-            S, T = len(rows[index][0]), len(rows[index][1])
-            # Row t of the weights is the step that reads target token t and predicts token t + 1; eos is left out.
-            own = weights[index, :, :, : T - 2, : S - 1]
-            piece_words = [
-                words_of_row(tokenizer, text, side)
-                for tokenizer, text, side in zip(
-                    (run.vocabularies.source, run.vocabularies.target), texts, words, strict=True
-                )
-            ]
-            counts.add(merge(own, *piece_words, sources=len(words[0]), targets=len(words[1])), alignment)
-    return counts.scores()
-
-
-def _stacked(layers: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The weights of all layers, (B, L, H, T, S); heads that a layer lacks look nowhere."""
-    most = max(weights.shape[1] for weights in layers)
-    return torch.stack([F.pad(weights, (0, 0, 0, 0, 0, most - weights.shape[1])) for weights in layers], dim=1)
-
-
-def _readable(run: Run, sentence: Sentence, source: str) -> bool:
-    texts, _, _ = _oriented(sentence, source)
-    return max(map(len, encode_pair(run, texts[0], texts[1]))) <= run.translator.max_len
-
-
-def _oriented(sentence: Sentence, source: str):
-    """(texts, words, alignment) of the sentence, source side first."""
-    texts, words = (sentence.english, sentence.french), (sentence.english_words, sentence.french_words)
-    if source == "en":
-        return texts, words, sentence.alignment
-    return texts[::-1], words[::-1], tuple((there, here) for here, there in sentence.alignment)
-
-
 def translator_of(run: Run) -> Translator:
     """Sentences in, translations out."""
     return Translator(run.model, run.vocabularies, run.config.decode, run.config.model_config().max_len)
@@ -409,18 +326,6 @@ class Pairing(Evidence):
     def score(self, run: Run) -> float:
         found = run.translate([source for source, _ in self.pairs], beam=1)
         return corpus_bleu(found, [target for _, target in self.pairs])[0]
-
-
-def _word_errors(corpus: WorldCorpus, hypotheses: list[str]) -> WordErrors:
-    """Repeated, omitted and over-translated words, by the gold alignments."""
-    counts = WordErrors()
-    forward = corpus.source == "en"
-    for sentence, hypothesis in zip(islice(corpus.drawn(), len(hypotheses)), hypotheses, strict=True):
-        sides = (sentence.english_words, sentence.french_words)
-        source, target = sides if forward else sides[::-1]
-        alignment = sentence.alignment if forward else tuple((there, here) for here, there in sentence.alignment)
-        counts.add(words_of(hypothesis, "fr" if forward else "en"), target, alignment, len(source))
-    return counts
 
 
 SHORT, LONG = 12, 30
@@ -576,7 +481,7 @@ class TranslationTask(Task):
         if not alternatives:
             result |= unknown_words(run, hypotheses, [answers[0] for answers in references])
         if isinstance(corpus, WorldCorpus) and not alternatives:
-            result |= _world_scores(run, corpus, hypotheses)
+            result |= world_scores(run, corpus, hypotheses)
         return result
 
     def _corpus(self, run: Run, data: Any, options: TranslationOptions, say: Say | None) -> Corpus:
@@ -612,7 +517,7 @@ class TranslationTask(Task):
             share = exact_match([hypotheses[row] for row in rows], [pairs[row][1] for row in rows]) if rows else None
             result[name] = {"sentences": len(rows), "exact_match": share}
         if isinstance(corpus, WorldCorpus):
-            result["words"] = _word_errors(corpus, hypotheses).to_mapping()
+            result["words"] = word_errors(corpus, hypotheses).to_mapping()
         first = pairs[:200]
         result["mean_tokens"] = sum(sum(map(len, encode_pair(run, *pair))) for pair in first) / len(first)
         return result

@@ -14,7 +14,8 @@ from regard.models.transformer import TransformerConfig
 from regard.runs.files import read_json
 from regard.tasks.config import make_config
 from regard.tasks.corpora import world_held_out
-from regard.tasks.translation import Pairing, head_alignment
+from regard.tasks.gold import head_alignment
+from regard.tasks.translation import Pairing
 from regard.trainer.training import resume, train
 
 SETTINGS = [
