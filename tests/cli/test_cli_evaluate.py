@@ -21,7 +21,7 @@ def world(corpus, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    monkeypatch.setattr("regard.tasks.translation.ALIGNED", 8)
+    monkeypatch.setattr("regard.tasks.gold.ALIGNED", 8)
 
 
 def test_the_bundled_corpus_is_scored_against_its_gold(cli, world):
