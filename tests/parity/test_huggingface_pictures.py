@@ -57,7 +57,7 @@ def pixels(run, size=20, B=5):
 
 
 @torch.no_grad()
-def assert_same(run, model, tolerance=5e-5):
+def assert_same(run, model, tolerance=1e-5):
     given = pixels(run)
     batch = Images(given, torch.zeros(5, dtype=torch.long), 5)
     if run.config.model_config().labels:
@@ -89,7 +89,7 @@ def test_stretched_positions_are_theirs(saved):
     for size in (32, 12):
         given = pixels(run, size)
         expected = model(given, interpolate_pos_encoding=True).last_hidden_state
-        assert_close(run.model.read(given), expected, atol=5e-5, rtol=1e-5)
+        assert_close(run.model.read(given), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_labels_go_over_and_one_that_occurs_twice_gets_its_number(saved, tmp_path):

@@ -97,7 +97,7 @@ def marian_logits(marian):
 
 def test_logits_equal(marian, ours):
     real = TARGET.mask()[:, 1:]
-    assert_close(ours.logits(BATCH)[real], marian_logits(marian)[real], atol=5e-5, rtol=1e-5)
+    assert_close(ours.logits(BATCH)[real], marian_logits(marian)[real], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -73,16 +73,16 @@ def test_a_pruned_run_is_the_masked_one_and_goes_out_with_the_same_logits(family
     with masked(run.model, by_name):
         expected = ours(run)
     smaller = prune(run, gone)
-    assert_close(ours(smaller), expected, atol=5e-5, rtol=1e-5)
+    assert_close(ours(smaller), expected, atol=1e-5, rtol=1e-5)
     assert sum(one.numel() for one in smaller.model.parameters()) < sum(one.numel() for one in run.model.parameters())
     save(smaller, run.directory, tmp_path / "smaller")
     loaded = regard.load(tmp_path / "smaller", "cpu")
-    assert_close(ours(loaded), expected, atol=5e-5, rtol=1e-5)
+    assert_close(ours(loaded), expected, atol=1e-5, rtol=1e-5)
     export_run(loaded, tmp_path / "out")
     back = kind.from_pretrained(tmp_path / "out", attn_implementation="eager").eval()
-    assert_close(theirs(back, run), expected, atol=5e-5, rtol=1e-5)
+    assert_close(theirs(back, run), expected, atol=1e-5, rtol=1e-5)
     # And it comes back as a run, with heads that give nothing in the place of those that were removed.
-    assert_close(ours(import_directory(tmp_path / "out", tmp_path / "again")), expected, atol=5e-5, rtol=1e-5)
+    assert_close(ours(import_directory(tmp_path / "out", tmp_path / "again")), expected, atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
@@ -94,10 +94,10 @@ def test_where_every_layer_has_as_many_heads_left_llama_is_exported_smaller(tmp_
     assert (config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]) == (3, 1, 4)
     back = kind.from_pretrained(tmp_path / "out", attn_implementation="eager").eval()
     assert back.num_parameters() == sum(one.numel() for one in smaller.model.parameters())
-    assert_close(theirs(back, run), ours(smaller), atol=5e-5, rtol=1e-5)
+    assert_close(theirs(back, run), ours(smaller), atol=1e-5, rtol=1e-5)
     again = import_directory(tmp_path / "out", tmp_path / "again")
     assert again.config.model["head_width"] == 4
-    assert_close(ours(again), ours(smaller), atol=5e-5, rtol=1e-5)
+    assert_close(ours(again), ours(smaller), atol=1e-5, rtol=1e-5)
 
 
 def test_heads_with_a_bias_by_their_number_stay(tmp_path):
