@@ -12,8 +12,9 @@ from serve_toys import serving
 from regard.serve import Limits
 from regard.serve.openapi import schema
 from regard.serve.refusals import STATUS
-from regard.serve.verbs import VERBS
+from regard.serve.routes import endpoints
 
+VERBS = endpoints()
 PAGE = (Path(__file__).parents[2] / "docs/serving.md").read_text(encoding="utf-8")
 
 
