@@ -91,7 +91,7 @@ def command(verb: Verb) -> Callable[..., None]:
             if output is not None:
                 from regard.cli.progress import counting
 
-                write = partial(print, file=stack.enter_context(_written(output)))
+                write = partial(print, file=stack.enter_context(_written(output)), flush=True)
                 tell = stack.enter_context(counting(verb.name, verb.unit))
             done = print_answers(verb, loaded, verb.inputs(loaded, lines, file), options, write, display, as_json, tell)
         if done:
@@ -129,7 +129,7 @@ def opened(verb: Verb, directory: Path, device: str) -> "Run":
 
     run = load(directory, device)
     if not verb.offered(run):
-        getattr(run, verb.name, None)  # says which tasks have it
+        getattr(run, verb.name)  # says which tasks have it, where this one has not
         raise RunError(f"{directory} is a run for {run.task.name}, which does not {verb.name}")
     return run
 
@@ -153,7 +153,7 @@ def print_answers(
         chunk = next(chunks, [])
         if not chunk:
             return []
-        request = verb.request(**{verb.items: (), **options})
+        request = verb.without_inputs(**options)
         made = [Asked(request, item, number + place) for place, item in enumerate(verb.check(run, request, chunk))]
         number += len(made)
         return made

@@ -84,7 +84,7 @@ class Run:
             if name not in (known := field_names(asked.request) - {asked.items}):
                 raise ConfigError(f"unknown option '{name}' of {verb}{nearest(name, known)}")
         items = [inputs] if isinstance(inputs, str) else list(inputs)
-        return ask(asked, self, asked.request(**{asked.items: (), **options}), items)
+        return ask(asked, self, asked.without_inputs(**options), items)
 
     def decode_config(self, **decode: Any) -> DecodeConfig:
         """The run's own way of decoding, with these settings changed.

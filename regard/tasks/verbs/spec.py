@@ -152,6 +152,12 @@ class Verb:
         given = getattr(request, self.items)
         return given if isinstance(given, list | tuple) else (given,)
 
+    def without_inputs(self, **options: Any) -> Any:
+        """A request for inputs that are given beside it."""
+        hints = get_type_hints(self.request)
+        needed = [one.name for one in dataclasses.fields(self.request) if one.default is dataclasses.MISSING]
+        return self.request(**{name: "" if hints[name] is str else () for name in needed}, **options)
+
     def check(
         self, run: "Run", request: Any, items: Sequence[Any], limits: RequestLimits | None = None
     ) -> Sequence[Any]:
