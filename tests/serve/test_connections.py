@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -189,6 +190,48 @@ def test_where_no_more_can_wait_a_whole_request_is_refused_unread(translator, mo
 )
 def test_only_a_request_of_the_usual_form_is_told_by_its_head(head, task):
     assert whole_request(head.encode() + b"{}") == task
+
+
+READY = """
+import gc, os, signal, sys
+import regard
+from regard.serve import serve
+
+def ready(url):
+    print(sys.getswitchinterval(), gc.get_freeze_count(), flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+serve(regard.load(sys.argv[1], "cpu"), port=0, ready=ready)
+"""
+
+
+def test_a_server_lets_connections_interrupt_its_models_and_no_collector_stop_it(translator, python):
+    """With Python's own 5 ms for a thread that computes, a thousand connections are heard in seconds, not at once."""
+    command = [python, "-c", READY, str(translator.directory)]
+    interval, kept = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout.split()
+    assert float(interval) <= 0.001
+    assert int(kept) > 10_000  # of the many objects that torch alone makes, none is looked at again
+
+
+class Ranked(Held):
+    """Work that notes how far behind others its thread goes."""
+
+    def together(self, works, gone):
+        self.rank = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+        return super().together(works, gone)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priorities of their own")
+def test_the_thread_of_a_model_goes_behind_that_of_connections(translator):
+    mine = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    if mine >= 19:
+        pytest.skip("nothing goes behind what goes last")
+    with serving(translator) as client:
+        ranked = Ranked()
+        client.models["toy"].worker.put(Job(ranked, 120.0))
+        assert ranked.begun.wait(60)
+        ranked.go.set()
+    assert ranked.rank > mine
 
 
 def test_the_time_of_a_request_runs_from_its_coming_and_not_from_its_reading(translator):
