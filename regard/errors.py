@@ -16,6 +16,10 @@ class DataError(RegardError):
     """Input that cannot be used: unreadable, empty, misaligned, or too long."""
 
 
+class TooLarge(DataError):
+    """More than is taken at a time."""
+
+
 class RunError(RegardError):
     """A run directory that cannot be used: missing, incomplete, or cut short."""
 

@@ -16,24 +16,19 @@ import regard
 from regard.cli import (
     answer,
     bench,
-    classify,
     compare,
     data,
     describe,
     embed_text,
     evaluate,
-    fill,
     generate,
     heads,
     interop,
     look,
-    point,
     presets,
     prune,
     serve,
-    tag,
     train,
-    translate,
     vectors,
     verbs,
 )
@@ -47,14 +42,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("train", short_help="Train a model on your own data, or go on with a run.")(train.train)
-app.command("translate")(translate.translate)
-app.command("generate", short_help="Write on from a prompt with a language model.")(generate.generate)
-app.command("classify", short_help="Tell the class of texts, of pairs of texts, or of images.")(classify.classify)
-app.command("fill", short_help="Show what might stand in the place of hidden words.")(fill.fill)
-app.command("tag", short_help="Tag the words of sentences.")(tag.tag)
-app.command("answer", short_help="Find the answer to a question in a text.")(answer.answer)
-app.command("embed-text", short_help="Turn texts into vectors, or search a file by meaning.")(embed_text.embed_text)
-app.command("point", short_help="Answer problems with a pointing model.")(point.point)
+verbs.add_verbs(app, {"generate": generate.generate, "answer": answer.answer, "embed": embed_text.embed_text})
 app.command("evaluate", short_help="Score a run on held-out data.")(evaluate.evaluate)
 app.command("serve", short_help="Serve runs over HTTP.")(serve.serve)
 app.command("look", short_help="Show where a model looked, on a page.")(look.look)
@@ -63,7 +51,6 @@ app.command("heads", short_help="Find what each attention head does, with the ev
 app.command("prune", short_help="Remove attention heads for good.")(prune.prune)
 app.command("describe")(describe.describe)
 app.command("presets")(presets.presets)
-verbs.add_verbs(app)
 app.add_typer(data.app, name="data")
 app.add_typer(interop.import_app, name="import")
 app.add_typer(interop.export_app, name="export")

@@ -1,22 +1,91 @@
-"""What several commands check alike."""
+"""Options of commands from fields of dataclasses, and what several commands read alike."""
 
+import dataclasses
+import inspect
 import os
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, get_args
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import typer
 
 from regard.errors import ConfigError, DataError, nearest
+from regard.tasks.verbs.spec import bounds
 
-if TYPE_CHECKING:
-    pass
+RUN = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
+INPUT = Annotated[Path | None, typer.Option("--input", "-i", help="A file of inputs, one per line.", metavar="FILE")]
+OUTPUT = Annotated[Path | None, typer.Option("--output", "-o", help="Write here instead of to stdout.", metavar="FILE")]
+JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object per result.")]
+DEVICE = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
-def check_overlong(value: str) -> None:
-    from regard.tasks.translator import Overlong
+def with_parameters(function: Callable[..., None], parameters: Sequence[inspect.Parameter], help: str) -> Any:
+    """The function as typer sees it: with these parameters and this help."""
+    function.__doc__ = inspect.cleandoc(help)
+    function.__signature__ = inspect.Signature(list(parameters))  # type: ignore[attr-defined]
+    function.__annotations__ = {one.name: one.annotation for one in parameters}
+    return function
 
-    known = get_args(Overlong)
-    if value not in known:
-        raise ConfigError(f"--overlong={value} must be one of {', '.join(known)}{nearest(value, known)}")
+
+def parameter(name: str, kind: Any, default: Any = ...) -> inspect.Parameter:
+    """A parameter of a command; one without a default must be given."""
+    default = inspect.Parameter.empty if default is ... else default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+
+
+def options_of(kind: type[Any], *leave: str) -> list[inspect.Parameter]:
+    """An option for each field of a dataclass."""
+    hints = get_type_hints(kind)
+    found = []
+    for field in dataclasses.fields(kind):
+        if field.name in leave:
+            continue
+        asked, metavar = _asked(hints[field.name]), field.metadata.get("metavar")
+        several = get_origin(asked) is list or asked == list[str] | None
+        default = None if field.default is dataclasses.MISSING or several else field.default
+        metavar = metavar or ("NUMBER" if _or_none(hints[field.name]) else None)
+        option: dict[str, Any] = {"help": field.metadata.get("help", ""), "metavar": metavar}
+        names = () if asked is not bool or default else (f"--{field.name.replace('_', '-')}",)
+        found.append(parameter(field.name, Annotated[asked, typer.Option(*names, **option)], default))
+    return found
+
+
+def _asked(kind: Any) -> Any:
+    """What typer reads for a field of this type: numbers and words, and what may be `none` as a word."""
+    plain = [one for one in get_args(kind) if one is not type(None)] if _is_union(kind) else [kind]
+    if any(get_origin(one) is tuple for one in plain):
+        return list[str] | None
+    if any(get_origin(one) is Literal for one in plain):
+        return str | None if _is_union(kind) else str
+    return kind
+
+
+def _is_union(kind: Any) -> bool:
+    return get_origin(kind) in (Union, types.UnionType)
+
+
+def _or_none(kind: Any) -> bool:
+    return any(get_origin(one) is Literal and get_args(one) == ("none",) for one in get_args(kind))
+
+
+def checked(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given on a command line as the dataclass takes it; refused by the option's name where it cannot be."""
+    hints, least = get_type_hints(kind), bounds(kind)
+    found = {}
+    for name, value in given.items():
+        flag, hint = f"--{name.replace('_', '-')}", hints[name]
+        known = [word for one in (hint, *get_args(hint)) if get_origin(one) is Literal for word in get_args(one)]
+        if known == ["none"]:
+            value = number_or_none(flag, value, float if float in get_args(hint) else int)
+        elif known and value is not None and value not in known:
+            raise ConfigError(f"{flag}={value} must be one of {', '.join(known)}{nearest(value, known)}")
+        value = tuple(value) if isinstance(value, list) else value
+        if isinstance(value, int) and not isinstance(value, bool) and name in least and value < least[name].least:
+            raise ConfigError(f"{flag}={value} must be at least {least[name].least}")
+        found[name] = value
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def number_or_none(option: str, text: str | None, kind: type[int] | type[float]) -> Any:

@@ -1,7 +1,7 @@
 """The ASGI application: routes to verbs, verbs to models, and every failure to one shape."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -26,9 +26,8 @@ from regard.serve.openapi import openapi
 from regard.serve.pages import Pages
 from regard.serve.pages import routes as page_routes
 from regard.serve.refusals import Refused, ends_the_thread, json_answer, refusal
+from regard.serve.routes import Endpoint, Exchange, endpoints
 from regard.serve.streams import Listener, streamed
-from regard.serve.verbs import VERBS
-from regard.serve.verbs.verb import Verb
 from regard.serve.waiting import answer, arrival, read_body
 
 LONG = 4096
@@ -52,10 +51,13 @@ def make_app(
     `allow_hosts`, a request must name one of these hosts. Threads start with the first request.
     """
     limits, metrics = limits or Limits(), Metrics()
-    models = Models(runs, limits, metrics, device)
+    asked = endpoints()
+    models = Models(runs, asked, limits, metrics, device)
     pages = Pages()
-    routes = [*_verbs(models, pages), *_about(models, metrics), *page_routes(pages)]
-    gate: dict[str, Any] = {"metrics": metrics, "routes": [one.path for one in routes], "full": partial(_full, models)}
+    answering = [Route(f"/v1/{name}", _answering(one, models, pages), methods=["POST"]) for name, one in asked.items()]
+    routes = [*answering, *_about(models, metrics, asked.values()), *page_routes(pages)]
+    paths, full = [one.path for one in routes], partial(_full, models, asked)
+    gate: dict[str, Any] = {"metrics": metrics, "routes": paths, "full": full}
     middleware = [Middleware(Gate, **gate, keys=tuple(api_keys), hosts=tuple(allow_hosts))]
     if allow_origins:
         asking = ["Authorization", "Content-Type", "X-API-Key"]
@@ -81,49 +83,53 @@ def make_app(
     return app
 
 
-def _full(models: Models, route: str) -> Refused | None:
-    verb = route.removeprefix("/v1/")
-    return models.refused(verb) if verb in VERBS else None
+def _full(models: Models, asked: Mapping[str, Endpoint], route: str) -> Refused | None:
+    name = route.removeprefix("/v1/")
+    return models.refused(name) if name in asked else None
 
 
-def _verbs(models: Models, pages: Pages) -> list[Route]:
-    return [Route(f"/v1/{name}", _endpoint(verb, models, pages), methods=["POST"]) for name, verb in VERBS.items()]
-
-
-def _endpoint(verb: Verb, models: Models, pages: Pages) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
+def _answering(one: Endpoint, models: Models, pages: Pages) -> Callable[[Request], Awaitable[Response]]:
+    async def answering(request: Request) -> Response:
         limits, secrets = models.limits, []
+
+        def keep(page: str) -> str:
+            return f"{request.scope.get('root_path', '')}/look/{pages.keep(page)}"
+
         try:
             with models.coming():
                 raw = await read_body(request, limits)
-                body = parse(verb.body, raw, limits)
-                served = models.find(body.model, verb.name)
+                body = parse(one.body, raw, limits)
+                served = models.find(body.model, one.name)
                 request.state.model, secrets = served.name, served.secrets
-                # A long text takes a tokenizer some time, in which others can be answered.
-                making = partial(verb.work, served.run, body, limits)
-                work = await run_in_threadpool(making) if len(raw) > LONG else making()
                 listener = Listener() if getattr(body, "stream", False) else None
-                job = Job(work, limits.timeout, listener, since=arrival(request))
+
+                def made() -> Job:
+                    asked, items = one.request(served.run, body, limits)
+                    if listener is not None:
+                        one.verb.check_stream(asked)
+                    since = arrival(request)
+                    return Job(one.verb, served.run, asked, items, limits.timeout, listener, since=since)
+
+                # A long text takes a tokenizer some time, in which others can be answered.
+                job = await run_in_threadpool(made) if len(raw) > LONG else made()
                 served.worker.put(job)
+            exchange = Exchange(served.name, body, job, keep)
             if listener is not None:
-                shaped, last = verb.stream(served.name, body, work)
+                shaped, last = one.stream(exchange)
                 return streamed(request, job, listener, shaped, secrets=secrets, last=last)
             done = await answer(request, job)
+            return json_answer(one.answer(exchange, done))
         except BaseException as error:
             if ends_the_thread(error):
                 raise
             if not isinstance(error, (RegardError, Refused)):
-                log.exception("%s failed", verb.name)
+                log.exception("%s failed", one.name)
             return json_answer(refusal(error, secrets))
-        found = verb.answer(served.name, body, work, done)
-        if done.page is not None:
-            found = {**found, "url": f"{request.scope.get('root_path', '')}/look/{pages.keep(done.page)}"}
-        return json_answer(found)
 
-    return endpoint
+    return answering
 
 
-def _about(models: Models, metrics: Metrics) -> list[Route]:
+def _about(models: Models, metrics: Metrics, asked: Iterable[Endpoint]) -> list[Route]:
     async def health(request: Request) -> Response:
         return json_answer({"status": "ok"})
 
@@ -139,7 +145,7 @@ def _about(models: Models, metrics: Metrics) -> list[Route]:
         return PlainTextResponse(metrics.text(models.waiting()), media_type="text/plain; version=0.0.4")
 
     async def described(request: Request) -> Response:
-        return json_answer(openapi(models.limits))
+        return json_answer(openapi(asked, models.limits))
 
     return [
         Route("/openapi.json", described),

@@ -2,60 +2,17 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import Annotated, Any, TypeVar, get_type_hints
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_type_hints
 
 from regard import config as settings
-from regard.errors import ConfigError, nearest
+from regard.errors import nearest
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
+from regard.tasks.verbs import Verb
+from regard.tasks.verbs.spec import bounds
 
 Body = TypeVar("Body")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Between:
-    """The least and the most that a number of a request may be: declared once, checked here and told by the schema.
-
-    `most` may name one of the server's limits. With `or_zero`, 0 is taken too, below the least; `instead` is what is
-    said of any other number.
-    """
-
-    least: int | float
-    most: int | float | str
-    or_zero: bool = False
-    instead: str = ""
-
-    def greatest(self, limits: Limits) -> int | float:
-        return getattr(limits, self.most) if isinstance(self.most, str) else self.most
-
-    def check(self, name: str, value: int | float, limits: Limits) -> None:
-        most = self.greatest(limits)
-        if self.least <= value <= most or (self.or_zero and value == 0):
-            return
-        if self.instead:
-            raise ConfigError(f"{name}={value} {self.instead}")
-        if value < self.least:
-            raise ConfigError(f"{name}={value} must be {'0, or ' if self.or_zero else ''}at least {self.least}")
-        raise ConfigError(f"{name}={value} is more than this server allows: {most}")
-
-
-Temperature = Annotated[float | None, Between(0.001, 1000.0)]
-TemperatureOrZero = Annotated[float | None, Between(0.001, 1000.0, or_zero=True)]
-TopK = Annotated[int | None, Between(1, 1 << 31)]
-TopP = Annotated[float | None, Between(1e-6, 1.0)]
-Seed = Annotated[int | None, Between(0, (1 << 63) - 1)]
-LengthPenalty = Annotated[float | None, Between(0.0, 10.0)]
-Beam = Annotated[int | None, Between(1, "beam")]
-Tokens = Annotated[int | None, Between(1, "tokens")]
-
-
-@cache
-def bounds(kind: type[Any]) -> dict[str, Between]:
-    """The bounds of each field that has some."""
-    hints = get_type_hints(kind, include_extras=True).items()
-    return {name: one for name, hint in hints for one in getattr(hint, "__metadata__", ()) if isinstance(one, Between)}
 
 
 def parse(kind: type[Body], raw: bytes, limits: Limits) -> Body:
@@ -94,44 +51,20 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a number of JSON")
 
 
-def given(body: Any, *leave: str) -> dict[str, Any]:
-    """The fields that were given a value, by name, without those to leave out."""
-    return {
-        field.name: value
-        for field in dataclasses.fields(body)
-        if field.name not in leave and (value := getattr(body, field.name)) is not None
-    }
+def body_of(verb: Verb) -> type[Any]:
+    """A verb's request with the name of a model beside it and, where it has pieces, whether to stream them."""
+    hints = get_type_hints(verb.request, include_extras=True)
+    own: list[Any] = [(one.name, hints[one.name], _again(one)) for one in dataclasses.fields(verb.request)]
+    own.append(("model", str | None, dataclasses.field(default=None)))
+    if verb.piece is not None:
+        own.append(("stream", bool, dataclasses.field(default=False)))
+    return dataclasses.make_dataclass(f"{verb.request.__name__}Body", own, frozen=True, kw_only=True)
 
 
-def texts(value: str | Sequence[str], field: str, limits: Limits) -> tuple[str, ...]:
-    """One text or several as a tuple, within the limits and of whole characters."""
-    found = (value,) if isinstance(value, str) else tuple(value)
-    if not found:
-        raise Refused("bad_request", f"{field} is an empty list")
-    if len(found) > limits.texts:
-        raise Refused("too_large", f"{field} has {len(found)} texts; this server takes {limits.texts} a request")
-    check_characters(found, field, limits)
-    return found
+def _again(one: dataclasses.Field[Any]) -> Any:
+    return dataclasses.field() if one.default is dataclasses.MISSING else dataclasses.field(default=one.default)
 
 
-def check_characters(found: Sequence[str], field: str, limits: Limits) -> None:
-    count = sum(map(len, found))
-    if count > limits.characters:
-        raise Refused("too_large", f"{field} has {count} characters; this server takes {limits.characters} a request")
-    for text in found:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise Refused(
-                "bad_request", f"{field} has half a surrogate pair at character {error.start}, which is no text"
-            ) from None
-
-
-def check_budget(limits: Limits, rows: int, length: int, said: str) -> None:
-    """Refuse what would keep a model for too long: so many rows, of such a length."""
-    if rows * length > limits.budget:
-        raise Refused(
-            "too_large",
-            f"{said} may take {rows * length} tokens; this server writes {limits.budget} a request: "
-            "send fewer texts at a time, or ask for a smaller beam or length",
-        )
+def request_of(verb: Verb, body: Any) -> Any:
+    """What a body says of the request itself."""
+    return verb.request(**{one.name: getattr(body, one.name) for one in dataclasses.fields(verb.request)})

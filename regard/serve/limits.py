@@ -3,15 +3,14 @@
 from dataclasses import dataclass, fields
 
 from regard.errors import ConfigError
+from regard.tasks.verbs import RequestLimits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class Limits(RequestLimits):
     """What a server grants.
 
-    - A request has at most `body` bytes, `texts` texts and `characters` characters in all of them. It may ask for
-      `tokens` new tokens a text, and for a `beam` (or samples) so wide; texts, beam and longest output multiplied are
-      at most `budget`.
+    - A request has at most `body` bytes; how much it may ask for is said by `RequestLimits`.
     - `queue` requests may wait for one model; one more is refused at once.
     - A batch has at most `batch_tokens` tokens of input unless one request alone has more. While
       several clients ask, a batch waits up to `batch_wait` seconds for those just answered to ask again.
@@ -22,11 +21,6 @@ class Limits:
     """
 
     body: int = 1 << 20
-    texts: int = 256
-    characters: int = 50_000
-    tokens: int = 1024
-    beam: int = 16
-    budget: int = 1 << 20
     queue: int = 256
     batch_tokens: int = 4096
     batch_wait: float = 0.005

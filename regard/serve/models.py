@@ -14,7 +14,7 @@ from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
 from regard.serve.queue import busy, stopping
 from regard.serve.refusals import Refused
-from regard.serve.verbs import VERBS
+from regard.serve.routes import Endpoint
 from regard.serve.worker import Worker
 from regard.tasks.run import Run, load
 
@@ -27,10 +27,11 @@ class Served:
     name: str
     run: Run
     worker: Worker
+    endpoints: Mapping[str, Endpoint]
 
     @cached_property
     def verbs(self) -> list[str]:
-        return [name for name, verb in VERBS.items() if verb.able(self.run)]
+        return [name for name, one in self.endpoints.items() if one.able(self.run)]
 
     @cached_property
     def secrets(self) -> list[tuple[str, str]]:
@@ -47,11 +48,18 @@ class Served:
 class Models:
     """All of them. A request need not name a model where only one can do what it asks for."""
 
-    def __init__(self, runs: Runs, limits: Limits, metrics: Metrics, device: str = "auto") -> None:
+    def __init__(
+        self,
+        runs: Runs,
+        endpoints: Mapping[str, Endpoint],
+        limits: Limits,
+        metrics: Metrics,
+        device: str = "auto",
+    ) -> None:
         self.limits, self.stopping = limits, False
         self._coming = 0
         self._served = {
-            name: Served(name, run, Worker(name, limits, metrics))
+            name: Served(name, run, Worker(name, limits, metrics), endpoints)
             for name, run in ((name, _loaded(run, device)) for name, run in named(runs).items())
         }
 

@@ -2,12 +2,14 @@
 
 import dataclasses
 import types
+from collections.abc import Iterable
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import regard
-from regard.serve.bodies import Between, bounds
 from regard.serve.limits import Limits
-from regard.serve.verbs import VERBS
+from regard.serve.routes import Endpoint, results
+from regard.tasks.verbs import Between
+from regard.tasks.verbs.spec import bounds
 
 ERROR = {
     "type": "object",
@@ -29,15 +31,15 @@ ABOUT = {
 }
 
 
-def openapi(limits: Limits) -> dict[str, Any]:
+def openapi(endpoints: Iterable[Endpoint], limits: Limits) -> dict[str, Any]:
     """The whole description."""
     refused = {"description": "What went wrong.", "content": {"application/json": {"schema": ERROR}}}
-    found = {"description": "The answer.", "content": {"application/json": {"schema": {"type": "object"}}}}
     paths: dict[str, Any] = {}
-    for name, verb in VERBS.items():
-        body = {"required": True, "content": {"application/json": {"schema": schema(verb.body, limits)}}}
+    for one in endpoints:
+        body = {"required": True, "content": {"application/json": {"schema": schema(one.body, limits)}}}
+        found = {"description": "The answer.", "content": {"application/json": {"schema": _answered(one)}}}
         responses = {"200": found, "default": refused}
-        paths[f"/v1/{name}"] = {"post": {"summary": verb.about, "requestBody": body, "responses": responses}}
+        paths[f"/v1/{one.name}"] = {"post": {"summary": one.about, "requestBody": body, "responses": responses}}
     for path, about in ABOUT.items():
         paths[path] = {"get": {"summary": about, "responses": {"200": {"description": about}, "default": refused}}}
     return {"openapi": "3.1.0", "info": {"title": "regard", "version": regard.__version__}, "paths": paths}
@@ -54,6 +56,23 @@ def schema(kind: type[Any], limits: Limits) -> dict[str, Any]:
         "required": [field.name for field in fields if field.default is dataclasses.MISSING],
         "additionalProperties": False,
     }
+
+
+def _answered(one: Endpoint) -> dict[str, Any]:
+    """What comes back: results of the verb, where its own shape is sent."""
+    if one.answer is not results or not dataclasses.is_dataclass(one.verb.result):
+        return {"type": "object"}
+    several = {"type": "array", "items": _result(one.verb.result)}
+    fields = {"model": {"type": "string"}, "results": several}
+    return {"type": "object", "properties": fields, "required": list(fields)}
+
+
+def _result(kind: Any) -> dict[str, Any]:
+    if not dataclasses.is_dataclass(kind):
+        return _typed(kind)
+    hints = get_type_hints(kind)
+    names = [field.name for field in dataclasses.fields(kind) if not field.metadata.get("unsaid")]
+    return {"type": "object", "properties": {name: _typed(hints[name]) for name in names}, "required": names}
 
 
 def _bounded(found: dict[str, Any], between: Between | None, limits: Limits) -> dict[str, Any]:
@@ -76,6 +95,8 @@ def _typed(kind: Any) -> dict[str, Any]:
         return {"anyOf": [_typed(one) for one in inside]}
     if origin is Literal:
         return {"enum": list(inside)}
-    if origin is tuple:
+    if origin in (tuple, list):
         return {"type": "array", "items": _typed(inside[0])}
+    if dataclasses.is_dataclass(kind):
+        return _result(kind)
     return {"type": "object"} if origin is dict else {}

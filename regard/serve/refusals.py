@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from regard.errors import ConfigError, DataError, RegardError, RunError
+from regard.errors import ConfigError, DataError, RegardError, RunError, TooLarge
 
 LONGEST = 400
 """Characters of a message: it may quote what was sent."""
@@ -65,7 +65,7 @@ def refusal(error: BaseException, secrets: Iterable[tuple[str, str]] = ()) -> Re
     message = str(error)
     for word, instead in secrets:
         message = message.replace(word, instead)
-    kinds = {ConfigError: "bad_request", DataError: "unusable_input", RunError: "wrong_model"}
+    kinds = {ConfigError: "bad_request", TooLarge: "too_large", DataError: "unusable_input", RunError: "wrong_model"}
     return Refused(next((name for kind, name in kinds.items() if isinstance(error, kind)), "unusable_input"), message)
 
 

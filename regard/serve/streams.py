@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from starlette.requests import Request
@@ -10,11 +10,11 @@ from starlette.responses import StreamingResponse
 
 from regard.serve.jobs import Done, Job
 from regard.serve.refusals import Refused, dumped, refusal
+from regard.serve.routes import Shaped
 from regard.serve.waiting import late, left
 
-Fresh = list[tuple[int, str]]
-Shaped = Callable[[Fresh | Done], list[Any]]
-"""New texts, or the whole answer in the end, as the objects to send."""
+Fresh = list[Any]
+"""Pieces of an answer that have come."""
 
 
 class Listener:

@@ -1,11 +1,14 @@
-"""One thread a model: it takes what waits, does it together, and outlives whatever goes wrong."""
+"""One thread per model: it pulls what waits, answers it together, and outlives whatever goes wrong."""
 
 import logging
 import os
 import sys
 import threading
 import time
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 from regard.errors import RegardError
 from regard.serve.jobs import Job
@@ -13,8 +16,7 @@ from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
 from regard.serve.queue import Queue
 from regard.serve.refusals import Refused, refusal
-from regard.serve.verbs.generate import Drawn
-from regard.serve.writers import Writers
+from regard.tasks.verbs import Asked
 
 NICE = 5
 """How much less urgent a model's thread is than that of connections."""
@@ -23,14 +25,22 @@ log = logging.getLogger("regard.serve")
 
 
 class Worker:
-    """Does jobs for the model called `name`. Its thread starts with the first job."""
+    """Answers jobs for the model called `name`. Its thread starts with the first job.
+
+    Requests of one key are answered together, by one iterator of their verb. Those of several keys take turns, a step
+    of the model each, so that whoever asks for little gets through between the steps of much.
+    """
 
     def __init__(self, name: str, limits: Limits, metrics: Metrics) -> None:
         self.name, self.queue, self.metrics = name, Queue(limits), metrics
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._doing: list[Job] = []
-        self._writers = Writers()
+        self._active: dict[Hashable, Answering] = {}
+
+    @property
+    def under_way(self) -> list[Job]:
+        """Jobs that the model is at work on."""
+        return [job for one in list(self._active.values()) for job in list(one.under_way.values())]
 
     def put(self, job: Job) -> None:
         self.queue.put(job)
@@ -47,77 +57,72 @@ class Worker:
         self._thread.join(grace)
         stopped = Refused("stopping", "the server stopped before this request was done")
         self.queue.empty_out(stopped)
-        for job in list(self._doing):
+        for job in self.under_way:
             job.fail(stopped)  # nobody waits for it now, so it ends at its next step
         self._thread.join(1.0)
 
     def _work(self) -> None:
         _give_way()
-        while True:
-            # While texts are being written, others may join them, but nothing waits for that.
-            batch = self.queue.take(wait=not self._writers) if self._writers.room else []
-            if not batch and not self._writers and self.queue.closed and not len(self.queue):
-                return
-            self._doing = [*batch, *self._writers.jobs]
-            try:
-                self._do(batch)
-                self._write()
-            except BaseException as error:  # a mistake of ours, not of a model; the thread goes on all the same
-                for job in self._doing:
-                    self._fail(job, error)
-                self._writers = Writers()
-            self._doing = list(self._writers.jobs)
+        while self.queue.wait(idle=not self.under_way):
+            for key, job in self.queue.first_of_each_key().items():
+                if key not in self._active:
+                    self._active[key] = Answering(self, key, job)
+            for key, one in list(self._active.items()):
+                if not self._step(one):
+                    del self._active[key]
 
-    def _write(self) -> None:
-        """One more token of every text under way."""
-        if not self._writers:
-            return
-        began = time.monotonic()
-        ended = self._writers.step()
+    def _step(self, one: "Answering") -> bool:
+        """A step of the model for these; whether they go on."""
+        began, going = time.monotonic(), True
+        try:
+            told = next(one.steps, None)
+        except BaseException as error:  # also a panic, which is no Exception: whoever waits for it is told at once
+            told, going = None, False
+            self._failed(one, error)
         self.metrics.worked(self.name, time.monotonic() - began, 0)
-        for job, error in ended:
-            if error is not None:
-                self._fail(job, error)
-            elif not job.gone:
-                done = job.work.done()  # type: ignore[attr-defined]
-                self.metrics.worked(self.name, 0.0, done.tokens)
-                job.finish(done)
+        if told is not None:
+            self.deliver(one, told)
+        elif going:
+            for job in {job for job in one.under_way.values() if not job.gone}:
+                self._fail(job, AssertionError(f"{job.verb.name} ended without an answer"))
+        return told is not None
 
-    def _do(self, batch: list[Job]) -> None:
-        if not batch:
-            return
-        if isinstance(batch[0].work, Drawn):
-            self._writers.add(batch)
-            self.metrics.batch(self.name, len(self._writers.jobs), sum(job.cost() for job in batch))
-            return
-        self.metrics.batch(self.name, len(batch), sum(job.cost() for job in batch))
-        failed = self._try(batch)
-        if failed is None:
-            return
-        if len(batch) == 1:
-            self._fail(batch[0], failed)
+    def deliver(self, one: "Answering", told: Sequence[tuple[Asked, Any]]) -> None:
+        """Hand on what a step has brought: pieces, results, and what failed alone."""
+        pieces: dict[Job, list[Any]] = defaultdict(list)
+        piece = one.verb.piece or ()
+        for asked, news in told:
+            job = one.under_way[asked]
+            if isinstance(news, piece):
+                pieces[job].append(news)
+                continue
+            del one.under_way[asked]
+            if pieces[job]:
+                job.tell(pieces.pop(job))
+            if isinstance(news, BaseException):
+                self._fail(job, news)
+            elif not job.gone:
+                self.metrics.worked(self.name, 0.0, one.verb.written(news))
+                job.finish(asked, news)
+        for job, some in pieces.items():
+            if some:
+                job.tell(some)
+
+    def _failed(self, one: "Answering", error: BaseException) -> None:
+        _free_memory()
+        jobs = list(dict.fromkeys(job for job in one.under_way.values() if not job.gone))
+        if len(jobs) == 1:
+            self._fail(jobs[0], error)
             return
         # One of them is the cause. Each alone, so that it alone fails.
-        for job in batch:
-            if not job.gone and (error := self._try([job])) is not None:
-                self._fail(job, error)
-
-    def _try(self, batch: list[Job]) -> BaseException | None:
-        """Do the batch; what went wrong, if anything."""
-        began = time.monotonic()
-        try:
-            done = batch[0].work.together([job.work for job in batch], lambda place: batch[place].gone)
-            assert len(done) == len(batch), f"{len(done)} answers to {len(batch)} requests"
-        except BaseException as error:  # also a panic, which is no Exception: whoever waits for it is told at once
-            failed = error
-        else:
-            self.metrics.worked(self.name, time.monotonic() - began, sum(one.tokens for one in done))
-            for job, one in zip(batch, done, strict=True):
-                if not job.finish(one):
-                    self.queue.put_back(job)
-            return None
-        _free_memory()
-        return failed
+        for job in jobs:
+            alone = Answering(self, one.key, job, [asked for asked, its in one.under_way.items() if its is job])
+            try:
+                for told in alone.steps:
+                    self.deliver(alone, told)
+            except BaseException as cause:
+                _free_memory()
+                self._fail(job, cause)
 
     def _fail(self, job: Job, error: BaseException) -> None:
         if not isinstance(error, (RegardError, Refused)):
@@ -125,6 +130,29 @@ class Worker:
             # What is said outside has no traceback, whose frames would keep tensors alive.
             error = refusal(error)
         job.fail(error)
+
+
+class Answering:
+    """Requests of one key being answered: those that it pulls from the queue, or only the `given` ones of one job."""
+
+    def __init__(self, worker: Worker, key: Hashable, job: Job, given: Sequence[Asked] | None = None) -> None:
+        self.worker, self.key, self.verb = worker, key, job.verb
+        self.under_way: dict[Asked, Job] = {} if given is None else dict.fromkeys(given, job)
+        self._given = None if given is None else list(given)
+        self.steps: Iterator[Any] = job.verb.answer(job.run, self._pull, gone=self._gone)
+
+    def _pull(self) -> list[Asked]:
+        if self._given is not None:
+            given, self._given = self._given, []
+            return given
+        pulled, tokens = self.worker.queue.pull(self.key)
+        self.under_way |= {asked: job for job, asked in pulled}
+        if pulled:
+            self.worker.metrics.batch(self.worker.name, len(set(self.under_way.values())), tokens)
+        return [asked for _, asked in pulled]
+
+    def _gone(self, asked: Asked) -> bool:
+        return asked not in self.under_way or self.under_way[asked].gone
 
 
 def _give_way() -> None:

@@ -18,23 +18,11 @@ from regard.tasks.encoder import Encoder
 from regard.tasks.labelled import LabelledTask
 from regard.tasks.run import Run
 from regard.tasks.spec import Files, Progress, check_columns, check_length
+from regard.tasks.verbs.encoders import Answer
 from regard.training.objectives import Answering
 
 LONGEST = 30
 """Tokens of an answer at the most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A stretch of the text, from character `start` to before `end`; an empty one says that the text has no answer.
-
-    `score` is the sum of the model's scores for its first and its last token.
-    """
-
-    text: str
-    start: int
-    end: int
-    score: float
 
 
 def answer(encoder: Encoder, question: str, context: str, *, top: int = 1) -> list[Answer]:

@@ -1,7 +1,6 @@
 """Classification: texts or pairs of texts to one of several classes; and what any classifier offers."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -12,15 +11,8 @@ from regard.tasks.encoder import Encoder, Told
 from regard.tasks.labelled import LabelledTask, keys_of, unknown_labels
 from regard.tasks.run import Run
 from regard.tasks.spec import Progress
+from regard.tasks.verbs.encoders import Choice
 from regard.training.objectives import Classification
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A class, and how likely the model thinks it."""
-
-    label: str
-    probability: float
 
 
 @runtime_checkable
@@ -30,6 +22,8 @@ class Classifier(Protocol):
     labels: tuple[str, ...]
     named: bool
     """Whether a line about an input should say which it is."""
+    pairs: bool
+    """Whether an input is two texts."""
 
     def arguments(self, words: Sequence[str]) -> list[Any]:
         """The inputs that the words of a command line give or name."""

@@ -15,6 +15,7 @@ from regard.models.bert import Pooling
 from regard.models.protocols import TextEncoder
 from regard.nn.batch import Texts, Tokens
 from regard.tasks.run import Run
+from regard.tasks.verbs.encoders import Filling
 from regard.text import Tokenizer
 from regard.text.framing import Framed
 
@@ -81,18 +82,6 @@ def embed_texts(
 ) -> Float[np.ndarray, "N D"]:
     """A vector for each text; their products are cosines, if `normalise`."""
     return embed(run.encoder, texts, pooling=pooling, normalise=normalise)
-
-
-@dataclass(frozen=True, slots=True)
-class Filling:
-    """A token for a hidden word, how likely the model thinks it, and the whole text with it in its place.
-
-    Where several words are hidden, the text has the likeliest in the other places.
-    """
-
-    token: str
-    probability: float
-    text: str
 
 
 def fill(encoder: Encoder, text: str, second: str | None = None, *, top: int = 5) -> list[list[Filling]]:

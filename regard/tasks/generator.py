@@ -1,9 +1,8 @@
 """A prompt in, text out as it is drawn: a decoder-only model with its tokenizer."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -16,22 +15,13 @@ from regard.decode.sample import draws
 from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import ConfigError
 from regard.nn.batch import Tokens
+from regard.tasks.verbs.generate import Ended, Generated
 from regard.text import Tokenizer
 from regard.text.chat import Conversation
 from regard.text.streaming import TextStream
 
-Ended = Literal["eos", "stop", "length"]
 Prompt = str | Conversation
 """What is gone on from: a text, or a conversation whose answer is written."""
-
-
-@dataclass(frozen=True, slots=True)
-class Generated:
-    """One text that follows the prompt, its tokens, and what ended it: `eos`, a stop string, or its greatest length."""
-
-    text: str
-    tokens: tuple[int, ...]
-    ended: Ended
 
 
 class Generator:

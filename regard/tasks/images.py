@@ -185,7 +185,7 @@ class Picture:
 class ImageClassifier:
     """A model of pictures, with the classes that it tells apart. An input is a path, an array or a `Picture`."""
 
-    named = True
+    named, pairs = True, False
 
     def __init__(self, model: Any, config: RunConfig) -> None:
         self.model, self.config = model, config

@@ -1,7 +1,6 @@
 """Problems in, positions out: a pointing model answering many problems at a time."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,18 +13,10 @@ from regard.decode.search import search
 from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import DataError
 from regard.nn.points import END, Pointings
+from regard.tasks.verbs.point import Pointed
 
 BUDGET = 4096
 """Items of one batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Positions of the input, counted from 0, and the log-probability of having pointed at just these."""
-
-    order: list[int]
-    log_prob: float
-    score: float
 
 
 class Pointer:
@@ -37,14 +28,21 @@ class Pointer:
         self._stepper: Stepper[Any] = model
 
     def answers(
-        self, problems: Sequence[Problem | Any], config: DecodeConfig | None = None, *, budget: int = BUDGET
-    ) -> list[list[Answer]]:
+        self,
+        problems: Sequence[Problem | Any],
+        config: DecodeConfig | None = None,
+        *,
+        budget: int = BUDGET,
+        numbers: Sequence[int] | None = None,
+    ) -> list[list[Pointed]]:
         """The `top_beams` likeliest answers (or `samples`) to each problem, likeliest first.
 
-        A problem may be a plain list of numbers or of points. Numbers outside 0 to 1 are first brought there.
+        A problem may be a plain list of numbers or of points. Numbers outside 0 to 1 are first brought there. What is
+        sampled goes by a problem's number: its place here, or that in `numbers`.
         """
-        found: list[list[Answer]] = [[] for _ in problems]
-        for indices, answers in self._in_batches(self.checked(problems), config or self.config, budget):
+        found: list[list[Pointed]] = [[] for _ in problems]
+        numbers = range(len(problems)) if numbers is None else numbers
+        for indices, answers in self._in_batches(self.checked(problems), config or self.config, budget, numbers):
             for index, best in zip(indices, answers, strict=True):
                 found[index] = best
         return found
@@ -61,14 +59,17 @@ class Pointer:
         return made
 
     def _in_batches(
-        self, problems: Sequence[Problem], config: DecodeConfig, budget: int
-    ) -> Iterator[tuple[list[int], list[list[Answer]]]]:
+        self, problems: Sequence[Problem], config: DecodeConfig, budget: int, numbers: Sequence[int]
+    ) -> Iterator[tuple[list[int], list[list[Pointed]]]]:
         width = config.samples if config.temperature is not None else config.beam
         for indices in batches([len(problem.items) for problem in problems], budget // width + 1):
-            yield indices, self._decode([problems[index] for index in indices], indices, config)
+            yield (
+                indices,
+                self._decode([problems[index] for index in indices], [numbers[index] for index in indices], config),
+            )
 
     @torch.inference_mode()
-    def _decode(self, problems: Sequence[Problem], names: Sequence[int], config: DecodeConfig) -> list[list[Answer]]:
+    def _decode(self, problems: Sequence[Problem], names: Sequence[int], config: DecodeConfig) -> list[list[Pointed]]:
         self.model.eval()
         device = next(self.model.parameters()).device
         batch = Pointings.of([in_unit_square(problem.items) for problem in problems]).to(device)
@@ -80,5 +81,6 @@ class Pointer:
         return [[_answer(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
 
 
-def _answer(hypothesis: Hypothesis) -> Answer:
-    return Answer([choice - 1 for choice in hypothesis.tokens], hypothesis.log_prob, hypothesis.score)
+def _answer(hypothesis: Hypothesis) -> Pointed:
+    order = [choice - 1 for choice in hypothesis.tokens]
+    return Pointed(order=order, score=hypothesis.score, log_prob=hypothesis.log_prob)

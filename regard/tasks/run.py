@@ -11,7 +11,7 @@ from torch import nn
 
 from regard import config as settings
 from regard.decode.config import DecodeConfig
-from regard.errors import ConfigError, RunError
+from regard.errors import ConfigError, RunError, nearest
 from regard.models.protocols import capabilities
 from regard.models.sizes import check_sizes
 from regard.runs.checkpoint import check_weights, load_weights_strictly
@@ -19,6 +19,7 @@ from regard.runs.files import CONFIG, MODEL, TOKENIZER, read_json, read_tensors
 from regard.tasks.config import RunConfig, upgraded
 from regard.tasks.spec import TASKS, Measuring, Task, field_names
 from regard.tasks.starting import copy_tokenizer
+from regard.tasks.verbs import VERBS, ask
 from regard.text import TokenizerConfig, Vocabularies
 
 NOT_DRAWN: dict[str, Any] = {"temperature": None, "top_k": None, "top_p": None, "samples": 1}
@@ -62,12 +63,28 @@ class Run:
             return self.__dict__[name]
         if name in task.methods:
             return partial(task.methods[name], self)
+        if name in VERBS and VERBS[name].offered(self):
+            return partial(self.ask, name)
         if others := [other.name for other in TASKS.values() if name in {*other.parts, *other.methods}]:
             raise NotOffered(f"{self.directory} is a run for {task.name}, not for {' or '.join(others)}")
         raise AttributeError(f"a run has no '{name}'")
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.task.parts, *self.task.methods})
+
+    def ask(self, verb: str, inputs: Any, **options: Any) -> list[Any]:
+        """What a verb says of these inputs, as its command does: `run.ask("translate", ["I am a student."], beam=5)`.
+
+        One result per input, as the verb declares it in `regard.tasks.verbs`.
+        """
+        asked = VERBS.named(verb)
+        if not asked.offered(self):
+            raise NotOffered(f"{self.directory} is a run for {self.task.name}, which does not {verb}")
+        for name in options:
+            if name not in (known := field_names(asked.request) - {asked.items}):
+                raise ConfigError(f"unknown option '{name}' of {verb}{nearest(name, known)}")
+        items = [inputs] if isinstance(inputs, str) else list(inputs)
+        return ask(asked, self, asked.request(**{asked.items: (), **options}), items)
 
     def decode_config(self, **decode: Any) -> DecodeConfig:
         """The run's own way of decoding, with these settings changed.

@@ -14,18 +14,10 @@ from regard.tasks.encoder import Encoder, Told
 from regard.tasks.labelled import LabelledTask, unknown_labels
 from regard.tasks.run import Run
 from regard.tasks.spec import Files, Progress, Say, check_columns, check_length
+from regard.tasks.verbs.encoders import Tag
 from regard.training.objectives import Tagging
 
 _WORDS = re.compile(r"\w+(?:['’.-]\w+)*|[^\w\s]")
-
-
-@dataclass(frozen=True, slots=True)
-class Tag:
-    """A word, its likeliest tag, and how likely the model thinks that."""
-
-    word: str
-    tag: str
-    probability: float
 
 
 def tag(encoder: Encoder, sentences: Sequence[str | Sequence[str]], progress: Told | None = None) -> list[list[Tag]]:

@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -22,10 +21,9 @@ from regard.look.align import words_of_pieces
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.copying import CopyHead
 from regard.tasks.run import Run
+from regard.tasks.verbs.translate import Overlong, Translation
 from regard.text import Tokenizer, Vocabularies
 from regard.text.copying import reading
-
-Overlong = Literal["split", "truncate", "refuse"]
 
 Row = tuple[int, list[int], Tokenizer, int]
 """The number that decides what is drawn, the tokens of a source, what turns its translation to text, and which of the
@@ -36,21 +34,6 @@ Gone = Callable[[int], bool]
 
 BUDGET = 4096
 """Source tokens of one batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Translation:
-    """A translation, its length-normalised score and log-probability, its tokens, and these as text, `pieces`.
-
-    One that is not `finished` was cut at the greatest length that the settings, or the model, allow.
-    """
-
-    text: str
-    score: float
-    log_prob: float
-    tokens: tuple[int, ...]
-    pieces: tuple[str, ...]
-    finished: bool = True
 
 
 class Translator:

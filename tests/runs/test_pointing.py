@@ -102,9 +102,9 @@ def test_right_answers_score_as_such(run, monkeypatch):
     problems = drawn(puzzle, 12, (4, 6), seed=5, part="test")
 
     def answers(problems, config=None):
-        from regard.tasks.pointer import Answer
+        from regard.tasks.verbs.point import Pointed
 
-        return [[Answer(problem.order.tolist(), 0.0, 0.0)] for problem in problems]
+        return [[Pointed(order=problem.order.tolist(), score=0.0, log_prob=0.0)] for problem in problems]
 
     monkeypatch.setattr(run.pointer, "answers", answers)
     found = regard.evaluate(run, problems)

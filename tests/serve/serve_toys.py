@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
@@ -14,9 +15,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from regard.serve.app import make_app
-from regard.serve.jobs import Done, Job
+from regard.serve.jobs import Job
 from regard.serve.limits import Limits
 from regard.serve.server import Server
+from regard.tasks.verbs import Cost, Verb
 
 WORDS = ["the", "a", "cat", "dog", "sees", "hears", "big", "small", "red", "house", "runs", "sleeps", "and"]
 SENTENCES = ["the cat sees a dog", "a big red house", "the dog runs and sleeps", "the small cat hears the big dog"]
@@ -107,27 +109,29 @@ def at_once(count, call):
     return found
 
 
-class Held:
-    """Work that keeps a model's thread until it may go on."""
+@dataclass(frozen=True)
+class Held(Verb):
+    """A verb that keeps a model's thread until it may go on."""
 
-    key, alone = "held", True
+    begun: threading.Event = field(default_factory=threading.Event)
+    go: threading.Event = field(default_factory=threading.Event)
 
-    def __init__(self):
-        self.begun, self.go = threading.Event(), threading.Event()
+    def key(self, run, request):
+        return object()
 
-    def cost(self):
-        return 0
+    def cost(self, run, asked):
+        return Cost(0)
 
-    def together(self, works, gone):
+    def together(self, run, asked, gone):
         self.begun.set()
         self.go.wait(60)
-        return [Done({})]
+        return [None]
 
 
 def in_one_queue(client, model, count, call):
     """As `at_once`, and none is taken from the model's queue before all of them wait there."""
-    held = Held()
-    client.models[model].worker.put(Job(held, 120.0))
+    held = Held(name="held", help="", request=object, items="")
+    client.models[model].worker.put(Job(held, client.models[model].run, None, [None], 120.0))
     assert held.begun.wait(60)
     threads = threading.Thread(target=lambda: found.extend(at_once(count, call)))
     found = []

@@ -89,7 +89,7 @@ def test_a_stream_comes_token_by_token_and_ends_when_the_client_leaves(writer):
         connection.close()
         until(lambda: 'route="/v1/generate",status="200"} 1' in client.get("/metrics").text)
         stepper.go.set()
-        until(lambda: not client.models["words"].worker._writers)
+        until(lambda: not client.models["words"].worker.under_way)
         assert stepper.steps == 5
         assert client.post("/v1/generate", {"prompt": "sun", "max_tokens": 3, "temperature": 0}).status == 200
         assert stepper.steps <= 5 + 3
@@ -98,11 +98,11 @@ def test_a_stream_comes_token_by_token_and_ends_when_the_client_leaves(writer):
 def test_who_asks_for_little_does_not_wait_for_who_asks_for_much(writer):
     with serving(writer, limits=Limits(tokens=1000000)) as client:
         much = asked(client, prompt="sun", temperature=0, max_tokens=1000000)
-        until(lambda: client.models["words"].worker._writers)
+        until(lambda: client.models["words"].worker.under_way)
         assert client.post("/v1/generate", {"prompt": "moon", "temperature": 1.0, "max_tokens": 5}).status == 200
-        assert client.models["words"].worker._writers, "the long text is still being written"
+        assert client.models["words"].worker.under_way, "the long text is still being written"
         much.close()
-        until(lambda: not client.models["words"].worker._writers)
+        until(lambda: not client.models["words"].worker.under_way)
 
 
 def test_one_that_fails_while_it_is_written_fails_alone(writer, capsys):

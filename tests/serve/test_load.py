@@ -17,9 +17,8 @@ from regard.cli import main
 from regard.serve import Limits
 from regard.serve.jobs import Job
 from regard.serve.queue import Queue
-from regard.serve.verbs import translate
-from regard.serve.verbs.translate import TRANSLATE, Body
-from regard.tasks.records import translated
+from regard.tasks.verbs.spec import plain
+from regard.tasks.verbs.translate import TRANSLATE, Translated, TranslateRequest
 
 
 @pytest.fixture
@@ -155,11 +154,18 @@ def test_one_poisonous_request_fails_alone(translator, failure, caplog):
 
 
 def job(run, **body):
-    return Job(TRANSLATE.work(run, Body(**body), Limits()), 5.0)
+    request = TranslateRequest(**body)
+    return Job(TRANSLATE, run, request, TRANSLATE.check(run, request, TRANSLATE.inputs_of(request), Limits()), 5.0)
 
 
 def test_what_is_alike_goes_together_oldest_first_within_the_budget(translator):
     queue = Queue(Limits(batch_tokens=12, batch_wait=0.0))
+
+    def pulled():
+        """The jobs of the next batch, and the numbers of their inputs."""
+        key = next(iter(queue.first_of_each_key()))
+        return [(one, asked.number) for one, asked in queue.pull(key)[0]]
+
     one, other, third, late = (
         job(translator, text="a big cat", beam=1),
         job(translator, text="a dog", beam=2),
@@ -168,29 +174,34 @@ def test_what_is_alike_goes_together_oldest_first_within_the_budget(translator):
     )
     for item in (one, other, third, late):
         queue.put(item)
-    assert queue.take() == [one, third]  # seeds matter to drawing only; the fourth is over the budget
+    assert pulled() == [(one, 0), (third, 0)]  # seeds matter to sampling only; the fourth is over the budget
     late.cancel()
-    assert queue.take() == [other]
+    assert pulled() == [(other, 0)]
     assert len(queue) == 0
-    drawn = [job(translator, text="a", temperature=1.0, seed=seed) for seed in (1, 2)]
-    for item in drawn:
+    sampled = [job(translator, text="a", temperature=1.0, seed=seed) for seed in (1, 2)]
+    for item in sampled:
         queue.put(item)
-    assert queue.take() == drawn[:1]
-    assert queue.take() == drawn[1:]
+    assert pulled() == [(sampled[0], 0)]
+    assert pulled() == [(sampled[1], 0)]
+    long, short = job(translator, text=("a dog",) * 5), job(translator, text="a cat")
+    queue.put(long)
+    queue.put(short)
+    assert pulled() == [(long, number) for number in range(4)]  # as many as the budget holds
+    assert pulled() == [(short, 0), (long, 4)]  # what is left of it comes behind all others
     queue.close()
-    assert queue.take() == []
+    assert not queue.wait(idle=True)
 
 
 @pytest.mark.parametrize("how", [{"beam": 16}, {"temperature": 1.0, "samples": 16, "seed": 3}], ids=["beam", "drawn"])
 def test_who_asks_for_little_gets_through_between_the_parts_of_much(translator, how, monkeypatch):
-    monkeypatch.setattr(translate, "PART", 2 * 16 * 12)  # two texts at a time
+    monkeypatch.setattr("regard.serve.queue.PART", 2 * 16 * 12)  # two texts at a time
     run = regard.load(translator.directory, "cpu")
     run.translator._stepper = stepper = Slow(run.model)
     with serving(run) as client:
         much, answers = asking(client, {"text": SENTENCES * 4, **how})
         until(lambda: stepper.steps == 1)
         little, answered = asking(client, {"text": SENTENCES[0], "beam": 1})
-        until(lambda: client.app.state.models.waiting()["toy"] == 1)
+        until(lambda: client.app.state.models.waiting()["toy"] == 2)  # it, and what is left of much
         stepper.until_rows(1)  # the little one has begun, and much is not done
         assert not answers
         stepper.go.set()
@@ -198,7 +209,10 @@ def test_who_asks_for_little_gets_through_between_the_parts_of_much(translator, 
         much.join()
         assert answered[0].status == 200
         alone = translator.translations(SENTENCES * 4, **how)
-        expected = [translated(*one) for one in zip(range(1, 17), SENTENCES * 4, alone, strict=True)]
+        expected = [
+            plain(Translated(line=line, source=source, translations=tuple(found)))
+            for line, source, found in zip(range(1, 17), SENTENCES * 4, alone, strict=True)
+        ]
         assert near(answers[0].json["results"], json.loads(json.dumps(expected)))
 
 

@@ -43,7 +43,7 @@ def small(translator):
         ({"text": 3}, 400, "bad_request", "text=3 must be text"),
         ({"text": ["a", None]}, 400, "bad_request", "text"),
         ({"text": []}, 400, "bad_request", "text is an empty list"),
-        ({"text": ["a"] * 4}, 413, "too_large", "text has 4 texts; this server takes 3 a request"),
+        ({"text": ["a"] * 4}, 413, "too_large", "text has 4 texts; this server takes 3 per request"),
         ({"text": "a" * 1501}, 413, "too_large", "text has 1501 characters; this server takes 1500"),
         ({"text": "a" * 4001}, 413, "too_large", "the body has more than 4000 bytes"),
         ({"text": "a \ud83d b"}, 400, "bad_request", "half a surrogate pair at character 2"),

@@ -7,7 +7,7 @@ import pytest
 from serve_toys import SENTENCES, WORDS, in_one_queue, near, serving
 
 from regard.cli import main
-from regard.tasks.records import translated
+from regard.tasks.verbs.spec import plain
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def test_32_requests_at_once_are_answered_as_if_each_were_alone(translator, draw
         sizes = client.get("/metrics").text
     for body, answer in zip(bodies, together, strict=True):
         texts = body.pop("text")
-        alone = translator.translations(texts, **body)
-        assert near(answer["results"], [translated(*one) for one in zip(range(1, 4), texts, alone, strict=False)])
+        alone = translator.ask("translate", texts, **body)
+        assert near(answer["results"], [plain(one) for one in alone])
     count = next(line for line in sizes.splitlines() if line.startswith("regard_batch_requests_count"))
     alike = 4 if drawn else 3
     assert int(count.split()[-1]) == 1 + alike, "what is alike went together, after the one that held them up"

@@ -13,8 +13,8 @@ from regard.look.watch import Trace, watch
 from regard.nn.points import Pointings
 from regard.tasks.looking.pieces import END
 from regard.tasks.looking.wanted import Wanted
-from regard.tasks.pointer import Answer
 from regard.tasks.run import Run
+from regard.tasks.verbs.point import Pointed
 
 CANDIDATES = 5
 
@@ -33,7 +33,7 @@ def pointing(run: Run, problems: Sequence[Problem | Any], wanted: Wanted, **deco
 
 
 @torch.inference_mode()
-def _sentence(run: Run, problem: Problem, best: Answer, wanted: Wanted) -> Sentence:
+def _sentence(run: Run, problem: Problem, best: Pointed, wanted: Wanted) -> Sentence:
     device = next(run.model.parameters()).device
     batch = Pointings.of([in_unit_square(problem.items)], [np.array(best.order, dtype=np.int64)]).to(device)
     names = wanted.fitting(run.model, lambda name: (len(problem.items) + 1) ** 2)

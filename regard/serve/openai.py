@@ -1,4 +1,4 @@
-"""POST /v1/completions, chat/completions and embeddings: the same works under names that many clients speak.
+"""POST /v1/completions, chat/completions and embeddings: the same verbs in shapes that many clients speak.
 
 What these clients send and a model here cannot do is refused by name; what does not apply to it is taken and left.
 """
@@ -7,23 +7,20 @@ import base64
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import count
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from regard.errors import DataError
-from regard.serve.bodies import Beam, Between, Seed, TemperatureOrZero, Tokens, TopP, check_characters
-from regard.serve.jobs import Done, Work
+from regard.serve.jobs import Done
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
-from regard.serve.verbs import generate
-from regard.serve.verbs.encoders import EMBED, EmbedBody
-from regard.serve.verbs.generate import Drawn
-from regard.serve.verbs.many import Many
-from regard.serve.verbs.verb import Stream, Verb
+from regard.serve.routes import Endpoint, Exchange, Shaped
 from regard.tasks.run import Run
+from regard.tasks.verbs.encoders import EMBED, EmbedRequest
+from regard.tasks.verbs.generate import GENERATE, GenerateRequest
+from regard.tasks.verbs.spec import Beam, Between, Seed, TemperatureOrZero, Tokens, TopP, check_characters
 from regard.text.chat import FORMS, Conversation
 
 ONLY_ZERO = Between(0.0, 0.0, instead="is not served: leave it out")
@@ -97,31 +94,27 @@ class EmbeddingsBody:
     user: str | None = None
 
 
-def _drawn(run: Run, prompt: Any, body: Common, limits: Limits, tokens: int | None) -> Drawn:
-    greedy = body.temperature == 0
-    settings = generate.Body(
+def _asked(run: Run, prompt: Any, body: Common, limits: Limits, tokens: int | None) -> tuple[Any, list[Any]]:
+    request = GenerateRequest(
         max_tokens=tokens,
         temperature=body.temperature,
-        top_p=None if greedy else body.top_p,
+        top_p=None if body.temperature == 0 else body.top_p,
         samples=None if body.n == 1 else body.n,
         stop=body.stop or (),
         seed=body.seed,
-        stream=bool(body.stream),
     )
-    found = generate.writing(run, prompt, settings, limits)
-    assert isinstance(found, Drawn)
-    return found
+    return request, [GENERATE.prepared(run, prompt, request, limits)]
 
 
-def _completion(run: Run, body: CompletionBody, limits: Limits) -> Drawn:
+def _completion(run: Run, body: CompletionBody, limits: Limits) -> tuple[Any, list[Any]]:
     prompts = (body.prompt,) if isinstance(body.prompt, str) else body.prompt
     if len(prompts) != 1:
-        raise Refused("bad_request", f"prompt has {len(prompts)} texts; send one a request")
+        raise Refused("bad_request", f"prompt has {len(prompts)} texts; send one per request")
     check_characters(prompts, "prompt", limits)
-    return _drawn(run, prompts[0], body, limits, body.max_tokens)
+    return _asked(run, prompts[0], body, limits, body.max_tokens)
 
 
-def _chat(run: Run, body: ChatBody, limits: Limits) -> Drawn:
+def _chat(run: Run, body: ChatBody, limits: Limits) -> tuple[Any, list[Any]]:
     form = _form(run)
     if form is None:
         raise DataError("the vocabulary of this model has no marks of a chat: use /v1/completions")
@@ -132,7 +125,7 @@ def _chat(run: Run, body: ChatBody, limits: Limits) -> Drawn:
             raise Refused("bad_request", f"messages[{number}] must have a role and a content")
         talk = talk.say(message["role"], _content(message.get("content"), number))
     check_characters([one.text for one in talk.messages], "messages", limits)
-    return _drawn(run, talk, body, limits, body.max_completion_tokens or body.max_tokens)
+    return _asked(run, talk, body, limits, body.max_completion_tokens or body.max_tokens)
 
 
 def _content(content: Any, number: int) -> str:
@@ -171,29 +164,28 @@ def _choice(index: int, why: str | None, chat: bool, text: str, piece: bool) -> 
     return {"index": index, **said, "logprobs": None, "finish_reason": why}
 
 
-def _whole(chat: bool) -> Callable[[str, Any, Work, Done], dict[str, Any]]:
-    def answer(model: str, body: Any, work: Work, done: Done) -> dict[str, Any]:
-        results = enumerate(done.answer["results"])
-        choices = [_choice(index, WHY[one["ended"]], chat, one["text"], False) for index, one in results]
-        head = _head("chat.completion" if chat else "text_completion", model)
-        return {**head, "choices": choices, "usage": _usage(work.cost(), done.tokens)}
+def _whole(chat: bool) -> Callable[[Exchange, Done], dict[str, Any]]:
+    def answer(exchange: Exchange, done: Done) -> dict[str, Any]:
+        (texts,) = done.results
+        choices = [_choice(index, WHY[one.ended], chat, one.text, False) for index, one in enumerate(texts)]
+        head = _head("chat.completion" if chat else "text_completion", exchange.model)
+        return {**head, "choices": choices, "usage": _usage(done.read, done.written)}
 
     return answer
 
 
-def _pieces(chat: bool) -> Callable[[str, Any, Work], Stream]:
-    def stream(model: str, body: Any, work: Work) -> Stream:
-        head = _head("chat.completion.chunk" if chat else "text_completion", model)
-        asked, begun = bool((body.stream_options or {}).get("include_usage")), set[int]()
+def _pieces(chat: bool) -> Callable[[Exchange], tuple[Shaped, str]]:
+    def stream(exchange: Exchange) -> tuple[Shaped, str]:
+        head = _head("chat.completion.chunk" if chat else "text_completion", exchange.model)
+        asked, begun = bool((exchange.body.stream_options or {}).get("include_usage")), set[int]()
 
-        def shaped(news: Any) -> list[Any]:
+        def shaped(news: Sequence[Any] | Done) -> list[Any]:
             if not isinstance(news, Done):
-                return [
-                    {**head, "choices": [first(index, _choice(index, None, chat, text, True))]} for index, text in news
-                ]
-            results = enumerate(news.answer["results"])
-            ends = [{**head, "choices": [_choice(index, WHY[one["ended"]], chat, "", True)]} for index, one in results]
-            return [*ends, *([{**head, "choices": [], "usage": _usage(work.cost(), news.tokens)}] if asked else [])]
+                choices = [first(one.sample, _choice(one.sample, None, chat, one.text, True)) for one in news]
+                return [{**head, "choices": [choice]} for choice in choices]
+            (texts,) = news.results
+            ends = [{**head, "choices": [_choice(i, WHY[one.ended], chat, "", True)]} for i, one in enumerate(texts)]
+            return [*ends, *([{**head, "choices": [], "usage": _usage(news.read, news.written)}] if asked else [])]
 
         def first(index: int, choice: dict[str, Any]) -> dict[str, Any]:
             """The first piece of a message says whose it is."""
@@ -207,48 +199,48 @@ def _pieces(chat: bool) -> Callable[[str, Any, Work], Stream]:
     return stream
 
 
-def _embeddings(run: Run, body: EmbeddingsBody, limits: Limits) -> Many:
-    found = EMBED.work(run, EmbedBody(text=body.input), limits)
-    assert isinstance(found, Many)
-    return found
+def _embeddings(run: Run, body: EmbeddingsBody, limits: Limits) -> tuple[Any, Sequence[Any]]:
+    request = EmbedRequest(text=body.input)
+    return request, EMBED.check(run, request, EMBED.inputs_of(request), limits)
 
 
-def _vectors(model: str, body: EmbeddingsBody, work: Work, done: Done) -> dict[str, Any]:
-    vectors: Sequence[list[float]] = [one["vector"] for one in done.answer["results"]]
-    if body.encoding_format == "base64":
+def _vectors(exchange: Exchange, done: Done) -> dict[str, Any]:
+    vectors = [one.vector for one in done.results]
+    if exchange.body.encoding_format == "base64":
         shown: list[Any] = [base64.b64encode(np.asarray(one, dtype="<f4").tobytes()).decode() for one in vectors]
     else:
         shown = list(vectors)
-    data = [
-        {"object": "embedding", "index": index, "embedding": one} for index, one in zip(count(), shown, strict=False)
-    ]
-    usage = {name: value for name, value in _usage(work.cost()).items() if name != "completion_tokens"}
-    return {"object": "list", "data": data, "model": model, "usage": usage}
+    data = [{"object": "embedding", "index": index, "embedding": one} for index, one in enumerate(shown)]
+    usage = {name: value for name, value in _usage(done.read).items() if name != "completion_tokens"}
+    return {"object": "list", "data": data, "model": exchange.model, "usage": usage}
 
 
-COMPLETIONS = Verb(
+COMPLETIONS = Endpoint(
     "completions",
     "Write on from a prompt, as other servers do.",
+    GENERATE,
     CompletionBody,
-    generate.GENERATE.able,
+    GENERATE.served,
     _completion,
     _whole(chat=False),
     _pieces(chat=False),
 )
-CHAT = Verb(
+CHAT = Endpoint(
     "chat/completions",
     "Answer a conversation, as other servers do.",
+    GENERATE,
     ChatBody,
-    lambda run: generate.GENERATE.able(run) and _form(run) is not None,
+    lambda run: GENERATE.served(run) and _form(run) is not None,
     _chat,
     _whole(chat=True),
     _pieces(chat=True),
 )
-EMBEDDINGS = replace(
+EMBEDDINGS = Endpoint(
+    "embeddings",
+    "Turn texts into vectors, as other servers do.",
     EMBED,
-    name="embeddings",
-    about="Turn texts into vectors, as other servers do.",
-    body=EmbeddingsBody,
-    work=_embeddings,
-    answer=_vectors,
+    EmbeddingsBody,
+    EMBED.served,
+    _embeddings,
+    _vectors,
 )

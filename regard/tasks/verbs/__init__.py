@@ -1,0 +1,21 @@
+"""Everything that can be asked of a trained run. Other packages add their own as entry points `regard.verbs`."""
+
+from regard.plugins import Registry
+from regard.tasks.verbs.spec import Asked, Between, Cost, RequestLimits, Verb, ask, option
+
+VERBS: Registry[Verb] = Registry(
+    "regard.verbs",
+    "verb",
+    {
+        "translate": "regard.tasks.verbs.translate:TRANSLATE",
+        "generate": "regard.tasks.verbs.generate:GENERATE",
+        "classify": "regard.tasks.verbs.encoders:CLASSIFY",
+        "tag": "regard.tasks.verbs.encoders:TAG",
+        "fill": "regard.tasks.verbs.encoders:FILL",
+        "answer": "regard.tasks.verbs.encoders:ANSWER",
+        "embed": "regard.tasks.verbs.encoders:EMBED",
+        "point": "regard.tasks.verbs.point:POINT",
+    },
+)
+
+__all__ = ["VERBS", "Asked", "Between", "Cost", "RequestLimits", "Verb", "ask", "option"]

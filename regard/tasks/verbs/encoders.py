@@ -1,0 +1,423 @@
+"""`classify`, `tag`, `fill`, `answer` and `embed`: what a model says of its inputs, many at a time."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import MISSING, dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from regard.errors import ConfigError, DataError
+from regard.tasks.verbs.spec import (
+    Asked,
+    Between,
+    Cost,
+    RequestLimits,
+    Verb,
+    check_characters,
+    check_count,
+    option,
+    unsaid,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from regard.tasks.run import Run
+
+MOST = 1000
+"""The most classes or answers to ask a server for."""
+
+MOST_FILLINGS = 20
+"""The most candidates for a hidden word: each comes with the whole text."""
+
+
+class OfTexts(Verb):
+    """Inputs are texts, or tuples of texts."""
+
+    def cost(self, run: "Run", asked: Asked) -> Cost:
+        """How many tokens the texts have, of which the model may read fewer."""
+        tokenizer = run.vocabularies.target
+        texts = (asked.item,) if isinstance(asked.item, str) else asked.item
+        return Cost(sum(len(tokenizer.encode(text)) + 2 for text in texts))
+
+    def read(self, line: str) -> str:
+        return line
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A class, and how likely the model thinks it."""
+
+    label: str
+    probability: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassifyRequest:
+    """Texts, or for a run on pairs two texts each."""
+
+    input: str | tuple[str | tuple[str, ...], ...] = option(
+        MISSING, "Texts, two at a time for a run on pairs; or images, folders, arrays."
+    )
+    top: Annotated[int, Between(1, MOST)] = option(1, "How many classes to show of each input.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Classified:
+    """One input, as it is shown, with its classes, the likeliest first."""
+
+    input: str
+    classes: tuple[Choice, ...]
+    named: bool = unsaid(False)
+
+
+class Classify(OfTexts):
+    """What an input is, the run knows."""
+
+    def served(self, run: "Run") -> bool:
+        return self.offered(run) and run.task.has_tokenizer
+
+    def check(
+        self, run: "Run", request: ClassifyRequest, items: Sequence[Any], limits: RequestLimits | None = None
+    ) -> list[Any]:
+        classifier = run.classifier()
+        nested = [one for one in items if isinstance(one, tuple | list)]
+        texts = [one for one in chain.from_iterable(nested or (items,)) if isinstance(one, str)]
+        if nested and (len(nested) != len(items) or any(len(one) != 2 for one in nested)):
+            raise ConfigError("input must be texts, or pairs of two texts")
+        if nested and not classifier.pairs:
+            raise DataError("this model classifies texts, not pairs: input must be a text or a list of texts")
+        check_count(len(items), "input", limits, "texts")
+        check_characters(texts, "input", limits)
+        return classifier.arguments(texts) if len(texts) == len(items) else list(items)
+
+    def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[Classified]:
+        classifier, top = run.classifier(), asked[0].request.top
+        items = [one.item for one in asked]
+        return [
+            Classified(input=classifier.shown(item), classes=tuple(choices[:top]), named=classifier.named)
+            for item, choices in zip(items, classifier.classify(items), strict=True)
+        ]
+
+    def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[Any]:
+        classifier = run.classifier()
+        return classifier.file(file) if file else iter(classifier.arguments(list(words)))
+
+    def show(self, result: Classified, display: Any = None) -> str:
+        # A text is known from its place; an image, of a folder perhaps, by its name.
+        name = [result.input] if result.named else []
+        return "\t".join([*name, *(f"{one.label}\t{one.probability:.4f}" for one in result.classes)])
+
+
+CLASSIFY = Classify(
+    name="classify",
+    help="""Tell the class of texts, of pairs of texts, or of images, as the run was trained to.
+
+    Prints the likeliest class and its probability, one line per input; with --top, so many classes on the line. Before
+    those of an image stands its name. A labelled file, as `regard evaluate` takes it, is read without its labels.
+
+    \b
+    Examples:
+      regard classify runs/films "a moving , beautiful film ."
+      regard classify runs/films --input reviews.txt --json
+      regard classify runs/films --input test.tsv
+      regard classify runs/digits seven.png --top 3
+    """,
+    request=ClassifyRequest,
+    items="input",
+    result=Classified,
+    reads_standard_input=False,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A word, its likeliest tag, and how likely the model thinks that."""
+
+    word: str
+    tag: str
+    probability: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TagRequest:
+    """Sentences."""
+
+    text: str | tuple[str, ...] = option(MISSING, "Sentences.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tagged:
+    """One sentence with its words."""
+
+    text: str
+    words: tuple[Tag, ...]
+
+
+class TagWords(OfTexts):
+    """A sentence is a text, or a tuple of words."""
+
+    def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[Tagged]:
+        items = [one.item for one in asked]
+        return [
+            Tagged(text=item if isinstance(item, str) else " ".join(item), words=tuple(tags))
+            for item, tags in zip(items, run.tag(items), strict=True)
+        ]
+
+    def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[Any]:
+        if file is None:
+            return iter(words)
+        from regard.data.labelled import untagged
+        from regard.tasks.labelled import keys_of
+
+        return iter(untagged(file, keys_of(run.config)))
+
+    def show(self, result: Tagged, display: Any = None) -> str:
+        return "".join(f"{one.word}\t{one.tag}\t{one.probability:.4f}\n" for one in result.words)
+
+
+TAG = TagWords(
+    name="tag",
+    help="""Tag the words of sentences: one line per word with its tag and probability, a blank line after a sentence.
+
+    A labelled file, as `regard evaluate` takes it, is read without its tags, its words as they are.
+
+    \b
+    Examples:
+      regard tag runs/names "Ada Lovelace lived in London."
+      regard tag runs/names --input sentences.txt --json
+      regard tag runs/names --input test.tsv
+    """,
+    request=TagRequest,
+    items="text",
+    result=Tagged,
+    unit="texts",
+    reads_standard_input=False,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """A token for a hidden word, how likely the model thinks it, and the whole text with it in its place.
+
+    Where several words are hidden, the text has the likeliest in the other places.
+    """
+
+    token: str
+    probability: float
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FillRequest:
+    """Texts with `[MASK]` where a word is hidden."""
+
+    text: str | tuple[str, ...] = option(MISSING, "Texts with [MASK] where a word is hidden.")
+    top: Annotated[int, Between(1, MOST_FILLINGS)] = option(5, "How many candidates to show for each hidden word.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Filled:
+    """One text with what might stand in each of its hidden places."""
+
+    text: str
+    masks: tuple[tuple[Filling, ...], ...]
+
+
+class Fill(OfTexts):
+    """An input is a text with the row of tokens that the model reads."""
+
+    def offered(self, run: "Run") -> bool:
+        return _encodes(run) and run.encoder.model.words is not None
+
+    def check(
+        self, run: "Run", request: FillRequest, items: Sequence[Any], limits: RequestLimits | None = None
+    ) -> list[Any]:
+        rows = super().check(run, request, items, limits)
+        mask, most = run.encoder.tokenizer.mask, None if limits is None else limits.texts
+        for _, row in rows:
+            hidden = sum(token == mask for token in row.ids)
+            if most is not None and hidden > most:
+                raise DataError(f"a text has {hidden} hidden words; this server fills {most}")
+        return list(rows)
+
+    def checked(self, run: "Run", item: str) -> tuple[str, Any]:
+        from regard.tasks.encoder import masked_row
+
+        return item, masked_row(run.encoder, item)
+
+    def cost(self, run: "Run", asked: Asked) -> Cost:
+        return Cost(len(asked.item[1].ids))
+
+    def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[Filled]:
+        from regard.tasks.encoder import fill_rows
+
+        found = fill_rows(run.encoder, [one.item[1] for one in asked], top=asked[0].request.top)
+        return [
+            Filled(text=one.item[0], masks=tuple(tuple(mask) for mask in masks))
+            for one, masks in zip(asked, found, strict=True)
+        ]
+
+    def show(self, result: Filled, display: Any = None) -> str:
+        lines = []
+        for number, mask in enumerate(result.masks, 1):
+            lines += [f"[MASK] {number}"] if len(result.masks) > 1 else []
+            lines += [f"{one.probability:.4f}\t{one.token}\t{one.text}" for one in mask]
+        return "\n".join(lines)
+
+
+FILL = Fill(
+    name="fill",
+    help="""Show what might stand in the place of hidden words, with probabilities.
+
+    \b
+    Examples:
+      regard fill runs/bert "The capital of France is [MASK]."
+      regard fill runs/bert "The [MASK] sat on the [MASK]." --top 3 --json
+    """,
+    request=FillRequest,
+    items="text",
+    result=Filled,
+    unit="texts",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A stretch of the text, from character `start` to before `end`; an empty one says that the text has no answer.
+
+    `score` is the sum of the model's scores for its first and its last token.
+    """
+
+    text: str
+    start: int
+    end: int
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnswerRequest:
+    """A question, and the text to look in."""
+
+    question: str = option(MISSING, "The question; without one, --input is a file of them.")
+    text: str = option(MISSING, "The text to look in.")
+    top: Annotated[int, Between(1, MOST)] = option(1, "How many answers to show.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answered:
+    """One answer to a question, and where in the text it stands."""
+
+    question: str = unsaid()
+    answer: str
+    start: int
+    end: int
+    score: float
+
+
+class FindAnswer(OfTexts):
+    """An input is a question and the text to look in."""
+
+    def inputs_of(self, request: AnswerRequest) -> list[tuple[str, str]]:
+        return [(request.question, request.text)]
+
+    def check(
+        self, run: "Run", request: AnswerRequest, items: Sequence[Any], limits: RequestLimits | None = None
+    ) -> list[tuple[str, str]]:
+        check_characters([question for question, _ in items], "question", limits)
+        check_characters([text for _, text in items], "text", limits)
+        if not all(question.strip() and text.strip() for question, text in items):
+            raise DataError("an answer needs a question and a text")
+        return list(items)
+
+    def key(self, run: "Run", request: AnswerRequest) -> int:
+        return request.top
+
+    def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[list[Answered]]:
+        from regard.tasks.answering import answer_all
+
+        found = answer_all(run.encoder, [one.item for one in asked], top=asked[0].request.top)
+        return [
+            [
+                Answered(question=one.item[0], answer=best.text, start=best.start, end=best.end, score=best.score)
+                for best in several
+            ]
+            for one, several in zip(asked, found, strict=True)
+        ]
+
+    def show(self, result: list[Answered], display: Any = None) -> str:
+        return "\n".join(" ".join(one.answer.split()) for one in result)
+
+
+ANSWER = FindAnswer(
+    name="answer",
+    help="""Find the answer to a question in a text of any length; an empty line says that the text has none.
+
+    A labelled file, as `regard evaluate` takes it, is read without its answers where no question is given; with --top,
+    a blank line follows the answers to each of its questions.
+
+    \b
+    Examples:
+      regard answer runs/answers "Who wrote it?" "The book was written by Ada."
+      regard answer runs/answers "Who wrote it?" --input book.txt --top 3 --json
+      regard answer runs/answers --input questions.jsonl
+    """,
+    request=AnswerRequest,
+    items="question",
+    result=Answered,
+    unit="questions",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EmbedRequest:
+    """Texts to turn into vectors."""
+
+    text: str | tuple[str, ...] = option(MISSING, "Texts.")
+    pooling: Literal["mean", "first"] | None = option(
+        None, "mean or first: of the tokens' vectors, or the first token's."
+    )
+    normalise: bool = option(True, "Give every vector the length one.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Embedded:
+    """One text as a vector."""
+
+    text: str
+    vector: tuple[float, ...]
+
+
+class Embed(OfTexts):
+    """A vector for each text."""
+
+    def offered(self, run: "Run") -> bool:
+        return _encodes(run)
+
+    def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[Embedded]:
+        texts = [one.item for one in asked]
+        vectors = run.embed(texts, **self.options(asked[0].request))
+        return [Embedded(text=text, vector=tuple(row)) for text, row in zip(texts, vectors.tolist(), strict=True)]
+
+
+EMBED = Embed(
+    name="embed",
+    help="""Turn texts into vectors, or search a file for the texts nearest in meaning.
+
+    \b
+    Examples:
+      regard embed-text runs/minilm --input sentences.txt --out vectors.npy
+      regard embed-text runs/minilm "how tall is the tower?" --search sentences.txt --top 3
+    """,
+    request=EmbedRequest,
+    items="text",
+    result=Embedded,
+    command="embed-text",
+    unit="texts",
+    reads_standard_input=False,
+)
+
+
+def _encodes(run: "Run") -> bool:
+    from regard.models.protocols import TextEncoder
+
+    return isinstance(run.model, TextEncoder)

@@ -1,0 +1,309 @@
+"""`Verb`: one thing that can be asked of a trained run, declared once.
+
+From a declaration follow the Python method, the command with its options, help and `--json`, and the HTTP route with
+its schema and its limits. Nothing here imports torch, so that help is instant.
+"""
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+from regard.errors import ConfigError, TooLarge
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from regard.tasks.run import Run
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class RequestLimits:
+    """How much one request may ask of a server: so many `texts`, with so many `characters` in all of them; so many new
+    `tokens` per text, and a `beam` (or samples) so wide. Texts, beam and longest output multiplied are at most
+    `budget`."""
+
+    texts: int = 256
+    characters: int = 50_000
+    tokens: int = 1024
+    beam: int = 16
+    budget: int = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Between:
+    """The least and the most that a number of a request may be: declared once, checked here and told by the schema.
+
+    `most` may name one of the server's limits. With `or_zero`, 0 is taken too, below the least; `instead` is what is
+    said of any other number. A command line has the least alone: the rest guards a server.
+    """
+
+    least: int | float
+    most: int | float | str
+    or_zero: bool = False
+    instead: str = ""
+
+    def greatest(self, limits: RequestLimits) -> int | float:
+        return getattr(limits, self.most) if isinstance(self.most, str) else self.most
+
+    def check(self, name: str, value: int | float, limits: RequestLimits) -> None:
+        most = self.greatest(limits)
+        if self.least <= value <= most or (self.or_zero and value == 0):
+            return
+        if self.instead:
+            raise ConfigError(f"{name}={value} {self.instead}")
+        if value < self.least:
+            raise ConfigError(f"{name}={value} must be {'0, or ' if self.or_zero else ''}at least {self.least}")
+        raise ConfigError(f"{name}={value} is more than this server allows: {most}")
+
+
+Temperature = Annotated[float | None, Between(0.001, 1000.0)]
+TemperatureOrZero = Annotated[float | None, Between(0.001, 1000.0, or_zero=True)]
+TopK = Annotated[int | None, Between(1, 1 << 31)]
+TopP = Annotated[float | None, Between(1e-6, 1.0)]
+Seed = Annotated[int | None, Between(0, (1 << 63) - 1)]
+LengthPenalty = Annotated[float | None, Between(0.0, 10.0)]
+Beam = Annotated[int | None, Between(1, "beam")]
+Tokens = Annotated[int | None, Between(1, "tokens")]
+
+
+@cache
+def bounds(kind: type[Any]) -> dict[str, Between]:
+    """The bounds of each field that has some."""
+    hints = get_type_hints(kind, include_extras=True).items()
+    return {name: one for name, hint in hints for one in getattr(hint, "__metadata__", ()) if isinstance(one, Between)}
+
+
+def option(default: Any, help: str, metavar: str | None = None) -> Any:
+    """A field of a request: its default, and what the command's help says of it."""
+    return dataclasses.field(default=default, metadata={"help": help, "metavar": metavar})
+
+
+def unsaid(default: Any = dataclasses.MISSING) -> Any:
+    """A field of a result that Python has and JSON does not."""
+    return dataclasses.field(default=default, metadata={"unsaid": True})
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Asked:
+    """One input, as `Verb.check` gave it, of a request; `number` is its place among the request's inputs, from 0."""
+
+    request: Any
+    item: Any
+    number: int = 0
+
+
+Pull = Callable[[], Sequence[Asked]]
+"""What is asked by now, as much of it as there is room for; nothing where nobody asks."""
+
+Told = Sequence[tuple[Asked, Any]]
+"""What a step of the model brought: pieces, results, and an exception where one request alone has failed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cost:
+    """How many tokens a model reads for an input, and how many it may write."""
+
+    read: int
+    write: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verb:
+    """One thing to ask of a run.
+
+    `request` is a dataclass: its field named `items` holds the inputs, one or several, the others are options. `result`
+    is what is said of one input, and `piece` what is said of it before it is whole. `help` is the command's; its first
+    line is the summary. `command` is the command's name where it is not the verb's, `display` a dataclass of options
+    that only change how the command shows a result.
+
+    The defaults are those of a verb whose task has a method of the same name, which is given inputs and options and
+    returns one result per input.
+    """
+
+    name: str
+    help: str
+    request: type[Any]
+    items: str
+    result: type[Any] = object
+    piece: type[Any] | None = None
+    command: str = ""
+    display: type[Any] | None = None
+    unit: str = "inputs"
+    """What is counted."""
+    reads_standard_input: bool = True
+    """Whether the command takes lines of standard input where it is given nothing."""
+
+    def offered(self, run: "Run") -> bool:
+        """Whether this run does it: that may depend on what its model offers, and not only on its task."""
+        return self.name in run.task.methods
+
+    def served(self, run: "Run") -> bool:
+        """Whether it can be asked for over HTTP too."""
+        return self.offered(run)
+
+    def options(self, request: Any) -> dict[str, Any]:
+        """What the request says beside its inputs."""
+        names = (field.name for field in dataclasses.fields(request) if field.name != self.items)
+        return {name: getattr(request, name) for name in names}
+
+    def inputs_of(self, request: Any) -> Sequence[Any]:
+        """The inputs of a request as they were given, one or several."""
+        given = getattr(request, self.items)
+        return given if isinstance(given, list | tuple) else (given,)
+
+    def check(
+        self, run: "Run", request: Any, items: Sequence[Any], limits: RequestLimits | None = None
+    ) -> Sequence[Any]:
+        """Inputs of a request, ready to be answered. What cannot be done is refused here, before it waits and before
+        it joins those of other requests. Without `limits` any number may be asked for."""
+        check_count(len(items), self.items, limits, self.unit)
+        check_characters([item for item in items if isinstance(item, str)], self.items, limits)
+        return [self.checked(run, item) for item in items]
+
+    def checked(self, run: "Run", item: Any) -> Any:
+        """One input, ready to be answered."""
+        return item
+
+    def key(self, run: "Run", request: Any) -> Hashable:
+        """Equal for requests that can be answered together. One that goes alone has a key that no other equals."""
+        return tuple(sorted(self.options(request).items()))
+
+    def cost(self, run: "Run", asked: Asked) -> Cost:
+        return Cost(1)
+
+    def answer(self, run: "Run", pull: Pull, *, gone: Callable[[Asked], bool]) -> Iterator[Told]:
+        """Step by step what becomes of all that can be pulled, each as if it were alone.
+
+        Every request pulled has one result in the end, or an exception; those that are `gone` may have none. Ends when
+        nothing is under way and nothing more can be pulled.
+        """
+        while asked := list(pull()):
+            yield list(zip(asked, self.together(run, asked, gone), strict=True))
+
+    def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> Sequence[Any]:
+        """A result for each of these, whose requests have one key: for a verb that answers by whole batches."""
+        options = self.options(asked[0].request)
+        return run.task.methods[self.name](run, [one.item for one in asked], **options)
+
+    def check_stream(self, request: Any) -> None:
+        """Refuse to stream a request that has no pieces."""
+
+    def written(self, result: Any) -> int:
+        """How many tokens the model wrote for a result."""
+        return 0
+
+    def records(self, result: Any) -> list[Any]:
+        """The result as JSON-ready objects, the same from the command and from a server."""
+        return [plain(one) for one in (result if isinstance(result, list) else [result])]
+
+    def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[Any]:
+        """What a command line gives, one by one: its words, or the lines of standard input, or those of a file."""
+        return (self.read(line) for line in lines_of(words, file) if line.strip())
+
+    def read(self, line: str) -> Any:
+        """An input from a line of text: JSON where that is what it holds."""
+        import json
+
+        try:
+            return json.loads(line)
+        except ValueError:
+            return line
+
+    def show(self, result: Any, display: Any = None) -> str:
+        """A result for a person."""
+        return str(result)
+
+    def cut(self, result: Any) -> tuple[int, int]:
+        """How many outputs of a result were cut at their greatest length, and how many it has."""
+        return 0, 1
+
+    def note(self, run: "Run", request: Any, cut: int, total: int) -> str:
+        """What is said in the end of so many outputs that were cut, with what to do about it."""
+        return ""
+
+
+def answers(
+    verb: Verb, run: "Run", pull: Pull, gone: Callable[[Asked], bool] = lambda asked: False
+) -> Iterator[tuple[Asked, Any]]:
+    """What becomes of requests as it comes; a request that fails ends it all."""
+    for told in verb.answer(run, pull, gone=gone):
+        for asked, one in told:
+            if isinstance(one, BaseException):
+                raise one
+            yield asked, one
+
+
+def ask(verb: Verb, run: "Run", request: Any, items: Sequence[Any] | None = None) -> list[Any]:
+    """The results of one request, in the order of its inputs; these are `items` where they are given beside it."""
+    given = verb.inputs_of(request) if items is None else items
+    waiting = [Asked(request, item, number) for number, item in enumerate(verb.check(run, request, given))]
+    found: list[Any] = [None] * len(waiting)
+    rest = iter([waiting])
+    for asked, one in answers(verb, run, lambda: next(rest, [])):
+        if verb.piece is None or not isinstance(one, verb.piece):
+            found[asked.number] = one
+    return found
+
+
+def plain(value: Any) -> Any:
+    """A result as plain values: dataclasses as mappings, without what is left `unsaid`."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        said = (field.name for field in dataclasses.fields(value) if not field.metadata.get("unsaid"))
+        return {name: plain(getattr(value, name)) for name in said}
+    if isinstance(value, Mapping):
+        return {key: plain(one) for key, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def given(request: Any, *leave: str) -> dict[str, Any]:
+    """The fields of a request that were given a value, by name, without those to leave out."""
+    values = ((field.name, getattr(request, field.name)) for field in dataclasses.fields(request))
+    return {name: value for name, value in values if name not in leave and value is not None}
+
+
+def lines_of(words: Iterable[str], file: "Path | None") -> Iterable[str]:
+    """The words of a command line, or the lines of the file that it names."""
+    if file is None:
+        return words
+    from regard.data import TextFiles
+    from regard.errors import DataError
+
+    if not file.exists():
+        raise DataError(f"no such file: {file}")
+    return TextFiles((file,), format="lines")
+
+
+def check_count(count: int, field: str, limits: RequestLimits | None, what: str) -> None:
+    """Refuse an empty list, and more than a server takes."""
+    if limits is None:
+        return
+    if not count:
+        raise ConfigError(f"{field} is an empty list")
+    if count > limits.texts:
+        raise TooLarge(f"{field} has {count} {what}; this server takes {limits.texts} per request")
+
+
+def check_characters(found: Sequence[str], field: str, limits: RequestLimits | None) -> None:
+    """Refuse more than a server takes, and what is no text."""
+    if limits is None:
+        return
+    count = sum(map(len, found))
+    if count > limits.characters:
+        raise TooLarge(f"{field} has {count} characters; this server takes {limits.characters} per request")
+    for text in found:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                f"{field} has half a surrogate pair at character {error.start}, which is no text"
+            ) from None
+
+
+def check_budget(limits: RequestLimits | None, rows: int, length: int, said: str) -> None:
+    """Refuse what would keep a model for too long: so many rows, of such a length."""
+    if limits is not None and rows * length > limits.budget:
+        raise TooLarge(
+            f"{said} may take {rows * length} tokens; this server writes {limits.budget} per request: "
+            "send fewer texts at a time, or ask for a smaller beam or length"
+        )
