@@ -144,6 +144,20 @@ def test_what_is_wrong_names_the_setting(tmp_path, name, content, keys, message)
         list(PairFiles(write(tmp_path / name, content), keys=keys))
 
 
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".parquet"])
+def test_a_labelled_table_without_a_column_names_the_setting_that_chooses_it(tmp_path, suffix):
+    path, columns = tmp_path / f"a{suffix}", {"id": ["1"], "sentence": ["fine"], "label": ["good"]}
+    if suffix == ".parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table(columns), path)
+    else:
+        between = {".tsv": "\t", ".csv": ","}[suffix]
+        write(path, f"{between.join(columns)}\n{between.join(cells[0] for cells in columns.values())}\n")
+    with pytest.raises(DataError, match=r"no column 'text'; it has id, sentence, label: set data\.text to one of them"):
+        list(examples(path, Keys()))
+    assert list(examples(path, Keys("sentence", None, "label"))) == [Example(("fine",), "good")]
+
+
 def test_two_columns_of_one_name_are_refused(tmp_path):
     path = write(tmp_path / "a.tsv", "text\ttext\tlabel\nx\ty\t1\n")
     with pytest.raises(DataError, match="two columns of its header are called 'text'"):

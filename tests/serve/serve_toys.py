@@ -128,10 +128,16 @@ class Held(Verb):
         return [None]
 
 
+def hold(client, model, seconds=120.0, kind=Held):
+    """Put a verb that can be held into the model's queue, where it waits for so long, and give it."""
+    held, served = kind(name="held", help="", request=object, items=""), client.models[model]
+    served.worker.put(Job(held, served.run, None, [None], seconds))
+    return held
+
+
 def in_one_queue(client, model, count, call):
     """As `at_once`, and none is taken from the model's queue before all of them wait there."""
-    held = Held(name="held", help="", request=object, items="")
-    client.models[model].worker.put(Job(held, client.models[model].run, None, [None], 120.0))
+    held = hold(client, model)
     assert held.begun.wait(60)
     threads = threading.Thread(target=lambda: found.extend(at_once(count, call)))
     found = []

@@ -6,15 +6,16 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
+from typing import ClassVar
 
 import pytest
-from serve_toys import SENTENCES, Client, Held, serving, until
+from serve_toys import SENTENCES, Client, Held, hold, serving, until
 
 from regard.serve import Limits
 from regard.serve.connections import whole_request
-from regard.serve.jobs import Job
 
 HEAD = "POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
@@ -74,8 +75,7 @@ def test_silent_connections_do_not_lock_others_out(process):
 
 def test_where_all_are_busy_one_connection_too_many_is_told_so(translator):
     with serving(translator, limits=Limits(connections=2, grace=1.0)) as client:
-        held = Held()
-        client.models["toy"].worker.put(Job(held, 120.0))
+        held = hold(client, "toy")
         assert held.begun.wait(60)
         body = b'{"text": "a"}'
         asked = f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body
@@ -114,12 +114,10 @@ def test_the_head_of_a_request_must_come_in_time_and_silence_ends(translator):
 
 def test_where_no_more_can_wait_a_request_is_refused_before_its_body_comes(translator):
     with serving(translator, limits=Limits(queue=1, grace=1.0)) as client:
-        held = Held()
-        worker = client.models["toy"].worker
-        worker.put(Job(held, 120.0))
+        held, worker = hold(client, "toy"), client.models["toy"].worker
         assert held.begun.wait(60)
-        worker.put(Job(Held(), 0.0))
-        worker.put(Job(waiting := Held(), 120.0))  # the one before it is gone already, and has left its place
+        hold(client, "toy", 0.0)
+        waiting = hold(client, "toy")  # the one before it is gone already, and has left its place
         with connected(client) as early:
             early.sendall(f"{HEAD}Content-Length: 13\r\n\r\n".encode())
             said = early.recv(1 << 16)
@@ -139,11 +137,9 @@ def test_where_no_more_can_wait_a_whole_request_is_refused_unread(translator, mo
     body = b'{"text": "a"}'
     asked = f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body
     with serving(translator, limits=Limits(queue=1, grace=1.0)) as client, connected(client) as early:
-        held, waiting = Held(), Held()
-        worker = client.models["toy"].worker
-        worker.put(Job(held, 120.0))
+        held, worker = hold(client, "toy"), client.models["toy"].worker
         assert held.begun.wait(60)
-        worker.put(Job(waiting, 120.0))
+        waiting = hold(client, "toy")
         gates = []
         monkeypatch.setattr("regard.serve.gate.Gate._route", lambda gate, scope: gates.append(scope) or "/v1/translate")
         with caplog.at_level(logging.INFO, logger="regard.serve"):
@@ -191,10 +187,52 @@ def test_only_a_request_of_the_usual_form_is_told_by_its_head(head, task):
     assert whole_request(head.encode() + b"{}") == task
 
 
+READY = """
+import gc, os, signal, sys
+import regard
+from regard.serve import serve
+
+def ready(url):
+    print(sys.getswitchinterval(), gc.get_freeze_count(), flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+serve(regard.load(sys.argv[1], "cpu"), port=0, ready=ready)
+"""
+
+
+def test_a_server_lets_connections_interrupt_its_models_and_no_collector_stop_it(translator, python):
+    """With Python's own 5 ms for a thread that computes, a thousand connections are heard in seconds, not at once."""
+    command = [python, "-c", READY, str(translator.directory)]
+    interval, kept = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout.split()
+    assert float(interval) <= 0.001
+    assert int(kept) > 10_000  # of the many objects that torch alone makes, none is looked at again
+
+
+class Ranked(Held):
+    """A verb that notes how far behind others its thread goes."""
+
+    ranks: ClassVar[list[int]] = []
+
+    def together(self, run, asked, gone):
+        self.ranks[:] = [os.getpriority(os.PRIO_PROCESS, threading.get_native_id())]
+        return super().together(run, asked, gone)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priorities of their own")
+def test_the_thread_of_a_model_goes_behind_that_of_connections(translator):
+    mine = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    if mine >= 19:
+        pytest.skip("nothing goes behind what goes last")
+    with serving(translator) as client:
+        ranked = hold(client, "toy", kind=Ranked)
+        assert ranked.begun.wait(60)
+        ranked.go.set()
+    assert ranked.ranks[0] > mine
+
+
 def test_the_time_of_a_request_runs_from_its_coming_and_not_from_its_reading(translator):
     with serving(translator) as client:
-        models, held = client.app.state.models, Held()
-        client.models["toy"].worker.put(Job(held, 120.0))
+        models, held = client.app.state.models, hold(client, "toy")
         assert held.begun.wait(60)
         with connected(client) as late:
             late.sendall(f"{HEAD}Content-Length: 13\r\n\r\n".encode())

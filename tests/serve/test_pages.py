@@ -133,6 +133,11 @@ def test_the_page_works_in_a_browser_from_the_keyboard(server, browser):
     assert json.dumps(other, ensure_ascii=False)[1:-1] in seen
     page.js("document.querySelector('#settings').value = '{beam'; document.querySelector('#go').click()")
     page.wait("document.querySelector('#problem').textContent.startsWith('Settings must be JSON, such as {')")
+    page.choose("#model", "sort")
+    page.js("document.querySelector('#settings').value = ''; document.querySelector('#text').value = '[3,'")
+    for button in ("#go", "#look"):
+        page.js(f"document.querySelector('#problem').textContent = ''; document.querySelector('{button}').click()")
+        page.wait("document.querySelector('#problem').textContent.startsWith('The problem must be JSON, such as [')")
     page.choose("#model", "words")
     page.js(
         "document.querySelector('#text').value = 'sun';"

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from serve_toys import serving
 
+from regard import make_config
 from regard.serve import Limits
 from regard.serve.openapi import schema
 from regard.serve.refusals import STATUS
 from regard.serve.routes import endpoints
+from regard.text.training import train_tokenizer
 
 VERBS = endpoints()
 PAGE = (Path(__file__).parents[2] / "docs/serving.md").read_text(encoding="utf-8")
@@ -42,6 +44,17 @@ def test_every_example_is_answered(server, route, words):
     assert "Content-Type: application/json" in words
     answer = server.post(route, json.loads(words[words.index("-d") + 1]))
     assert answer.status == 200, answer.text
+
+
+def test_the_answer_that_is_shown_has_the_fields_and_pieces_of_the_demonstration(server):
+    shown = re.search(r"^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[1]
+    (result,) = json.loads(shown)["results"]
+    (translation,) = result["translations"]
+    given = server.post("/v1/translate", {"text": result["source"]}).json["results"][0]
+    assert result.keys() == given.keys()
+    assert translation.keys() == given["translations"][0].keys()
+    words = train_tokenizer([translation["text"]], make_config(None, "demo").tokenizer)
+    assert translation["pieces"] == words.pieces(words.encode(translation["text"]))
 
 
 def test_the_description_for_tools_has_every_route_and_loads_nothing(server):
