@@ -1,4 +1,7 @@
-"""See every attention on the way. An unwatched model is the same graph as if watching did not exist."""
+"""See every attention of a model as it runs, and turn what was seen into a document.
+
+An unwatched model is the same graph as if watching did not exist.
+"""
 
 import fnmatch
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, nearest
+from regard.look.document import AttentionMap, Document, Neurons, Sentence, Side
 from regard.nn.attention import Sides, Watchable
 
 Part = Literal["weights", "q", "k", "v"]
@@ -72,13 +76,11 @@ class Trace:
     def figure(self, *, source: Sequence[str] | None = None, target: Sequence[str] | None = None, **drawn: Any) -> Any:
         """A matplotlib figure of it: `trace.figure(attention="encoder.0.attention", heads=[0], view="map")`."""
         from regard.look.figures import figure
-        from regard.look.notebook import trace_document
 
         return figure(trace_document(self, source=source, target=target), **drawn)
 
     def _repr_html_(self) -> str:
         """In a notebook, the page."""
-        from regard.look.notebook import trace_document
         from regard.look.page import framed
 
         return framed(trace_document(self)) if any(self.calls.values()) else "<p>Nothing was seen yet.</p>"
@@ -213,3 +215,66 @@ class _Watcher:
 
 def _named(weights: Tensor, q: Tensor, k: Tensor, v: Tensor) -> list[tuple[Part, Tensor]]:
     return [("weights", weights), ("q", q), ("k", k), ("v", v)]
+
+
+def trace_document(
+    trace: Trace,
+    *,
+    source: Sequence[str] | None = None,
+    target: Sequence[str] | None = None,
+    item: int = 0,
+    title: str = "What was watched",
+) -> Document:
+    """The last call of every attention on one sequence of the batch; pieces are numbered where none are given.
+
+    `source` are the pieces that the model read, `target` those that its decoder read. A row of a decoder is the step
+    after the piece it reads.
+    """
+    seen = {name: trace[name] for name in trace.names if trace.calls[name] and trace[name].weights is not None}
+    if not seen:
+        raise ConfigError("no weights were seen: run the model inside the `with`, with 'weights' among the parts")
+    maps: list[AttentionMap] = []
+    sizes: dict[str, int] = {}
+    for name, one in seen.items():
+        weights = one.weights
+        assert weights is not None
+        if not 0 <= item < len(weights):
+            raise ConfigError(f"no item {item} in a batch of {len(weights)}")
+        rows, columns = trace.sides[name]
+        for side, size in ((rows, weights.shape[2]), (columns, weights.shape[3])):
+            if sizes.setdefault(side, size) != size:
+                raise ConfigError(f"'{name}' saw {size} pieces of the {side}, another attention {sizes[side]}")
+        kind = "cross" if (rows, columns) == ("target", "source") else "self"
+        maps.append(AttentionMap(name=name, kind=kind, rows=rows, columns=columns, weights=weights[item].float().cpu()))
+    given = {"source": source, "target": target, "prefix": target}
+    sides: dict[str, Side] = {name: _side(name, size, given[name]) for name, size in sizes.items()}
+    if "source" not in sides:  # a decoder alone was watched
+        sides["source"] = Side(text="", pieces=())
+    text = " ".join(sides["source"].pieces) if source is not None else ""
+    sides["source"] = Side(text=text, pieces=sides["source"].pieces)
+    shown = Sentence(
+        source=sides["source"], target=sides.get("target"), prefix=sides.get("prefix"), attentions=tuple(maps)
+    )
+    return Document(title=title, sentences=(shown,))
+
+
+def _side(name: str, size: int, pieces: Sequence[str] | None) -> Side:
+    if pieces is not None and len(pieces) != size:
+        raise ConfigError(f"{len(pieces)} pieces of the {name}, but the model saw {size}")
+    shown = [str(place) for place in range(size)] if pieces is None else pieces
+    return Side(text="" if pieces is None else " ".join(pieces), pieces=tuple(shown))
+
+
+def neurons_of(attention: Watchable, seen: Seen, item: int = 0, heads: Sequence[int] | None = None) -> Neurons | None:
+    """The queries, keys and values of one sequence of a batch; None where an attention does not say how they score.
+
+    `heads` are those that were kept, where not all were.
+    """
+    if seen.q is None or seen.k is None or seen.v is None:
+        return None
+    q, k, v = (part[item].float().cpu() for part in (seen.q, seen.k, seen.v))
+    how = attention.arithmetic(q, k, heads)
+    if how is None:
+        return None
+    combine = "product" if how.vector is None else "additive"
+    return Neurons(q=how.q, k=how.k, v=v, scale=how.scale, combine=combine, vector=how.vector, offsets=how.offsets)

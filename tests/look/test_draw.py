@@ -16,7 +16,7 @@ from regard.look.document import AttentionMap, Document, Sentence, Side
 from regard.look.draw import colour, svg
 from regard.look.excerpt import excerpt
 from regard.look.figures import figure, write_png
-from regard.look.notebook import trace_document
+from regard.look.watch import trace_document
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs, Tokens
 

@@ -9,8 +9,7 @@ from torch import nn
 
 from regard.errors import ConfigError, nearest
 from regard.look.document import AttentionMap
-from regard.look.neurons import neurons_of
-from regard.look.watch import Part, Trace, attentions
+from regard.look.watch import Part, Trace, attentions, neurons_of
 
 MOST_WEIGHTS = 50_000_000
 """Weights of one page: 50 heads on 1,000 tokens."""
