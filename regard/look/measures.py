@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -78,6 +79,32 @@ class Measures:
         if self._sums is None or not self.queries:
             raise DataError("no queries: a measure needs at least one")
         return HeadMeasures(self.queries, *(self._sums / self.queries))
+
+
+def measures_of(
+    weights: Float[np.ndarray, "H T S"], *, within: bool, aligned: Sequence[tuple[int, int]] = ()
+) -> dict[str, Float[np.ndarray, " H"]]:
+    """How each head looks on one text. `within` is for attention of a text to itself, where places can be compared.
+
+    `aligned` are (row, column) of pieces that translate each other: how much of its weight a row gives to them.
+    """
+    _, T, S = weights.shape
+    wide = weights.astype(np.float64)
+    logs = np.log(np.where(wide > 0, wide, 1))
+    found = {"entropy": -(wide * logs).sum(-1).mean(-1), "largest weight": wide.max(-1).mean(-1)}
+    if within:
+        rows, columns = np.arange(T)[:, None], np.arange(S)
+        found["distance"] = (wide * np.abs(rows - columns)).sum(-1).mean(-1)
+        for name, offset in (("weight on the one before", -1), ("weight on itself", 0), ("weight on the next", 1)):
+            at = (columns == rows + offset) & np.ones((T, S), dtype=bool)
+            found[name] = np.where(at, wide, 0).sum((-2, -1)) / max(int(at.any(-1).sum()), 1)
+    found["weight on the first"] = wide[..., 0].mean(-1)
+    if aligned:
+        gold = np.zeros((T, S), dtype=bool)
+        for row, column in aligned:
+            gold[row, column] = True
+        found["weight on the aligned"] = np.where(gold, wide, 0).sum((-2, -1)) / gold.any(-1).sum()
+    return found
 
 
 def rollout(layers: Sequence[Float[Tensor, "B H T T"]], *, residual: float = 0.5) -> Float[Tensor, "B T T"]:

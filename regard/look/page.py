@@ -10,21 +10,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from regard.look.document import AttentionMap, Candidate, Document, Neurons, Picture, Sentence, Side
-
-__all__ = [
-    "SCRIPTS",
-    "AttentionMap",
-    "Candidate",
-    "Document",
-    "Neurons",
-    "Picture",
-    "Sentence",
-    "Side",
-    "embed",
-    "framed",
-    "render",
-]
+from regard.look.document import Document
 
 SCRIPTS = (
     "core.js",

@@ -10,8 +10,7 @@ import pytest
 from documents import MARKUP
 
 from regard.look.align import merge
-from regard.look.decoding import Edited
-from regard.look.document import AttentionMap, Candidate, Document, Sentence, Side
+from regard.look.document import AttentionMap, Candidate, Document, Edited, Sentence, Side
 from regard.look.page import framed, render
 from regard.look.plane import words_on_a_plane
 

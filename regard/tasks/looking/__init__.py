@@ -7,7 +7,7 @@ from typing import Any
 from regard.errors import ConfigError
 from regard.look.document import Document
 from regard.look.page import render
-from regard.look.places import places_of_model
+from regard.look.position_tables import position_tables
 from regard.tasks.looking.history import with_history
 from regard.tasks.looking.pieces import END, START, readable
 from regard.tasks.looking.wanted import Wanted
@@ -36,5 +36,5 @@ def document(run: Run, texts: Sequence[Any], wanted: Wanted | None = None, **dec
     def look(wanted: Wanted) -> Document:
         return task.look(run, texts, wanted, **decode)
 
-    found = replace(look(wanted), positions=places_of_model(run.model))
+    found = replace(look(wanted), positions=position_tables(run.model))
     return with_history(run, found, look, wanted, wanted.told) if wanted.history else found

@@ -6,7 +6,7 @@ import numpy as np
 
 from regard.decode.pool import Candidates
 from regard.decode.stepper import Hypothesis
-from regard.look.decoding import Branch
+from regard.look.document import Branch
 from regard.tasks.looking.pieces import named
 from regard.text import Tokenizer
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from regard.errors import RunError
-from regard.look.document import AttentionMap, Document, Sentence
-from regard.look.history import HeadHistory, History, measures_of
+from regard.look.document import AttentionMap, Document, HeadHistory, History, Sentence
+from regard.look.measures import measures_of
 from regard.runs.checkpoint import checkpoints, load_weights_strictly, read_progress, weights_of
 from regard.runs.files import CHECKPOINTS, MODEL, read_tensors
 from regard.tasks.looking.wanted import Wanted

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import UInt8
 
 from regard.errors import ConfigError, DataError
-from regard.look.document import AttentionMap, Document, Picture, Sentence, Side
+from regard.look.document import AttentionMap, Document, PatchedImage, Sentence, Side
 from regard.look.measures import rollout
 from regard.look.watch import attentions, watch
 from regard.tasks.classification import ranked
@@ -72,7 +72,9 @@ def _sentence(
         source=Side(text=item.name, pieces=(WHOLE, *places)),
         attentions=maps(run.model, trace, wanted),
         rollout=AttentionMap(name="rollout", kind="self", rows="source", columns="source", weights=rolled.cpu()),
-        picture=Picture(image=png_address(seen), width=seen.shape[1], height=seen.shape[0], rows=side, columns=side),
+        picture=PatchedImage(
+            image=png_address(seen), width=seen.shape[1], height=seen.shape[0], rows=side, columns=side
+        ),
         scores=scores,
         answers=answers,
         edited=changed,

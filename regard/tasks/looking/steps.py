@@ -6,8 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.look.decoding import Branch, Decoding, Edited, Mixture
-from regard.look.document import Candidate
+from regard.look.document import Branch, Candidate, Decoding, Edited, Mixture
 from regard.look.edits import evened, masked, swapped
 from regard.look.watch import Trace, attentions
 from regard.nn.copying import CopyHead

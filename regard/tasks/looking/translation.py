@@ -10,8 +10,7 @@ from torch import Tensor
 from regard.data.world import LECTURE, spans
 from regard.decode.config import DecodeConfig
 from regard.errors import DataError
-from regard.look.decoding import Branch
-from regard.look.document import Document, Sentence, Side
+from regard.look.document import Branch, Document, Sentence, Side
 from regard.look.watch import attentions, watch
 from regard.nn.attention import ACROSS, WITHIN
 from regard.nn.batch import Pairs, Tokens
