@@ -11,7 +11,7 @@ from torch import nn
 from regard.errors import ConfigError, DataError, nearest
 from regard.look.charts import Chart, Series, draw
 from regard.look.gradients import factor_per_step, set_spectral_radius, step_gradients
-from regard.look.sheet import figure, paragraph, sheet, table
+from regard.look.page import figure, paragraph, sheet, table
 from regard.nn.batch import Pairs, Tokens, Windows
 from regard.runs.files import CONFIG, run_names
 from regard.tasks.config import RunConfig, make_config, presets

@@ -142,8 +142,7 @@ def _attention(
 ) -> None:
     from regard.cli.progress import counting
     from regard.errors import ConfigError
-    from regard.look.draw import svg
-    from regard.look.excerpt import check_view
+    from regard.look.attention_svg import check_view, svg
     from regard.look.figures import need_matplotlib, write_png
     from regard.look.page import render
     from regard.runs.files import whole_file

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from regard.look.charts import Chart, Series, draw, label
-from regard.look.sheet import figure, heading, paragraph, sheet, table
+from regard.look.page import figure, heading, paragraph, sheet, table
 
 Report = Mapping[str, Any]
 

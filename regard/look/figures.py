@@ -1,4 +1,4 @@
-"""The same pictures as matplotlib figures, for notebooks and papers. matplotlib is asked for only here."""
+"""Attention as matplotlib figures, for notebooks and papers. matplotlib is imported only here."""
 
 import warnings
 from collections.abc import Sequence
@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import ConfigError
-from regard.look.colours import FAINTEST, RAMP, head_look, line_look, looks_note
+from regard.look.attention_svg import GOLD, MUTED, Excerpt, check_view, excerpts
+from regard.look.charts import FAINTEST, RAMP, head_look, line_look, looks_note
 from regard.look.document import Document
-from regard.look.draw import GOLD, MUTED
-from regard.look.excerpt import Excerpt, check_view, excerpt
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,12 +31,10 @@ def figure(
     from matplotlib.figure import Figure
 
     ramp = LinearSegmentedColormap.from_list("regard", RAMP)
+    shown = excerpts(document, view, sentence=sentence, attention=attention, heads=heads, words=words)
     if view == "heads":
-        names = [one.name for one in document.sentences[sentence].attentions] if attention is None else [attention]
-        each = [excerpt(document, sentence=sentence, attention=name, heads=heads, words=words) for name in names]
-        return _grid(Figure, each, ramp)
-    shown = excerpt(document, sentence=sentence, attention=attention, heads=heads, words=words)
-    return _map(Figure, shown, ramp) if view == "map" else _lines(Figure, shown)
+        return _grid(Figure, shown, ramp)
+    return _map(Figure, shown[0], ramp) if view == "map" else _lines(Figure, shown[0])
 
 
 def write_png(document: Document, path: Path, **drawn: Any) -> None:

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.look.charts import Chart, Series, draw, label
-from regard.look.plane import place_labels, words_on_a_plane
-from regard.look.sheet import paragraph, sheet, table
+from regard.look.charts import Chart, Series, draw, label, place_labels, words_on_a_plane
+from regard.look.page import paragraph, sheet, table
 
 SPACE = "{http://www.w3.org/2000/svg}"
 

@@ -1,19 +1,15 @@
 """What a model of pictures looked at: patches looking at patches, and at [CLS]."""
 
-import base64
-import struct
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import UInt8
 
 from regard.errors import ConfigError, DataError
 from regard.look.document import AttentionMap, Document, PatchedImage, Sentence, Side
 from regard.look.measures import rollout
+from regard.look.packed_arrays import png_address
 from regard.look.watch import attentions, watch
 from regard.tasks.classification import ranked
 from regard.tasks.images import ImageClassifier
@@ -93,16 +89,3 @@ def _scores(classifier: ImageClassifier, vectors: torch.Tensor, name: str) -> di
     names = [f"class {choice.label}" if choice.label.isdigit() else choice.label for choice in best]
     shares = (f"{100 * choice.probability:.1f} %" for choice in best)
     return {**dict(zip(names, shares, strict=True)), **known}
-
-
-def png_address(pixels: UInt8[np.ndarray, "Y X C"]) -> str:
-    """A picture as a data: address. Written out here, so that arrays can be looked at without Pillow."""
-    Y, X, C = pixels.shape
-    lines = np.concatenate((np.zeros((Y, 1), np.uint8), pixels.reshape(Y, X * C)), axis=1)  # 0: as they are
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", X, Y, 8, 0 if C == 1 else 2, 0, 0, 0)
-    parts = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(lines.tobytes(), 9)) + chunk(b"IEND", b"")
-    return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + parts).decode()
