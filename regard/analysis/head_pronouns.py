@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from regard.analysis.heads import Quizzes, ask, kind, quiz
+from regard.analysis.head_roles import Quizzes, ask, kind, quiz
 from regard.data.world import Sentence, pronoun_accuracy
 from regard.look.edits import masked
 from regard.look.roles import RoleCounts

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from regard.look.charts import Chart, Series, draw, label
-from regard.look.page import figure, heading, paragraph, sheet, table
+from regard.look.page import figure, heading, paragraph, percent, static_page, table
 
 Report = Mapping[str, Any]
 
@@ -13,7 +13,9 @@ def comparison_page(report: Report) -> str:
     """A self-contained page: tables and charts, no script, nothing fetched."""
     charts = {name: draw(chart) for name, chart in comparison_charts(report).items()}
     shown = [*_overview(report), *_lengths(report, charts), *_curves(charts), *_words(report)]
-    return sheet("Comparison", [*shown, *_ablation(report, charts), *_growth(report, charts), *_far(report, charts)])
+    return static_page(
+        "Comparison", [*shown, *_ablation(report, charts), *_growth(report, charts), *_far(report, charts)]
+    )
 
 
 def comparison_charts(report: Report) -> dict[str, Chart]:
@@ -88,10 +90,10 @@ def _overview(report: Report) -> list[str]:
         columns += [(name, lambda run, name=name: (run.get("headline") or {}).get(name, "-")) for name in named]
     elif any("exact_match" in run.get("test", {}) for run in report["runs"]):
         columns += [
-            ("exact match", lambda run: _percent(_of(run, "exact_match"))),
+            ("exact match", lambda run: percent(_of(run, "exact_match"))),
             ("BLEU", lambda run: _number(_of(run, "bleu"), 1)),
-            ("under 12 words", lambda run: _percent(_of(run, "short", "exact_match"))),
-            ("30 words and more", lambda run: _percent(_of(run, "long", "exact_match"))),
+            ("under 12 words", lambda run: percent(_of(run, "short", "exact_match"))),
+            ("30 words and more", lambda run: percent(_of(run, "long", "exact_match"))),
         ]
     else:
         columns.append(("perplexity", lambda run: _number(_of(run, "perplexity"), 2)))
@@ -118,7 +120,7 @@ def _lengths(report: Report, charts: Mapping[str, str]) -> list[str]:
     used = [index for index, band in enumerate(bands) if band["count"]]
     names = ["configuration", *(f"{_band(bands[index])} ({bands[index]['count']})" for index in used)]
     rows = [
-        [run["name"], *(_percent(run["test"]["by_length"][index]["exact_match"]) for index in used)]
+        [run["name"], *(percent(run["test"]["by_length"][index]["exact_match"]) for index in used)]
         for run in report["runs"]
         if run.get("test")
     ]
@@ -146,7 +148,7 @@ def _words(report: Report) -> list[str]:
     rows = [
         [
             run["name"],
-            *(_percent(run["test"]["words"][key], 2) for key in ("repeated", "omitted", "over_translated")),
+            *(percent(run["test"]["words"][key], 2) for key in ("repeated", "omitted", "over_translated")),
             _number(_of(run, "alignment_error_rate"), 3),
         ]
         for run in runs
@@ -304,7 +306,7 @@ def _far(report: Report, charts: Mapping[str, str]) -> list[str]:
         paragraph(
             "Recall: one of eight values is shown once, in the first tenth of a sequence of noise, and asked for at "
             "its end. Count: how many of the tokens, zero to seven, were marks. Each way was trained for "
-            f"{far['updates']:,} updates on lengths up to {far['longest']:,}; chance is {_percent(far['chance'])}."
+            f"{far['updates']:,} updates on lengths up to {far['longest']:,}; chance is {percent(far['chance'])}."
         ),
         *(figure(svg) for name, svg in charts.items() if name.startswith("far-")),
     ]
@@ -319,10 +321,6 @@ def _of(run: Report, *names: str) -> Any:
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
-
-
-def _percent(share: float | None, digits: int = 1) -> str:
-    return "-" if share is None else f"{100 * share:.{digits}f} %"
 
 
 def _number(value: float | None, digits: int) -> str:

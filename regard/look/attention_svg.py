@@ -1,7 +1,8 @@
 """Attention as SVG for papers, without a browser: a map, lines, every head at once, or the text shaded.
 
-Each has a legend of what its colours, dashes and strengths stand for. `figures` has the same as matplotlib figures: these
-have real axes and are laid out by the fonts' true sizes, an SVG has each weight under the pointer and needs no package.
+Each has a legend of what its colours, dashes and strengths stand for. `regard.look.figures` plots the same with
+matplotlib: a figure has axes to change and is laid out by its fonts' true sizes, an SVG names each weight under the
+pointer and needs no package.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ import torch
 from jaxtyping import Float
 
 from regard.errors import ConfigError, nearest
-from regard.look.align import merge
+from regard.look.alignment import merge
 from regard.look.charts import FAINTEST, RAMP, head_look, line_look, looks_note, writable
 from regard.look.document import AttentionMap, Document, Sentence, Side
 from regard.look.packed_arrays import png_address

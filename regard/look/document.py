@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from regard import config
 from regard.errors import DataError
-from regard.look.align import Span, words_of_pieces
+from regard.look.alignment import Span, words_of_pieces
 from regard.look.packed_arrays import as_array, pack_floats, pack_weights, unpack_floats, unpack_weights
 from regard.look.position_tables import PositionTable
 

@@ -1,8 +1,7 @@
-"""One self-contained HTML page that shows where a model looked, from one JSON document."""
+"""Self-contained HTML pages: the viewer of one JSON document, and static pages of text, tables and charts."""
 
 import base64
 import hashlib
-import html
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +43,7 @@ def render(document: Document | Mapping[str, Any]) -> str:
     script = "(() => {\n" + "\n".join(_viewer(name) for name in SCRIPTS) + "})();\n"
     return Template(_viewer("page.html")).substitute(
         # Half of a surrogate pair cannot be written to a file; in the document below it is escaped.
-        title=html.escape(checked.title.encode("utf-8", "replace").decode()),
+        title=escape(checked.title.encode("utf-8", "replace").decode()),
         style=style,
         style_hash=_hash(style),
         script=script,
@@ -55,7 +54,7 @@ def render(document: Document | Mapping[str, Any]) -> str:
 
 def framed(document: Document | Mapping[str, Any], height: int = 760) -> str:
     """The page in a frame that a notebook can show: it runs its own scripts and reaches nothing around it."""
-    inside = html.escape(render(document), quote=True)
+    inside = escape(render(document), quote=True)
     return (
         f'<iframe srcdoc="{inside}" sandbox="allow-scripts allow-downloads" width="100%" height="{height}" '
         f'style="border: 0" title="Where the model looked"></iframe>'
@@ -87,14 +86,14 @@ figure { margin: 1rem 0; overflow-x: auto; } svg { max-width: 100%; height: auto
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; margin: .6rem 0; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .2rem .7rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
+th.text, td.text { text-align: left; }
 th { font-weight: 600; vertical-align: bottom; white-space: normal; }
-code { font-size: .92em; }
+code { font-size: .92em; } meter { width: 5rem; }
 """
 
 
-def sheet(title: str, parts: Iterable[str]) -> str:
-    """The whole page. `parts` are HTML as the functions below make it."""
+def static_page(title: str, parts: Iterable[str]) -> str:
+    """A page without scripts, light or dark as the reader likes; `parts` are HTML as the functions below make it."""
     # Half of a surrogate pair cannot be written to a file.
     name = escape(title.encode("utf-8", "replace").decode())
     body = "\n".join(parts).encode("utf-8", "replace").decode()
@@ -122,8 +121,25 @@ def figure(svg: str) -> str:
     return f"<figure>{svg}</figure>"
 
 
-def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first column names the rows."""
-    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+def percent(share: float | None, digits: int = 1) -> str:
+    return "-" if share is None else f"{100 * share:.{digits}f} %"
+
+
+class Html(str):
+    """A cell that is HTML already."""
+
+
+def meter(share: float) -> Html:
+    return Html(f'<meter min="0" max="1" value="{share:.4f}"></meter>')
+
+
+def table(names: Sequence[str], rows: Iterable[Sequence[str]], *, text_columns: int = 1) -> str:
+    """A table whose first columns are text, aligned left, and the others numbers."""
+
+    def line(cells: Sequence[str], tag: str, scope: str = "") -> str:
+        kinds = [' class="text"' if place < text_columns else "" for place in range(len(cells))]
+        shown = [cell if isinstance(cell, Html) else escape(cell) for cell in cells]
+        return f"<tr>{''.join(f'<{tag}{scope}{k}>{c}</{tag}>' for k, c in zip(kinds, shown, strict=True))}</tr>"
+
+    top, body = line(names, "th", ' scope="col"'), "".join(line(row, "td") for row in rows)
+    return f'<div class="scroll"><table><thead>{top}</thead><tbody>{body}</tbody></table></div>'

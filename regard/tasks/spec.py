@@ -241,7 +241,7 @@ class Task:
         return False
 
     def questions(self, run: "Run", data: Any, limit: int) -> "list[Looked]":
-        """Inputs that heads are asked about, each with the right places to look: see `regard.analysis.heads`."""
+        """Inputs that heads are asked about, each with the right places to look: see `regard.analysis.head_roles`."""
         raise ConfigError(f"heads are given roles where a run reads text with attention, not in one for {self.name}")
 
     def batch_of(self, run: "Run", items: "Sequence[Looked]") -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from documents import MARKUP
 
-from regard.look.align import merge
+from regard.look.alignment import merge
 from regard.look.charts import words_on_a_plane
 from regard.look.document import AttentionMap, Candidate, Document, Edited, Sentence, Side
 from regard.look.page import framed, render

@@ -10,7 +10,7 @@ import torch
 
 from regard.errors import ConfigError
 from regard.look import watch
-from regard.look.align import merge
+from regard.look.alignment import merge
 from regard.look.attention_svg import colour, excerpt, svg
 from regard.look.charts import DARK, DASHES, LIGHT
 from regard.look.document import AttentionMap, Document, Sentence, Side

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.look.charts import Chart, Series, draw, label, place_labels, words_on_a_plane
-from regard.look.page import paragraph, sheet, table
+from regard.look.page import paragraph, static_page, table
 
 SPACE = "{http://www.w3.org/2000/svg}"
 
@@ -68,8 +68,8 @@ def test_numbers_are_short(value, text):
     assert label(value) == text
 
 
-def test_a_sheet_escapes_what_it_is_given_and_fetches_nothing():
-    page = sheet("<title>", [paragraph("a & b <i>"), table(["<x>"], [["<y>"]])])
+def test_a_static_page_escapes_what_it_is_given_and_fetches_nothing():
+    page = static_page("<title>", [paragraph("a & b <i>"), table(["<x>"], [["<y>"]])])
     for mark in ("<i>", "<x>", "<y>", "<title><"):
         assert mark not in page
     assert "default-src 'none'" in page

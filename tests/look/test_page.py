@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from regard.errors import ConfigError, DataError
-from regard.look.align import AlignmentCounts, merge
+from regard.look.alignment import AlignmentCounts, merge
 from regard.look.document import AttentionMap, Candidate, Document, Sentence, Side, to_mapping
 from regard.look.packed_arrays import SQUEEZED_FROM
 from regard.look.page import SCRIPTS, embed, render

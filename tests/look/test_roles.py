@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
+from regard.analysis.head_roles import NeuronProducts, fewest_neurons
+from regard.analysis.heads_report import heads_page
 from regard.errors import DataError
-from regard.look.carriers import Asked, carriers
-from regard.look.report import heads_page
 from regard.look.roles import (
     Question,
     Quiz,
@@ -177,12 +177,12 @@ def test_the_neurons_that_carry_a_role_are_found_and_no_others():
             right[int(torch.randint(9, (), generator=generator))] = True
             products[right, 5] += 30
             products[right, 11] += 20
-            yield Asked(products, right)
+            yield NeuronProducts(products, right)
 
-    found = carriers(list(asked(60)), list(asked(60)))
+    found = fewest_neurons(list(asked(60)), list(asked(60)))
     assert found.neurons[0] == 5
     assert set(found.neurons) <= {5, 11}
     assert found.alone > 0.95
     assert found.width == 16
     assert sum(found.shares) <= 1
-    assert carriers([], []) is None
+    assert fewest_neurons([], []) is None

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from regard.analysis.head_pronouns import _with_pronoun, asked_of_pronouns, pronoun_report
-from regard.analysis.heads import _items, answers, head_roles, make_quizzes, untrained
+from regard.analysis.head_roles import _items, answers, head_roles, make_quizzes, untrained
+from regard.analysis.heads_report import heads_page, where_the_work_is
 from regard.data.readers import PairFiles
 from regard.errors import ConfigError
 from regard.look import attentions, watch
-from regard.look.report import heads_page, where_the_work_is
 from regard.look.roles import largest_margins, thresholds
 from regard.tasks.config import make_config
 from regard.tasks.corpora import world_held_out

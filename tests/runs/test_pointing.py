@@ -8,7 +8,7 @@ import pytest
 
 import regard
 from regard import make_config
-from regard.analysis.describe import describe
+from regard.analysis.model_summary import describe
 from regard.data.puzzles import PUZZLES
 from regard.data.puzzles.problems import Problem, drawn, write_problems
 from regard.errors import ConfigError, DataError, RunError
