@@ -1,7 +1,6 @@
 """Heads that a run can do without: which they are, a smaller run without them, and gates that learn which to remove."""
 
 import copy
-import fnmatch
 import shutil
 import statistics
 import time
@@ -21,7 +20,7 @@ from regard.data import Position
 from regard.errors import ConfigError, RunError, nearest
 from regard.interop.huggingface.vocabulary import KEPT
 from regard.look.edits import masked
-from regard.look.watch import attentions, watch
+from regard.look.watch import attentions, matching, watch
 from regard.models import MODELS
 from regard.models.protocols import capabilities
 from regard.nn.attention import Attention, NoHeads, Watchable
@@ -47,10 +46,7 @@ def every_head(model: nn.Module, among: str = "*") -> list[Head]:
     Heads that share keys and values go together: their group is one here, by its own number.
     """
     known = attentions(model)
-    names = [name for name in known if fnmatch.fnmatchcase(name, among)]
-    if not names:
-        raise ConfigError(f"no attention is called '{among}'{nearest(among, known)}")
-    return [(name, head) for name in names for head in range(groups(known[name]))]
+    return [(name, head) for name in matching(known, [among]) for head in range(groups(known[name]))]
 
 
 def groups(attention: Watchable) -> int:

@@ -1,6 +1,7 @@
-"""The report of a comparison as one page, and its pictures one by one."""
+"""The report of a comparison as one page, and its charts one by one."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from regard.look.charts import Chart, Series, draw, label
@@ -9,66 +10,33 @@ from regard.look.page import figure, heading, paragraph, percent, static_page, t
 Report = Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A heading with what stands below it: text, charts by name, then tables and more text."""
+
+    heading: str
+    text: str = ""
+    charts: Mapping[str, Chart] = field(default_factory=dict)
+    below: Sequence[str] = ()
+
+    def html(self) -> list[str]:
+        above = [heading(self.heading), *([paragraph(self.text)] if self.text else [])]
+        return [*above, *(figure(draw(chart)) for chart in self.charts.values()), *self.below]
+
+
 def comparison_page(report: Report) -> str:
     """A self-contained page: tables and charts, no script, nothing fetched."""
-    charts = {name: draw(chart) for name, chart in comparison_charts(report).items()}
-    shown = [*_overview(report), *_lengths(report, charts), *_curves(charts), *_words(report)]
-    return static_page(
-        "Comparison", [*shown, *_ablation(report, charts), *_growth(report, charts), *_far(report, charts)]
-    )
+    return static_page("Comparison", [*_overview(report), *(part for one in _sections(report) for part in one.html())])
 
 
 def comparison_charts(report: Report) -> dict[str, Chart]:
     """Every chart that the report has figures for, by name."""
-    runs = [run for run in report["runs"] if run.get("test")]
-    charts: dict[str, Chart] = {}
-    if any(run["test"].get("by_length") for run in runs):
-        charts["by-length"] = _length_chart(runs)
-    trained = report["runs"] if report["runs"][0].get("depth") is None else []
-    counted = next((run["loss_unit"] for run in trained if "loss_unit" in run), "nats")
-    loss = f"loss ({counted})" if counted else "loss"
-    for name, unit in (("step", "updates"), ("seconds", "seconds of training"), ("flops", "FLOPs of training")):
-        for key, what, high in (("nll", f"validation {loss}", None), ("exact_match", "exact match", 1.0)):
-            lines = [
-                Series(name=run["name"], points=[(one[name], one[key]) for one in run["validations"] if key in one])
-                for run in trained
-            ]
-            if any(line.points for line in lines):
-                charts[f"{key.replace('_', '-')}-by-{name}"] = Chart(
-                    title=f"{what} against {unit}",
-                    x=unit,
-                    y=what,
-                    series=lines,
-                    log_x=name == "flops",
-                    low=0.0,
-                    high=high,
-                )
-        lines = [Series(name=run["name"], points=[(one[name], one["loss"]) for one in run["curve"]]) for run in trained]
-        if any(line.points for line in lines):
-            charts[f"loss-by-{name}"] = Chart(
-                title=f"training loss against {unit}", x=unit, y=loss, series=lines, low=0.0, marks=False
-            )
-    return charts | _ablation_charts(report) | _growth_charts(report) | _far_charts(report)
+    return {name: chart for section in _sections(report) for name, chart in section.charts.items()}
 
 
-def _length_chart(runs: Sequence[Report]) -> Chart:
-    bands = runs[0]["test"]["by_length"]
-    used = [index for index, band in enumerate(bands) if band["count"]]
-    names = [_band(bands[index]) for index in used]
-    lines = []
-    for run in runs:
-        shares = [run["test"]["by_length"][index]["exact_match"] for index in used]
-        points = [(float(place), share) for place, share in enumerate(shares) if share is not None]
-        lines.append(Series(name=run["name"], points=points))
-    return Chart(
-        title="Exact match by sentence length",
-        x="words of the source",
-        y="exact match",
-        series=lines,
-        low=0.0,
-        high=1.0,
-        ticks=[(float(place), name) for place, name in enumerate(names)],
-    )
+def _sections(report: Report) -> list[Section]:
+    made = (_lengths, _curves, _words, _ablation, _growth, _long_range)
+    return [section for make in made if (section := make(report)) is not None]
 
 
 def _overview(report: Report) -> list[str]:
@@ -113,38 +81,65 @@ def _overview(report: Report) -> list[str]:
     return parts
 
 
-def _lengths(report: Report, charts: Mapping[str, str]) -> list[str]:
-    if "by-length" not in charts:
-        return []
-    bands = next(run for run in report["runs"] if run.get("test"))["test"]["by_length"]
+def _lengths(report: Report) -> Section | None:
+    runs = [run for run in report["runs"] if run.get("test")]
+    if not any(run["test"].get("by_length") for run in runs):
+        return None
+    bands = runs[0]["test"]["by_length"]
     used = [index for index, band in enumerate(bands) if band["count"]]
-    names = ["configuration", *(f"{_band(bands[index])} ({bands[index]['count']})" for index in used)]
-    rows = [
-        [run["name"], *(percent(run["test"]["by_length"][index]["exact_match"]) for index in used)]
-        for run in report["runs"]
-        if run.get("test")
-    ]
-    return [
-        heading("Score by sentence length"),
-        paragraph(
-            "Without attention the whole source has to pass through one vector, and what does not fit is lost: the "
-            "longer the sentence, the more. With attention every step looks at the source again."
-        ),
-        figure(charts["by-length"]),
-        table(names, rows),
-    ]
+    names = [_band(bands[index]) for index in used]
+    lines, rows = [], []
+    for run in runs:
+        shares = [run["test"]["by_length"][index]["exact_match"] for index in used]
+        points = [(float(place), share) for place, share in enumerate(shares) if share is not None]
+        lines.append(Series(name=run["name"], points=points))
+        rows.append([run["name"], *map(percent, shares)])
+    chart = Chart(
+        title="Exact match by sentence length",
+        x="words of the source",
+        y="exact match",
+        series=lines,
+        low=0.0,
+        high=1.0,
+        ticks=[(float(place), name) for place, name in enumerate(names)],
+    )
+    counted = [f"{name} ({bands[index]['count']})" for name, index in zip(names, used, strict=True)]
+    return Section(
+        heading="Score by sentence length",
+        text="Without attention the whole source has to pass through one vector, and what does not fit is lost: the "
+        "longer the sentence, the more. With attention every step looks at the source again.",
+        charts={"by-length": chart},
+        below=[table(["configuration", *counted], rows)],
+    )
 
 
-def _curves(charts: Mapping[str, str]) -> list[str]:
-    names = [f"{what}-by-{unit}" for unit in ("step", "seconds", "flops") for what in ("exact-match", "nll", "loss")]
-    found = [figure(charts[name]) for name in names if name in charts]
-    return [heading("Learning curves"), *found] if found else []
+def _curves(report: Report) -> Section | None:
+    trained = report["runs"] if report["runs"][0].get("depth") is None else []
+    counted = next((run["loss_unit"] for run in trained if "loss_unit" in run), "nats")
+    loss = f"loss ({counted})" if counted else "loss"
+    charts: dict[str, Chart] = {}
+    for name, unit in (("step", "updates"), ("seconds", "seconds of training"), ("flops", "FLOPs of training")):
+        for key, kind, what, more in (
+            ("exact_match", "validations", "exact match", {"high": 1.0, "log_x": name == "flops"}),
+            ("nll", "validations", f"validation {loss}", {"log_x": name == "flops"}),
+            ("loss", "curve", "training loss", {"marks": False}),
+        ):
+            lines = [
+                Series(name=run["name"], points=[(one[name], one[key]) for one in run[kind] if key in one])
+                for run in trained
+            ]
+            if any(line.points for line in lines):
+                y = loss if key == "loss" else what
+                charts[f"{key.replace('_', '-')}-by-{name}"] = Chart(
+                    title=f"{what} against {unit}", x=unit, y=y, series=lines, low=0.0, **more
+                )
+    return Section(heading="Learning curves", charts=charts) if charts else None
 
 
-def _words(report: Report) -> list[str]:
+def _words(report: Report) -> Section | None:
     runs = [run for run in report["runs"] if "words" in run.get("test", {})]
     if not runs:
-        return []
+        return None
     rows = [
         [
             run["name"],
@@ -153,80 +148,60 @@ def _words(report: Report) -> list[str]:
         ]
         for run in runs
     ]
-    return [
-        heading("Words said twice, left out or said too often"),
-        paragraph(
-            "Counted with the gold alignment of the bundled corpus. Repeated: words too many that are part of a phrase "
-            "said twice in a row, of all words said. Omitted: source words of whose translation nothing is there. "
-            "Over-translated: source words of whose translation some is said once more than it should be. Both of all "
-            "source words."
-        ),
-        table(("configuration", "repeated", "omitted", "over-translated", "alignment error rate"), rows),
-        paragraph(
-            "The alignment error rate compares, at the step that predicts a word, the source word looked at most with "
-            "the one it translates: 0 is perfect. A model can be right with a high one: an encoder that reads both "
-            "ways puts what a word says into its neighbours too, and looking there serves as well. So a low rate "
-            "shows that attention aligns; a high one does not show that translation fails."
-        ),
-    ]
+    names = ("configuration", "repeated", "omitted", "over-translated", "alignment error rate")
+    return Section(
+        heading="Words said twice, left out or said too often",
+        text="Counted with the gold alignment of the bundled corpus. Repeated: words too many that are part of a phrase "
+        "said twice in a row, of all words said. Omitted: source words of whose translation nothing is there. "
+        "Over-translated: source words of whose translation some is said once more than it should be. Both of all "
+        "source words.",
+        below=[
+            table(names, rows),
+            paragraph(
+                "The alignment error rate compares, at the step that predicts a word, the source word looked at most "
+                "with the one it translates: 0 is perfect. A model can be right with a high one: an encoder that reads "
+                "both ways puts what a word says into its neighbours too, and looking there serves as well. So a low "
+                "rate shows that attention aligns; a high one does not show that translation fails."
+            ),
+        ],
+    )
 
 
-def _ablation_charts(report: Report) -> dict[str, Chart]:
+def _ablation(report: Report) -> Section | None:
     runs = [run for run in report["runs"] if run.get("depth") is not None]
     if not runs:
-        return {}
-    kinds = list(dict.fromkeys(run["without"] for run in runs))
+        return None
 
-    def lines(value: Callable[[Report], float | None]) -> list[Series]:
-        found = []
-        for kind in kinds:
+    def chart(title: str, y: str, value: Callable[[Report], float | None], high: float | None = None) -> Chart:
+        lines = []
+        for kind in dict.fromkeys(run["without"] for run in runs):
             points = [(run["depth"], value(run)) for run in runs if run["without"] == kind]
             shown = [(depth, share) for depth, share in points if share is not None]
-            found.append(Series(name=f"without {kind}" if kind else "all three", points=shown))
-        return found
+            lines.append(Series(name=f"without {kind}" if kind else "all three", points=shown))
+        depths = [(depth, str(depth)) for depth in sorted({run["depth"] for run in runs})]
+        return Chart(title=title, x="layers on each side", y=y, series=lines, ticks=depths, low=0.0, high=high)
 
-    depths = [(depth, str(depth)) for depth in sorted({run["depth"] for run in runs})]
-    return {
-        "ablation": Chart(
-            title="Last validation loss by depth",
-            x="layers on each side",
-            y="validation loss (nats)",
-            series=lines(lambda run: run["validations"][-1]["nll"] if run["validations"] else None),
-            ticks=depths,
-            low=0.0,
-        ),
-        "ablation-match": Chart(
-            title="Exact match by depth",
-            x="layers on each side",
-            y="exact match",
-            series=lines(lambda run: _of(run, "exact_match")),
-            ticks=depths,
-            low=0.0,
-            high=1.0,
-        ),
-    }
+    def last_loss(run: Report) -> float | None:
+        return run["validations"][-1]["nll"] if run["validations"] else None
+
+    return Section(
+        heading="Without each of the three training tricks",
+        text="The same configuration at several depths: whole; without the residual around each sublayer; without "
+        "norms; with scores that are not divided by the root of the head's width.",
+        charts={
+            "ablation": chart("Last validation loss by depth", "validation loss (nats)", last_loss),
+            "ablation-match": chart(
+                "Exact match by depth", "exact match", lambda run: _of(run, "exact_match"), high=1.0
+            ),
+        },
+    )
 
 
-def _ablation(report: Report, charts: Mapping[str, str]) -> list[str]:
-    if "ablation" not in charts:
-        return []
-    return [
-        heading("Without each of the three training tricks"),
-        paragraph(
-            "The same configuration at several depths: whole; without the residual around each sublayer; without "
-            "norms; with scores that are not divided by the root of the head's width."
-        ),
-        figure(charts["ablation"]),
-        figure(charts["ablation-match"]),
-    ]
-
-
-def _growth_charts(report: Report) -> dict[str, Chart]:
+def _growth(report: Report) -> Section | None:
     grown = report.get("growth")
     if not grown:
-        return {}
-    lengths = [point["length"] for point in grown["ways"][0]["points"]]
-    ticks = [(length, str(length)) for length in lengths[::2]]
+        return None
+    ticks = [(point["length"], str(point["length"])) for point in grown["ways"][0]["points"][::2]]
 
     def chart(title: str, y: str, key: str, scale: float) -> Chart:
         lines = [
@@ -235,16 +210,6 @@ def _growth_charts(report: Report) -> dict[str, Chart]:
         ]
         return Chart(title=title, x="tokens", y=y, series=lines, log_x=True, log_y=True, ticks=ticks)
 
-    return {
-        "growth-time": chart("Time to read one sequence, forward and back", "milliseconds", "seconds", 1e3),
-        "growth-memory": chart("Memory kept for the way back", "megabytes", "bytes", 1e-6),
-    }
-
-
-def _growth(report: Report, charts: Mapping[str, str]) -> list[str]:
-    grown = report.get("growth")
-    if not grown:
-        return []
     rows = [
         (
             way["name"],
@@ -258,58 +223,47 @@ def _growth(report: Report, charts: Mapping[str, str]) -> list[str]:
     ]
     last = grown["ways"][0]["points"][-1]["length"]
     names = ("way", "parameters", "steps in a row", "sees", f"ms at {last:,}", f"MB at {last:,}")
-    return [
-        heading("Time and memory as a sequence grows"),
-        paragraph(
-            f"Stacks of {grown['layers']} layers, {grown['width']} wide, one sequence, {grown['threads']} threads. "
-            f"A recurrence takes one step after the other; a convolution of {grown['kernel']} positions sees "
-            f"{grown['kernel'] - 1} more with each layer; attention takes all at once and compares each with each. "
-            "With the fused kernel its memory grows as n, with its weights formed as n squared."
-        ),
-        figure(charts["growth-time"]),
-        figure(charts["growth-memory"]),
-        table(names, rows),
-    ]
+    return Section(
+        heading="Time and memory as a sequence grows",
+        text=f"Stacks of {grown['layers']} layers, {grown['width']} wide, one sequence, {grown['threads']} threads. "
+        f"A recurrence takes one step after the other; a convolution of {grown['kernel']} positions sees "
+        f"{grown['kernel'] - 1} more with each layer; attention takes all at once and compares each with each. "
+        "With the fused kernel its memory grows as n, with its weights formed as n squared.",
+        charts={
+            "growth-time": chart("Time to read one sequence, forward and backward", "milliseconds", "seconds", 1e3),
+            "growth-memory": chart("Memory kept for the backward pass", "megabytes", "bytes", 1e-6),
+        },
+        below=[table(names, rows)],
+    )
 
 
-def _far_charts(report: Report) -> dict[str, Chart]:
+def _long_range(report: Report) -> Section | None:
     far = report.get("long_range")
     if not far:
-        return {}
+        return None
     charts = {}
     for question in dict.fromkeys(one["question"] for one in far["results"]):
         found = [one for one in far["results"] if one["question"] == question]
-        lines = [
-            Series(name=one["way"], points=[(point["length"], point["share"]) for point in one["accuracy"]])
-            for one in found
-        ]
-        lengths = [point["length"] for point in found[0]["accuracy"]]
         charts[f"far-{question}"] = Chart(
             title=f"{question.capitalize()} over a distance: right answers",
             x="tokens",
             y="share right",
-            series=lines,
+            series=[
+                Series(name=one["way"], points=[(point["length"], point["share"]) for point in one["accuracy"]])
+                for one in found
+            ],
             log_x=True,
             low=0.0,
             high=1.0,
-            ticks=[(length, label(length)) for length in lengths],
+            ticks=[(point["length"], label(point["length"])) for point in found[0]["accuracy"]],
         )
-    return charts
-
-
-def _far(report: Report, charts: Mapping[str, str]) -> list[str]:
-    far = report.get("long_range")
-    if not far:
-        return []
-    return [
-        heading("Recall and count over a distance"),
-        paragraph(
-            "Recall: one of eight values is shown once, in the first tenth of a sequence of noise, and asked for at "
-            "its end. Count: how many of the tokens, zero to seven, were marks. Each way was trained for "
-            f"{far['updates']:,} updates on lengths up to {far['longest']:,}; chance is {percent(far['chance'])}."
-        ),
-        *(figure(svg) for name, svg in charts.items() if name.startswith("far-")),
-    ]
+    return Section(
+        heading="Recall and count over a distance",
+        text="Recall: one of eight values is shown once, in the first tenth of a sequence of noise, and asked for at "
+        "its end. Count: how many of the tokens, zero to seven, were marks. Each way was trained for "
+        f"{far['updates']:,} updates on lengths up to {far['longest']:,}; chance is {percent(far['chance'])}.",
+        charts=charts,
+    )
 
 
 def _band(band: Report) -> str:

@@ -125,15 +125,10 @@ def _by_words(weights: np.ndarray, rows: Side, columns: Side) -> np.ndarray:
 
 
 def _gold(sentence: Sentence, attention: AttentionMap, words: bool) -> frozenset[tuple[int, int]]:
-    if sentence.alignment is None or (attention.rows, attention.columns) != ("target", "source"):
-        return frozenset()
-    if words:
-        return frozenset((to, of) for of, to in sentence.alignment)
-    pairs, sources = set(sentence.alignment), sentence.source.word_of or ()
-    targets = sentence.side("target").word_of or ()
-    return frozenset(
-        (row, column) for row, to in enumerate(targets) for column, of in enumerate(sources) if (of, to) in pairs
-    )
+    if not words:
+        return sentence.aligned_pieces(attention)
+    across = (attention.rows, attention.columns) == ("target", "source")
+    return frozenset((to, of) for of, to in sentence.alignment or ()) if across else frozenset()
 
 
 GOLD, INK, MUTED = "#d55e00", "#16202e", "#5a6878"

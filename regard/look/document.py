@@ -217,9 +217,9 @@ class Decoding:
         """Refuse vectors of another number of steps, shares that are none, and branches from nowhere."""
         for name, array in self.arrays().items():
             if array.ndim != 2 or len(array) != steps:
-                raise DataError(f"{name} vectors of shape {array.shape} for {steps} steps; must be one a step")
+                raise DataError(f"{name} vectors of shape {array.shape} for {steps} steps; must be one per step")
         if self.mixture and len(self.mixture) != steps:
-            raise DataError(f"{len(self.mixture)} mixtures for {steps} steps; must be one a step")
+            raise DataError(f"{len(self.mixture)} mixtures for {steps} steps; must be one per step")
         for one in self.mixture:
             # A NaN fails these comparisons too.
             if not all(share is None or 0 <= share <= 1 for share in (one.writing, one.written, one.copied)):
@@ -316,9 +316,18 @@ class Sentence:
                 if not (0 <= source < len(sources) and 0 <= target < len(targets)):
                     raise DataError(f"gold pair {(source, target)} is outside {len(sources)} x {len(targets)} words")
 
+    def aligned_pieces(self, attention: AttentionMap) -> frozenset[tuple[int, int]]:
+        """Rows and columns of the pieces whose words the gold alignment pairs, where target looks at source."""
+        if self.alignment is None or (attention.rows, attention.columns) != ("target", "source"):
+            return frozenset()
+        pairs, sources, targets = set(self.alignment), self.source.word_of or (), self.side("target").word_of or ()
+        return frozenset(
+            (row, column) for row, to in enumerate(targets) for column, of in enumerate(sources) if (of, to) in pairs
+        )
+
     def _check_steps(self, steps: int) -> None:
         if self.candidates is not None and len(self.candidates) != steps:
-            raise DataError(f"candidates for {len(self.candidates)} steps; must be {steps}, one a piece")
+            raise DataError(f"candidates for {len(self.candidates)} steps; must be {steps}, one per piece")
         if self.decoding is not None:
             self.decoding.check(steps)
         wanted = len(self.answers) or steps

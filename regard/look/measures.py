@@ -1,6 +1,6 @@
 """Numbers that say how a head looks: how sharply, how far, at what; and how attention adds up over layers."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +82,7 @@ class Measures:
 
 
 def measures_of(
-    weights: Float[np.ndarray, "H T S"], *, within: bool, aligned: Sequence[tuple[int, int]] = ()
+    weights: Float[np.ndarray, "H T S"], *, within: bool, aligned: Collection[tuple[int, int]] = ()
 ) -> dict[str, Float[np.ndarray, " H"]]:
     """How each head looks on one text. `within` is for attention of a text to itself, where places can be compared.
 

@@ -4,7 +4,7 @@ An unwatched model is the same graph as if watching did not exist.
 """
 
 import fnmatch
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -112,14 +112,9 @@ def watch(
     known = attentions(model)
     if not known:
         raise ConfigError("this model has no attention to watch")
-    patterns = [names] if isinstance(names, str) else list(names)
-    for pattern in patterns:
-        if not fnmatch.filter(known, pattern):
-            raise ConfigError(f"no attention is called '{pattern}'{nearest(pattern, known)}")
-    chosen = [name for name in known if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
-    chosen = _of_layers(chosen, layers)
+    chosen = _of_layers(matching(known, [names] if isinstance(names, str) else names), layers)
     _check_parts(parts)
-    _check_heads({name: known[name] for name in chosen}, heads)
+    check_heads(known, dict.fromkeys(chosen, heads or ()))
     wanted: set[Part] = {parts} if isinstance(parts, str) else set(parts)
     trace = Trace({name: [] for name in chosen}, {name: known[name].sides for name in chosen})
     before = {name: known[name].watcher for name in chosen}
@@ -146,11 +141,23 @@ def _check_parts(parts: Sequence[str]) -> None:
             raise ConfigError(f"unknown part '{part}'{nearest(part, get_args(Part))}")
 
 
-def _check_heads(chosen: dict[str, Watchable], heads: Sequence[int] | None) -> None:
-    for name, module in chosen.items():
-        for head in heads or ():
-            if not 0 <= head < module.heads:
-                raise ConfigError(f"no head {head} in '{name}': it has {module.heads}, counted from 0")
+def matching(known: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    """The names of attentions that fit any of the patterns, in their order; each pattern must fit one."""
+    names = list(known)
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise ConfigError(f"no attention is called '{pattern}'{nearest(pattern, names)}")
+    return [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def check_heads(known: Mapping[str, Watchable], heads: Mapping[str, Sequence[int]]) -> None:
+    """Refuse attentions and heads that are not among those `known`."""
+    for name, chosen in heads.items():
+        if name not in known:
+            raise ConfigError(f"no attention is called '{name}'{nearest(name, known)}")
+        for head in chosen:
+            if not 0 <= head < known[name].heads:
+                raise ConfigError(f"no head {head} in '{name}': it has {known[name].heads}, counted from 0")
 
 
 def _of_layers(names: list[str], layers: int | Sequence[int] | None) -> list[str]:
@@ -183,7 +190,8 @@ class _Watcher:
                     f"edit of '{self.name}' must return weights of shape {tuple(weights.shape)}, not {found}"
                 )
             weights = edited
-        self.calls.append(Seen(*(self._kept(part, given) for part, given in _named(weights, q, k, v))))
+        kept = self._kept("weights", weights), self._kept("q", q), self._kept("k", k), self._kept("v", v)
+        self.calls.append(Seen(*kept))
         return weights
 
     @torch.no_grad()
@@ -211,10 +219,6 @@ class _Watcher:
             return None
         tensor = tensor.detach() if groups == 1 else tensor.detach().repeat_interleave(groups, 1)
         return tensor if self.heads is None else tensor[:, self.heads]
-
-
-def _named(weights: Tensor, q: Tensor, k: Tensor, v: Tensor) -> list[tuple[Part, Tensor]]:
-    return [("weights", weights), ("q", q), ("k", k), ("v", v)]
 
 
 def trace_document(

@@ -1,15 +1,14 @@
 """How much of a model to look at: a page of a long text has room for some of it only."""
 
-import fnmatch
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
-from regard.errors import ConfigError, nearest
+from regard.errors import ConfigError
 from regard.look.document import AttentionMap
-from regard.look.watch import Part, Trace, attentions, neurons_of
+from regard.look.watch import Part, Trace, attentions, matching, neurons_of
 
 MOST_WEIGHTS = 50_000_000
 """Weights of one page: 50 heads on 1,000 tokens."""
@@ -40,10 +39,7 @@ class Wanted:
         known = attentions(model)
         if not known:
             raise ConfigError("this model has no attention to look at")
-        for pattern in self.names:
-            if not fnmatch.filter(known, pattern):
-                raise ConfigError(f"no attention is called '{pattern}'{nearest(pattern, known)}")
-        return [name for name in known if any(fnmatch.fnmatchcase(name, one) for one in self.names)]
+        return matching(known, self.names)
 
     def fitting(self, model: nn.Module, weights: Callable[[str], int]) -> list[str]:
         """Of those asked for the last that fit a page, when `weights` says how many weights a head of one has."""
