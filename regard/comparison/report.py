@@ -119,19 +119,25 @@ def _curves(report: Report) -> Section | None:
     loss = f"loss ({counted})" if counted else "loss"
     charts: dict[str, Chart] = {}
     for name, unit in (("step", "updates"), ("seconds", "seconds of training"), ("flops", "FLOPs of training")):
-        for key, kind, what, more in (
-            ("exact_match", "validations", "exact match", {"high": 1.0, "log_x": name == "flops"}),
-            ("nll", "validations", f"validation {loss}", {"log_x": name == "flops"}),
-            ("loss", "curve", "training loss", {"marks": False}),
+        for key, kind, what, y, high in (
+            ("exact_match", "validations", "exact match", "exact match", 1.0),
+            ("nll", "validations", f"validation {loss}", f"validation {loss}", None),
+            ("loss", "curve", "training loss", loss, None),
         ):
             lines = [
                 Series(name=run["name"], points=[(one[name], one[key]) for one in run[kind] if key in one])
                 for run in trained
             ]
             if any(line.points for line in lines):
-                y = loss if key == "loss" else what
                 charts[f"{key.replace('_', '-')}-by-{name}"] = Chart(
-                    title=f"{what} against {unit}", x=unit, y=y, series=lines, low=0.0, **more
+                    title=f"{what} against {unit}",
+                    x=unit,
+                    y=y,
+                    series=lines,
+                    log_x=name == "flops" and key != "loss",
+                    low=0.0,
+                    high=high,
+                    marks=key != "loss",
                 )
     return Section(heading="Learning curves", charts=charts) if charts else None
 
