@@ -1,4 +1,4 @@
-"""How far back the loss reaches: the norm of the last prediction's gradient at each earlier time step.
+"""Vanishing and exploding gradients: the norm of the last prediction's gradient at each earlier time step.
 
 A gradient that fades step by step cannot teach a model what it should have kept; one that grows step by step throws it
 off. In a recurrent model it is a product of as many factors as there are steps between; attention has one step to all.
@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, DataError, nearest
-from regard.look.charts import Chart, Series, draw
+from regard.look.charts import Chart, Series, plot
 from regard.look.page import figure, paragraph, static_page, table
 from regard.nn.batch import Pairs, Tokens, Windows
 from regard.nn.cells import RecurrentLayer
@@ -148,27 +148,27 @@ def gradients_page(document: dict[str, Any]) -> str:
     ]
     if radius is not None:
         notes.append(paragraph(f"Every matrix over a recurrent state was scaled to a spectral radius of {radius:g}."))
-    names = ("model", "weights", "steps", "factor a step back", "norm at the first step", "at the last")
+    names = ("model", "weights", "steps", "factor per step back", "norm at the first step", "at the last")
     return static_page(
         "How far back the loss reaches",
-        [*notes, figure(gradients_chart(document)), table(names, rows), *_pieces(document)],
+        [*notes, figure(gradients_chart(document)), table(names, rows), _pieces(document)],
     )
 
 
 def gradients_chart(document: dict[str, Any], *, alone: bool = False) -> str:
-    """The picture by itself: every model's norms against steps back, each relative to the step just before the last."""
+    """The chart by itself: every model's norms against steps back, each relative to the step just before the last."""
     lines = []
     for one in document["models"]:
         norms = [step["norm"] for step in one["steps"]]
         base = next((norm for norm in reversed(norms[:-1]) if norm > 0), 1.0)
         lines.append(Series(name=one["name"], points=[(back, n / base) for back, n in enumerate(norms[-2::-1], 1)]))
     title = "Gradient of the last prediction at earlier steps (1 = one step back)"
-    return draw(
+    return plot(
         Chart(title=title, x="steps back", y="relative norm", series=lines, log_y=True, marks=False), alone=alone
     )
 
 
-def _pieces(document: dict[str, Any]) -> list[str]:
+def _pieces(document: dict[str, Any]) -> str:
     names = ("step", *(one["name"] for one in document["models"]))
     most = max(len(one["steps"]) for one in document["models"])
     rows = []
@@ -178,7 +178,7 @@ def _pieces(document: dict[str, Any]) -> list[str]:
             step = one["steps"][-1 - back] if back < len(one["steps"]) else None
             cells.append("" if step is None else f"{step['piece']}  {step['norm']:.2e}")
         rows.append((f"{back} back", *cells))
-    return [table(names, rows)]
+    return table(names, rows)
 
 
 def _entry(

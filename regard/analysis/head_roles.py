@@ -1,5 +1,6 @@
-"""What each head of a run is for, with the evidence, over sentences that it was not trained on; and which few neurons
-of the head carry that role: a score is a sum of products, one per neuron, so it can be taken apart.
+"""The role of each head of a run, with the evidence, over held-out sentences; and the few neurons that carry it.
+
+A score is a sum of products, one per neuron, so it can be taken apart.
 """
 
 from collections.abc import Callable, Sequence
@@ -129,7 +130,7 @@ def ask(
     `by_value` reads off what each place adds to the output, not its weight alone (see `value_norms`).
     """
     known = attentions(model)
-    kinds: dict[str, Kind] = {name: kind(one) for name, one in known.items()}
+    kinds: dict[str, Kind] = {name: attention_kind(one) for name, one in known.items()}
     found = {name: tuple(map(RoleCounts, quizzes[own])) for name, own in kinds.items() if own in quizzes}
     for start in range(0, len(items), 64):
         part = items[start : start + 64]
@@ -178,7 +179,7 @@ def _lengths(run: Run, items: Sequence[Looked]) -> dict[Kind, tuple[Tensor, Tens
     return {own: counts(own) for own in items[0].places}
 
 
-def kind(attention: Watchable) -> Kind:
+def attention_kind(attention: Watchable) -> Kind:
     """What an attention looks from and at."""
     return KINDS[attention.sides]
 
@@ -237,7 +238,7 @@ def _add_neurons(run: Run, items: Sequence[Looked], heads: list[dict[str, Any]])
             for index, item in enumerate(part):
                 half = halves[(start + index) % 2]
                 q, k = seen.q[index, head].float().cpu(), seen.k[index, head].float().cpu()
-                half += _neuron_products(q, k, item, kind(known[name]), roles[name, head])[: MOST - len(half)]
+                half += _neuron_products(q, k, item, attention_kind(known[name]), roles[name, head])[: MOST - len(half)]
         if all(len(half) >= MOST for halves in asked.values() for half in halves):
             break
     for one in heads:

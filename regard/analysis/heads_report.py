@@ -1,4 +1,4 @@
-"""What heads do, as one self-contained page without scripts."""
+"""The roles of heads as one self-contained page without scripts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

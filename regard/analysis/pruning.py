@@ -1,4 +1,4 @@
-"""Heads that a run can do without: which they are, a smaller run without them, and gates that learn which to remove."""
+"""Head pruning: which heads matter, a smaller run without the others, and gates that learn which to remove."""
 
 import copy
 import shutil
@@ -94,7 +94,7 @@ def gates_of(model: nn.Module, heads: Sequence[Head], gates: Tensor) -> dict[str
 
 
 def _loss(model: nn.Module, evidence: Evidence, batch: Any, heads: Sequence[Head], gates: Tensor) -> Tensor:
-    """The loss a prediction with each head's weights multiplied by its gate."""
+    """The loss per prediction with each head's weights multiplied by its gate."""
     own = gates_of(model, heads, gates)
 
     def scale(name: str, weights: Tensor) -> Tensor:
@@ -204,7 +204,7 @@ def save(run: Run, source: Path, out: Path) -> None:
     if (out / CONFIG).exists():
         raise RunError(f"{out} already holds a run: choose another directory")
     with whole_or_nothing(out):
-        if (source / TOKENIZER).exists():  # a model of pictures has none
+        if (source / TOKENIZER).exists():  # a model of images has none
             shutil.copyfile(source / TOKENIZER, out / TOKENIZER)
         if (source / KEPT).is_dir():  # what an imported run's tokenizer was made of
             shutil.copytree(source / KEPT, out / KEPT)
@@ -270,7 +270,7 @@ def learn_to_prune(
 ) -> tuple[Run, dict[Head, float]]:
     """The run without `remove` heads, trained for `steps` updates on its own training data; and each head's chance.
 
-    First gates on the heads are learnt together with the weights (Voita et al. 2019). Each gate is drawn at random, and
+    First gates on the heads are learnt together with the weights (Voita et al. 2019). Each gate is sampled, and
     how many are open on average is held to what is wanted by a multiplier that grows while there are too many (Wang,
     Wohlwend and Lei 2020), fewer and fewer at first. Then the heads whose gates are most likely shut are removed for
     good, and what is left trains on. The run given stays as it was.

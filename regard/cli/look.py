@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from regard import Run
-    from regard.tasks.looking import Wanted
+    from regard.tasks.looking import LookOptions as Wanted
 
 
 def look(
@@ -98,7 +98,7 @@ def look(
     if spectral_radius is not None or settings:
         raise typer.BadParameter("--spectral-radius and --set go with --gradients")
     from regard import load
-    from regard.tasks.looking import Wanted
+    from regard.tasks.looking import LookOptions as Wanted
 
     if (words or view != "map") and not (svg or png):
         raise typer.BadParameter("--view and --words say what --svg and --png draw: give one of them")

@@ -18,7 +18,7 @@ from regard.tasks.spec import Prepared
 from regard.training.loop import train_step
 from regard.training.optim import make_optimizer
 
-TRIED, WARM = 24, 4
+TIMED_UPDATES, WARMUP_UPDATES = 24, 4
 """Updates that are timed to turn minutes into updates, and how many come before, untimed."""
 
 
@@ -120,10 +120,10 @@ def flops_per_update(config: RunConfig, prepared: Prepared, tried: int = 6) -> f
 def seconds_per_update(config: RunConfig, prepared: Prepared) -> float:
     """Seconds of an update here, timed on fresh weights and the run's own batches."""
     marks = []
-    for number, _ in enumerate(_updates(config, prepared, WARM + TRIED, build_model(config)), 1):
-        if number >= WARM:
+    for number, _ in enumerate(_updates(config, prepared, WARMUP_UPDATES + TIMED_UPDATES, build_model(config)), 1):
+        if number >= WARMUP_UPDATES:
             marks.append(time.perf_counter())
-    return (marks[-1] - marks[0]) / TRIED
+    return (marks[-1] - marks[0]) / TIMED_UPDATES
 
 
 def _updates(config: RunConfig, prepared: Prepared, count: int, model: nn.Module) -> Iterator[Any]:

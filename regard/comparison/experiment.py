@@ -16,7 +16,7 @@ from regard.comparison.report import comparison_charts, comparison_page
 from regard.comparison.run_results import MEASURES, measure
 from regard.comparison.sequence_length import growth, long_range_accuracy
 from regard.errors import ConfigError, Diverged, nearest
-from regard.look.charts import draw
+from regard.look.charts import plot
 from regard.runs.files import CONFIG, read_json, run_names, write_json, write_text
 from regard.tasks.config import RunConfig, make_config, presets
 from regard.tasks.run import load_config
@@ -174,7 +174,7 @@ def compare(
     write_text(out / PAGE, comparison_page(document))
     (out / CHARTS).mkdir(exist_ok=True)
     for name, chart in comparison_charts(document).items():
-        write_text(out / CHARTS / f"{name}.svg", draw(chart, alone=True))
+        write_text(out / CHARTS / f"{name}.svg", plot(chart, alone=True))
     return document
 
 

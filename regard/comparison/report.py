@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from regard.look.charts import Chart, Series, draw, label
+from regard.look.charts import Chart, Series, label, plot
 from regard.look.page import figure, heading, paragraph, percent, static_page, table
 
 Report = Mapping[str, Any]
@@ -21,7 +21,7 @@ class Section:
 
     def html(self) -> list[str]:
         above = [heading(self.heading), *([paragraph(self.text)] if self.text else [])]
-        return [*above, *(figure(draw(chart)) for chart in self.charts.values()), *self.below]
+        return [*above, *(figure(plot(chart)) for chart in self.charts.values()), *self.below]
 
 
 def comparison_page(report: Report) -> str:
@@ -157,8 +157,8 @@ def _words(report: Report) -> Section | None:
     names = ("configuration", "repeated", "omitted", "over-translated", "alignment error rate")
     return Section(
         heading="Words said twice, left out or said too often",
-        text="Counted with the gold alignment of the bundled corpus. Repeated: words too many that are part of a phrase "
-        "said twice in a row, of all words said. Omitted: source words of whose translation nothing is there. "
+        text="Counted with the gold alignment of the bundled corpus. Repeated: words too many that are part of a "
+        "phrase said twice in a row, of all words said. Omitted: source words of whose translation nothing is there. "
         "Over-translated: source words of whose translation some is said once more than it should be. Both of all "
         "source words.",
         below=[

@@ -28,7 +28,7 @@ def growth(
     repeats: int = 3,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """For each way and length: seconds to read one sequence forward and back, and bytes kept for the way back.
+    """For each way and length: seconds of a forward and backward pass over one sequence, and bytes kept for the latter.
 
     Only the last output is asked, so a recurrence's gradient fades over thousands of steps to numbers so small that
     some processors are slow with them; they count as zeros here, or time would grow with the square of the length.
@@ -86,7 +86,7 @@ def _cost(reader: Reader, ids: Tensor, repeats: int) -> dict[str, float]:
 
 
 def kept_bytes(compute: Callable[[], Tensor], module: torch.nn.Module) -> int:
-    """Bytes of the tensors that a computation keeps for its way back, each memory counted once, weights left out."""
+    """Bytes of the tensors that a computation keeps for its backward pass, each storage once, weights left out."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
     kept: dict[int, int] = {}
     alive = []  # what is freed could be given out again under the same address
@@ -122,7 +122,7 @@ def long_range_accuracy(
 ) -> dict[str, Any]:
     """For each question and way, the share of right answers by length, after as many updates for each.
 
-    An update sees sequences of one length, drawn evenly on a logarithmic scale up to `longest`: who learns at all
+    An update sees sequences of one length, sampled evenly on a logarithmic scale up to `longest`: who learns at all
     learns on the short ones first. Chance is one in eight.
     """
     if longest < SHORTEST:
@@ -188,7 +188,7 @@ def _test_lengths(longest: int) -> list[int]:
 
 @torch.inference_mode()
 def _accuracy(reader: Reader, question: Question, length: int, seed: int) -> float:
-    """On sequences that training never draws: their seeds are negative."""
+    """On sequences that training never sees: their seeds are negative."""
     reader.eval()
     right = 0
     for part in range(0, ROWS, 16):

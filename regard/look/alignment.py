@@ -120,7 +120,7 @@ class AlignmentCounts:
         self._allowed = self._allowed + (chosen & allowed).sum((-2, -1))
 
     def scores(self) -> HeadScores:
-        """The scores so far, one number a head, in the shape the heads came in."""
+        """The scores so far, one number per head, in the shape the heads came in."""
         if not self.sentences:
             raise DataError("no sentences: an alignment score needs at least one")
         # Counts are whole numbers, so a floor of one changes only 0 / 0: nothing predicted, nothing to find.

@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from regard.errors import ConfigError, nearest
 from regard.look.alignment import merge
-from regard.look.charts import FAINTEST, RAMP, head_look, line_look, looks_note, writable
+from regard.look.charts import FAINTEST, RAMP, head_style, line_style, same_style_note, writable
 from regard.look.document import AttentionMap, Document, Sentence, Side
 from regard.look.packed_arrays import png_address
 
@@ -160,11 +160,8 @@ Drawing = tuple[Number, Number, list[str]]
 
 def _map(shown: Excerpt) -> Drawing:
     left, lean = 12 + _width(shown.rows), _width(shown.columns)
-    cell = (
-        26
-        if max(len(shown.rows), len(shown.columns)) <= 40
-        else max(2, 800 // max(len(shown.rows), len(shown.columns)))
-    )
+    longest = max(len(shown.rows), len(shown.columns))
+    cell = 26 if longest <= 40 else max(2, 800 // longest)
     top = 40 + lean * 0.72
     parts = [_text(8, 18, shown.title, size=13, fill=MUTED)]
     parts += _cells(shown.mean, left, top, cell, shown)
@@ -215,9 +212,10 @@ def _lines(shown: Excerpt) -> Drawing:
     for column, label in enumerate(shown.columns):
         parts.append(_text(left + between + 7, top + (column + 0.5) * row_height, label))
     foot, wide = top + max(len(shown.rows), len(shown.columns)) * row_height + 20, left + between + right
-    keys = [_head_key(head) for head in shown.heads]
-    said = [f"lines below {FAINTEST:g} are not drawn", *filter(None, [looks_note(shown.heads)])]
-    strengths = [_words_key("weight"), *map(_weight_key, (0.1, 0.5, 1.0)), *map(_words_key, said)]
+    keys = [_line_key(f"head {head}", head, 0.8) for head in shown.heads]
+    said = [f"lines below {FAINTEST:g} are not drawn", *filter(None, [same_style_note(shown.heads)])]
+    weights = [_line_key(f"{weight:g}", None, weight) for weight in (0.1, 0.5, 1.0)]
+    strengths = [_words_key("weight"), *weights, *map(_words_key, said)]
     wide = max(wide, MARGIN + max(key.width for key in (*keys, *strengths)))
     upper, height = _legend(keys, foot, wide)
     lower, more = _legend(strengths, foot + height, wide)
@@ -225,8 +223,8 @@ def _lines(shown: Excerpt) -> Drawing:
 
 
 def _stroke(head: int | None, weight: float) -> str:
-    colour, dashes = (MUTED, "") if head is None else head_look(head)
-    opacity, width = line_look(weight)
+    colour, dashes = (MUTED, "") if head is None else head_style(head)
+    opacity, width = line_style(weight)
     dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
     return f'stroke="{colour}"{dashed} stroke-opacity="{opacity:.3f}" stroke-width="{width:.2f}"'
 
@@ -332,14 +330,6 @@ def _line_key(name: str, head: int | None, weight: float) -> Key:
         return [line, _text(x + 50, y, name, size=13, fill=MUTED)]
 
     return Key(62 + 7.6 * len(name), at)
-
-
-def _head_key(head: int) -> Key:
-    return _line_key(f"head {head}", head, 0.8)
-
-
-def _weight_key(weight: float) -> Key:
-    return _line_key(f"{weight:g}", None, weight)
 
 
 def _words_key(words: str) -> Key:

@@ -17,7 +17,7 @@ from jaxtyping import Float
 LIGHT = ("#0014eb", "#e7760f", "#008391", "#8b0ca5", "#3e96fc", "#9f1500", "#b65c44", "#5e2249")
 DARK = ("#166cfc", "#ff9700", "#21d1a3", "#9d71a6", "#99ffdd", "#f01f00", "#fff30b", "#be99ff")
 DASHES = ("", "8 4", "2 3", "10 3 2 3", "18 4", "4 6", "1 5", "10 3 2 3 2 3")
-LOOKS = len(LIGHT) * len(DASHES)
+STYLES = len(LIGHT) * len(DASHES)
 
 RAMP = ("#f4f7fb", "#d3e2f3", "#a3c4e6", "#6c9fd4", "#3a78bb", "#16549b", "#0a336b")
 """From a weight of 0 to one of 1."""
@@ -26,19 +26,19 @@ FAINTEST = 0.04
 """Lines of smaller weights would only be fog, and are not drawn."""
 
 
-def head_look(head: int) -> tuple[str, str]:
+def head_style(head: int) -> tuple[str, str]:
     """Colour and dashes of a head, by its number in the model: the first eight are whole lines, then come dashes."""
     return LIGHT[head % len(LIGHT)], DASHES[head // len(LIGHT) % len(DASHES)]
 
 
-def line_look(weight: float) -> tuple[float, float]:
+def line_style(weight: float) -> tuple[float, float]:
     """Opacity and width of a line of that weight."""
     return 0.06 + 0.94 * weight, 1 + 2 * weight
 
 
-def looks_note(heads: Sequence[int]) -> str:
+def same_style_note(heads: Sequence[int]) -> str:
     """What to say where two of the heads look the same, or nothing."""
-    return f"heads {LOOKS} apart look alike" if len({head % LOOKS for head in heads}) < len(heads) else ""
+    return f"heads {STYLES} apart look alike" if len({head % STYLES for head in heads}) < len(heads) else ""
 
 
 def writable(text: str) -> str:
@@ -73,7 +73,7 @@ STYLE = f""":root {{ {_rules(LIGHT, "#16202e", "#5a6878", "#d5dde8", "#ffffff")}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A line with a name. `style` is which of the 64 looks it has; by default its place in the chart."""
+    """A line with a name. `style` is which of the 64 styles it has; by default its place in the chart."""
 
     name: str
     points: Sequence[Point]
@@ -96,7 +96,7 @@ class Chart:
     marks: bool = True
 
 
-def draw(chart: Chart, *, alone: bool = False) -> str:
+def plot(chart: Chart, *, alone: bool = False) -> str:
     """The chart as an SVG element; `alone`, as a file that brings its own style."""
     kept = [(index, one, _shown(one.points, chart)) for index, one in enumerate(chart.series)]
     xs = [x for _, _, points in kept for x, _ in points]
@@ -117,10 +117,10 @@ def draw(chart: Chart, *, alone: bool = False) -> str:
     parts.append(f'<text class="title" x="{LEFT}" y="16">{escape(chart.title)}</text>')
     parts += _grid(chart, across, up)
     for index, series, points in kept:
-        look = index if series.style is None else series.style
+        style = index if series.style is None else series.style
         placed = [(across.place(x), up.place(y)) for x, y in points]
-        parts += _line(placed, points, series.name, look, chart.marks)
-        parts += _legend(index, series.name, look)
+        parts += _line(placed, points, series.name, style, chart.marks)
+        parts += _legend(index, series.name, style)
     if not xs:
         parts.append(f'<text class="muted" x="{LEFT + 20}" y="{HEIGHT // 2}">nothing to show</text>')
     return "\n".join([*parts, "</svg>"]) + ("\n" if alone else "")
@@ -207,30 +207,30 @@ def _grid(chart: Chart, across: _Axis, up: _Axis) -> list[str]:
     return parts
 
 
-def _line(placed: Sequence[Point], values: Sequence[Point], name: str, look: int, marks: bool) -> list[str]:
+def _line(placed: Sequence[Point], values: Sequence[Point], name: str, style: int, marks: bool) -> list[str]:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
-    parts = [f'<polyline class="line" points="{path}" {_stroke(look)}/>']
+    parts = [f'<polyline class="line" points="{path}" {_stroke(style)}/>']
     # Few points are all marked; of many only some, so that the shapes do not run together.
     every = 1 if marks and len(placed) <= 24 else max(1, len(placed) // 8)
     for index in range(0, len(placed), every):
         x, y = values[index]
-        parts.append(_shape(*placed[index], look, f"{name}: {label(_short(x))}, {label(_short(y))}"))
+        parts.append(_shape(*placed[index], style, f"{name}: {label(_short(x))}, {label(_short(y))}"))
     return parts
 
 
-def _legend(index: int, name: str, look: int) -> list[str]:
+def _legend(index: int, name: str, style: int) -> list[str]:
     x, y = RIGHT + 14, TOP + 8 + NAME_HEIGHT * index
     return [
-        f'<line class="line" x1="{x}" x2="{x + 26}" y1="{y}" y2="{y}" {_stroke(look)}/>',
-        _shape(x + 13, y, look, name),
+        f'<line class="line" x1="{x}" x2="{x + 26}" y1="{y}" y2="{y}" {_stroke(style)}/>',
+        _shape(x + 13, y, style, name),
         f'<text x="{x + 33}" y="{y + 4}">{escape(name)}</text>',
     ]
 
 
-def _stroke(look: int) -> str:
+def _stroke(style: int) -> str:
     """The first eight differ in colour, dashes and shape; the next have these paired anew."""
-    dash = DASHES[(look + look // 8) % 8]
-    return f'style="stroke:var(--s{look % 8})"' + (f' stroke-dasharray="{dash}"' if dash else "")
+    dash = DASHES[(style + style // 8) % 8]
+    return f'style="stroke:var(--s{style % 8})"' + (f' stroke-dasharray="{dash}"' if dash else "")
 
 
 def text_width(text: str, size: Number) -> float:
@@ -242,8 +242,8 @@ def text_width(text: str, size: Number) -> float:
 _EMS = dict.fromkeys("mwMWQ@%", 1.0) | dict.fromkeys("+=<>#~&^_", 0.86)
 
 
-def _shape(x: Number, y: Number, look: int, title: str) -> str:
-    kind, r = SHAPES[(look + look // 8) % 8], 3.6
+def _shape(x: Number, y: Number, style: int, title: str) -> str:
+    kind, r = SHAPES[(style + style // 8) % 8], 3.6
     d = 1.35 * r
     paths = {
         "circle": f"M{x - r:.1f} {y:.1f}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0z",
@@ -256,9 +256,9 @@ def _shape(x: Number, y: Number, look: int, title: str) -> str:
         "bar": f"M{x:.1f} {y - 1.3 * r:.1f}v{2.6 * r:.1f}",
     }
     open_shape = kind in ("cross", "plus", "bar")
-    colour, thickness = f"var(--s{look % 8})", 2 if open_shape else 1
-    style = f"stroke:{colour};fill:{'none' if open_shape else colour};stroke-width:{thickness}"
-    return f'<path d="{paths[kind]}" style="{style}"><title>{escape(title)}</title></path>'
+    colour, thickness = f"var(--s{style % 8})", 2 if open_shape else 1
+    css = f"stroke:{colour};fill:{'none' if open_shape else colour};stroke-width:{thickness}"
+    return f'<path d="{paths[kind]}" style="{css}"><title>{escape(title)}</title></path>'
 
 
 def _short(value: Number) -> float:
@@ -270,7 +270,7 @@ SIZE, TALL, RADIUS = 13, 16, 3.5  # of the letters, of a line of them, of a poin
 NEAR = RADIUS + 4
 """How far from its point a word stands where there is room."""
 LONGEST = 48
-"""More letters than this are cut on the picture; the whole word shows where the pointer rests."""
+"""More letters than this are cut on the plot; the whole word shows where the pointer rests."""
 
 _PLANE_STYLE = """
   svg { background: #ffffff; font: 13px system-ui, sans-serif }
@@ -300,7 +300,7 @@ class Box:
 def words_on_a_plane(words: Sequence[str], points: Float[np.ndarray, "W 2"], note: str = "") -> str:
     """The words where `points` say, one scale for both axes, so that distances compare; `note` stands below.
 
-    No word lies over another or over a point: one that finds no room at its point moves away, and where the picture is
+    No word lies over another or over a point: one that finds no room at its point moves away, and where the plot is
     too full for all of them it is made larger. A line joins a word to its point where that is not plain.
     """
     labels = [word if len(word) <= LONGEST else word[: LONGEST - 1] + "…" for word in map(writable, words)]
@@ -343,7 +343,7 @@ def _is_unclear(box: Box, point: Point, points: Sequence[Point]) -> bool:
 def _laid_out(
     labels: Sequence[str], points: Float[np.ndarray, "W 2"], width: Number, height: Number
 ) -> tuple[list[Point], list[Box]] | None:
-    """Where points and words go on a picture of that size, or nothing if not every word finds room."""
+    """Where points and words go on a plot of that size, or nothing if not every word finds room."""
     low, high = points.min(0), points.max(0)
     scale = float(np.min((np.array([width, height]) - 2 * MARGIN) / np.maximum(high - low, 1e-9)))
     moved = (points - (low + high) / 2) * scale * (1, -1) + (width / 2, height / 2)
@@ -353,7 +353,7 @@ def _laid_out(
 
 
 def place_labels(sizes: Sequence[Point], points: Sequence[Point], width: Number, height: Number) -> list[Box] | None:
-    """A box for each point's label: none over another, over a point or beyond the picture; nothing if there is no room.
+    """A box for each point's label: none over another, over a point or beyond the plot; nothing if there is no room.
 
     One after the other takes the first free place: right of its point, left, above, below, between these, then in
     circles further and further away. The same points always give the same places.

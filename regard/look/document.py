@@ -1,4 +1,4 @@
-"""What a page shows, as plain data that is checked when it is made: texts, weights, and what else is known of them."""
+"""What a page shows, as plain data that is checked when it is made: texts, weights, decoding, edits, history."""
 
 import re
 import zlib
@@ -159,18 +159,18 @@ class PatchedImage:
     first: int = 1
 
     def check(self, pieces: int) -> None:
-        """Refuse what is no picture of so many pieces."""
+        """Refuse what is no image of so many pieces."""
         if not re.fullmatch(r"data:image/png;base64,[A-Za-z0-9+/]+=*", self.image):
-            raise DataError("a picture must be a PNG in base64, as data:image/png;base64,...")
+            raise DataError("an image must be a PNG in base64, as data:image/png;base64,...")
         if min(self.width, self.height, self.rows, self.columns) < 1 or self.first < 0:
-            raise DataError("a picture's sizes must be at least 1")
+            raise DataError("an image's sizes must be at least 1")
         if self.first + self.rows * self.columns != pieces:
             raise DataError(f"{self.first} pieces and {self.rows} x {self.columns} patches; the source has {pieces}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """A way that a beam search considered going on: a piece after the branch `parent` of the step before, -1 the start.
+    """A candidate of a beam search: a piece after the branch `parent` of the step before, -1 the start.
 
     `log_prob` is of the whole so far. `best` ones lead to the output that was chosen.
     """
@@ -349,7 +349,7 @@ class Sentence:
 class Document:
     """What a page shows: a title, perhaps a note under it, and one or more sentences.
 
-    `positions` are the model's ways to know where a token stands, `history` its heads over training.
+    `positions` are the model's positional encodings, `history` its heads over training.
     """
 
     title: str
@@ -373,11 +373,11 @@ class Document:
         """Plain values, ready for JSON: what a page embeds and a server sends. Not `packed`, numbers are lists."""
         return to_mapping(self, packed=packed)
 
-    def figure(self, **drawn: Any) -> Any:
+    def figure(self, **chosen: Any) -> Any:
         """A matplotlib figure: see `regard.look.figures.figure`."""
         from regard.look.figures import figure
 
-        return figure(self, **drawn)
+        return figure(self, **chosen)
 
     def _repr_html_(self) -> str:
         """In a notebook, the page."""
@@ -395,12 +395,12 @@ def to_mapping(part: Any, *, packed: bool = True) -> dict[str, Any]:
         value = getattr(part, each.name)
         if each.name in arrays:
             result[each.name] = pack(arrays[each.name]) if packed else arrays[each.name].tolist()
-        elif value is not None and (value or each.name not in _NEVER_EMPTY):
+        elif value is not None and (value or each.name not in _LEFT_OUT_IF_EMPTY):
             result[each.name] = _plain(value, packed)
     return result
 
 
-_NEVER_EMPTY = ("answers", "edited", "mixture")
+_LEFT_OUT_IF_EMPTY = ("answers", "edited", "mixture")
 
 
 def _arrays(part: Any) -> dict[str, np.ndarray]:

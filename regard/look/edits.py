@@ -1,4 +1,4 @@
-"""Change what a model attends to while it runs, and see what becomes of its output.
+"""Interventions: change what a model attends to while it runs (ablate heads, patch activations), and see what follows.
 
 Each is a `with` in one line. They nest, and with `watch` inside them the changed weights are seen.
 """

@@ -1,4 +1,4 @@
-"""Numbers that say how a head looks: how sharply, how far, at what; and how attention adds up over layers."""
+"""Statistics of heads (entropy, distance, where they look), attention rollout and flow over layers, value norms."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from regard.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class HeadMeasures:
-    """Means over all queries of a corpus, one number a head.
+    """Means over all queries of a corpus, one number per head.
 
     `entropy` is in nats: 0 for a head that looks at one place. `maximum` is the largest weight of a query. `distance`
     is how many places away a head looks, weighed by its weights. `first`, `last` and `separator` are the weights on
@@ -108,7 +108,7 @@ def measures_of(
 
 
 def rollout(layers: Sequence[Float[Tensor, "B H T T"]], *, residual: float = 0.5) -> Float[Tensor, "B T T"]:
-    """How much of each input position is in each position after all `layers`, if attention were all that mixes them.
+    """Attention rollout: how much of each input is in each position after all `layers`, were attention all that mixes.
 
     A layer is the mean of its heads, beside which `residual` of each position stays as it was (Abnar and Zuidema 2020,
     who take a half). Rows sum to one where the weights' rows do.
@@ -129,7 +129,7 @@ def rollout(layers: Sequence[Float[Tensor, "B H T T"]], *, residual: float = 0.5
 def flow(
     layers: Sequence[Float[Tensor, "B H T T"]], *, residual: float = 0.5, queries: Sequence[int] | None = None
 ) -> Float[Tensor, "B N T"]:
-    """How much could come from each input position to each of `queries`, all of them unless given, after all `layers`.
+    """Attention flow: how much could come from each input to each of `queries` (all unless given) after all `layers`.
 
     Where `rollout` multiplies along every path, flow takes weights as the widths of pipes: it is the most that can run
     from the query at the top to an input at the bottom at once (Abnar and Zuidema 2020). A layer is as in `rollout`. It

@@ -13,26 +13,14 @@ from typing import Any
 from regard.look.charts import STYLE
 from regard.look.document import Document
 
-SCRIPTS = (
-    "core.js",
-    "packing.js",
-    "colour.js",
-    "matrix.js",
-    "chart.js",
-    "tiles.js",
-    "heads.js",
-    "heat.js",
-    "grid.js",
-    "text.js",
-    "neurons.js",
-    "decoding.js",
-    "edits.js",
-    "patches.js",
-    "positions.js",
-    "history.js",
-    "export.js",
-    "page.js",
-)
+SCRIPTS = [
+    f"{name}.js"
+    for name in (
+        *("core", "packing", "colour", "matrix", "chart", "tiles", "heads", "heat", "grid", "text", "neurons"),
+        *("decoding", "edits", "patches", "positions", "history", "export", "page"),
+    )
+]
+"""In the order in which the page runs them."""
 
 
 def render(document: Document | Mapping[str, Any]) -> str:

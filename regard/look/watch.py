@@ -35,7 +35,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Trace:
-    """What was seen, by the attention's name in the model; one entry a call, in order."""
+    """What was seen, by the attention's name in the model; one entry per call, in order."""
 
     calls: dict[str, list[Seen]] = field(default_factory=dict)
     sides: dict[str, Sides] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Trace:
         return seen
 
     def followed(self, name: str, rows: Sequence[int]) -> Float[Tensor, "H T S"]:
-        """What one output of a search looked at, a row a choice: `rows` is its hypothesis's, from this search alone.
+        """What one output of a search looked at, one row per choice; `rows` are its hypothesis's, of this search alone.
 
         Of a beam that is the way of the winner through the rows of the steps. Where keys are added step by step, those
         still to come weigh nothing.
@@ -73,11 +73,11 @@ class Trace:
     def names(self) -> list[str]:
         return list(self.calls)
 
-    def figure(self, *, source: Sequence[str] | None = None, target: Sequence[str] | None = None, **drawn: Any) -> Any:
+    def figure(self, *, source: Sequence[str] | None = None, target: Sequence[str] | None = None, **chosen: Any) -> Any:
         """A matplotlib figure of it: `trace.figure(attention="encoder.0.attention", heads=[0], view="map")`."""
         from regard.look.figures import figure
 
-        return figure(trace_document(self, source=source, target=target), **drawn)
+        return figure(trace_document(self, source=source, target=target), **chosen)
 
     def _repr_html_(self) -> str:
         """In a notebook, the page."""

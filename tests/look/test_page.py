@@ -14,7 +14,7 @@ import torch
 from regard.errors import ConfigError, DataError
 from regard.look.alignment import AlignmentCounts, merge
 from regard.look.document import AttentionMap, Candidate, Document, Sentence, Side, to_mapping
-from regard.look.packed_arrays import SQUEEZED_FROM
+from regard.look.packed_arrays import COMPRESSED_FROM
 from regard.look.page import SCRIPTS, embed, render
 
 VIEWER = resources.files("regard.look").joinpath("viewer")
@@ -110,7 +110,7 @@ def test_packing_keeps_three_decimals_and_the_ends(scale, size):
     weights[0, 0, :4] = [0, 1, 0.5, 0.0625]
     attention = AttentionMap(name="a", kind="self", rows="source", columns="source", weights=weights)
     packed = dataclasses.replace(attention, weights=to_mapping(attention)["weights"])
-    assert packed.weights["squeezed"] == (size[0] * size[1] >= SQUEEZED_FROM)
+    assert packed.weights["squeezed"] == (size[0] * size[1] >= COMPRESSED_FROM)
     found = packed.array()
     assert np.abs(found - weights).max() <= 1 / 50_000
     assert found[0, 0, 0] == 0

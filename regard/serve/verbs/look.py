@@ -11,7 +11,8 @@ from regard.serve.jobs import Done
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
 from regard.serve.verbs.verb import Verb
-from regard.tasks.looking import Wanted, document
+from regard.tasks.looking import LookOptions as Wanted
+from regard.tasks.looking import document
 from regard.tasks.run import Run
 
 TOKENS = 256

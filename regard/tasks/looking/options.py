@@ -1,8 +1,7 @@
-"""How much of a model to look at: a page of a long text has room for some of it only."""
+"""How much of a model to look at: the page of a long text has room for some of it only."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
@@ -18,12 +17,12 @@ MOST_NUMBERS = 6_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class LookOptions:
     """What to keep: attentions by name or pattern, heads by number, and perhaps targets to read instead of decoding.
 
     `vectors` are queries, keys and values: kept where there is room unless said. With `edits`, every head is masked in
-    turn to see what becomes of the output; with `history`, every head is measured at every checkpoint. `told` hears how
-    far these are.
+    turn to see what becomes of the output; with `history`, every head is measured at every checkpoint. `told` is called
+    with their progress: how many are done, and of how many.
     """
 
     names: tuple[str, ...] = ("*",)
@@ -58,14 +57,12 @@ class Wanted:
         return names
 
 
-def maps(model: nn.Module, trace: Trace, wanted: Wanted) -> tuple[AttentionMap, ...]:
+def attention_maps(model: nn.Module, trace: Trace, options: LookOptions) -> tuple[AttentionMap, ...]:
     """Every attention of a trace of one sequence, with its vectors where they were kept."""
     known = attentions(model)
     found = []
     for name in trace.names:
         rows, columns = known[name].sides
-        settings: dict[str, Any] = {} if wanted.heads is None else {"heads": wanted.heads}
-        neurons = neurons_of(known[name], trace[name], heads=wanted.heads)
         found.append(
             AttentionMap(
                 name=name,
@@ -73,26 +70,23 @@ def maps(model: nn.Module, trace: Trace, wanted: Wanted) -> tuple[AttentionMap, 
                 rows=rows,
                 columns=columns,
                 weights=trace.weights(name)[0].cpu(),
-                neurons=neurons,
-                **settings,
+                neurons=neurons_of(known[name], trace[name], heads=options.heads),
+                heads=options.heads,
             )
         )
     return tuple(found)
 
 
-def parts(model: nn.Module, names: Sequence[str], tokens: int, wanted: Wanted) -> tuple[Part, ...]:
+def watched_parts(model: nn.Module, names: Sequence[str], tokens: int, options: LookOptions) -> tuple[Part, ...]:
     """What to watch of these attentions on so many tokens: queries, keys and values only where there is room."""
     known = attentions(model)
     width = sum(known[name].heads * known[name].head_width for name in names)
-    roomy = 3 * width * tokens <= MOST_NUMBERS
-    return ("weights", "q", "k", "v") if (roomy if wanted.vectors is None else wanted.vectors) else ("weights",)
+    vectors = 3 * width * tokens <= MOST_NUMBERS if options.vectors is None else options.vectors
+    return ("weights", "q", "k", "v") if vectors else ("weights",)
 
 
-def note(model: nn.Module, names: Sequence[str], wanted: Wanted) -> str:
-    """What a page that has not all that was asked for says of it."""
-    left = len(wanted.chosen(model)) - len(names)
-    return (
-        f"The page holds the last {len(names)} attentions; {left} more did not fit. Name them to see them."
-        if left
-        else ""
-    )
+def left_out_note(model: nn.Module, names: Sequence[str], options: LookOptions) -> str:
+    """What a page that has not all that was asked for says about that."""
+    left = len(options.chosen(model)) - len(names)
+    said = f"The page holds the last {len(names)} attentions; {left} more did not fit. Name them to see them."
+    return said if left else ""
