@@ -248,8 +248,7 @@ def trace_document(
         for side, size in ((rows, weights.shape[2]), (columns, weights.shape[3])):
             if sizes.setdefault(side, size) != size:
                 raise ConfigError(f"'{name}' saw {size} pieces of the {side}, another attention {sizes[side]}")
-        kind = "cross" if (rows, columns) == ("target", "source") else "self"
-        maps.append(AttentionMap(name=name, kind=kind, rows=rows, columns=columns, weights=weights[item].float().cpu()))
+        maps.append(attention_map(name, trace.sides[name], weights[item].float().cpu()))
     given = {"source": source, "target": target, "prefix": target}
     sides: dict[str, Side] = {name: _side(name, size, given[name]) for name, size in sizes.items()}
     if "source" not in sides:  # a decoder alone was watched
@@ -267,6 +266,21 @@ def _side(name: str, size: int, pieces: Sequence[str] | None) -> Side:
         raise ConfigError(f"{len(pieces)} pieces of the {name}, but the model saw {size}")
     shown = [str(place) for place in range(size)] if pieces is None else pieces
     return Side(text="" if pieces is None else " ".join(pieces), pieces=tuple(shown))
+
+
+def attention_map(
+    name: str, sides: Sides, weights: Tensor, neurons: Neurons | None = None, heads: Sequence[int] | None = None
+) -> AttentionMap:
+    """The weights of one sequence for a document. A decoder's of what it has written is self-attention."""
+    return AttentionMap(
+        name=name,
+        kind="self" if sides.queries == sides.keys or set(sides) == {"target", "prefix"} else "cross",
+        rows=sides.queries,
+        columns=sides.keys,
+        weights=weights,
+        neurons=neurons,
+        heads=None if heads is None else tuple(heads),
+    )
 
 
 def neurons_of(attention: Watchable, seen: Seen, item: int = 0, heads: Sequence[int] | None = None) -> Neurons | None:

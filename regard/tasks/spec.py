@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from regard.look.document import Document
     from regard.tasks.config import RunConfig
     from regard.tasks.evidence import Evidence
-    from regard.tasks.looking.options import LookOptions
+    from regard.tasks.looking.look_options import LookOptions
     from regard.tasks.questions import Looked
     from regard.tasks.run import Run
     from regard.training.objectives import Objective

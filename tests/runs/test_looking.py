@@ -13,7 +13,7 @@ from regard.errors import ConfigError, DataError, RunError
 from regard.look.edits import evened, masked, swapped
 from regard.look.page import render
 from regard.nn.batch import Pairs, Tokens
-from regard.tasks.looking import LookOptions, document, options
+from regard.tasks.looking import LookOptions, document, look_options
 from regard.tasks.run import build_model
 from regard.tasks.translation import encode_pair
 from regard.text import TokenizerConfig, train_vocabularies
@@ -88,15 +88,15 @@ def test_only_what_is_wanted_is_kept(runs):
 
 def test_a_page_holds_the_last_attentions_that_fit(runs, monkeypatch):
     run = runs["transformer"]
-    monkeypatch.setattr(options, "MOST_WEIGHTS", 2 * 11 * 11)
-    monkeypatch.setattr(options, "MOST_NUMBERS", 0)
+    monkeypatch.setattr(look_options, "MOST_WEIGHTS", 2 * 11 * 11)
+    monkeypatch.setattr(look_options, "MOST_NUMBERS", 0)
     found = document(run, ["the cat sees a dog"], beam=1)
     kept = found.sentences[0].attentions
     assert 0 < len(kept) < 5
     assert kept[-1].name == "decoder.1.cross_attention"
     assert kept[-1].neurons is None
     assert f"the last {len(kept)} attentions; {5 - len(kept)} more did not fit" in found.note
-    monkeypatch.setattr(options, "MOST_WEIGHTS", 10)
+    monkeypatch.setattr(look_options, "MOST_WEIGHTS", 10)
     with pytest.raises(ConfigError, match="alone have"):
         document(run, ["the cat sees a dog"])
 

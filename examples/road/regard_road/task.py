@@ -18,7 +18,7 @@ from regard.errors import ConfigError, DataError
 from regard.look.document import Document, Sentence, Side
 from regard.look.watch import watch
 from regard.tasks.config import RunConfig
-from regard.tasks.looking.options import LookOptions, attention_maps, left_out_note, watched_parts
+from regard.tasks.looking.look_options import LookOptions, attention_maps, left_out_note, watched_parts
 from regard.tasks.run import Run, absolute
 from regard.tasks.spec import MEASURING, Files, Measuring, Progress, Report, Task
 from regard.training.objectives import Loss, Objective

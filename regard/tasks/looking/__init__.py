@@ -16,7 +16,7 @@ from regard.look.page import render
 from regard.look.position_tables import position_tables
 from regard.runs.checkpoint import checkpoints, load_weights_strictly, read_progress, weights_of
 from regard.runs.files import CHECKPOINTS, MODEL, read_tensors
-from regard.tasks.looking.options import LookOptions
+from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.looking.steps import END, START, readable
 from regard.tasks.run import Run
 

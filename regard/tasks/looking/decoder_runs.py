@@ -13,11 +13,11 @@ from regard.data.world import LECTURE, spans
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, DataError
 from regard.look.document import AttentionMap, Branch, Candidate, Document, Sentence, Side
-from regard.look.watch import Trace, attentions, watch
+from regard.look.watch import Trace, attention_map, attentions, watch
 from regard.nn.attention import ACROSS, WITHIN
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.points import Pointings
-from regard.tasks.looking.options import LookOptions, attention_maps, left_out_note, watched_parts
+from regard.tasks.looking.look_options import LookOptions, attention_maps, left_out_note, watched_parts
 from regard.tasks.looking.steps import (
     END,
     START,
@@ -255,16 +255,10 @@ def _problem(run: Run, problem: Problem, best: Answer, options: LookOptions) -> 
 
 def _pointing_maps(trace: Trace, items: int, options: LookOptions) -> Iterator[AttentionMap]:
     for name in trace.names:
-        weights = trace.weights(name)[0].cpu()
+        weights, sides = trace.weights(name)[0].cpu(), ACROSS
         if weights.shape[-1] == items:  # items looking at items: the end, which comes first, looks at nothing
-            weights = torch.nn.functional.pad(weights, (1, 0, 1, 0))
-            yield AttentionMap(
-                name=name, kind="self", rows="source", columns="source", weights=weights, heads=options.heads
-            )
-        else:
-            yield AttentionMap(
-                name=name, kind="cross", rows="target", columns="source", weights=weights, heads=options.heads
-            )
+            weights, sides = torch.nn.functional.pad(weights, (1, 0, 1, 0)), WITHIN
+        yield attention_map(name, sides, weights, heads=options.heads)
 
 
 def _choices(step: torch.Tensor, choices: list[str]) -> tuple[Candidate, ...]:

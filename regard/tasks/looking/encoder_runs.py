@@ -15,7 +15,7 @@ from regard.nn.batch import Texts
 from regard.tasks.classification import ranked
 from regard.tasks.encoder import fill
 from regard.tasks.images import ImageClassifier
-from regard.tasks.looking.options import LookOptions, attention_maps, left_out_note, watched_parts
+from regard.tasks.looking.look_options import LookOptions, attention_maps, left_out_note, watched_parts
 from regard.tasks.looking.steps import decoding, edited_classes, looked, same_length, spans_in_order
 from regard.tasks.run import Run
 from regard.text.framing import Framed

@@ -14,7 +14,7 @@ from regard.look.document import Branch, Candidate, Decoding, Document, Edited, 
 from regard.look.edits import evened, masked, swapped
 from regard.look.watch import Trace, attentions
 from regard.nn.copying import CopyHead
-from regard.tasks.looking.options import LookOptions
+from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.run import Run
 from regard.text import Tokenizer
 from regard.text.pipelines import JOINER

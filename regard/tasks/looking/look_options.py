@@ -7,7 +7,7 @@ from torch import nn
 
 from regard.errors import ConfigError
 from regard.look.document import AttentionMap
-from regard.look.watch import Part, Trace, attentions, matching, neurons_of
+from regard.look.watch import Part, Trace, attention_map, attentions, matching, neurons_of
 
 MOST_WEIGHTS = 50_000_000
 """Weights of one page: 50 heads on 1,000 tokens."""
@@ -59,21 +59,12 @@ class LookOptions:
 
 def attention_maps(model: nn.Module, trace: Trace, options: LookOptions) -> tuple[AttentionMap, ...]:
     """Every attention of a trace of one sequence, with its vectors where they were kept."""
-    known = attentions(model)
     found = []
-    for name in trace.names:
-        rows, columns = known[name].sides
-        found.append(
-            AttentionMap(
-                name=name,
-                kind="self" if rows == columns or {rows, columns} == {"target", "prefix"} else "cross",
-                rows=rows,
-                columns=columns,
-                weights=trace.weights(name)[0].cpu(),
-                neurons=neurons_of(known[name], trace[name], heads=options.heads),
-                heads=options.heads,
-            )
-        )
+    for name, attention in attentions(model).items():
+        if name in trace.names:
+            neurons = neurons_of(attention, trace[name], heads=options.heads)
+            weights = trace.weights(name)[0].cpu()
+            found.append(attention_map(name, attention.sides, weights, neurons, options.heads))
     return tuple(found)
 
 
