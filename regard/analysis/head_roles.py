@@ -3,7 +3,7 @@
 A score is a sum of products, one per neuron, so it can be taken apart.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias, get_args
 
@@ -16,7 +16,7 @@ from regard.errors import ConfigError, DataError
 from regard.look.alignment import merge
 from regard.look.measures import Measures, value_norms
 from regard.look.roles import HeadRoles, Quiz, RoleCounts, largest_margins, roles_of_heads, thresholds
-from regard.look.watch import attentions, watch
+from regard.look.watch import Part, Trace, attentions, watch
 from regard.nn.attention import ACROSS, BEFORE, WITHIN, Attention, Sides, Watchable
 from regard.tasks.questions import Kind, Labelled, Looked
 from regard.tasks.run import Run, build_model
@@ -132,10 +132,7 @@ def ask(
     known = attentions(model)
     kinds: dict[str, Kind] = {name: attention_kind(one) for name, one in known.items()}
     found = {name: tuple(map(RoleCounts, quizzes[own])) for name, own in kinds.items() if own in quizzes}
-    for start in range(0, len(items), 64):
-        part = items[start : start + 64]
-        with watch(model, list(found), parts=("weights", "v") if by_value else ("weights",)) as trace:
-            model(run.task.batch_of(run, part))
+    for start, part, trace in _watched(run, model, items, list(found), ("weights", "v") if by_value else ("weights",)):
         for name, counts in found.items():
             weights = trace.weights(name).cpu()
             attention = known[name]
@@ -145,6 +142,17 @@ def ask(
                 own = _between_places(weights[index - start], item, kinds[name])
                 counts[index % len(counts)].add(index // len(counts), own)
     return found
+
+
+def _watched(
+    run: Run, model: nn.Module, items: Sequence[Looked], names: Sequence[str], parts: Sequence[Part]
+) -> Iterator[tuple[int, Sequence[Looked], Trace]]:
+    """Batch after batch of the items: the number of its first, the batch, and what was seen of these attentions."""
+    for start in range(0, len(items), 64):
+        batch = items[start : start + 64]
+        with watch(model, names, parts=parts) as trace:
+            model(run.task.batch_of(run, batch))
+        yield start, batch, trace
 
 
 def _between_places(weights: Tensor, item: Looked, kind: Kind) -> Tensor:
@@ -158,10 +166,8 @@ def _between_places(weights: Tensor, item: Looked, kind: Kind) -> Tensor:
 @torch.inference_mode()
 def _measures(run: Run, items: Sequence[Looked]) -> dict[str, dict[str, list[float]]]:
     found = {name: Measures() for name in attentions(run.model)}
-    for start in range(0, len(items), 64):
-        with watch(run.model) as trace:
-            run.model(run.task.batch_of(run, items[start : start + 64]))
-        lengths = _lengths(run, items[start : start + 64])
+    for _, part, trace in _watched(run, run.model, items, list(found), ("weights",)):
+        lengths = _lengths(run, part)
         for name, measures in found.items():
             queries, keys = lengths[KINDS[trace.sides[name]]]
             measures.add(trace.weights(name), queries=queries, keys=keys)
@@ -227,10 +233,7 @@ def _add_neurons(run: Run, items: Sequence[Looked], heads: list[dict[str, Any]])
     asked: dict[tuple[str, int], tuple[list[NeuronProducts], list[NeuronProducts]]] = {
         head: ([], []) for head in roles if head[0] in plain
     }
-    for start in range(0, len(items) if asked else 0, 64):
-        part = items[start : start + 64]
-        with watch(run.model, list(plain), parts=("q", "k")) as trace:
-            run.model(run.task.batch_of(run, part))
+    for start, part, trace in _watched(run, run.model, items if asked else [], list(plain), ("q", "k")):
         for (name, head), halves in asked.items():
             seen = trace[name]
             assert seen.q is not None

@@ -177,9 +177,7 @@ def _map(shown: Excerpt) -> Drawing:
         parts.append(f'<rect {place} {side} rx="2" fill="none" stroke="{GOLD}" stroke-width="2.5"/>')
     foot = top + cell * len(shown.rows) + 20
     keys = [_scale(len(shown.heads)), *([_gold_key()] if shown.gold else [])]
-    wide = max(left + cell * len(shown.columns) + lean * 0.72, MARGIN + keys[0].width) + 12
-    placed, height = _legend(keys, foot, wide)
-    return wide, foot + height, parts + placed
+    return _with_legend(parts, left + cell * len(shown.columns) + lean * 0.72 + 12, foot, keys)
 
 
 def _cells(values: np.ndarray, left: Number, top: Number, cell: Number, shown: Excerpt) -> list[str]:
@@ -216,10 +214,7 @@ def _lines(shown: Excerpt) -> Drawing:
     said = [f"lines below {FAINTEST:g} are not drawn", *filter(None, [same_style_note(shown.heads)])]
     weights = [_line_key(f"{weight:g}", None, weight) for weight in (0.1, 0.5, 1.0)]
     strengths = [_words_key("weight"), *weights, *map(_words_key, said)]
-    wide = max(wide, MARGIN + max(key.width for key in (*keys, *strengths)))
-    upper, height = _legend(keys, foot, wide)
-    lower, more = _legend(strengths, foot + height, wide)
-    return wide, foot + height + more, parts + upper + lower
+    return _with_legend(parts, wide, foot, keys, strengths)
 
 
 def _stroke(head: int | None, weight: float) -> str:
@@ -245,10 +240,8 @@ def _shaded(shown: Excerpt) -> Drawing:
             fill = "#ffffff" if weight > 0.45 else "#000000"
             parts.append(_text(x + 5, y + row_height / 2 - 0.5, other, fill=fill))
             x += widths[column] + 3
-    key = _scale(len(shown.heads))
     wide, foot = left + sum(widths) + 3 * len(widths) + 8, top + len(shown.rows) * row_height + 20
-    placed, height = _legend([key], foot, wide)
-    return max(wide, MARGIN + key.width), foot + height, parts + placed
+    return _with_legend(parts, wide, foot, [_scale(len(shown.heads))])
 
 
 def _grid(each: Sequence[Excerpt]) -> Drawing:
@@ -263,10 +256,7 @@ def _grid(each: Sequence[Excerpt]) -> Drawing:
             parts.append(_image(shown.values[order], x, y, cell))
             parts.append(_text(x + size / 2, y + size + 9, f"head {head}", anchor="middle", size=12, fill=MUTED))
     most = max(len(shown.heads) for shown in each)
-    key, foot = _scale(), 20 + len(each) * (size + gap + 16)
-    wide = max(left + most * (size + gap) + 4, MARGIN + key.width)
-    placed, height = _legend([key], foot, wide)
-    return wide, foot + height, parts + placed
+    return _with_legend(parts, left + most * (size + gap) + 4, 20 + len(each) * (size + gap + 16), [_scale()])
 
 
 MARGIN, KEY_HEIGHT = 12, 22
@@ -280,16 +270,18 @@ class Key:
     at: Callable[[Number, Number], list[str]]
 
 
-def _legend(keys: Sequence[Key], top: Number, width: Number) -> tuple[list[str], Number]:
-    """The keys side by side, in as many lines as they need, and the height of these."""
-    parts: list[str] = []
-    x, y = MARGIN, top
-    for key in keys:
-        if x > MARGIN and x + key.width > width:
-            x, y = MARGIN, y + KEY_HEIGHT
-        parts += key.at(x, y)
-        x += key.width
-    return parts, y + KEY_HEIGHT - top
+def _with_legend(parts: list[str], width: Number, top: Number, *groups: Sequence[Key]) -> Drawing:
+    """The drawing with the keys of each group side by side below it, in as many lines as they need."""
+    width = max(width, MARGIN + max(key.width for keys in groups for key in keys))
+    for keys in groups:
+        x = MARGIN
+        for key in keys:
+            if x > MARGIN and x + key.width > width:
+                x, top = MARGIN, top + KEY_HEIGHT
+            parts += key.at(x, top)
+            x += key.width
+        top += KEY_HEIGHT
+    return width, top, parts
 
 
 def _scale(heads: int = 1) -> Key:

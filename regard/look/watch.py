@@ -113,9 +113,11 @@ def watch(
     if not known:
         raise ConfigError("this model has no attention to watch")
     chosen = _of_layers(matching(known, [names] if isinstance(names, str) else names), layers)
-    _check_parts(parts)
+    wanted: list[Part] = [parts] if isinstance(parts, str) else list(parts)
+    for part in wanted:
+        if part not in get_args(Part):
+            raise ConfigError(f"unknown part '{part}'{nearest(part, get_args(Part))}")
     check_heads(known, dict.fromkeys(chosen, heads or ()))
-    wanted: set[Part] = {parts} if isinstance(parts, str) else set(parts)
     trace = Trace({name: [] for name in chosen}, {name: known[name].sides for name in chosen})
     before = {name: known[name].watcher for name in chosen}
     for name in chosen:
@@ -133,12 +135,6 @@ def _both(outer: Edit | None, inner: Edit | None) -> Edit | None:
     if outer is None or inner is None:
         return outer or inner
     return lambda name, weights: inner(name, outer(name, weights))
-
-
-def _check_parts(parts: Sequence[str]) -> None:
-    for part in [parts] if isinstance(parts, str) else parts:
-        if part not in get_args(Part):
-            raise ConfigError(f"unknown part '{part}'{nearest(part, get_args(Part))}")
 
 
 def matching(known: Iterable[str], patterns: Iterable[str]) -> list[str]:
@@ -176,7 +172,7 @@ class _Watcher:
     """What stands in an attention while it is watched."""
 
     def __init__(
-        self, calls: list[Seen], name: str, heads: Sequence[int] | None, parts: set[Part], edit: Edit | None
+        self, calls: list[Seen], name: str, heads: Sequence[int] | None, parts: Sequence[Part], edit: Edit | None
     ) -> None:
         self.calls, self.name, self.parts, self.edit = calls, name, parts, edit
         self.heads = None if heads is None else list(heads)

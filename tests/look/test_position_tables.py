@@ -2,13 +2,11 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from numpy.testing import assert_allclose
 
 from regard import config
 from regard.errors import DataError
 from regard.look.document import HeadHistory, History, to_mapping
-from regard.look.measures import measures_of
 from regard.look.position_tables import PositionTable, position_tables
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.positions import offset_rotation
@@ -46,19 +44,6 @@ def test_pairs_turn_as_the_rotation_says(layout):
     for (sine, cosine), angle in zip(places.pairs, places.angles, strict=True):
         assert_allclose(np.sin(2 * angle), table[2, sine], atol=1e-6)
         assert_allclose(np.cos(2 * angle), table[2, cosine], atol=1e-6)
-
-
-def test_measures_say_where_a_head_looks():
-    back = torch.eye(4).roll(1, 1)[None].numpy()  # each place at the next, the last at the first
-    found = measures_of(back, within=True, aligned=[(0, 1), (1, 1)])
-    assert found["entropy"] == [0]
-    assert found["largest weight"] == [1]
-    assert found["weight on the next"] == [1]
-    assert found["weight on itself"] == found["weight on the one before"] == [0]
-    assert found["distance"] == [(1 + 1 + 1 + 3) / 4]
-    assert found["weight on the first"] == [0.25]
-    assert found["weight on the aligned"] == [0.5]
-    assert set(measures_of(back, within=False)) == {"entropy", "largest weight", "weight on the first"}
 
 
 def test_what_does_not_fit_is_refused():
