@@ -4,6 +4,7 @@ A gradient that fades step by step cannot teach a model what it should have kept
 off. In a recurrent model it is a product of as many factors as there are steps between; attention has one step to all.
 """
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from regard.nn.cells import RecurrentLayer
 from regard.nn.embedding import Embedding
 from regard.runs.files import CONFIG, run_names
 from regard.tasks.config import RunConfig, make_config, presets
+from regard.tasks.examples import FIRST
 from regard.tasks.run import Run, build_model, load
 from regard.tasks.spec import GradientSide
 
@@ -86,9 +88,6 @@ def set_spectral_radius(model: nn.Module, radius: float) -> int:
                     matrix.mul_(radius / torch.linalg.eigvals(matrix.double()).abs().max())
                     scaled += 1
     return scaled
-
-
-FIRST = 4  # the ids below are special tokens
 
 
 def gradients(
@@ -198,7 +197,7 @@ def _entry(
     if max(len(ids) for _, ids, _ in sides) > longest:
         raise DataError(f"the text is longer than the {longest} tokens that {name} reads")
     if radius is not None:
-        network = network if not trained else _copy(config, network)
+        network = copy.deepcopy(network)  # the run's own stays as it was trained
         set_spectral_radius(network, radius)
     norms = step_gradients(network.cpu(), _batch(sides))
     steps = [
@@ -225,10 +224,3 @@ def _batch(sides: Sequence[GradientSide]) -> Pairs | Windows:
         return Windows(Tokens.of([ids[:-1]]), torch.tensor([ids[1:]]), len(ids) - 1)
     (_, source, _), (_, target, _) = sides
     return Pairs(Tokens.of([source]), Tokens.of([target]), len(target) - 1)
-
-
-def _copy(config: RunConfig, network: nn.Module) -> nn.Module:
-    """The same model once more, so that the run's own stays as it was trained."""
-    twin = build_model(config)
-    twin.load_state_dict(network.state_dict())
-    return twin
