@@ -42,7 +42,7 @@ Tree = tuple[tuple[Branch, ...], ...]
 
 
 def translation_document(run: Run, texts: Sequence[str], options: LookOptions, **decode: Any) -> Document:
-    """Attention is read with the translation given, which is what decoding it saw."""
+    """Each text with its translation. Attention is read by teacher forcing, which sees what decoding saw."""
     config = _searching(run.decode_config(**decode))
     targets = [None] * len(texts) if options.targets is None else options.targets
     if len(targets) != len(texts):
@@ -175,7 +175,7 @@ def _places(run: Run, best: Translation) -> list[tuple[int, int]]:
 
 
 def language_document(run: Run, texts: Sequence[str], options: LookOptions, **decode: Any) -> Document:
-    """Each text as the model reads it. Nothing is decoded, so settings of decoding change nothing."""
+    """Each text as the model reads it. Nothing is decoded, so decoding settings do not apply."""
     return looked(run, [_text(run, texts, number, options) for number in range(len(texts))])
 
 
