@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from peer import BOS, EOS, arguments, copy_weights, ours, store
 
-from regard.bench.training import marian
+from regard.bench.training_speed import marian
 from regard.data.loader import collate
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig

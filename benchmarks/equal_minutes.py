@@ -69,7 +69,7 @@ def theirs(options: argparse.Namespace, seed: int, seconds: float) -> None:
     from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback, set_seed
     from transformers.trainer_pt_utils import LengthGroupedSampler
 
-    from regard.bench.training import marian
+    from regard.bench.training_speed import marian
     from regard.data import PairStore
 
     config = config_of(options, seed)

@@ -8,7 +8,7 @@ Prints one line a way: tokens a second, milliseconds a step, milliseconds of it 
 import sys
 
 from regard import make_config
-from regard.bench.training import bench_train
+from regard.bench.training_speed import bench_train
 
 PLAIN = ["train.accumulate=1", "train.compile=false", "train.compile_blocks=false", "train.cuda_graphs=false"]
 WAYS = {

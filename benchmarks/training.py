@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from peer import arguments, ours, store
 
-from regard.bench.training import marian
+from regard.bench.training_speed import marian
 from regard.data import collate, epoch_order
 from regard.training.loop import train_step
 from regard.training.objectives import SequenceToSequence

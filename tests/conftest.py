@@ -19,7 +19,7 @@ NUMBERS = (
     "models/test_language_laws.py",
     "models/test_encoder_laws.py",
     "parity",
-    "look/test_gradients.py",
+    "runs/test_gradients.py",
     "look/test_measures.py",
     "training/test_loop.py",
     "training/test_recipes.py",

@@ -11,7 +11,7 @@ import torch
 
 import regard
 from regard.data.world import LECTURE, spans
-from regard.look.align import best_head, merge, words_of_pieces
+from regard.look.alignment import best_head, merge, words_of_pieces
 from regard.look.watch import attentions, watch
 from regard.nn.batch import Pairs, Tokens
 from regard.tasks.corpora import world_held_out

@@ -13,7 +13,7 @@ from chromium import Chromium  # type: ignore[import-not-found]
 from PIL import Image
 
 import regard
-from regard.tasks.looking import Wanted, page
+from regard.tasks.looking import LookOptions, page
 
 HERE = Path(__file__).resolve().parent
 
@@ -39,11 +39,11 @@ def main(directory: str, history: str | None = None, pictures: str | None = None
         try:
             path = Path(folder) / "page.html"
             run = regard.load(directory, "cpu")
-            path.write_text(page(run, [ANIMAL, AREA, WIDE], Wanted(edits=True), beam=3), encoding="utf-8")
+            path.write_text(page(run, [ANIMAL, AREA, WIDE], LookOptions(edits=True), beam=3), encoding="utf-8")
             for name, where in SHOTS.items():
                 take(browser, f"{path.as_uri()}#{where}", name)
             if history is not None:
-                trained = page(regard.load(history, "cpu"), [ANIMAL, AREA], Wanted(history=True, vectors=False))
+                trained = page(regard.load(history, "cpu"), [ANIMAL, AREA], LookOptions(history=True, vectors=False))
                 path.write_text(trained, encoding="utf-8")
                 take(browser, f"{path.as_uri()}#view=history&attention=5", "training")
             if pictures is not None:

@@ -1,24 +1,93 @@
-"""How far back the loss reaches, of several models on one text: of runs, and of presets before any training."""
+"""Vanishing and exploding gradients: the norm of the last prediction's gradient at each earlier time step.
 
+A gradient that fades step by step cannot teach a model what it should have kept; one that grows step by step throws it
+off. In a recurrent model it is a product of as many factors as there are steps between; attention has one step to all.
+"""
+
+import copy
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from regard.errors import ConfigError, DataError, nearest
-from regard.look.charts import Chart, Series, draw
-from regard.look.gradients import factor_per_step, set_spectral_radius, step_gradients
-from regard.look.sheet import figure, paragraph, sheet, table
+from regard.look.charts import Chart, Series, plot
+from regard.look.page import figure, paragraph, static_page, table
 from regard.nn.batch import Pairs, Tokens, Windows
+from regard.nn.cells import RecurrentLayer
+from regard.nn.embedding import Embedding
 from regard.runs.files import CONFIG, run_names
 from regard.tasks.config import RunConfig, make_config, presets
+from regard.tasks.examples import FIRST
 from regard.tasks.run import Run, build_model, load
 from regard.tasks.spec import GradientSide
 
-FIRST = 4  # the ids below are special tokens
+
+def step_gradients(model: Any, batch: Any) -> list[Float[Tensor, " T"]]:
+    """The gradient's norm at every token of one row, by sequence: of the source and of the target, or of the text.
+
+    The loss is that of the last prediction alone; a gradient is taken at the vector that stands for the token where the
+    model reads it. The model's own gradients are left as they are.
+    """
+    given: list[Tensor] = []
+
+    def keep(module: nn.Module, inputs: Any, vectors: Tensor) -> Tensor:
+        vectors = vectors.detach().requires_grad_()
+        given.append(vectors)
+        return vectors
+
+    hooks = [part.register_forward_hook(keep) for part in model.modules() if isinstance(part, Embedding)]
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.enable_grad():
+            last = model(batch)[:, -1:]
+            loss, _ = model.head.loss(last, batch.labels[:, -1:])
+            found = torch.autograd.grad(loss, given, allow_unused=True)
+    finally:
+        model.train(was_training)
+        for hook in hooks:
+            hook.remove()
+    pairs = zip(given, found, strict=True)
+    return [torch.zeros(x.shape[1]) if grad is None else grad[0].norm(dim=-1) for x, grad in pairs]
+
+
+def factor_per_step(norms: Sequence[float]) -> float:
+    """By what the gradient is multiplied with each step back, on the geometric average; 1 neither fades nor grows.
+
+    Fitted to the logarithms. The step just read is left out: it reaches the prediction by ways that no other has.
+    """
+    points = [(back, math.log(norm)) for back, norm in enumerate(reversed(norms)) if back and norm > 0]
+    if len(points) < 2:
+        return math.nan
+    mean_x, mean_y = (sum(values) / len(points) for values in zip(*points, strict=True))
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
+    return math.exp(slope)
+
+
+@torch.no_grad()
+def set_spectral_radius(model: nn.Module, radius: float) -> int:
+    """Scale every matrix over a recurrent state to that spectral radius; how many there were.
+
+    The radius is the largest size of an eigenvalue: what a state is multiplied by, in the long run, where nothing
+    squashes it. A gate's matrix counts as one of its own.
+    """
+    if not radius > 0:
+        raise ConfigError(f"a spectral radius of {radius} must be above 0")
+    scaled = 0
+    for layer in model.modules():
+        for cell in layer.cells if isinstance(layer, RecurrentLayer) else ():
+            for name, part in cell.named_children():
+                if name in ("inputs", "widen") or not isinstance(part, nn.Linear):
+                    continue
+                for matrix in part.weight.split(part.in_features):
+                    matrix.mul_(radius / torch.linalg.eigvals(matrix.double()).abs().max())
+                    scaled += 1
+    return scaled
 
 
 def gradients(
@@ -78,27 +147,27 @@ def gradients_page(document: dict[str, Any]) -> str:
     ]
     if radius is not None:
         notes.append(paragraph(f"Every matrix over a recurrent state was scaled to a spectral radius of {radius:g}."))
-    names = ("model", "weights", "steps", "factor a step back", "norm at the first step", "at the last")
-    return sheet(
+    names = ("model", "weights", "steps", "factor per step back", "norm at the first step", "at the last")
+    return static_page(
         "How far back the loss reaches",
-        [*notes, figure(gradients_chart(document)), table(names, rows), *_pieces(document)],
+        [*notes, figure(gradients_chart(document)), table(names, rows), _pieces(document)],
     )
 
 
 def gradients_chart(document: dict[str, Any], *, alone: bool = False) -> str:
-    """The picture by itself: every model's norms against steps back, each relative to the step just before the last."""
+    """The chart by itself: every model's norms against steps back, each relative to the step just before the last."""
     lines = []
     for one in document["models"]:
         norms = [step["norm"] for step in one["steps"]]
         base = next((norm for norm in reversed(norms[:-1]) if norm > 0), 1.0)
         lines.append(Series(name=one["name"], points=[(back, n / base) for back, n in enumerate(norms[-2::-1], 1)]))
     title = "Gradient of the last prediction at earlier steps (1 = one step back)"
-    return draw(
+    return plot(
         Chart(title=title, x="steps back", y="relative norm", series=lines, log_y=True, marks=False), alone=alone
     )
 
 
-def _pieces(document: dict[str, Any]) -> list[str]:
+def _pieces(document: dict[str, Any]) -> str:
     names = ("step", *(one["name"] for one in document["models"]))
     most = max(len(one["steps"]) for one in document["models"])
     rows = []
@@ -108,7 +177,7 @@ def _pieces(document: dict[str, Any]) -> list[str]:
             step = one["steps"][-1 - back] if back < len(one["steps"]) else None
             cells.append("" if step is None else f"{step['piece']}  {step['norm']:.2e}")
         rows.append((f"{back} back", *cells))
-    return [table(names, rows)]
+    return table(names, rows)
 
 
 def _entry(
@@ -128,7 +197,7 @@ def _entry(
     if max(len(ids) for _, ids, _ in sides) > longest:
         raise DataError(f"the text is longer than the {longest} tokens that {name} reads")
     if radius is not None:
-        network = network if not trained else _copy(config, network)
+        network = copy.deepcopy(network)  # the run's own stays as it was trained
         set_spectral_radius(network, radius)
     norms = step_gradients(network.cpu(), _batch(sides))
     steps = [
@@ -155,10 +224,3 @@ def _batch(sides: Sequence[GradientSide]) -> Pairs | Windows:
         return Windows(Tokens.of([ids[:-1]]), torch.tensor([ids[1:]]), len(ids) - 1)
     (_, source, _), (_, target, _) = sides
     return Pairs(Tokens.of([source]), Tokens.of([target]), len(target) - 1)
-
-
-def _copy(config: RunConfig, network: nn.Module) -> nn.Module:
-    """The same model once more, so that the run's own stays as it was trained."""
-    twin = build_model(config)
-    twin.load_state_dict(network.state_dict())
-    return twin

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from regard.analysis.heads import Quizzes, ask, kind, quiz
+from regard.analysis.head_roles import Quizzes, ask, attention_kind, quiz
 from regard.data.world import Sentence, pronoun_accuracy
 from regard.look.edits import masked
 from regard.look.roles import RoleCounts
@@ -60,7 +60,7 @@ def pronoun_report(
     known = attentions(run.model)
     best: dict[Kind, tuple[float, dict[str, Any]]] = {}
     for own in FROM_TO:
-        if one := _best(found, [name for name in found["valid"] if kind(known[name]) == own]):
+        if one := _best(found, [name for name in found["valid"] if attention_kind(known[name]) == own]):
             best[own] = one
     if not best:
         return None
@@ -155,8 +155,8 @@ def _with_pronoun(run: Run, part: Any, word: str | None, limit: int) -> list[Sen
         fits = max(map(len, encode_pair(run, sentence.english, sentence.french))) <= run.translator.max_len
         return fits and (bool(words) if word is None else words == {word})
 
-    drawn = world_held_out(part, "en", 50 * limit).drawn()
-    return list(islice((sentence for sentence in drawn if wanted(sentence)), limit))
+    found = world_held_out(part, "en", 50 * limit).drawn()
+    return list(islice((sentence for sentence in found if wanted(sentence)), limit))
 
 
 def asked_of_pronouns(item: Looked) -> Looked:

@@ -1,11 +1,13 @@
-"""Heads that a run can do without: which they are, and a smaller run without them."""
+"""Head pruning: which heads matter, a smaller run without the others, and gates that learn which to remove."""
 
-import fnmatch
+import copy
 import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -13,11 +15,12 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from regard.analysis.describe import describe
+from regard.analysis.model_summary import describe
+from regard.data import Position
 from regard.errors import ConfigError, RunError, nearest
 from regard.interop.huggingface.vocabulary import KEPT
 from regard.look.edits import masked
-from regard.look.watch import attentions, watch
+from regard.look.watch import attentions, matching, watch
 from regard.models import MODELS
 from regard.models.protocols import capabilities
 from regard.nn.attention import Attention, NoHeads, Watchable
@@ -26,8 +29,10 @@ from regard.runs.checkpoint import Progress, load_weights_strictly, save_checkpo
 from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, TOKENIZER, whole_or_nothing, write_json, write_tensors
 from regard.tasks.config import RunConfig
 from regard.tasks.evidence import Evidence
-from regard.tasks.run import Run, build_model
+from regard.tasks.run import Run, build_model, choose_precision, packs
+from regard.tasks.spec import Silence
 from regard.training.average import ExponentialAverage
+from regard.training.loop import clip_gradients, precision_context, seed_step, train_step
 from regard.training.optim import make_optimizer
 
 By = Literal["masking", "gradient", "gates"]
@@ -41,10 +46,7 @@ def every_head(model: nn.Module, among: str = "*") -> list[Head]:
     Heads that share keys and values go together: their group is one here, by its own number.
     """
     known = attentions(model)
-    names = [name for name in known if fnmatch.fnmatchcase(name, among)]
-    if not names:
-        raise ConfigError(f"no attention is called '{among}'{nearest(among, known)}")
-    return [(name, head) for name in names for head in range(groups(known[name]))]
+    return [(name, head) for name in matching(known, [among]) for head in range(groups(known[name]))]
 
 
 def groups(attention: Watchable) -> int:
@@ -92,7 +94,7 @@ def gates_of(model: nn.Module, heads: Sequence[Head], gates: Tensor) -> dict[str
 
 
 def _loss(model: nn.Module, evidence: Evidence, batch: Any, heads: Sequence[Head], gates: Tensor) -> Tensor:
-    """The loss a prediction with each head's weights multiplied by its gate."""
+    """The loss per prediction with each head's weights multiplied by its gate."""
     own = gates_of(model, heads, gates)
 
     def scale(name: str, weights: Tensor) -> Tensor:
@@ -202,7 +204,7 @@ def save(run: Run, source: Path, out: Path) -> None:
     if (out / CONFIG).exists():
         raise RunError(f"{out} already holds a run: choose another directory")
     with whole_or_nothing(out):
-        if (source / TOKENIZER).exists():  # a model of pictures has none
+        if (source / TOKENIZER).exists():  # a model of images has none
             shutil.copyfile(source / TOKENIZER, out / TOKENIZER)
         if (source / KEPT).is_dir():  # what an imported run's tokenizer was made of
             shutil.copytree(source / KEPT, out / KEPT)
@@ -251,3 +253,126 @@ def _milliseconds(model: nn.Module, batch: Any, times: int = 7) -> float:
         float(model(batch).sum())  # reading a number waits for the device
         taken.append(time.perf_counter() - began)
     return 1000 * statistics.median(taken[1:])
+
+
+LEARNING, RAMP = 0.6, 0.7
+"""The share of the updates in which gates are learnt, and of those the share in which fewer and fewer may be open."""
+
+
+def learn_to_prune(
+    run: Run,
+    remove: int,
+    *,
+    steps: int,
+    among: str = "*",
+    learning_rate: float = 3e-4,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Run, dict[Head, float]]:
+    """The run without `remove` heads, trained for `steps` updates on its own training data; and each head's chance.
+
+    First gates on the heads are learnt together with the weights (Voita et al. 2019). Each gate is sampled, and
+    how many are open on average is held to what is wanted by a multiplier that grows while there are too many (Wang,
+    Wohlwend and Lei 2020), fewer and fewer at first. Then the heads whose gates are most likely shut are removed for
+    good, and what is left trains on. The run given stays as it was.
+    """
+    heads = every_head(run.model, among)
+    if not 0 <= remove <= len(heads):
+        raise ConfigError(f"remove={remove} must be between 0 and the {len(heads)} heads of '{among}'")
+    if steps < 2:
+        raise ConfigError(f"steps={steps} must be at least 2")
+    learner = _Learner(run, steps, learning_rate, progress)
+    with closing(learner.stream):
+        chances = learner.learn(heads, 1 - remove / len(heads), max(1, round(LEARNING * steps)))
+        order = sorted(chances, key=lambda head: chances[head])
+        smaller = prune(Run(run.directory, run.config, run._vocabularies, learner.model), order[:remove])
+        learner.train_on(smaller.model)
+    return smaller, chances
+
+
+class _Learner:
+    """A copy of a run's model, its training data, and how far it has come."""
+
+    def __init__(self, run: Run, steps: int, learning_rate: float, progress: Callable[[int, int], None] | None) -> None:
+        self.options, self.steps, self.peak, self.progress = run.config.train, steps, learning_rate, progress
+        self.device = next(run.model.parameters()).device
+        self.precision = choose_precision(self.options.precision, self.device)
+        self.model = copy.deepcopy(run.model)
+        _, self.prepared = run.task.prepare(run.config, run.directory, Silence(), new=False)
+        pack = packs(type(run.model), self.options.pack, self.device)
+        self.stream = self.prepared.stream(Position(0, 0), pin=self.device.type == "cuda", pack=pack)
+        self.step = 0
+
+    def learn(self, heads: Sequence[Head], share: float, steps: int) -> dict[Head, float]:
+        """Train weights and gates together until `share` of the gates are open; the chance of each to be open."""
+        gates = HardConcrete(len(heads)).to(self.device).train()
+        price = nn.Parameter(torch.zeros(2, device=self.device))
+        weights = self._optimizer(self.model)
+        others = torch.optim.Adam(gates.parameters(), lr=0.1)
+        raising = torch.optim.Adam([price], lr=0.1, maximize=True)
+        self.model.train()
+        for number in range(1, steps + 1):
+            batch = self._next(weights)
+            wanted = 1 - (1 - share) * min(1.0, number / (RAMP * steps))
+            with precision_context(self.device, self.precision), scaled(self.model, heads, gates()):
+                loss = self.prepared.objective.loss(self.model, batch)
+            over = gates.chance_open().mean() - wanted
+            (loss.total / loss.count + price[0] * over + price[1] * over**2).backward()
+            clip_gradients([one for group in weights.param_groups for one in group["params"]], self.options.clip)
+            for optimizer in (weights, others, raising):
+                optimizer.step()
+                optimizer.zero_grad()
+        self.model.eval()
+        return dict(zip(heads, gates.chance_open().tolist(), strict=True))
+
+    def train_on(self, model: nn.Module) -> None:
+        """The updates that are left, without gates."""
+        optimizer = self._optimizer(model)
+        model.train()
+        while self.step < self.steps:
+            batch = self._next(optimizer)
+            train_step(
+                model,
+                self.prepared.objective,
+                [batch],
+                optimizer,
+                clip=self.options.clip,
+                device=self.device,
+                precision=self.precision,
+            )
+        model.eval()
+
+    def _optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        options = self.options
+        return torch.optim.Adam(
+            model.parameters(),
+            lr=self.peak,
+            betas=(options.betas[0], options.betas[1]),
+            eps=options.epsilon,
+            fused=True,
+        )
+
+    def _next(self, optimizer: torch.optim.Optimizer):
+        """The next batch; the learning rate falls evenly to nothing."""
+        self.step += 1
+        seed_step(self.options.seed, self.step)
+        for group in optimizer.param_groups:
+            group["lr"] = self.peak * (1 - (self.step - 1) / self.steps)
+        if self.progress is not None:
+            self.progress(self.step, self.steps)
+        return next(self.stream).to(self.device)
+
+
+@contextmanager
+def scaled(model: nn.Module, heads: Sequence[Head], gates: Tensor) -> Iterator[None]:
+    """The model with what each head gives multiplied by its gate; the fused kernels go on."""
+    known = attentions(model)
+
+    def multiply(own: Tensor, width: int, module: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
+        return (given[0] * own.repeat_interleave(width).to(given[0].dtype),)
+
+    with ExitStack() as stack:
+        for name, own in gates_of(model, heads, gates).items():
+            attention = known[name]
+            hook = attention.output.register_forward_pre_hook(partial(multiply, own, attention.head_width))  # type: ignore[operator, union-attr]
+            stack.callback(hook.remove)
+        yield

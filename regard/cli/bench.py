@@ -45,7 +45,7 @@ def train(
       regard bench train --preset transformer-base --lengths train.en --lengths train.de
     """
     from regard import make_config
-    from regard.bench.training import bench_train, file_lengths
+    from regard.bench.training_speed import bench_train, file_lengths
     from regard.errors import ConfigError
 
     if order not in (None, "random", "bucketed"):

@@ -22,7 +22,7 @@ def describe(
       regard describe runs/demo --length 64 --json
     """
     from regard import load
-    from regard.analysis.describe import describe as facts_of
+    from regard.analysis.model_summary import describe as facts_of
 
     facts = facts_of(load(run, "cpu"), length)
     if as_json:

@@ -35,10 +35,10 @@ def heads(
     """
     from regard import load
     from regard.analysis.head_pronouns import pronoun_report
-    from regard.analysis.heads import head_roles
+    from regard.analysis.head_roles import head_roles
+    from regard.analysis.heads_report import heads_page
     from regard.cli.progress import counting
     from regard.errors import ConfigError
-    from regard.look.report import heads_page
     from regard.runs.files import check_output, whole_file
     from regard.tasks.corpora import world_held_out
 
@@ -107,7 +107,7 @@ def _neurons(found: dict[str, Any]) -> str:
 
 
 def _pronoun_lines(found: dict[str, Any]) -> list[str]:
-    from regard.look.report import where_the_work_is
+    from regard.analysis.heads_report import where_the_work_is
 
     lines = [f"'{found['pronoun']}' to its noun, {found['sentences']:,} test sentences; the best head of each kind:"]
     for one in found["by_kind"].values():

@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from regard import Run
-    from regard.tasks.looking import Wanted
+    from regard.tasks.looking import LookOptions
 
 
 def look(
@@ -98,11 +98,11 @@ def look(
     if spectral_radius is not None or settings:
         raise typer.BadParameter("--spectral-radius and --set go with --gradients")
     from regard import load
-    from regard.tasks.looking import Wanted
+    from regard.tasks.looking import LookOptions
 
     if (words or view != "map") and not (svg or png):
         raise typer.BadParameter("--view and --words say what --svg and --png draw: give one of them")
-    wanted = Wanted(
+    wanted = LookOptions(
         names=tuple(layers or ["*"]),
         heads=None if heads is None else numbers(heads),
         # Drawings need none of the vectors.
@@ -135,15 +135,14 @@ def _attention(
     run: "Run",
     texts: list[Any],
     files: dict[str, Path | None],
-    wanted: "Wanted",
+    wanted: "LookOptions",
     beam: int | None,
     view: str,
     words: bool,
 ) -> None:
     from regard.cli.progress import counting
     from regard.errors import ConfigError
-    from regard.look.draw import svg
-    from regard.look.excerpt import check_view
+    from regard.look.attention_svg import check_view, svg
     from regard.look.figures import need_matplotlib, write_png
     from regard.look.page import render
     from regard.runs.files import whole_file

@@ -52,7 +52,7 @@ def prune(
     """
     from regard import load
     from regard.analysis import pruning
-    from regard.analysis.gating import learn_to_prune
+    from regard.analysis.pruning import learn_to_prune
     from regard.cli.progress import counting
     from regard.errors import ConfigError, RunError, nearest
     from regard.look.figures import need_matplotlib

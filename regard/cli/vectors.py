@@ -122,7 +122,7 @@ def plane(
       regard vectors plane vectors.txt king queen man woman --out words.svg
     """
     from regard.errors import ConfigError
-    from regard.look.plane import words_on_a_plane
+    from regard.look.charts import words_on_a_plane
     from regard.runs.files import check_output, whole_file
 
     check_output(out)

@@ -1,5 +1,5 @@
 """Several configurations trained under one budget, and one report about them."""
 
-from regard.comparison.comparing import compare
+from regard.comparison.experiment import compare
 
 __all__ = ["compare"]

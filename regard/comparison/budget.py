@@ -18,7 +18,7 @@ from regard.tasks.spec import Prepared
 from regard.training.loop import train_step
 from regard.training.optim import make_optimizer
 
-TRIED, WARM = 24, 4
+TIMED_UPDATES, WARMUP_UPDATES = 24, 4
 """Updates that are timed to turn minutes into updates, and how many come before, untimed."""
 
 
@@ -50,8 +50,10 @@ class Budget:
         if self.updates is not None:
             return self.updates
         if self.minutes is not None:
-            return max(1, int(60 * self.minutes / seconds_an_update(config, prepared)))
-        return config.train.steps if self.flops is None else max(1, int(self.flops / flops_an_update(config, prepared)))
+            return max(1, int(60 * self.minutes / seconds_per_update(config, prepared)))
+        return (
+            config.train.steps if self.flops is None else max(1, int(self.flops / flops_per_update(config, prepared)))
+        )
 
 
 def with_steps(config: RunConfig, steps: int) -> RunConfig:
@@ -106,7 +108,7 @@ def count_parameters(config: RunConfig) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def flops_an_update(config: RunConfig, prepared: Prepared, tried: int = 6) -> float:
+def flops_per_update(config: RunConfig, prepared: Prepared, tried: int = 6) -> float:
     """Floating-point operations of an update, forward, backward and head, counted as they run: products alone."""
     model = build_model(config)
     with operations(model) as counter:
@@ -115,13 +117,13 @@ def flops_an_update(config: RunConfig, prepared: Prepared, tried: int = 6) -> fl
     return counter.get_total_flops() / tried
 
 
-def seconds_an_update(config: RunConfig, prepared: Prepared) -> float:
+def seconds_per_update(config: RunConfig, prepared: Prepared) -> float:
     """Seconds of an update here, timed on fresh weights and the run's own batches."""
     marks = []
-    for number, _ in enumerate(_updates(config, prepared, WARM + TRIED, build_model(config)), 1):
-        if number >= WARM:
+    for number, _ in enumerate(_updates(config, prepared, WARMUP_UPDATES + TIMED_UPDATES, build_model(config)), 1):
+        if number >= WARMUP_UPDATES:
             marks.append(time.perf_counter())
-    return (marks[-1] - marks[0]) / TRIED
+    return (marks[-1] - marks[0]) / TIMED_UPDATES
 
 
 def _updates(config: RunConfig, prepared: Prepared, count: int, model: nn.Module) -> Iterator[Any]:

@@ -1,9 +1,9 @@
-"""What a page shows, as plain data that is checked when it is made: texts, weights, and what else is known of them."""
+"""What a page shows, as plain data that is checked when it is made: texts, weights, decoding, edits, history."""
 
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -11,11 +11,9 @@ from jaxtyping import Float
 
 from regard import config
 from regard.errors import DataError
-from regard.look.align import Span, words_of_pieces
-from regard.look.decoding import Decoding, Edited
-from regard.look.history import History
-from regard.look.packing import as_array, pack_floats, pack_weights, unpack_floats, unpack_weights
-from regard.look.places import Places
+from regard.look.alignment import Span, words_of_pieces
+from regard.look.packed_arrays import as_array, pack_floats, pack_weights, unpack_floats, unpack_weights
+from regard.look.position_tables import PositionTable
 
 SideName = Literal["source", "target", "prefix"]
 
@@ -92,18 +90,13 @@ class Neurons:
             raise DataError(f"offsets of shape {shapes['offsets']}; must be {(q[0], q[1] + k[1] - 1)}")
         return found
 
-    def to_mapping(self, *, packed: bool = True) -> dict[str, Any]:
-        """Plain values; the vectors packed as 32-bit numbers in base64, or as lists."""
-        vectors = {name: pack_floats(array) if packed else array.tolist() for name, array in self.arrays().items()}
-        return {**vectors, "scale": self.scale, "combine": self.combine}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionMap:
     """The weights of one attention: head, then row (which piece looks), then column (where it looks).
 
     A row of the target side is the step that predicts that piece. `prefix` is the target as the decoder reads it,
-    one piece behind. `weights` may be a tensor, an array, nested lists, or the packed form of `to_mapping`. `heads`
+    one piece behind. `weights` may be a tensor, an array, nested lists, or packed as `to_mapping` packs them. `heads`
     are the numbers that the heads have in the model, where not all of them are here.
     """
 
@@ -142,19 +135,6 @@ class AttentionMap:
                     f"the vectors of '{self.name}' are not those of {H} heads, {rows} rows and {columns} columns"
                 )
 
-    def to_mapping(self, *, packed: bool = True) -> dict[str, Any]:
-        """Plain values; the weights packed as little-endian 16-bit numbers in base64, or as lists."""
-        weights = self.array()
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "rows": self.rows,
-            "columns": self.columns,
-            "weights": pack_weights(weights) if packed else weights.tolist(),
-            **({} if self.neurons is None else {"neurons": self.neurons.to_mapping(packed=packed)}),
-            **({} if self.heads is None else {"heads": list(self.heads)}),
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
@@ -165,7 +145,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class PatchedImage:
     """An image as a model saw it, a PNG in a data: address, cut in `rows` x `columns` patches.
 
     The source's piece `first + row * columns + column` is a patch; pieces before `first` are none.
@@ -179,13 +159,119 @@ class Picture:
     first: int = 1
 
     def check(self, pieces: int) -> None:
-        """Refuse what is no picture of so many pieces."""
+        """Refuse what is no image of so many pieces."""
         if not re.fullmatch(r"data:image/png;base64,[A-Za-z0-9+/]+=*", self.image):
-            raise DataError("a picture must be a PNG in base64, as data:image/png;base64,...")
+            raise DataError("an image must be a PNG in base64, as data:image/png;base64,...")
         if min(self.width, self.height, self.rows, self.columns) < 1 or self.first < 0:
-            raise DataError("a picture's sizes must be at least 1")
+            raise DataError("an image's sizes must be at least 1")
         if self.first + self.rows * self.columns != pieces:
             raise DataError(f"{self.first} pieces and {self.rows} x {self.columns} patches; the source has {pieces}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A candidate of a beam search: a piece after the branch `parent` of the step before, -1 the start.
+
+    `log_prob` is of the whole so far. `best` ones lead to the output that was chosen.
+    """
+
+    piece: str
+    parent: int
+    log_prob: float
+    fate: Literal["kept", "finished", "pruned"]
+    best: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """How a step that may copy came to its piece: `writing` is the share that the vocabulary has in its prediction.
+
+    That is p_gen of a pointer-generator and the sentinel's share of a pointer-sentinel; the rest copies words that
+    were read. `written` and `copied` add up to the probability of the piece; None where no piece followed.
+    """
+
+    writing: float
+    written: float | None = None
+    copied: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """Vectors of every step, as tensors, arrays, lists or packed, and the branches of every step of the search.
+
+    `hidden` is what a step predicts from, `context` what it gathered from where it looked. `mixture` is of models that
+    copy.
+    """
+
+    hidden: Any = None
+    context: Any = None
+    beam: tuple[tuple[Branch, ...], ...] = ()
+    mixture: tuple[Mixture, ...] = ()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The vectors that there are, as arrays."""
+        given = {"hidden": self.hidden, "context": self.context}
+        return {name: unpack_floats(value) for name, value in given.items() if value is not None}
+
+    def check(self, steps: int) -> None:
+        """Refuse vectors of another number of steps, shares that are none, and branches from nowhere."""
+        for name, array in self.arrays().items():
+            if array.ndim != 2 or len(array) != steps:
+                raise DataError(f"{name} vectors of shape {array.shape} for {steps} steps; must be one per step")
+        if self.mixture and len(self.mixture) != steps:
+            raise DataError(f"{len(self.mixture)} mixtures for {steps} steps; must be one per step")
+        for one in self.mixture:
+            # A NaN fails these comparisons too.
+            if not all(share is None or 0 <= share <= 1 for share in (one.writing, one.written, one.copied)):
+                raise DataError(f"{one} has a share outside 0 to 1")
+        before = 0
+        for number, branches in enumerate(self.beam, 1):
+            for branch in branches:
+                if not (branch.parent == -1 if number == 1 else 0 <= branch.parent < before):
+                    raise DataError(f"a branch of step {number} comes from branch {branch.parent} of {before}")
+            before = len(branches)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edited:
+    """What became of a sentence when one head was changed: what the model then says, and how it finds the old one.
+
+    A head is `masked`, made to look `even`ly at all that it sees, or `swapped`: it looks where it looks on the sentence
+    `other` of the document. `head` is its number in the model. `log_prob` is of all the old pieces together, and
+    `probabilities` of each; where the sentence has answers, of the first answer, and of each.
+    """
+
+    attention: str
+    head: int
+    log_prob: float
+    probabilities: tuple[float, ...]
+    text: str | None = None
+    edit: Literal["masked", "even", "swapped"] = "masked"
+    other: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadHistory:
+    """One head, by its number in the model: the name of a measure to its value at each step."""
+
+    attention: str
+    head: int
+    measures: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """All heads at the same steps."""
+
+    steps: tuple[int, ...]
+    heads: tuple[HeadHistory, ...]
+
+    def __post_init__(self) -> None:
+        for head in self.heads:
+            for name, values in head.measures.items():
+                if len(values) != len(self.steps):
+                    of = f"{name} of {head.attention} head {head.head}"
+                    raise DataError(f"{len(values)} values of {of}, but {len(self.steps)} steps")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +294,7 @@ class Sentence:
     alignment: tuple[tuple[int, int], ...] | None = None
     candidates: tuple[tuple[Candidate, ...], ...] | None = None
     scores: Mapping[str, str] = field(default_factory=dict)
-    picture: Picture | None = None
+    picture: PatchedImage | None = None
     rollout: AttentionMap | None = None
     decoding: Decoding | None = None
     answers: tuple[Candidate, ...] = ()
@@ -230,9 +316,18 @@ class Sentence:
                 if not (0 <= source < len(sources) and 0 <= target < len(targets)):
                     raise DataError(f"gold pair {(source, target)} is outside {len(sources)} x {len(targets)} words")
 
+    def aligned_pieces(self, attention: AttentionMap) -> frozenset[tuple[int, int]]:
+        """Rows and columns of the pieces whose words the gold alignment pairs, where target looks at source."""
+        if self.alignment is None or (attention.rows, attention.columns) != ("target", "source"):
+            return frozenset()
+        pairs, sources, targets = set(self.alignment), self.source.word_of or (), self.side("target").word_of or ()
+        return frozenset(
+            (row, column) for row, to in enumerate(targets) for column, of in enumerate(sources) if (of, to) in pairs
+        )
+
     def _check_steps(self, steps: int) -> None:
         if self.candidates is not None and len(self.candidates) != steps:
-            raise DataError(f"candidates for {len(self.candidates)} steps; must be {steps}, one a piece")
+            raise DataError(f"candidates for {len(self.candidates)} steps; must be {steps}, one per piece")
         if self.decoding is not None:
             self.decoding.check(steps)
         wanted = len(self.answers) or steps
@@ -249,46 +344,25 @@ class Sentence:
             raise DataError(f"the sentence '{self.source.text}' has no {name}, which something in it refers to")
         return side
 
-    def to_mapping(self, *, packed: bool = True) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        sides = {name: getattr(self, name) for name in ("source", "target", "prefix")}
-        result: dict[str, Any] = {name: config.to_mapping(side) for name, side in sides.items() if side is not None}
-        result["attentions"] = [one.to_mapping(packed=packed) for one in self.attentions]
-        if self.alignment is not None:
-            result["alignment"] = [list(pair) for pair in self.alignment]
-        if self.candidates is not None:
-            result["candidates"] = [[config.to_mapping(one) for one in step] for step in self.candidates]
-        if self.picture is not None:
-            result["picture"] = config.to_mapping(self.picture)
-        if self.rollout is not None:
-            result["rollout"] = self.rollout.to_mapping(packed=packed)
-        if self.decoding is not None:
-            result["decoding"] = self.decoding.to_mapping(packed=packed)
-        if self.answers:
-            result["answers"] = [config.to_mapping(one) for one in self.answers]
-        if self.edited:
-            result["edited"] = [config.to_mapping(one) for one in self.edited]
-        return {**result, "scores": dict(self.scores)}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """What a page shows: a title, perhaps a note under it, and one or more sentences.
 
-    `positions` are the model's ways to know where a token stands, `history` its heads over training.
+    `positions` are the model's positional encodings, `history` its heads over training.
     """
 
     title: str
     sentences: tuple[Sentence, ...]
     note: str = ""
-    positions: tuple[Places, ...] = ()
+    positions: tuple[PositionTable, ...] = ()
     history: History | None = None
 
     def __post_init__(self) -> None:
         if not self.sentences:
             raise DataError("the document has no sentences: a page needs at least one")
-        for places in self.positions:
-            places.array()
+        for table in self.positions:
+            table.array()
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> "Document":
@@ -297,22 +371,50 @@ class Document:
 
     def to_mapping(self, *, packed: bool = True) -> dict[str, Any]:
         """Plain values, ready for JSON: what a page embeds and a server sends. Not `packed`, numbers are lists."""
-        return {
-            "title": self.title,
-            "note": self.note,
-            "sentences": [sentence.to_mapping(packed=packed) for sentence in self.sentences],
-            "positions": [places.to_mapping(packed=packed) for places in self.positions],
-            **({} if self.history is None else {"history": config.to_mapping(self.history)}),
-        }
+        return to_mapping(self, packed=packed)
 
-    def figure(self, **drawn: Any) -> Any:
+    def figure(self, **chosen: Any) -> Any:
         """A matplotlib figure: see `regard.look.figures.figure`."""
         from regard.look.figures import figure
 
-        return figure(self, **drawn)
+        return figure(self, **chosen)
 
     def _repr_html_(self) -> str:
         """In a notebook, the page."""
         from regard.look.page import framed
 
         return framed(self)
+
+
+def to_mapping(part: Any, *, packed: bool = True) -> dict[str, Any]:
+    """A document or a part of one as plain values; arrays in base64 or, not `packed`, as lists. None is left out."""
+    pack = pack_weights if isinstance(part, AttentionMap) else pack_floats
+    arrays = _arrays(part)
+    result = {}
+    for each in fields(part):
+        value = getattr(part, each.name)
+        if each.name in arrays:
+            result[each.name] = pack(arrays[each.name]) if packed else arrays[each.name].tolist()
+        elif value is not None and (value or each.name not in _LEFT_OUT_IF_EMPTY):
+            result[each.name] = _plain(value, packed)
+    return result
+
+
+_LEFT_OUT_IF_EMPTY = ("answers", "edited", "mixture")
+
+
+def _arrays(part: Any) -> dict[str, np.ndarray]:
+    match part:
+        case AttentionMap():
+            return {"weights": part.array()}
+        case PositionTable():
+            return {"table": part.array()}
+        case Neurons() | Decoding():
+            return part.arrays()
+    return {}
+
+
+def _plain(value: Any, packed: bool) -> Any:
+    if is_dataclass(value):
+        return to_mapping(value, packed=packed)
+    return [_plain(one, packed) for one in value] if isinstance(value, tuple) else value

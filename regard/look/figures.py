@@ -1,4 +1,4 @@
-"""The same pictures as matplotlib figures, for notebooks and papers. matplotlib is asked for only here."""
+"""Attention as matplotlib figures, for notebooks and papers. matplotlib is imported only here."""
 
 import warnings
 from collections.abc import Sequence
@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import ConfigError
-from regard.look.colours import FAINTEST, RAMP, head_look, line_look, looks_note
+from regard.look.attention_svg import GOLD, MUTED, Excerpt, check_view, excerpts
+from regard.look.charts import FAINTEST, RAMP, head_style, line_style, same_style_note
 from regard.look.document import Document
-from regard.look.draw import GOLD, MUTED
-from regard.look.excerpt import Excerpt, check_view, excerpt
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,22 +31,20 @@ def figure(
     from matplotlib.figure import Figure
 
     ramp = LinearSegmentedColormap.from_list("regard", RAMP)
+    shown = excerpts(document, view, sentence=sentence, attention=attention, heads=heads, words=words)
     if view == "heads":
-        names = [one.name for one in document.sentences[sentence].attentions] if attention is None else [attention]
-        each = [excerpt(document, sentence=sentence, attention=name, heads=heads, words=words) for name in names]
-        return _grid(Figure, each, ramp)
-    shown = excerpt(document, sentence=sentence, attention=attention, heads=heads, words=words)
-    return _map(Figure, shown, ramp) if view == "map" else _lines(Figure, shown)
+        return _grid(Figure, shown, ramp)
+    return _map(Figure, shown[0], ramp) if view == "map" else _lines(Figure, shown[0])
 
 
-def write_png(document: Document, path: Path, **drawn: Any) -> None:
+def write_png(document: Document, path: Path, **chosen: Any) -> None:
     """The figure as a file, ready for a slide. A letter that no font here has is drawn as a box, without a word."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")
-        figure(document, **drawn).savefig(path, dpi=200, format="png")
+        figure(document, **chosen).savefig(path, dpi=200, format="png")
 
 
-def need_matplotlib(otherwise: str = "draw SVG instead") -> None:
+def need_matplotlib(otherwise: str = "plot SVG instead") -> None:
     """Say in one line what to install, or what to do without it."""
     if find_spec("matplotlib") is None:
         raise ConfigError(f"matplotlib is not here: pip install 'regard[plots]', or {otherwise}")
@@ -106,8 +103,8 @@ def _lines(make: Any, shown: Excerpt) -> "Figure":
 
 def _stroke(head: int | None, weight: float) -> dict[str, Any]:
     """How a line of a head and a weight is drawn, in matplotlib's words; without a head, in grey."""
-    colour, dashes = (MUTED, "") if head is None else head_look(head)
-    alpha, width = line_look(weight)
+    colour, dashes = (MUTED, "") if head is None else head_style(head)
+    alpha, width = line_style(weight)
     # matplotlib counts dashes in widths of the line, SVG in pixels.
     style = (0, [float(one) / width for one in dashes.split()]) if dashes else "-"
     return {"color": colour, "linestyle": style, "alpha": alpha, "linewidth": width}
@@ -119,7 +116,7 @@ def _legend(whole: "Figure", shown: Excerpt) -> None:
 
     heads = [Line2D([], [], label=f"head {head}", **_stroke(head, 0.8)) for head in shown.heads]
     weights = [Line2D([], [], label=f"weight {weight:g}", **_stroke(None, weight)) for weight in (0.1, 0.5, 1.0)]
-    note = "; ".join(filter(None, [f"lines below {FAINTEST:g} are not drawn", looks_note(shown.heads)]))
+    note = "; ".join(filter(None, [f"lines below {FAINTEST:g} are not drawn", same_style_note(shown.heads)]))
     whole.legend(
         handles=[*heads, *weights], title=note, loc="outside lower center", ncols=4, frameon=False, handlelength=3.5
     )

@@ -1,9 +1,10 @@
-"""Numbers that say how a head looks: how sharply, how far, at what; and how attention adds up over layers."""
+"""Statistics of heads (entropy, distance, where they look), attention rollout and flow over layers, value norms."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -13,7 +14,7 @@ from regard.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class HeadMeasures:
-    """Means over all queries of a corpus, one number a head.
+    """Means over all queries of a corpus, one number per head.
 
     `entropy` is in nats: 0 for a head that looks at one place. `maximum` is the largest weight of a query. `distance`
     is how many places away a head looks, weighed by its weights. `first`, `last` and `separator` are the weights on
@@ -80,8 +81,34 @@ class Measures:
         return HeadMeasures(self.queries, *(self._sums / self.queries))
 
 
+def measures_of(
+    weights: Float[np.ndarray, "H T S"], *, within: bool, aligned: Collection[tuple[int, int]] = ()
+) -> dict[str, Float[np.ndarray, " H"]]:
+    """How each head looks on one text. `within` is for attention of a text to itself, where places can be compared.
+
+    `aligned` are (row, column) of pieces that translate each other: how much of its weight a row gives to them.
+    """
+    _, T, S = weights.shape
+    wide = weights.astype(np.float64)
+    logs = np.log(np.where(wide > 0, wide, 1))
+    found = {"entropy": -(wide * logs).sum(-1).mean(-1), "largest weight": wide.max(-1).mean(-1)}
+    if within:
+        rows, columns = np.arange(T)[:, None], np.arange(S)
+        found["distance"] = (wide * np.abs(rows - columns)).sum(-1).mean(-1)
+        for name, offset in (("weight on the one before", -1), ("weight on itself", 0), ("weight on the next", 1)):
+            at = (columns == rows + offset) & np.ones((T, S), dtype=bool)
+            found[name] = np.where(at, wide, 0).sum((-2, -1)) / max(int(at.any(-1).sum()), 1)
+    found["weight on the first"] = wide[..., 0].mean(-1)
+    if aligned:
+        gold = np.zeros((T, S), dtype=bool)
+        for row, column in aligned:
+            gold[row, column] = True
+        found["weight on the aligned"] = np.where(gold, wide, 0).sum((-2, -1)) / gold.any(-1).sum()
+    return found
+
+
 def rollout(layers: Sequence[Float[Tensor, "B H T T"]], *, residual: float = 0.5) -> Float[Tensor, "B T T"]:
-    """How much of each input position is in each position after all `layers`, if attention were all that mixes them.
+    """Attention rollout: how much of each input is in each position after all `layers`, were attention all that mixes.
 
     A layer is the mean of its heads, beside which `residual` of each position stays as it was (Abnar and Zuidema 2020,
     who take a half). Rows sum to one where the weights' rows do.
@@ -102,7 +129,7 @@ def rollout(layers: Sequence[Float[Tensor, "B H T T"]], *, residual: float = 0.5
 def flow(
     layers: Sequence[Float[Tensor, "B H T T"]], *, residual: float = 0.5, queries: Sequence[int] | None = None
 ) -> Float[Tensor, "B N T"]:
-    """How much could come from each input position to each of `queries`, all of them unless given, after all `layers`.
+    """Attention flow: how much could come from each input to each of `queries` (all unless given) after all `layers`.
 
     Where `rollout` multiplies along every path, flow takes weights as the widths of pipes: it is the most that can run
     from the query at the top to an input at the bottom at once (Abnar and Zuidema 2020). A layer is as in `rollout`. It

@@ -1,51 +1,26 @@
-"""One self-contained HTML page that shows where a model looked, from one JSON document."""
+"""Self-contained HTML pages: the viewer of one JSON document, and static pages of text, tables and charts."""
 
 import base64
 import hashlib
-import html
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from importlib import resources
 from string import Template
 from typing import Any
 
-from regard.look.document import AttentionMap, Candidate, Document, Neurons, Picture, Sentence, Side
+from regard.look.charts import STYLE
+from regard.look.document import Document
 
-__all__ = [
-    "SCRIPTS",
-    "AttentionMap",
-    "Candidate",
-    "Document",
-    "Neurons",
-    "Picture",
-    "Sentence",
-    "Side",
-    "embed",
-    "framed",
-    "render",
+SCRIPTS = [
+    f"{name}.js"
+    for name in (
+        *("core", "packing", "colour", "matrix", "chart", "tiles", "heads", "heat", "grid", "text", "neurons"),
+        *("decoding", "edits", "patches", "positions", "history", "export", "page"),
+    )
 ]
-
-SCRIPTS = (
-    "core.js",
-    "packing.js",
-    "colour.js",
-    "matrix.js",
-    "chart.js",
-    "tiles.js",
-    "heads.js",
-    "heat.js",
-    "grid.js",
-    "text.js",
-    "neurons.js",
-    "decoding.js",
-    "edits.js",
-    "patches.js",
-    "positions.js",
-    "history.js",
-    "export.js",
-    "page.js",
-)
+"""In the order in which the page runs them."""
 
 
 def render(document: Document | Mapping[str, Any]) -> str:
@@ -56,7 +31,7 @@ def render(document: Document | Mapping[str, Any]) -> str:
     script = "(() => {\n" + "\n".join(_viewer(name) for name in SCRIPTS) + "})();\n"
     return Template(_viewer("page.html")).substitute(
         # Half of a surrogate pair cannot be written to a file; in the document below it is escaped.
-        title=html.escape(checked.title.encode("utf-8", "replace").decode()),
+        title=escape(checked.title.encode("utf-8", "replace").decode()),
         style=style,
         style_hash=_hash(style),
         script=script,
@@ -67,7 +42,7 @@ def render(document: Document | Mapping[str, Any]) -> str:
 
 def framed(document: Document | Mapping[str, Any], height: int = 760) -> str:
     """The page in a frame that a notebook can show: it runs its own scripts and reaches nothing around it."""
-    inside = html.escape(render(document), quote=True)
+    inside = escape(render(document), quote=True)
     return (
         f'<iframe srcdoc="{inside}" sandbox="allow-scripts allow-downloads" width="100%" height="{height}" '
         f'style="border: 0" title="Where the model looked"></iframe>'
@@ -87,3 +62,72 @@ def _viewer(name: str) -> str:
 def _hash(text: str) -> str:
     """What the page's security policy calls the text: only what we wrote runs."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; margin: 2rem auto; max-width: 62rem;
+  padding: 0 1rem; background: var(--ground); color: var(--ink); }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .4rem; }
+p, li { max-width: 46rem; } .muted { color: var(--muted); }
+figure { margin: 1rem 0; overflow-x: auto; } svg { max-width: 100%; height: auto; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; margin: .6rem 0; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .2rem .7rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th.text, td.text { text-align: left; }
+th { font-weight: 600; vertical-align: bottom; white-space: normal; }
+code { font-size: .92em; } meter { width: 5rem; }
+"""
+
+
+def static_page(title: str, parts: Iterable[str]) -> str:
+    """A page without scripts, light or dark as the reader likes; `parts` are HTML as the functions below make it."""
+    # Half of a surrogate pair cannot be written to a file.
+    name = escape(title.encode("utf-8", "replace").decode())
+    body = "\n".join(parts).encode("utf-8", "replace").decode()
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{name}</title><style>{STYLE}{_STYLE}</style></head><body>
+<h1>{name}</h1>
+{body}
+</body></html>
+"""
+
+
+def heading(text: str) -> str:
+    return f"<h2>{escape(text)}</h2>"
+
+
+def paragraph(text: str, *, muted: bool = False) -> str:
+    return f'<p class="muted">{escape(text)}</p>' if muted else f"<p>{escape(text)}</p>"
+
+
+def figure(svg: str) -> str:
+    return f"<figure>{svg}</figure>"
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    return "-" if share is None else f"{100 * share:.{digits}f} %"
+
+
+class Html(str):
+    """A cell that is HTML already."""
+
+
+def meter(share: float) -> Html:
+    return Html(f'<meter min="0" max="1" value="{share:.4f}"></meter>')
+
+
+def table(names: Sequence[str], rows: Iterable[Sequence[str]], *, text_columns: int = 1) -> str:
+    """A table whose first columns are text, aligned left, and the others numbers."""
+
+    def line(cells: Sequence[str], tag: str, scope: str = "") -> str:
+        kinds = [' class="text"' if place < text_columns else "" for place in range(len(cells))]
+        shown = [cell if isinstance(cell, Html) else escape(cell) for cell in cells]
+        return f"<tr>{''.join(f'<{tag}{scope}{k}>{c}</{tag}>' for k, c in zip(kinds, shown, strict=True))}</tr>"
+
+    top, body = line(names, "th", ' scope="col"'), "".join(line(row, "td") for row in rows)
+    return f'<div class="scroll"><table><thead>{top}</thead><tbody>{body}</tbody></table></div>'

@@ -1,4 +1,4 @@
-"""What a head is for: questions whose right answer is a place to look at, and how often each head looks there.
+"""Roles of attention heads: questions whose right answer is a place to look at, and how often each head looks there.
 
 A role is a kind of question. "Previous" asks every word for the word before it; "pronoun" asks every pronoun for the
 noun it means. A head answers with the place it weighs most. It has a role when it answers that kind of question better
@@ -16,10 +16,10 @@ from torch import Tensor
 
 from regard.errors import DataError
 
-SCARCE = 30
+MIN_QUESTIONS = 30
 """A role with fewer questions than this is not considered."""
 
-LEAST_MARGIN, LEAST_SCALE = 0.2, 0.05
+MIN_MARGIN, MIN_SCALE = 0.2, 0.05
 """However little untrained models reach, a head this close to its baseline has no role; and the least they reach."""
 
 POSITIONAL = ("previous", "next", "same", "first", "separator")
@@ -230,7 +230,7 @@ class RoleCounts:
     @property
     def roles(self) -> list[str]:
         """The roles with enough questions to be considered."""
-        return [role for role, asked in zip(self.quiz.roles, self.quiz.asked, strict=True) if asked >= SCARCE]
+        return [role for role, asked in zip(self.quiz.roles, self.quiz.asked, strict=True) if asked >= MIN_QUESTIONS]
 
     def evidence(self, role: str) -> list[Evidence]:
         """How well each head does at a role."""
@@ -286,7 +286,7 @@ def roles_of_heads(choosing: RoleCounts, reporting: RoleCounts) -> list[HeadRole
     known = set(reporting.roles)
     roles = [role for role in choosing.roles if role in known]
     if not roles:
-        raise DataError(f"no role has {SCARCE} questions: more sentences are needed")
+        raise DataError(f"no role has {MIN_QUESTIONS} questions: more sentences are needed")
     margins = np.array([[one.margin for one in choosing.evidence(role)] for role in roles])
     reported = [reporting.evidence(role) for role in roles]
     found = []
@@ -314,6 +314,6 @@ def thresholds(scaling: Sequence[Mapping[str, float]], judging: Sequence[Mapping
     untrained model goes beyond all of N in `judging`, at whatever role, with a chance of at most 1 in N + 1.
     """
     roles = dict.fromkeys(role for model in (*scaling, *judging) for role in model)
-    scale = {role: max([LEAST_SCALE, *(model.get(role, 0.0) for model in scaling)]) for role in roles}
+    scale = {role: max([MIN_SCALE, *(model.get(role, 0.0) for model in scaling)]) for role in roles}
     times = max((margin / scale[role] for model in judging for role, margin in model.items()), default=0.0)
-    return {role: max(LEAST_MARGIN, times * scale[role]) for role in roles}
+    return {role: max(MIN_MARGIN, times * scale[role]) for role in roles}

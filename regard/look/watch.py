@@ -1,7 +1,10 @@
-"""See every attention on the way. An unwatched model is the same graph as if watching did not exist."""
+"""See every attention of a model as it runs, and turn what was seen into a document.
+
+An unwatched model is the same graph as if watching did not exist.
+"""
 
 import fnmatch
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -11,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, nearest
+from regard.look.document import AttentionMap, Document, Neurons, Sentence, Side
 from regard.nn.attention import Sides, Watchable
 
 Part = Literal["weights", "q", "k", "v"]
@@ -31,7 +35,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Trace:
-    """What was seen, by the attention's name in the model; one entry a call, in order."""
+    """What was seen, by the attention's name in the model; one entry per call, in order."""
 
     calls: dict[str, list[Seen]] = field(default_factory=dict)
     sides: dict[str, Sides] = field(default_factory=dict)
@@ -51,7 +55,7 @@ class Trace:
         return seen
 
     def followed(self, name: str, rows: Sequence[int]) -> Float[Tensor, "H T S"]:
-        """What one output of a search looked at, a row a choice: `rows` is its hypothesis's, from this search alone.
+        """What one output of a search looked at, one row per choice; `rows` are its hypothesis's, of this search alone.
 
         Of a beam that is the way of the winner through the rows of the steps. Where keys are added step by step, those
         still to come weigh nothing.
@@ -69,16 +73,14 @@ class Trace:
     def names(self) -> list[str]:
         return list(self.calls)
 
-    def figure(self, *, source: Sequence[str] | None = None, target: Sequence[str] | None = None, **drawn: Any) -> Any:
+    def figure(self, *, source: Sequence[str] | None = None, target: Sequence[str] | None = None, **chosen: Any) -> Any:
         """A matplotlib figure of it: `trace.figure(attention="encoder.0.attention", heads=[0], view="map")`."""
         from regard.look.figures import figure
-        from regard.look.notebook import trace_document
 
-        return figure(trace_document(self, source=source, target=target), **drawn)
+        return figure(trace_document(self, source=source, target=target), **chosen)
 
     def _repr_html_(self) -> str:
         """In a notebook, the page."""
-        from regard.look.notebook import trace_document
         from regard.look.page import framed
 
         return framed(trace_document(self)) if any(self.calls.values()) else "<p>Nothing was seen yet.</p>"
@@ -110,15 +112,12 @@ def watch(
     known = attentions(model)
     if not known:
         raise ConfigError("this model has no attention to watch")
-    patterns = [names] if isinstance(names, str) else list(names)
-    for pattern in patterns:
-        if not fnmatch.filter(known, pattern):
-            raise ConfigError(f"no attention is called '{pattern}'{nearest(pattern, known)}")
-    chosen = [name for name in known if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
-    chosen = _of_layers(chosen, layers)
-    _check_parts(parts)
-    _check_heads({name: known[name] for name in chosen}, heads)
-    wanted: set[Part] = {parts} if isinstance(parts, str) else set(parts)
+    chosen = _of_layers(matching(known, [names] if isinstance(names, str) else names), layers)
+    wanted: list[Part] = [parts] if isinstance(parts, str) else list(parts)
+    for part in wanted:
+        if part not in get_args(Part):
+            raise ConfigError(f"unknown part '{part}'{nearest(part, get_args(Part))}")
+    check_heads(known, dict.fromkeys(chosen, heads or ()))
     trace = Trace({name: [] for name in chosen}, {name: known[name].sides for name in chosen})
     before = {name: known[name].watcher for name in chosen}
     for name in chosen:
@@ -138,17 +137,23 @@ def _both(outer: Edit | None, inner: Edit | None) -> Edit | None:
     return lambda name, weights: inner(name, outer(name, weights))
 
 
-def _check_parts(parts: Sequence[str]) -> None:
-    for part in [parts] if isinstance(parts, str) else parts:
-        if part not in get_args(Part):
-            raise ConfigError(f"unknown part '{part}'{nearest(part, get_args(Part))}")
+def matching(known: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    """The names of attentions that fit any of the patterns, in their order; each pattern must fit one."""
+    names = list(known)
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise ConfigError(f"no attention is called '{pattern}'{nearest(pattern, names)}")
+    return [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def _check_heads(chosen: dict[str, Watchable], heads: Sequence[int] | None) -> None:
-    for name, module in chosen.items():
-        for head in heads or ():
-            if not 0 <= head < module.heads:
-                raise ConfigError(f"no head {head} in '{name}': it has {module.heads}, counted from 0")
+def check_heads(known: Mapping[str, Watchable], heads: Mapping[str, Sequence[int]]) -> None:
+    """Refuse attentions and heads that are not among those `known`."""
+    for name, chosen in heads.items():
+        if name not in known:
+            raise ConfigError(f"no attention is called '{name}'{nearest(name, known)}")
+        for head in chosen:
+            if not 0 <= head < known[name].heads:
+                raise ConfigError(f"no head {head} in '{name}': it has {known[name].heads}, counted from 0")
 
 
 def _of_layers(names: list[str], layers: int | Sequence[int] | None) -> list[str]:
@@ -167,7 +172,7 @@ class _Watcher:
     """What stands in an attention while it is watched."""
 
     def __init__(
-        self, calls: list[Seen], name: str, heads: Sequence[int] | None, parts: set[Part], edit: Edit | None
+        self, calls: list[Seen], name: str, heads: Sequence[int] | None, parts: Sequence[Part], edit: Edit | None
     ) -> None:
         self.calls, self.name, self.parts, self.edit = calls, name, parts, edit
         self.heads = None if heads is None else list(heads)
@@ -181,7 +186,8 @@ class _Watcher:
                     f"edit of '{self.name}' must return weights of shape {tuple(weights.shape)}, not {found}"
                 )
             weights = edited
-        self.calls.append(Seen(*(self._kept(part, given) for part, given in _named(weights, q, k, v))))
+        kept = self._kept("weights", weights), self._kept("q", q), self._kept("k", k), self._kept("v", v)
+        self.calls.append(Seen(*kept))
         return weights
 
     @torch.no_grad()
@@ -211,5 +217,78 @@ class _Watcher:
         return tensor if self.heads is None else tensor[:, self.heads]
 
 
-def _named(weights: Tensor, q: Tensor, k: Tensor, v: Tensor) -> list[tuple[Part, Tensor]]:
-    return [("weights", weights), ("q", q), ("k", k), ("v", v)]
+def trace_document(
+    trace: Trace,
+    *,
+    source: Sequence[str] | None = None,
+    target: Sequence[str] | None = None,
+    item: int = 0,
+    title: str = "What was watched",
+) -> Document:
+    """The last call of every attention on one sequence of the batch; pieces are numbered where none are given.
+
+    `source` are the pieces that the model read, `target` those that its decoder read. A row of a decoder is the step
+    after the piece it reads.
+    """
+    seen = {name: trace[name] for name in trace.names if trace.calls[name] and trace[name].weights is not None}
+    if not seen:
+        raise ConfigError("no weights were seen: run the model inside the `with`, with 'weights' among the parts")
+    maps: list[AttentionMap] = []
+    sizes: dict[str, int] = {}
+    for name, one in seen.items():
+        weights = one.weights
+        assert weights is not None
+        if not 0 <= item < len(weights):
+            raise ConfigError(f"no item {item} in a batch of {len(weights)}")
+        rows, columns = trace.sides[name]
+        for side, size in ((rows, weights.shape[2]), (columns, weights.shape[3])):
+            if sizes.setdefault(side, size) != size:
+                raise ConfigError(f"'{name}' saw {size} pieces of the {side}, another attention {sizes[side]}")
+        maps.append(attention_map(name, trace.sides[name], weights[item].float().cpu()))
+    given = {"source": source, "target": target, "prefix": target}
+    sides: dict[str, Side] = {name: _side(name, size, given[name]) for name, size in sizes.items()}
+    if "source" not in sides:  # a decoder alone was watched
+        sides["source"] = Side(text="", pieces=())
+    text = " ".join(sides["source"].pieces) if source is not None else ""
+    sides["source"] = Side(text=text, pieces=sides["source"].pieces)
+    shown = Sentence(
+        source=sides["source"], target=sides.get("target"), prefix=sides.get("prefix"), attentions=tuple(maps)
+    )
+    return Document(title=title, sentences=(shown,))
+
+
+def _side(name: str, size: int, pieces: Sequence[str] | None) -> Side:
+    if pieces is not None and len(pieces) != size:
+        raise ConfigError(f"{len(pieces)} pieces of the {name}, but the model saw {size}")
+    shown = [str(place) for place in range(size)] if pieces is None else pieces
+    return Side(text="" if pieces is None else " ".join(pieces), pieces=tuple(shown))
+
+
+def attention_map(
+    name: str, sides: Sides, weights: Tensor, neurons: Neurons | None = None, heads: Sequence[int] | None = None
+) -> AttentionMap:
+    """The weights of one sequence for a document. A decoder's of what it has written is self-attention."""
+    return AttentionMap(
+        name=name,
+        kind="self" if sides.queries == sides.keys or set(sides) == {"target", "prefix"} else "cross",
+        rows=sides.queries,
+        columns=sides.keys,
+        weights=weights,
+        neurons=neurons,
+        heads=None if heads is None else tuple(heads),
+    )
+
+
+def neurons_of(attention: Watchable, seen: Seen, item: int = 0, heads: Sequence[int] | None = None) -> Neurons | None:
+    """The queries, keys and values of one sequence of a batch; None where an attention does not say how they score.
+
+    `heads` are those that were kept, where not all were.
+    """
+    if seen.q is None or seen.k is None or seen.v is None:
+        return None
+    q, k, v = (part[item].float().cpu() for part in (seen.q, seen.k, seen.v))
+    how = attention.arithmetic(q, k, heads)
+    if how is None:
+        return None
+    combine = "product" if how.vector is None else "additive"
+    return Neurons(q=how.q, k=how.k, v=v, scale=how.scale, combine=combine, vector=how.vector, offsets=how.offsets)

@@ -8,7 +8,7 @@ from regard.errors import ConfigError, DataError
 from regard.look.page import render
 from regard.serve.jobs import Done
 from regard.serve.routes import Endpoint, Exchange, declared
-from regard.tasks.looking import Wanted, document
+from regard.tasks.looking import LookOptions, document
 from regard.tasks.run import Run
 from regard.tasks.verbs import Asked, Cost, RequestLimits, Verb, option
 from regard.tasks.verbs.spec import Beam, check_characters
@@ -81,9 +81,9 @@ class Look(Verb):
 
 def _looked(run: Run, text: Any, request: LookRequest) -> Looked:
     targets = None if request.target is None else (request.target,)
-    wanted = Wanted(names=request.layers, heads=request.heads, targets=targets)
+    options = LookOptions(names=request.layers, heads=request.heads, targets=targets)
     decode = {} if request.beam is None else {"beam": request.beam}
-    found = replace(document(run, [text], wanted, **decode), title="Where the model looked")
+    found = replace(document(run, [text], options, **decode), title="Where the model looked")
     return Looked(found.to_mapping(packed=False) if request.document else None, render(found))
 
 

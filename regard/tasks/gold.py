@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from regard.data.world import Sentence, pronoun_accuracy, words_of
-from regard.look.align import AlignmentCounts, HeadScores, best_head, merge
+from regard.look.alignment import AlignmentCounts, HeadScores, best_head, merge
 from regard.look.watch import attentions, watch
 from regard.metrics.word_errors import WordErrors
 from regard.nn.attention import ACROSS

@@ -380,9 +380,9 @@ class ImagesTask(Task):
         return shown_pictures(scores)
 
     def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
-        from regard.tasks.looking.pictures import pictures
+        from regard.tasks.looking.encoder_runs import image_document
 
-        return pictures(run, inputs, wanted, **decode)
+        return image_document(run, inputs, wanted, **decode)
 
     def evidence(self, run: Run, files: Sequence[str] | None, limit: int) -> Evidence:
         pictures = open_evaluation(files) if files else evaluation_pictures(run.config)

@@ -44,7 +44,7 @@ from regard.tasks.evidence import BUDGET as EVIDENCE
 from regard.tasks.evidence import Evidence, held_out_files
 from regard.tasks.examples import FIRST, full_rows, random_ids
 from regard.tasks.generator import Generated, Generation, Generator, Prompt
-from regard.tasks.looking.pieces import START, readable
+from regard.tasks.looking.steps import START, readable
 from regard.tasks.questions import Looked, of_running_text
 from regard.tasks.run import NOT_DRAWN, Run, prepared_vocabularies
 from regard.tasks.spec import (
@@ -369,9 +369,9 @@ class LanguageTask(Task):
         return shown_text(scores)
 
     def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
-        from regard.tasks.looking.language import language
+        from regard.tasks.looking.decoder_runs import language_document
 
-        return language(run, inputs, wanted, **decode)
+        return language_document(run, inputs, wanted, **decode)
 
     def looks(self, run: Run) -> bool:
         return bool(attentions(run.model))

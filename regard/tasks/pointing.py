@@ -311,9 +311,9 @@ class PointingTask(Task):
         return self.evaluate(run, how=Measuring(options=PointingOptions(limit=limit), progress=progress))
 
     def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
-        from regard.tasks.looking.pointing import pointing
+        from regard.tasks.looking.decoder_runs import pointing_document
 
-        return pointing(run, inputs, wanted, **decode)
+        return pointing_document(run, inputs, wanted, **decode)
 
     def looks(self, run: Run) -> bool:
         return bool(attentions(run.model))

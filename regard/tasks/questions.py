@@ -202,9 +202,9 @@ class EncoderTask(Task):
     methods: ClassVar = {"embed": embed_texts, "fill": fill_text}
 
     def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
-        from regard.tasks.looking.encoder import encoder
+        from regard.tasks.looking.encoder_runs import encoder_document
 
-        return encoder(run, inputs, wanted, **decode)
+        return encoder_document(run, inputs, wanted, **decode)
 
     def looks(self, run: Run) -> bool:
         return bool(attentions(run.model))

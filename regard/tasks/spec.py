@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from regard.look.document import Document
     from regard.tasks.config import RunConfig
     from regard.tasks.evidence import Evidence
-    from regard.tasks.looking.wanted import Wanted
+    from regard.tasks.looking.look_options import LookOptions
     from regard.tasks.questions import Looked
     from regard.tasks.run import Run
     from regard.training.objectives import Objective
@@ -210,7 +210,7 @@ class Task:
         """What of those a comparison's table shows, by the names of its columns; none leaves the usual ones of text."""
         return {}
 
-    def look(self, run: "Run", inputs: Sequence[Any], wanted: "Wanted", **decode: Any) -> "Document":
+    def look(self, run: "Run", inputs: Sequence[Any], wanted: "LookOptions", **decode: Any) -> "Document":
         """What the viewer shows of these inputs."""
         raise RunError(f"{run.directory} is a run for {self.name}, which cannot be looked into")
 
@@ -241,7 +241,7 @@ class Task:
         return False
 
     def questions(self, run: "Run", data: Any, limit: int) -> "list[Looked]":
-        """Inputs that heads are asked about, each with the right places to look: see `regard.analysis.heads`."""
+        """Inputs that heads are asked about, each with the right places to look: see `regard.analysis.head_roles`."""
         raise ConfigError(f"heads are given roles where a run reads text with attention, not in one for {self.name}")
 
     def batch_of(self, run: "Run", items: "Sequence[Looked]") -> Any:

@@ -37,7 +37,7 @@ from regard.tasks.corpora import (
 from regard.tasks.evidence import BUDGET, Evidence
 from regard.tasks.examples import FIRST, full_rows
 from regard.tasks.gold import word_errors, world_scores
-from regard.tasks.looking.pieces import END, START, readable
+from regard.tasks.looking.steps import END, START, readable
 from regard.tasks.pointing import share
 from regard.tasks.questions import Looked, pair_questions
 from regard.tasks.run import Run, load_config, prepared_vocabularies
@@ -523,9 +523,9 @@ class TranslationTask(Task):
         return result
 
     def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
-        from regard.tasks.looking.translation import translation
+        from regard.tasks.looking.decoder_runs import translation_document
 
-        return translation(run, inputs, wanted, **decode)
+        return translation_document(run, inputs, wanted, **decode)
 
     def looks(self, run: Run) -> bool:
         return bool(attentions(run.model))

@@ -17,7 +17,7 @@ from regard.decode.pool import Candidates
 from regard.decode.search import search
 from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import DataError
-from regard.look.align import words_of_pieces
+from regard.look.alignment import words_of_pieces
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.copying import CopyHead
 from regard.tasks.run import Run

@@ -8,10 +8,22 @@ import zlib
 
 import torch
 
-from regard.look.decoding import Branch, Decoding, Edited, Mixture
-from regard.look.document import AttentionMap, Candidate, Document, Neurons, Picture, Sentence, Side
-from regard.look.history import HeadHistory, History
-from regard.look.places import Places
+from regard.look.document import (
+    AttentionMap,
+    Branch,
+    Candidate,
+    Decoding,
+    Document,
+    Edited,
+    HeadHistory,
+    History,
+    Mixture,
+    Neurons,
+    PatchedImage,
+    Sentence,
+    Side,
+)
+from regard.look.position_tables import PositionTable
 from regard.nn.positions import Positions, sinusoidal
 
 MARKUP = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
@@ -122,7 +134,7 @@ def picture():
     seen = Sentence(
         source=Side(text="a.png", pieces=pieces),
         attentions=maps,
-        picture=Picture(image=png(16, 12), width=16, height=12, rows=3, columns=4),
+        picture=PatchedImage(image=png(16, 12), width=16, height=12, rows=3, columns=4),
         rollout=AttentionMap(
             name="rollout",
             kind="self",
@@ -138,9 +150,11 @@ def picture():
 def places():
     pairs = tuple((2 * j, 2 * j + 1) for j in range(4))
     angles = tuple(10000 ** (-j / 4) for j in range(4))
-    turning = Places(name="source.positions", kind="sinusoidal", table=sinusoidal(20, 8), pairs=pairs, angles=angles)
-    learned = Places(name="target.positions", kind="learned", table=Positions("learned", 6, 10).table)
-    return turning, learned, Places(name="alibi", kind="alibi", table=[[0.5], [0.25]])
+    turning = PositionTable(
+        name="source.positions", kind="sinusoidal", table=sinusoidal(20, 8), pairs=pairs, angles=angles
+    )
+    learned = PositionTable(name="target.positions", kind="learned", table=Positions("learned", 6, 10).table)
+    return turning, learned, PositionTable(name="alibi", kind="alibi", table=[[0.5], [0.25]])
 
 
 def history():

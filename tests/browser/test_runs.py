@@ -6,7 +6,7 @@ import pytest
 import regard
 from regard import Run, make_config
 from regard.data import PairList
-from regard.tasks.looking import Wanted, page
+from regard.tasks.looking import LookOptions, page
 from regard.tasks.run import build_model
 from regard.text import TokenizerConfig, train_vocabularies
 
@@ -22,7 +22,7 @@ def texts(preset, *settings):
     def make(folder):
         vocabularies = train_vocabularies(PAIRS, TokenizerConfig(kind="word", vocab_size=100, joint=True))
         config = make_config(None, preset, [*SMALL, *settings]).with_vocabularies(vocabularies)
-        return Run(folder, config, vocabularies, build_model(config).eval()), TEXTS, Wanted(edits=True)
+        return Run(folder, config, vocabularies, build_model(config).eval()), TEXTS, LookOptions(edits=True)
 
     return make
 
@@ -35,7 +35,7 @@ def encoder(folder):
     config = make_config(
         None, "bert-tiny", [*settings, "tokenizer.vocab_size=90"], {"data": {"train": [str(folder / "a.txt")]}}
     )
-    return regard.train(config, folder / "run"), ["the cat [MASK] ||| a dog runs"], Wanted()
+    return regard.train(config, folder / "run"), ["the cat [MASK] ||| a dog runs"], LookOptions()
 
 
 def images(folder):
@@ -45,13 +45,13 @@ def images(folder):
     np.save(folder / "two.npy", pictures[:2])
     settings = ["model.width=16", "model.heads=2", "model.layers=2", "model.feed_forward=24", *BRIEF]
     config = make_config(None, "vit-digits", settings, {"data": {"train": [str(folder / "a.npz")]}})
-    return regard.train(config, folder / "run"), [str(folder / "two.npy")], Wanted(edits=True)
+    return regard.train(config, folder / "run"), [str(folder / "two.npy")], LookOptions(edits=True)
 
 
 def pointer(folder):
     settings = ["model.width=8", "model.heads=2", "model.encoder_layers=1", "model.feed_forward=8", *BRIEF]
     settings += ["data.puzzle_sizes=[4,6]", "train.batch_tokens=120", "train.validate_sentences=4"]
-    return regard.train(make_config(None, "pointer-sort", settings), folder / "run"), [[3, 1, 2, 5]], Wanted()
+    return regard.train(make_config(None, "pointer-sort", settings), folder / "run"), [[3, 1, 2, 5]], LookOptions()
 
 
 LAYERS = ("model.heads=2", "model.encoder_layers=1", "model.decoder_layers=1")

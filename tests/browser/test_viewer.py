@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from documents import MARKUP
 
-from regard.look.align import merge
-from regard.look.decoding import Edited
-from regard.look.document import AttentionMap, Candidate, Document, Sentence, Side
+from regard.look.alignment import merge
+from regard.look.charts import words_on_a_plane
+from regard.look.document import AttentionMap, Candidate, Document, Edited, Sentence, Side
 from regard.look.page import framed, render
-from regard.look.plane import words_on_a_plane
 
 VIEWS = ["heads", "map", "grid", "text", "neurons", "decoding", "edits", "positions", "history"]
 PLAIN = [view for view in VIEWS if view not in ("decoding", "edits")]

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.look.charts import Chart, Series, draw, label
-from regard.look.plane import place_labels, words_on_a_plane
-from regard.look.sheet import paragraph, sheet, table
+from regard.look.charts import Chart, Series, label, place_labels, plot, words_on_a_plane
+from regard.look.page import paragraph, static_page, table
 
 SPACE = "{http://www.w3.org/2000/svg}"
 
@@ -19,7 +18,7 @@ def chart(series, **more):
 
 
 def test_a_chart_alone_is_an_svg_file_with_both_colour_schemes():
-    svg = draw(chart([Series(name="one", points=[(1, 2.0), (3, 4.0)])]), alone=True)
+    svg = plot(chart([Series(name="one", points=[(1, 2.0), (3, 4.0)])]), alone=True)
     root = ElementTree.fromstring(svg)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert "prefers-color-scheme: dark" in svg
@@ -27,7 +26,7 @@ def test_a_chart_alone_is_an_svg_file_with_both_colour_schemes():
 
 
 def test_lines_differ_in_colour_dashes_and_shape():
-    svg = draw(chart([Series(name=f"line {index}", points=[(0, index), (1, index)]) for index in range(8)]))
+    svg = plot(chart([Series(name=f"line {index}", points=[(0, index), (1, index)]) for index in range(8)]))
     lines = re.findall(r'<polyline class="line"[^>]*style="stroke:(var\(--s\d\))"( stroke-dasharray="[^"]*")?', svg)
     assert len(set(lines)) == 8
     assert len({dash for _, dash in lines}) == 8
@@ -37,7 +36,7 @@ def test_lines_differ_in_colour_dashes_and_shape():
 
 def test_forty_lines_look_unlike_and_are_all_named_in_full_within_the_picture():
     names = [f"runs/of-a-rather-long-name/{index}" for index in range(40)]
-    root = ElementTree.fromstring(draw(chart([Series(name=one, points=[(0, 1), (1, 2)]) for one in names])))
+    root = ElementTree.fromstring(plot(chart([Series(name=one, points=[(0, 1), (1, 2)]) for one in names])))
     lines = list(root.iter(f"{SPACE}polyline"))
     assert len({(line.get("style"), line.get("stroke-dasharray")) for line in lines}) == 40
     written = {text.text: text for text in root.iter(f"{SPACE}text")}
@@ -48,7 +47,7 @@ def test_forty_lines_look_unlike_and_are_all_named_in_full_within_the_picture():
 
 
 def test_a_larger_value_stands_higher_and_further_right():
-    svg = draw(chart([Series(name="one", points=[(1, 10.0), (10, 1000.0)])], log_x=True, log_y=True))
+    svg = plot(chart([Series(name="one", points=[(1, 10.0), (10, 1000.0)])], log_x=True, log_y=True))
     (first, second) = re.search(r'points="([^"]*)"', svg).group(1).split()
     (x1, y1), (x2, y2) = (map(float, point.split(",")) for point in (first, second))
     assert x1 < x2
@@ -57,9 +56,9 @@ def test_a_larger_value_stands_higher_and_further_right():
 
 def test_what_cannot_be_placed_is_left_out():
     points = [(0, 1.0), (1, math.nan), (2, 0.0), (3, 5.0), (4, math.inf)]
-    svg = draw(chart([Series(name="one", points=points)], log_x=True, log_y=True))
+    svg = plot(chart([Series(name="one", points=points)], log_x=True, log_y=True))
     assert len(re.search(r'points="([^"]*)"', svg).group(1).split()) == 1
-    assert "nothing to show" in draw(chart([Series(name="none", points=[])]))
+    assert "nothing to show" in plot(chart([Series(name="none", points=[])]))
 
 
 @pytest.mark.parametrize(
@@ -69,8 +68,8 @@ def test_numbers_are_short(value, text):
     assert label(value) == text
 
 
-def test_a_sheet_escapes_what_it_is_given_and_fetches_nothing():
-    page = sheet("<title>", [paragraph("a & b <i>"), table(["<x>"], [["<y>"]])])
+def test_a_static_page_escapes_what_it_is_given_and_fetches_nothing():
+    page = static_page("<title>", [paragraph("a & b <i>"), table(["<x>"], [["<y>"]])])
     for mark in ("<i>", "<x>", "<y>", "<title><"):
         assert mark not in page
     assert "default-src 'none'" in page

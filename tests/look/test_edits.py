@@ -126,7 +126,7 @@ def test_what_cannot_be_is_refused(model):
         (masked(model, {"encoder.7.attention": [0]}), "no attention is called 'encoder.7.attention'; did you mean"),
         (masked(model, {FIRST: [3]}), "no head 3 in 'encoder.0.attention': it has 3"),
         (row_set(model, FIRST, head=0, row=9, weights=[1.0, 0.0, 0.0, 0.0]), "no row 9 of item 0"),
-        (row_set(model, FIRST, head=0, row=0, weights=[1.0]), "has 4 weights, one a key"),
+        (row_set(model, FIRST, head=0, row=0, weights=[1.0]), "has 4 weights, one per key"),
         (swapped(model, pairs([4, 2]), {FIRST: [0]}), r"is \(2, 3, 4, 4\) here and \(1, 3, 2, 2\) on the other"),
     ]
     for edit, said in cases:

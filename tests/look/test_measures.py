@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 from regard.errors import DataError
 from regard.look import Measures, flow, rollout, value_norms, watch
+from regard.look.measures import measures_of
 from regard.nn.attention import Attention
 
 # Two heads, two queries, three keys: the first head is sharp, the second even.
@@ -112,3 +113,16 @@ def test_value_norms_are_of_the_parts_that_an_attention_adds_up():
     assert_close(value_norms(seen.weights, seen.v, attention.output.weight.detach()), parts.norm(dim=-1).detach())
     with pytest.raises(DataError, match="2 heads of 3 give 6"):
         value_norms(seen.weights, seen.v, torch.eye(5))
+
+
+def test_measures_say_where_a_head_looks():
+    back = torch.eye(4).roll(1, 1)[None].numpy()  # each place at the next, the last at the first
+    found = measures_of(back, within=True, aligned=[(0, 1), (1, 1)])
+    assert found["entropy"] == [0]
+    assert found["largest weight"] == [1]
+    assert found["weight on the next"] == [1]
+    assert found["weight on itself"] == found["weight on the one before"] == [0]
+    assert found["distance"] == [(1 + 1 + 1 + 3) / 4]
+    assert found["weight on the first"] == [0.25]
+    assert found["weight on the aligned"] == [0.5]
+    assert set(measures_of(back, within=False)) == {"entropy", "largest weight", "weight on the first"}

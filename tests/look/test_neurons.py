@@ -3,8 +3,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from regard.look.neurons import neurons_of
-from regard.look.watch import attentions, watch
+from regard.look.watch import attentions, neurons_of, watch
 from regard.models.convolutional import Convolutional, ConvolutionalConfig
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.recurrent import RecurrentConfig, RecurrentModel

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from regard.errors import ConfigError, DataError
-from regard.look.align import AlignmentCounts, merge
-from regard.look.packing import SQUEEZED_FROM
-from regard.look.page import SCRIPTS, AttentionMap, Candidate, Document, Sentence, Side, embed, render
+from regard.look.alignment import AlignmentCounts, merge
+from regard.look.document import AttentionMap, Candidate, Document, Sentence, Side, to_mapping
+from regard.look.packed_arrays import COMPRESSED_FROM
+from regard.look.page import SCRIPTS, embed, render
 
 VIEWER = resources.files("regard.look").joinpath("viewer")
 NODE = shutil.which("node")
@@ -108,14 +109,14 @@ def test_packing_keeps_three_decimals_and_the_ends(scale, size):
     weights = np.random.default_rng(0).random((2, *size)) * scale
     weights[0, 0, :4] = [0, 1, 0.5, 0.0625]
     attention = AttentionMap(name="a", kind="self", rows="source", columns="source", weights=weights)
-    packed = dataclasses.replace(attention, weights=attention.to_mapping()["weights"])
-    assert packed.weights["squeezed"] == (size[0] * size[1] >= SQUEEZED_FROM)
+    packed = dataclasses.replace(attention, weights=to_mapping(attention)["weights"])
+    assert packed.weights["squeezed"] == (size[0] * size[1] >= COMPRESSED_FROM)
     found = packed.array()
     assert np.abs(found - weights).max() <= 1 / 50_000
     assert found[0, 0, 0] == 0
     assert found[0, 0, 1] == 1
     assert [half_up(one) for one in found.flat] == [half_up(one) for one in weights.flat]
-    assert packed.to_mapping() == attention.to_mapping()
+    assert to_mapping(packed) == to_mapping(attention)
 
 
 def test_text_cannot_become_markup():

@@ -3,8 +3,6 @@ import pytest
 import torch
 
 from regard.errors import DataError
-from regard.look.carriers import Asked, carriers
-from regard.look.report import heads_page
 from regard.look.roles import (
     Question,
     Quiz,
@@ -118,26 +116,6 @@ def test_too_few_sentences_are_refused():
         roles_of_heads(counts, counts)
 
 
-def test_the_page_shows_markup_as_text():
-    evidence = {
-        "role": "<b>",
-        "questions": 40,
-        "accuracy": 0.5,
-        "low": 0.4,
-        "high": 0.6,
-        "baseline": 0.1,
-        "rule": "<i>",
-    }
-    head = {"attention": "<script>", "head": 0, "role": "<b>", "evidence": evidence, "also": [evidence]}
-    head["measures"] = {"entropy": 1.0, "distance": 2.0}
-    report = {"sentences": 2, "false_positive_rate": 0.05, "untrained_models": 29, "heads": [head]}
-    page = heads_page("<title>", report)
-    assert "<script>" not in page
-    assert "&lt;script&gt;" in page
-    assert page.count("&lt;b&gt;") == 2
-    assert "http" not in page.replace("http-equiv", "")
-
-
 def test_a_token_that_came_before_is_asked_for_itself_and_for_what_followed():
     questions = list(by_repetition("abcab"))
     assert [(one.role, one.query, sorted(one.answers), one.visible) for one in questions] == [
@@ -165,24 +143,3 @@ def test_no_offset_answers_what_is_asked_at_the_border_of_two_sentences():
         (1, [3, 7]),
         (5, [3, 7]),
     ]
-
-
-def test_the_neurons_that_carry_a_role_are_found_and_no_others():
-    generator = torch.Generator().manual_seed(0)
-
-    def asked(count):
-        for _ in range(count):
-            products = torch.randn(9, 16, generator=generator)
-            right = torch.zeros(9, dtype=torch.bool)
-            right[int(torch.randint(9, (), generator=generator))] = True
-            products[right, 5] += 30
-            products[right, 11] += 20
-            yield Asked(products, right)
-
-    found = carriers(list(asked(60)), list(asked(60)))
-    assert found.neurons[0] == 5
-    assert set(found.neurons) <= {5, 11}
-    assert found.alone > 0.95
-    assert found.width == 16
-    assert sum(found.shares) <= 1
-    assert carriers([], []) is None

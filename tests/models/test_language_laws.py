@@ -12,7 +12,7 @@ from regard.look.watch import attentions, watch
 from regard.nn.batch import Tokens
 from regard.nn.rows import halves
 from regard.tasks.config import make_config
-from regard.tasks.looking import Wanted, page
+from regard.tasks.looking import LookOptions, page
 from regard.trainer.training import Stopped
 from regard.training.objectives import LanguageModelling, StreamedLanguageModelling, language_objective
 
@@ -127,4 +127,4 @@ def test_a_resumed_run_equals_an_unbroken_one_byte_for_byte_and_writes(preset, t
     assert whole.generate("the", max_len=30, seed=1) == broken.generate("the", max_len=30, seed=1)
     assert regard.evaluate(whole)["carried"]
     if attentions(whole.model):
-        assert next(iter(attentions(whole.model))) in page(whole, ["the cat sees"], Wanted(edits=True))
+        assert next(iter(attentions(whole.model))) in page(whole, ["the cat sees"], LookOptions(edits=True))

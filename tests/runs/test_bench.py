@@ -3,7 +3,7 @@ import json
 import pytest
 
 from regard import make_config
-from regard.bench.training import bench_train, caption_lengths, file_lengths
+from regard.bench.training_speed import bench_train, caption_lengths, file_lengths
 from regard.cli import main
 from regard.errors import ConfigError
 

@@ -10,12 +10,11 @@ from listeners import StopAt
 
 import regard
 from regard import make_config
-from regard.comparison.budget import Budget, count_parameters, flops_an_update, with_parameters, with_steps
-from regard.comparison.distance import distance
-from regard.comparison.growth import growth, kept_bytes
-from regard.comparison.measures import history, measure
-from regard.comparison.page import comparison_charts
-from regard.comparison.plan import ablation, entries, entry
+from regard.comparison.budget import Budget, count_parameters, flops_per_update, with_parameters, with_steps
+from regard.comparison.experiment import ablation, entries, entry
+from regard.comparison.report import comparison_charts
+from regard.comparison.run_results import measure, training_curves
+from regard.comparison.sequence_length import growth, kept_bytes, long_range_accuracy
 from regard.errors import ConfigError, Diverged
 from regard.runs.files import run_names
 from regard.tasks.spec import Silence
@@ -97,8 +96,8 @@ def test_a_comparison_that_was_interrupted_goes_on_and_ends_with_the_same_bytes(
 def test_what_is_done_is_not_done_again(compared, data, monkeypatch):
     out, report = compared
     for name in ("train", "resume"):
-        monkeypatch.setattr(f"regard.comparison.comparing.{name}", None)
-    monkeypatch.setattr("regard.comparison.measures.load", None)
+        monkeypatch.setattr(f"regard.comparison.experiment.{name}", None)
+    monkeypatch.setattr("regard.comparison.run_results.load", None)
     assert regard.compare(PAIR, out, updates=6, overrides=data, grow=False)["runs"] == report["runs"]
 
 
@@ -149,7 +148,7 @@ def test_a_run_that_diverges_is_told_of_and_the_others_go_on(data, tmp_path, mon
             raise Diverged("training diverged at step 2: loss nan")
         return run
 
-    monkeypatch.setattr("regard.comparison.comparing.train", train)
+    monkeypatch.setattr("regard.comparison.experiment.train", train)
     report = regard.compare(["wild=sutskever-2014", PAIR[1]], tmp_path / "out", updates=2, overrides=data, grow=False)
     first, second = report["runs"]
     assert "training diverged" in first["diverged"]
@@ -227,11 +226,11 @@ def test_what_is_counted_in_updates_is_scaled_with_them():
 def test_a_budget_of_operations_buys_as_many_updates_as_they_take(data, tmp_path):
     config = make_config(None, "bahdanau-2015", data)
     config, job = config.kind.prepare(config, tmp_path, Silence(), new=True)
-    cost = flops_an_update(config, job)
+    cost = flops_per_update(config, job)
     assert Budget(flops=10.5 * cost).steps(config, job) == 10
     wide = make_config(None, "bahdanau-2015", [*data, "model.width=32"])
     wide, _ = wide.kind.prepare(wide, tmp_path, Silence(), new=True)
-    assert flops_an_update(wide, job) > 2 * cost
+    assert flops_per_update(wide, job) > 2 * cost
     assert Budget(minutes=1).steps(config, job) > 10
 
 
@@ -242,7 +241,7 @@ def test_seconds_and_tokens_add_up_over_a_run_that_was_stopped(tmp_path):
         {"kind": "train", "step": 4, "loss": 1.0, "seconds": 2.0, "tokens_per_second": 20.0},
     ]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records), encoding="utf-8")
-    step, seconds, tokens, curve, validations = history(tmp_path)
+    step, seconds, tokens, curve, validations = training_curves(tmp_path)
     assert (step, seconds, tokens) == (4, 5.0, 70.0)
     assert [one["seconds"] for one in curve] == [3.0, 5.0]
     assert validations == [{"step": 2, "seconds": 3.0, "tokens": 30.0, "nll": 1.5}]
@@ -283,8 +282,8 @@ def test_bytes_kept_are_those_of_the_tensors_that_backward_needs():
 
 
 def test_attention_recalls_what_a_convolution_cannot_see(monkeypatch):
-    monkeypatch.setattr("regard.comparison.distance.TOKENS", 1024)
-    found = distance(32, 100, ways=("attention", "convolution"), questions=("recall",), width=32)
+    monkeypatch.setattr("regard.comparison.sequence_length.TOKENS", 1024)
+    found = long_range_accuracy(32, 100, ways=("attention", "convolution"), questions=("recall",), width=32)
     attention, convolution = ([point["share"] for point in one["accuracy"]] for one in found["results"])
     assert attention[-1] > 0.8
     assert convolution[-1] < 0.35

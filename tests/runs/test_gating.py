@@ -3,8 +3,7 @@ import torch
 from torch.testing import assert_close
 
 import regard
-from regard.analysis.gating import learn_to_prune, scaled
-from regard.analysis.pruning import every_head, save
+from regard.analysis.pruning import every_head, learn_to_prune, save, scaled
 from regard.errors import ConfigError
 from regard.look import attentions, masked
 from regard.tasks.config import make_config

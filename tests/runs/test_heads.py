@@ -5,11 +5,19 @@ import pytest
 import torch
 
 from regard.analysis.head_pronouns import _with_pronoun, asked_of_pronouns, pronoun_report
-from regard.analysis.heads import _items, answers, head_roles, make_quizzes, untrained
+from regard.analysis.head_roles import (
+    NeuronProducts,
+    _items,
+    answers,
+    fewest_neurons,
+    head_roles,
+    make_quizzes,
+    untrained,
+)
+from regard.analysis.heads_report import heads_page, where_the_work_is
 from regard.data.readers import PairFiles
 from regard.errors import ConfigError
 from regard.look import attentions, watch
-from regard.look.report import heads_page, where_the_work_is
 from regard.look.roles import largest_margins, thresholds
 from regard.tasks.config import make_config
 from regard.tasks.corpora import world_held_out
@@ -166,3 +174,44 @@ def test_the_report_says_where_the_work_is():
 def test_nothing_to_compare_with_is_refused(run):
     with pytest.raises(ConfigError, match="judging=0 must be at least 1"):
         head_roles(run, CORPUS, judging=0)
+
+
+def test_the_page_shows_markup_as_text():
+    evidence = {
+        "role": "<b>",
+        "questions": 40,
+        "accuracy": 0.5,
+        "low": 0.4,
+        "high": 0.6,
+        "baseline": 0.1,
+        "rule": "<i>",
+    }
+    head = {"attention": "<script>", "head": 0, "role": "<b>", "evidence": evidence, "also": [evidence]}
+    head["measures"] = {"entropy": 1.0, "distance": 2.0}
+    report = {"sentences": 2, "false_positive_rate": 0.05, "untrained_models": 29, "heads": [head]}
+    page = heads_page("<title>", report)
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert page.count("&lt;b&gt;") == 2
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_the_neurons_that_carry_a_role_are_found_and_no_others():
+    generator = torch.Generator().manual_seed(0)
+
+    def asked(count):
+        for _ in range(count):
+            products = torch.randn(9, 16, generator=generator)
+            right = torch.zeros(9, dtype=torch.bool)
+            right[int(torch.randint(9, (), generator=generator))] = True
+            products[right, 5] += 30
+            products[right, 11] += 20
+            yield NeuronProducts(products, right)
+
+    found = fewest_neurons(list(asked(60)), list(asked(60)))
+    assert found.neurons[0] == 5
+    assert set(found.neurons) <= {5, 11}
+    assert found.alone > 0.95
+    assert found.width == 16
+    assert sum(found.shares) <= 1
+    assert fewest_neurons([], []) is None

@@ -18,11 +18,11 @@ from regard.cli import main
 from regard.data.images import PictureArray
 from regard.errors import ConfigError, DataError, RunError
 from regard.look import rollout
+from regard.look.packed_arrays import png_address
 from regard.nn.patches import resized_positions
 from regard.runs.files import read_json
 from regard.tasks.images import wilson_interval
 from regard.tasks.looking import document
-from regard.tasks.looking.pictures import png_address
 from regard.trainer.training import Stopped
 
 Image = pytest.importorskip("PIL.Image")

@@ -19,7 +19,7 @@ from regard.errors import ConfigError, DataError, RunError
 from regard.nn.batch import Tokens, Windows
 from regard.runs.files import read_tensors
 from regard.tasks.generator import Generator
-from regard.tasks.looking import Wanted, document
+from regard.tasks.looking import LookOptions, document
 from regard.trainer.training import Stopped
 
 SMALL = [
@@ -241,4 +241,4 @@ def test_looking_refuses_what_says_nothing_to_a_text_that_is_only_read(run):
     with pytest.raises(ConfigError, match="beam=2 is of a search"):
         document(run, ["sun"], beam=2)
     with pytest.raises(ConfigError, match="targets are of translations"):
-        document(run, ["sun"], Wanted(targets=("moon",)))
+        document(run, ["sun"], LookOptions(targets=("moon",)))

@@ -13,7 +13,7 @@ from regard.errors import ConfigError, DataError, RunError
 from regard.look.edits import evened, masked, swapped
 from regard.look.page import render
 from regard.nn.batch import Pairs, Tokens
-from regard.tasks.looking import Wanted, document, wanted
+from regard.tasks.looking import LookOptions, document, look_options
 from regard.tasks.run import build_model
 from regard.tasks.translation import encode_pair
 from regard.text import TokenizerConfig, train_vocabularies
@@ -71,7 +71,7 @@ def test_a_language_model_is_read_with_the_text_it_is_given(runs):
 
 def test_only_what_is_wanted_is_kept(runs):
     run = runs["transformer"]
-    found = document(run, ["a dog runs"], Wanted(names=("decoder.*.cross*",), heads=(1,), vectors=False))
+    found = document(run, ["a dog runs"], LookOptions(names=("decoder.*.cross*",), heads=(1,), vectors=False))
     assert [one.name for one in found.sentences[0].attentions] == [
         "decoder.0.cross_attention",
         "decoder.1.cross_attention",
@@ -81,33 +81,33 @@ def test_only_what_is_wanted_is_kept(runs):
     whole = document(run, ["a dog runs"]).sentences[0].attentions[-1].array()
     assert found.sentences[0].attentions[-1].array()[0] == pytest.approx(whole[1])
     with pytest.raises(ConfigError, match="no attention is called 'decode'"):
-        document(run, ["a dog runs"], Wanted(names=("decode",)))
+        document(run, ["a dog runs"], LookOptions(names=("decode",)))
     with pytest.raises(ConfigError, match="no head 2 in"):
-        document(run, ["a dog runs"], Wanted(heads=(2,)))
+        document(run, ["a dog runs"], LookOptions(heads=(2,)))
 
 
 def test_a_page_holds_the_last_attentions_that_fit(runs, monkeypatch):
     run = runs["transformer"]
-    monkeypatch.setattr(wanted, "MOST_WEIGHTS", 2 * 11 * 11)
-    monkeypatch.setattr(wanted, "MOST_NUMBERS", 0)
+    monkeypatch.setattr(look_options, "MOST_WEIGHTS", 2 * 11 * 11)
+    monkeypatch.setattr(look_options, "MOST_NUMBERS", 0)
     found = document(run, ["the cat sees a dog"], beam=1)
     kept = found.sentences[0].attentions
     assert 0 < len(kept) < 5
     assert kept[-1].name == "decoder.1.cross_attention"
     assert kept[-1].neurons is None
     assert f"the last {len(kept)} attentions; {5 - len(kept)} more did not fit" in found.note
-    monkeypatch.setattr(wanted, "MOST_WEIGHTS", 10)
+    monkeypatch.setattr(look_options, "MOST_WEIGHTS", 10)
     with pytest.raises(ConfigError, match="alone have"):
         document(run, ["the cat sees a dog"])
 
 
 def test_a_given_target_is_read_instead_of_decoding(runs):
     run = runs["transformer"]
-    (sentence,) = document(run, ["a dog runs"], Wanted(targets=("un chat court",))).sentences
+    (sentence,) = document(run, ["a dog runs"], LookOptions(targets=("un chat court",))).sentences
     assert sentence.target.words == ("un", "chat", "court")
     assert "score" not in sentence.scores
     with pytest.raises(DataError, match="2 targets for 1 sentences"):
-        document(run, ["a dog runs"], Wanted(targets=("un", "chat")))
+        document(run, ["a dog runs"], LookOptions(targets=("un", "chat")))
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -155,7 +155,7 @@ def test_the_piece_that_came_is_always_among_the_candidates(runs):
 def test_edits_are_what_changing_a_head_gives(runs, kind):
     run, told = runs[kind], []
     texts = ["the cat sees a dog", "a dog sees the cat", "a dog runs"]
-    found = document(run, texts, Wanted(edits=True, told=lambda *one: told.append(one)), beam=1)
+    found = document(run, texts, LookOptions(edits=True, told=lambda *one: told.append(one)), beam=1)
     sentence = found.sentences[0]
     heads = sum(len(one.array()) for one in sentence.attentions)
     swaps = heads if kind == "gpt" else 2
@@ -172,7 +172,7 @@ def test_edits_are_what_changing_a_head_gives(runs, kind):
     for one in (sentence.edited[heads - 1], sentence.edited[heads], sentence.edited[-1]):
         with changes[one.edit](run.model, {one.attention: [one.head]}):
             targets = None if sentence.target is None else (sentence.target.text,)
-            (again,) = document(run, texts[:1], Wanted(targets=targets), beam=1).sentences
+            (again,) = document(run, texts[:1], LookOptions(targets=targets), beam=1).sentences
             if kind == "transformer":
                 assert one.text == run.translate(texts[:1], beam=1)[0]
         side = (again.target or again.source).pieces
@@ -191,7 +191,7 @@ def test_a_history_measures_each_checkpoint_and_leaves_the_run_as_it_was(tmp_pat
     config = make_config(None, "tiny", settings, {"data": {"train": [str(file) for file in files]}})
     run = regard.train(config, tmp_path / "run")
     before = document(run, ["a dog runs"]).to_mapping()
-    found = document(run, ["a dog runs"], Wanted(history=True))
+    found = document(run, ["a dog runs"], LookOptions(history=True))
     assert found.history.steps == (2, 4)
     assert document(run, ["a dog runs"]).to_mapping() == before
     last = {(one.attention, one.head): one.measures for one in found.history.heads}
@@ -201,4 +201,4 @@ def test_a_history_measures_each_checkpoint_and_leaves_the_run_as_it_was(tmp_pat
         for head, value in enumerate(entropy):
             assert last[attention.name, head]["entropy"][-1] == pytest.approx(value, abs=1e-5)
     with pytest.raises(RunError, match="keeps 0 checkpoints; a history needs two"):
-        document(Run(tmp_path, run.config, run.vocabularies, run.model), ["a dog"], Wanted(history=True))
+        document(Run(tmp_path, run.config, run.vocabularies, run.model), ["a dog"], LookOptions(history=True))

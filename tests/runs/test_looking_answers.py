@@ -7,7 +7,7 @@ import regard
 from regard import make_config
 from regard.errors import ConfigError
 from regard.look import evened, masked
-from regard.tasks.looking import Wanted, document
+from regard.tasks.looking import LookOptions, document
 
 SMALL = ["model.width=16", "model.heads=2", "model.layers=2", "model.feed_forward=24"]
 BRIEF = ["train.steps=1", "train.warmup=1", "train.threads=1", "train.ema=0"]
@@ -36,7 +36,7 @@ def runs(tmp_path_factory):
 @pytest.mark.parametrize("kind", ["images", "texts"])
 def test_edits_show_what_class_a_model_says_when_a_head_is_changed(runs, kind):
     run, given = runs[kind]
-    found = document(run, given, Wanted(edits=True))
+    found = document(run, given, LookOptions(edits=True))
     sentence = found.sentences[0]
     assert len(sentence.answers) == 2
     assert sum(one.probability for one in sentence.answers) == pytest.approx(1)
@@ -64,6 +64,6 @@ def test_where_nothing_is_said_of_the_whole_edits_are_refused(runs, tmp_path):
     )
     run = regard.train(config, tmp_path / "run")
     with pytest.raises(ConfigError, match="a run for masking gives no class of a text"):
-        document(run, ["the cat"], Wanted(edits=True))
-    with pytest.raises(ConfigError, match="targets are of texts; a picture has none"):
-        document(runs["images"][0], runs["images"][1], Wanted(targets=("x",)))
+        document(run, ["the cat"], LookOptions(edits=True))
+    with pytest.raises(ConfigError, match="targets are of texts; an image has none"):
+        document(runs["images"][0], runs["images"][1], LookOptions(targets=("x",)))

@@ -8,11 +8,11 @@ import pytest
 
 import regard
 from regard import make_config
-from regard.analysis.describe import describe
+from regard.analysis.model_summary import describe
 from regard.data.puzzles import PUZZLES
 from regard.data.puzzles.problems import Problem, drawn, write_problems
 from regard.errors import ConfigError, DataError, RunError
-from regard.look.draw import svg
+from regard.look.attention_svg import svg
 from regard.tasks.looking import document, page
 from regard.tasks.pointing import is_simple
 from regard.trainer.training import Stopped

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import regard
-from regard.analysis.describe import describe
+from regard.analysis.model_summary import describe
 from regard.analysis.pruning import curve, every_head, importance, prune, save
 from regard.cli.prune import counted
 from regard.errors import ConfigError, RunError

@@ -12,8 +12,7 @@ from picture_toys import shapes
 
 import regard
 from regard import make_config
-from regard.analysis.gating import learn_to_prune
-from regard.analysis.pruning import curve, every_head, importance, prune, save
+from regard.analysis.pruning import curve, every_head, importance, learn_to_prune, prune, save
 from regard.cli import main
 from regard.errors import ConfigError, DataError
 from regard.look import attentions

@@ -8,7 +8,7 @@ import torch
 
 import regard
 from regard import make_config
-from regard.analysis.heads import _items, answers, head_roles, make_quizzes, untrained
+from regard.analysis.head_roles import _items, answers, head_roles, make_quizzes, untrained
 from regard.data import Documents
 from regard.errors import ConfigError
 from regard.look import attentions

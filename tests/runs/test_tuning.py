@@ -10,7 +10,7 @@ from listeners import StopAt, Told
 
 import regard
 from regard import make_config
-from regard.analysis import heads
+from regard.analysis import head_roles
 from regard.cli import main
 from regard.errors import ConfigError, DataError
 from regard.runs.checkpoint import checkpoints
@@ -171,9 +171,9 @@ def test_heads_are_looked_at_in_the_labelled_texts_as_the_run_reads_them(
 ):
     made = config(files, preset, suffix, "train.steps=1", start=base.directory, **data)
     run = regard.train(made, tmp_path / "run")
-    looked, whole = [], heads._items
-    monkeypatch.setattr(heads, "_items", lambda *given: looked.append(whole(*given)) or looked[-1])
-    own = heads.head_roles(run, limit=8, judging=1)
+    looked, whole = [], head_roles._items
+    monkeypatch.setattr(head_roles, "_items", lambda *given: looked.append(whole(*given)) or looked[-1])
+    own = head_roles.head_roles(run, limit=8, judging=1)
     assert own["sentences"] == 8
     tokenizer, items = run.vocabularies.target, run.task.read_all(run.config, [files / f"valid{suffix}"])
     texts = texts_of(items[0])
@@ -184,8 +184,8 @@ def test_heads_are_looked_at_in_the_labelled_texts_as_the_run_reads_them(
     assert len(set(looked[0][0].rows[1])) == len(first)
     # The labelled file itself is read as labelled.
     asked = ["heads", str(run.directory), "--data", str(files / f"valid{suffix}"), "--limit", "8", "--json"]
-    monkeypatch.setattr(heads, "SCALING", 1)
-    monkeypatch.setattr(heads, "head_roles", partial(heads.head_roles, judging=1))
+    monkeypatch.setattr(head_roles, "SCALING", 1)
+    monkeypatch.setattr(head_roles, "head_roles", partial(head_roles.head_roles, judging=1))
     assert main(asked) == 0
     assert json.loads(capsys.readouterr().out)["sentences"] == 8
     assert [item.rows for item in looked[1]] == [item.rows for item in looked[0]]

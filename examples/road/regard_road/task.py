@@ -18,7 +18,7 @@ from regard.errors import ConfigError, DataError
 from regard.look.document import Document, Sentence, Side
 from regard.look.watch import watch
 from regard.tasks.config import RunConfig
-from regard.tasks.looking.wanted import Wanted, maps, note, parts
+from regard.tasks.looking.look_options import LookOptions, attention_maps, left_out_note, watched_parts
 from regard.tasks.run import Run, absolute
 from regard.tasks.spec import MEASURING, Files, Measuring, Progress, Report, Task
 from regard.training.objectives import Loss, Objective
@@ -307,7 +307,7 @@ class ForecastingTask(Task):
     def size(self, item: Any) -> int:
         return int(np.prod(np.shape(item)[:2]))
 
-    def look(self, run: Run, inputs: Sequence[Any], wanted: Wanted, **decode: Any) -> Document:
+    def look(self, run: Run, inputs: Sequence[Any], wanted: LookOptions, **decode: Any) -> Document:
         """Who looks at whom: every position seen and every position to come is a piece, an agent's are a word."""
         if wanted.edits:
             raise ConfigError("a forecast has no probabilities that a changed head could change: leave out --edits")
@@ -322,7 +322,7 @@ class ForecastingTask(Task):
                     None,
                     (
                         f"A piece is where an agent was or will be at a step of {SECONDS} s, a word all of an agent.",
-                        note(run.model, names, wanted),
+                        left_out_note(run.model, names, wanted),
                     ),
                 )
             ),
@@ -349,16 +349,16 @@ class ForecastingTask(Task):
 
 
 @torch.inference_mode()
-def _looked(run: Run, scene: Scene, names: list[str], wanted: Wanted) -> Sentence:
+def _looked(run: Run, scene: Scene, names: list[str], wanted: LookOptions) -> Sentence:
     model, agents = run.config.model_config(), len(scene)
     batch = Scenes.of([scene], model.past).to(run.device)
     tokens = agents * model.max_len
-    with watch(run.model, names, heads=wanted.heads, parts=parts(run.model, names, tokens, wanted)) as trace:
+    with watch(run.model, names, heads=wanted.heads, parts=watched_parts(run.model, names, tokens, wanted)) as trace:
         found = run.model(batch)[0].cpu()
     return Sentence(
         source=_side(scene, [step - model.past + 1 for step in range(model.past)]),
         target=_side(found.numpy(), range(1, model.future + 1)),
-        attentions=maps(run.model, trace, wanted),
+        attentions=attention_maps(run.model, trace, wanted),
         scores=_gaze(trace.weights(names[-1])[0].cpu(), agents, names[-1]),
     )
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from regard.tasks.verbs import Verb, option
+from regard.tasks.verbs import Asked, Cost, Verb, option
 
 if TYPE_CHECKING:
     from regard.tasks.run import Run
@@ -29,11 +29,14 @@ class Forecasted:
 class Forecast(Verb):
     """A forecast, told to a person by where everyone will be at its end."""
 
-    def checked(self, run: "Run", item: Any) -> tuple[Any, int]:
+    def checked(self, run: "Run", item: Any) -> Any:
         (scene,) = run.task.requested(run, [item])
-        return scene, run.task.size(scene)
+        return scene
 
-    def show(self, item: Any, result: Forecasted) -> str:
+    def cost(self, run: "Run", asked: Asked) -> Cost:
+        return Cost(run.task.size(asked.item))
+
+    def show(self, result: Forecasted, display: Any = None) -> str:
         ahead = len(result.agents[0]) * result.seconds
         ends = (f"agent {number} ({at[-1][0]:.1f}, {at[-1][1]:.1f})" for number, at in enumerate(result.agents, 1))
         return f"in {ahead:.1f} s: {', '.join(ends)}"
@@ -52,4 +55,6 @@ FORECAST = Forecast(
     ),
     request=ForecastRequest,
     items="scenes",
+    result=Forecasted,
+    unit="scenes",
 )

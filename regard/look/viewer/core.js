@@ -64,7 +64,7 @@ function headName(attention, head) {
 
 // A sentence without a target is no one's source.
 function sideTitle(sentence, name) {
-  return { source: sentence.target ? "Source" : sentence.picture ? "Picture" : "Text", target: "Target", prefix: "Target so far" }[name];
+  return { source: sentence.target ? "Source" : sentence.picture ? "Image" : "Text", target: "Target", prefix: "Target so far" }[name];
 }
 
 // Whether every side of the attention knows its words, so that pieces can be merged.

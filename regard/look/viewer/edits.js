@@ -14,7 +14,7 @@ const editState = { kind: "masked", chosen: null };
 // What is done to a head, said before and after its name.
 function editNames({ edited, picture }) {
   const other = edited.find((one) => one.edit === "swapped")?.other;
-  const what = picture ? "picture" : "sentence";
+  const what = picture ? "image" : "sentence";
   return {
     masked: { button: "Masked", title: "The head gives nothing", before: "Without" },
     even: { button: "Looking evenly", title: "The head looks evenly at all that it sees", before: "Looking evenly:" },

@@ -1,10 +1,10 @@
 // The grid view: every head of every layer at a glance; choosing one opens it in the map.
-const THUMBNAIL = 88; // the longest side of a picture in pixels
+const THUMBNAIL = 88; // the longest side in pixels
 
 addView({
   name: "grid",
   title: "All heads",
-  help: "Each row is a layer, each picture a head: who looks, top to bottom, at what, left to right. Choose one to open it.",
+  help: "Each row is a layer, each thumbnail a head: who looks, top to bottom, at what, left to right. Choose one to open it.",
   draw: drawGrid,
   needs: () => [],
 });
@@ -28,7 +28,7 @@ function drawGrid(root, state) {
 }
 
 function gridNote(sentence) {
-  return sentence.alignment ? "Under a picture: the head, and its alignment error rate on this sentence." : "Under a picture: the head.";
+  return sentence.alignment ? "Under a thumbnail: the head, and its alignment error rate on this sentence." : "Under a thumbnail: the head.";
 }
 
 function thumbnail(sentence, index, head, state) {

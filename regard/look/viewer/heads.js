@@ -72,7 +72,7 @@ function drawHeads(root, state) {
   );
 }
 
-// Which line is which head and how strong a line is which weight; saved pictures have it too.
+// Which line is which head and how strong a line is which weight; saved images have it too.
 function headKey(attention, heads) {
   const line = (look, weight, name) => element("li", {}, swatch(look, { weight }), name);
   const looks = heads.map((head) => lookOf(attention, head));

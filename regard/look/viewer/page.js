@@ -61,7 +61,7 @@ function controls(state) {
       said(view.title, sentenceOf(state)),
     );
   const saver = (kind, how) =>
-    element("button", { type: "button", class: "save", title: `Save this picture as ${kind}`, "data-key": `save-${kind.toLowerCase()}`, onclick: () => how(regard.state) }, `Save ${kind}`);
+    element("button", { type: "button", class: "save", title: `Save this view as ${kind}`, "data-key": `save-${kind.toLowerCase()}`, onclick: () => how(regard.state) }, `Save ${kind}`);
   return element(
     "nav",
     { "aria-label": "What to show" },

@@ -1,8 +1,8 @@
-// The view of pictures: where a patch, or the token for the whole, looks in the image.
+// The view of images: where a patch, or the token for the whole, looks in the image.
 addView({
   name: "patches",
-  title: "Picture",
-  help: "The picture, lit where the chosen patch looks. Point at a patch to choose it; click to keep it, or move with Shift and the arrow keys.",
+  title: "Image",
+  help: "The image, lit where the chosen patch looks. Point at a patch to choose it; click to keep it, or move with Shift and the arrow keys.",
   draw: drawPatches,
   shown: (sentence) => Boolean(sentence.picture),
   needs: (state) => {
@@ -12,7 +12,7 @@ addView({
 });
 
 const patchState = { rollout: false };
-const PICTURE = 320; // pixels of the longer side of the large picture
+const PICTURE = 320; // pixels of the longer side of the large image
 
 function drawPatches(root, state) {
   const sentence = sentenceOf(state);
@@ -29,7 +29,7 @@ function drawPatches(root, state) {
   const chosen = (at) => weightsAtRow(rolled ? weightsOf(rollout, layer) : matrix.mean, at);
   const say = element("p", { class: "readout", role: "status" });
   const large = litPicture(picture, PICTURE);
-  for (const [name, value] of Object.entries({ tabindex: 0, role: "img", "data-key": "picture", "aria-label": "The picture, lit where the chosen patch looks" })) {
+  for (const [name, value] of Object.entries({ tabindex: 0, role: "img", "data-key": "picture", "aria-label": "The image, lit where the chosen patch looks" })) {
     large.node.setAttribute(name, value);
   }
   const small = rolled ? [] : matrix.heads.map((head, order) => ({ head, lit: litPicture(picture, 110), values: matrix.values[order] }));

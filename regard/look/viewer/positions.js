@@ -1,4 +1,4 @@
-// The view of positions: the encoding as a picture, how alike positions are, and how one becomes another by a turn.
+// The view of positions: the encoding as a heat map, how alike positions are, and how one becomes another by a rotation.
 addView({
   name: "positions",
   title: "Positions",

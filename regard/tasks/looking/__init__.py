@@ -1,40 +1,102 @@
-"""A run's attention on given inputs, as the viewer's document: what each task makes of its own is a file here."""
+"""A run's attention on given inputs, as the viewer's document; with a history, also at each of its checkpoints."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from regard.errors import ConfigError
-from regard.look.document import Document
+import numpy as np
+import torch
+from torch import nn
+
+from regard.errors import ConfigError, RunError
+from regard.look.document import Document, HeadHistory, History
+from regard.look.measures import measures_of
 from regard.look.page import render
-from regard.look.places import places_of_model
-from regard.tasks.looking.history import with_history
-from regard.tasks.looking.pieces import END, START, readable
-from regard.tasks.looking.wanted import Wanted
+from regard.look.position_tables import position_tables
+from regard.runs.checkpoint import checkpoints, load_weights_strictly, read_progress, weights_of
+from regard.runs.files import CHECKPOINTS, MODEL, read_tensors
+from regard.tasks.looking.look_options import LookOptions
+from regard.tasks.looking.steps import END, START, readable
 from regard.tasks.run import Run
 
-__all__ = ["END", "START", "Wanted", "document", "page", "readable"]
+__all__ = ["END", "START", "LookOptions", "document", "page", "readable"]
 
 
-def page(run: Run, texts: Sequence[Any], wanted: Wanted | None = None, **decode: Any) -> str:
+def page(run: Run, texts: Sequence[Any], options: LookOptions | None = None, **decode: Any) -> str:
     """A self-contained page with what the run makes of each text and every attention on the way.
 
-    Of a pointing run, `texts` are problems, as `Run.point` takes them.
+    For a pointing run, `texts` are problems, as `Run.point` takes them.
     """
-    return render(document(run, texts, wanted, **decode))
+    return render(document(run, texts, options, **decode))
 
 
-def document(run: Run, texts: Sequence[Any], wanted: Wanted | None = None, **decode: Any) -> Document:
-    """What the page shows; `wanted` says how much of it."""
-    wanted, task = wanted or Wanted(), run.task
+def document(run: Run, texts: Sequence[Any], options: LookOptions | None = None, **decode: Any) -> Document:
+    """What the page shows; `options` say how much of it."""
+    options, task = options or LookOptions(), run.task
     searched = [f"{name}={value}" for name, value in decode.items() if (name, value) != ("beam", 1)]
     if searched and not task.searches:
         raise ConfigError(f"{searched[0]} is of a search; looking into a run for {task.name} searches for nothing")
-    if wanted.targets and not (task.searches or task.takes_targets):
+    if options.targets and not (task.searches or task.takes_targets):
         raise ConfigError(f"targets are of translations; a run for {task.name} has none")
 
-    def look(wanted: Wanted) -> Document:
-        return task.look(run, texts, wanted, **decode)
+    def look(options: LookOptions) -> Document:
+        return task.look(run, texts, options, **decode)
 
-    found = replace(look(wanted), positions=places_of_model(run.model))
-    return with_history(run, found, look, wanted, wanted.told) if wanted.history else found
+    found = replace(look(options), positions=position_tables(run.model))
+    return _with_history(run, found, look, options) if options.history else found
+
+
+def _with_history(
+    run: Run, document: Document, look: Callable[[LookOptions], Document], options: LookOptions
+) -> Document:
+    """The document, with the measures of its heads at every checkpoint, read with the same outputs."""
+    paths = checkpoints(run.directory / CHECKPOINTS)
+    if len(paths) < 2:
+        raise RunError(f"{run.directory} keeps {len(paths)} checkpoints; a history needs two: see train.keep")
+    targets = tuple("" if one.target is None else one.target.text for one in document.sentences)
+    given = document.sentences[0].target is not None
+    plain = replace(options, vectors=False, edits=False, targets=targets if given else None)
+    steps: list[int] = []
+    found: dict[tuple[str, int], dict[str, list[float]]] = {}
+    with _borrowed(run.model):
+        for done, path in enumerate(paths, 1):
+            steps.append(read_progress(path).step)
+            load_weights_strictly(run.model, read_tensors(path / MODEL), path)
+            for key, values in _measured(look(plain)).items():
+                for name, value in values.items():
+                    found.setdefault(key, {}).setdefault(name, []).append(value)
+            if options.told is not None:
+                options.told(done, len(paths))
+    heads = tuple(
+        HeadHistory(attention=name, head=head, measures={one: tuple(values) for one, values in measures.items()})
+        for (name, head), measures in found.items()
+    )
+    return replace(document, history=History(steps=tuple(steps), heads=heads))
+
+
+@contextmanager
+def _borrowed(model: nn.Module) -> Iterator[None]:
+    """The model's own weights come back, whatever is put in their place."""
+    own = {name: value.detach().clone() for name, value in weights_of(model).items()}
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, value in weights_of(model).items():
+                value.copy_(own[name])
+
+
+def _measured(document: Document) -> dict[tuple[str, int], dict[str, float]]:
+    """The measures of every head, the mean over the sentences that have them."""
+    values: dict[tuple[str, int], dict[str, list[float]]] = {}
+    for sentence in document.sentences:
+        for attention in sentence.attentions:
+            weights, gold = attention.array(), sentence.aligned_pieces(attention)
+            found = measures_of(weights, within=attention.kind == "self", aligned=gold)
+            for head in range(len(weights)):
+                number = head if attention.heads is None else attention.heads[head]
+                kept = values.setdefault((attention.name, number), {})
+                for name, each in found.items():
+                    kept.setdefault(name, []).append(float(each[head]))
+    return {key: {name: float(np.mean(each)) for name, each in kept.items()} for key, kept in values.items()}

@@ -1,18 +1,27 @@
-"""What every kind of run shows of its steps: vectors, copying, and what becomes of them when heads are changed."""
+"""What every kind of run shows of its steps: pieces and candidates, the beam, vectors, copying, and edited heads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.look.decoding import Branch, Decoding, Edited, Mixture
-from regard.look.document import Candidate
+from regard.decode.pool import Candidates
+from regard.decode.stepper import Hypothesis
+from regard.look.document import Branch, Candidate, Decoding, Document, Edited, Mixture, Sentence
 from regard.look.edits import evened, masked, swapped
 from regard.look.watch import Trace, attentions
 from regard.nn.copying import CopyHead
-from regard.tasks.looking.wanted import Wanted
+from regard.tasks.looking.look_options import LookOptions
+from regard.tasks.run import Run
+from regard.text import Tokenizer
+from regard.text.pipelines import JOINER
 
+END = "⟨end⟩"
+START = "⟨start⟩"
+CANDIDATES = 8
 MOST_VECTORS = 1_000_000
 """Numbers of hidden and context vectors of one text."""
 
@@ -21,8 +30,105 @@ Judged = tuple[Tensor, str | None]
 """The log-probability of each old piece, and what the model says anew."""
 
 
-def answered(labels: Sequence[str], log_probs: Callable[[], Tensor], most: int) -> tuple[tuple[Candidate, ...], Any]:
-    """The likeliest of some classes, and a judge of how likely they are found once a head has been changed."""
+def looked(run: Run, found: Sequence[tuple[Sentence, str]]) -> Document:
+    """The document of some sentences, each with what did not fit; one note about that is enough."""
+    return Document(
+        title=f"Where {run.directory.name} looked",
+        sentences=tuple(sentence for sentence, _ in found),
+        note=next((note for _, note in found if note), ""),
+    )
+
+
+def readable(pieces: list[str]) -> list[str]:
+    """The pieces as a reader wants them: the word tokenizer's marks say only where no space goes."""
+    return [piece.replace(JOINER, "") for piece in pieces]
+
+
+def piece_names(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    """The pieces with these ids; the one that ends a text has a name of its own."""
+    return [END if token == tokenizer.eos else readable(tokenizer.pieces([token]))[0] for token in ids]
+
+
+def spans_in_order(text: str, names: Iterable[Sequence[str]]) -> list[tuple[int, int]]:
+    """The characters that each piece covers, the pieces found one after another, each by any of its `names`."""
+    spans, end = [], 0
+    for each in names:
+        found = [(start, start + len(name)) for name in each if (start := text.find(name, end)) >= 0]
+        spans.append(min(found, default=(end, end)))
+        end = spans[-1][1]
+    return spans
+
+
+def candidates(
+    tokenizer: Tokenizer, probabilities: Tensor, given: Sequence[int | None], count: int = CANDIDATES
+) -> tuple[tuple[Candidate, ...], ...]:
+    """For each row of probabilities the likeliest pieces, likeliest first, and the one given if it is not there."""
+    values, ids = torch.topk(probabilities, min(count, probabilities.shape[-1]))
+    found = []
+    for row, chances, token, all_of_them in zip(ids.tolist(), values.tolist(), given, probabilities, strict=True):
+        if token is not None and token not in row:
+            row, chances = [*row, token], [*chances, float(all_of_them[token])]
+        pairs = zip(piece_names(tokenizer, row), chances, strict=True)
+        found.append(tuple(Candidate(piece=name, probability=p) for name, p in pairs))
+    return tuple(found)
+
+
+def same_length(rows: Sequence[Sequence[int]], number: int) -> int | None:
+    """The first other row with as many tokens as this one: heads can be swapped between them."""
+    return next((other for other, row in enumerate(rows) if other != number and len(row) == len(rows[number])), None)
+
+
+def beam_tree(steps: Sequence[Candidates], best: Hypothesis, tokenizer: Tokenizer) -> tuple[tuple[Branch, ...], ...]:
+    """Every candidate of every step of one source's beam search, by score, and what became of it.
+
+    Those on the way to `best` are marked.
+    """
+    found: list[list[Branch]] = []
+    places: np.ndarray = np.array([-1])  # the branch that holds each place after the step before
+    for step in steps:
+        alive = np.flatnonzero(step.log_probs[0] > -np.inf)
+        number = {int(candidate): branch for branch, candidate in enumerate(alive)}
+        kept = {int(candidate) for candidate in step.live[0]}
+        names = piece_names(tokenizer, step.tokens[0][alive].tolist())
+        found.append(
+            [
+                Branch(
+                    piece=name,
+                    parent=int(places[step.parents[0][candidate]]),
+                    log_prob=float(step.log_probs[0][candidate]),
+                    fate="finished" if step.finished[0][candidate] else "kept" if candidate in kept else "pruned",
+                )
+                for name, candidate in zip(names, alive.tolist(), strict=True)
+            ]
+        )
+        places = np.array([number.get(int(candidate), -1) for candidate in step.live[0]])
+    _mark(found, best)
+    return tuple(map(tuple, found))
+
+
+def _mark(found: list[list[Branch]], best: Hypothesis) -> None:
+    """Mark the way to `best`: back from its last choice, parent by parent."""
+    last = len(best.token_log_probs) - 1
+    if last < 0 or last >= len(found):
+        return
+    fate = "finished" if best.finished else "kept"
+    ends = [index for index, branch in enumerate(found[last]) if branch.fate == fate]
+    place = min(ends, key=lambda index: abs(found[last][index].log_prob - best.log_prob), default=-1)
+    for step in range(last, -1, -1):
+        if place < 0:
+            break
+        found[step][place] = replace(found[step][place], best=True)
+        place = found[step][place].parent
+
+
+def edited_classes(
+    model: Any, labels: Sequence[str], batch: Any, most: int, options: LookOptions, other: tuple[int, Any] | None
+) -> tuple[tuple[Candidate, ...], tuple[Edited, ...]]:
+    """The likeliest classes of one input, and how likely they are with each head changed. `other` as in `edited`."""
+
+    def log_probs() -> Tensor:
+        return model.logits(batch)[0].float().log_softmax(-1).cpu()
+
     found = log_probs()
     best: list[int] = found.topk(min(most, len(labels))).indices.tolist()
 
@@ -30,12 +136,8 @@ def answered(labels: Sequence[str], log_probs: Callable[[], Tensor], most: int) 
         again = log_probs()
         return again[best], labels[int(again.argmax())]
 
-    return tuple(Candidate(piece=labels[one], probability=float(found[one].exp())) for one in best), judge
-
-
-def first_answer(log_probs: Tensor) -> Tensor:
-    """How likely the answer is that the whole model gave."""
-    return log_probs[0]
+    answers = tuple(Candidate(piece=labels[one], probability=float(found[one].exp())) for one in best)
+    return answers, edited(model, options, judge, other=other, total=lambda log_probs: log_probs[0])
 
 
 def decoding(
@@ -80,7 +182,7 @@ def _context(trace: Trace, names: Sequence[str]) -> Tensor | None:
 
 def edited(
     model: nn.Module,
-    wanted: Wanted,
+    options: LookOptions,
     judge: Callable[[], Judged],
     *,
     other: tuple[int, Any] | None = None,
@@ -95,8 +197,8 @@ def edited(
     known = attentions(model)
     heads = [
         (name, head)
-        for name in wanted.chosen(model)
-        for head in (wanted.heads if wanted.heads is not None else range(known[name].heads))
+        for name in options.chosen(model)
+        for head in (options.heads if options.heads is not None else range(known[name].heads))
     ]
     kinds: list[tuple[Kind, Any, int | None]] = [("masked", masked, None), ("even", evened, None)]
     if other is not None:
@@ -123,6 +225,6 @@ def edited(
                 other=sentence,
             )
         )
-        if wanted.told is not None:
-            wanted.told(done, len(jobs))
+        if options.told is not None:
+            options.told(done, len(jobs))
     return tuple(found)

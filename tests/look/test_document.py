@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from regard.errors import DataError
-from regard.look.decoding import Branch, Decoding, Edited, Mixture
-from regard.look.document import AttentionMap, Candidate, Sentence, Side
+from regard.look.document import AttentionMap, Branch, Candidate, Decoding, Edited, Mixture, Sentence, Side, to_mapping
 
 WRITES = Mixture(writing=0.25, written=0.5, copied=0.25)
 
@@ -34,9 +33,9 @@ def test_what_is_not_of_the_steps_is_refused(given, said):
 def test_what_is_of_them_is_kept():
     whole = Decoding(hidden=torch.zeros(2, 7), mixture=(WRITES, Mixture(writing=1.0)))
     whole.check(2)
-    kept = whole.to_mapping()["mixture"]
+    kept = to_mapping(whole)["mixture"]
     assert [one["writing"] for one in kept] == [0.25, 1.0]
-    assert "mixture" not in Decoding().to_mapping()
+    assert "mixture" not in to_mapping(Decoding())
 
 
 def test_a_changed_head_says_how_likely_each_answer_is_or_each_piece():

@@ -1,32 +1,24 @@
-"""What each head of a run is for, with the evidence, over sentences that it was not trained on."""
+"""The role of each head of a run, with the evidence, over held-out sentences; and the few neurons that carry it.
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+A score is a sum of products, one per neuron, so it can be taken apart.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias, get_args
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.analysis.head_neurons import role_neurons
 from regard.data import Corpus, Documents
 from regard.errors import ConfigError, DataError
-from regard.look.align import merge
+from regard.look.alignment import merge
 from regard.look.measures import Measures, value_norms
-from regard.look.roles import (
-    HeadRoles,
-    Quiz,
-    RoleCounts,
-    largest_margins,
-    roles_of_heads,
-    thresholds,
-)
-from regard.look.watch import attentions, watch
+from regard.look.roles import HeadRoles, Quiz, RoleCounts, largest_margins, roles_of_heads, thresholds
+from regard.look.watch import Part, Trace, attentions, watch
 from regard.nn.attention import ACROSS, BEFORE, WITHIN, Attention, Sides, Watchable
-from regard.tasks.questions import (
-    Kind,
-    Labelled,
-    Looked,
-)
+from regard.tasks.questions import Kind, Labelled, Looked
 from regard.tasks.run import Run, build_model
 
 SCALING, JUDGING = 10, 19
@@ -75,18 +67,6 @@ def head_roles(
         "thresholds": limits,
         "heads": heads,
     }
-
-
-def _add_neurons(run: Run, items: Sequence[Looked], heads: list[dict[str, Any]]) -> None:
-    """To each head with a role, the few neurons that carry it."""
-    claims: dict[str, dict[int, str]] = {}
-    for head in heads:
-        if head["role"]:
-            claims.setdefault(head["attention"], {})[head["head"]] = head["role"]
-    kinds: dict[str, Kind] = {name: kind(attentions(run.model)[name]) for name in claims}
-    found = role_neurons(run.model, items, lambda part: run.task.batch_of(run, part), kinds, claims)
-    for head in heads:
-        head["neurons"] = found.get((head["attention"], head["head"]))
 
 
 def _described(
@@ -150,12 +130,9 @@ def ask(
     `by_value` reads off what each place adds to the output, not its weight alone (see `value_norms`).
     """
     known = attentions(model)
-    kinds: dict[str, Kind] = {name: kind(one) for name, one in known.items()}
+    kinds: dict[str, Kind] = {name: attention_kind(one) for name, one in known.items()}
     found = {name: tuple(map(RoleCounts, quizzes[own])) for name, own in kinds.items() if own in quizzes}
-    for start in range(0, len(items), 64):
-        part = items[start : start + 64]
-        with watch(model, list(found), parts=("weights", "v") if by_value else ("weights",)) as trace:
-            model(run.task.batch_of(run, part))
+    for start, part, trace in _watched(run, model, items, list(found), ("weights", "v") if by_value else ("weights",)):
         for name, counts in found.items():
             weights = trace.weights(name).cpu()
             attention = known[name]
@@ -165,6 +142,17 @@ def ask(
                 own = _between_places(weights[index - start], item, kinds[name])
                 counts[index % len(counts)].add(index // len(counts), own)
     return found
+
+
+def _watched(
+    run: Run, model: nn.Module, items: Sequence[Looked], names: Sequence[str], parts: Sequence[Part]
+) -> Iterator[tuple[int, Sequence[Looked], Trace]]:
+    """Batch after batch of the items: the number of its first, the batch, and what was seen of these attentions."""
+    for start in range(0, len(items), 64):
+        batch = items[start : start + 64]
+        with watch(model, names, parts=parts) as trace:
+            model(run.task.batch_of(run, batch))
+        yield start, batch, trace
 
 
 def _between_places(weights: Tensor, item: Looked, kind: Kind) -> Tensor:
@@ -178,10 +166,8 @@ def _between_places(weights: Tensor, item: Looked, kind: Kind) -> Tensor:
 @torch.inference_mode()
 def _measures(run: Run, items: Sequence[Looked]) -> dict[str, dict[str, list[float]]]:
     found = {name: Measures() for name in attentions(run.model)}
-    for start in range(0, len(items), 64):
-        with watch(run.model) as trace:
-            run.model(run.task.batch_of(run, items[start : start + 64]))
-        lengths = _lengths(run, items[start : start + 64])
+    for _, part, trace in _watched(run, run.model, items, list(found), ("weights",)):
+        lengths = _lengths(run, part)
         for name, measures in found.items():
             queries, keys = lengths[KINDS[trace.sides[name]]]
             measures.add(trace.weights(name), queries=queries, keys=keys)
@@ -199,9 +185,108 @@ def _lengths(run: Run, items: Sequence[Looked]) -> dict[Kind, tuple[Tensor, Tens
     return {own: counts(own) for own in items[0].places}
 
 
-def kind(attention: Watchable) -> Kind:
+def attention_kind(attention: Watchable) -> Kind:
     """What an attention looks from and at."""
     return KINDS[attention.sides]
 
 
 KINDS: dict[Sides, Kind] = {WITHIN: "encoder", BEFORE: "decoder", ACROSS: "cross"}
+
+
+ENOUGH = 0.9
+"""The share of what all neurons get right that a few must get, to carry the role."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeuronProducts:
+    """One question put to a head: q times k of every place it sees, neuron by neuron, and which places are right."""
+
+    products: Float[Tensor, "S K"]
+    right: Bool[Tensor, " S"]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleNeurons:
+    """The fewest neurons that do nearly what all do, strongest first, with the share of the pull that each has.
+
+    `alone` is how often they alone point at a right place, `whole` how often all neurons do; `width` is how many all
+    are. Neurons are chosen on one half of the questions and measured on the other.
+    """
+
+    neurons: tuple[int, ...]
+    shares: tuple[float, ...]
+    alone: float
+    whole: float
+    width: int
+
+
+MOST = 150
+"""Questions of a role that are looked into, of each half."""
+
+
+@torch.inference_mode()
+def _add_neurons(run: Run, items: Sequence[Looked], heads: list[dict[str, Any]]) -> None:
+    """Add to each head with a role the few neurons that carry it, or None: for a score that is no plain q.k."""
+    known = attentions(run.model)
+    roles = {(one["attention"], one["head"]): one["role"] for one in heads if one["role"]}
+    plain = {name for name, _ in roles if isinstance(one := known[name], Attention) and one.distances is None}
+    asked: dict[tuple[str, int], tuple[list[NeuronProducts], list[NeuronProducts]]] = {
+        head: ([], []) for head in roles if head[0] in plain
+    }
+    for start, part, trace in _watched(run, run.model, items if asked else [], list(plain), ("q", "k")):
+        for (name, head), halves in asked.items():
+            seen = trace[name]
+            assert seen.q is not None
+            assert seen.k is not None
+            for index, item in enumerate(part):
+                half = halves[(start + index) % 2]
+                q, k = seen.q[index, head].float().cpu(), seen.k[index, head].float().cpu()
+                half += _neuron_products(q, k, item, attention_kind(known[name]), roles[name, head])[: MOST - len(half)]
+        if all(len(half) >= MOST for halves in asked.values() for half in halves):
+            break
+    for one in heads:
+        found = fewest_neurons(*asked.get((one["attention"], one["head"]), ([], [])))
+        one["neurons"] = None if found is None else asdict(found)
+
+
+def _neuron_products(q: Tensor, k: Tensor, item: Looked, kind: Kind, role: str) -> list[NeuronProducts]:
+    rows, columns, _, breadth = item.places[kind]
+    first = {place: token for token, place in reversed(list(enumerate(rows)))}
+    keys = {place: token for token, place in reversed(list(enumerate(columns)))}
+    if len([place for place in keys if place is not None]) < breadth:
+        return []  # a word without a token of its own
+    at = torch.tensor([keys[place] for place in range(breadth)])
+    found = []
+    for one in item.questions[kind]:
+        if one.role != role or one.query not in first:
+            continue
+        right = torch.zeros(breadth, dtype=torch.bool)
+        right[list(one.answers)] = True
+        # What a causal query sees is what comes up to it.
+        places = one.visible if kind == "decoder" else breadth
+        products = q[first[one.query]] * k[at[:places]]
+        found.append(NeuronProducts(products, right[:places]))
+    return found
+
+
+def fewest_neurons(choosing: Sequence[NeuronProducts], reporting: Sequence[NeuronProducts]) -> RoleNeurons | None:
+    """The neurons that pull the right places above the others; None where nothing was asked."""
+    if not choosing or not reporting:
+        return None
+    pull = torch.stack([one.products[one.right].mean(0) - one.products.mean(0) for one in choosing]).double().mean(0)
+    order = pull.argsort(descending=True, stable=True)
+    whole = _accuracy(choosing, order)
+    count = next(n for n in range(1, len(order) + 1) if _accuracy(choosing, order[:n]) >= ENOUGH * whole)
+    chosen, positive = order[:count], pull.clamp(min=0).sum()
+    return RoleNeurons(
+        tuple(chosen.tolist()),
+        tuple((pull[chosen].clamp(min=0) / positive.clamp(min=1e-12)).tolist()),
+        _accuracy(reporting, chosen),
+        _accuracy(reporting, order),
+        len(order),
+    )
+
+
+def _accuracy(asked: Sequence[NeuronProducts], neurons: Tensor) -> float:
+    """How often the place with the largest sum over these neurons is a right one."""
+    return sum(bool(one.right[one.products[:, neurons].sum(-1).argmax()]) for one in asked) / len(asked)

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.errors import DataError
-from regard.look.align import (
+from regard.look.alignment import (
     AlignmentCounts,
     align,
     alignment_error_rate,

@@ -1,4 +1,4 @@
-"""Pictures without a browser, and traces that show themselves."""
+"""Attention as SVG and as matplotlib figures, and traces that show themselves."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -10,13 +10,12 @@ import torch
 
 from regard.errors import ConfigError
 from regard.look import watch
-from regard.look.align import merge
-from regard.look.colours import DARK, DASHES, LIGHT
+from regard.look.alignment import merge
+from regard.look.attention_svg import colour, excerpt, svg
+from regard.look.charts import DARK, DASHES, LIGHT
 from regard.look.document import AttentionMap, Document, Sentence, Side
-from regard.look.draw import colour, svg
-from regard.look.excerpt import excerpt
 from regard.look.figures import figure, write_png
-from regard.look.notebook import trace_document
+from regard.look.watch import trace_document
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs, Tokens
 
@@ -73,6 +72,8 @@ def test_an_excerpt_is_the_last_cross_attention_unless_said(document):
 def test_what_is_not_there_is_not_drawn(document, settings, message):
     with pytest.raises(ConfigError, match=message):
         excerpt(document, **settings)
+    with pytest.raises(ConfigError, match="no sentence 1"):
+        svg(document, view="heads", sentence=1)
     with pytest.raises(ConfigError, match="view='maps' must be one of map"):
         svg(document, view="maps")
     with pytest.raises(ConfigError, match="must be one of map, lines, heads"):

@@ -41,8 +41,8 @@ def measure(
 def _about(directory: Path) -> dict[str, Any]:
     """What the run is and what its training was, without its weights."""
     config = load_config(directory)
-    updates, seconds, tokens, curve, validations = history(directory)
-    flops = flops_a_token(config)
+    updates, seconds, tokens, curve, validations = training_curves(directory)
+    flops = flops_per_token(config)
     return {
         "name": directory.name,
         "task": config.task,
@@ -59,7 +59,7 @@ def _about(directory: Path) -> dict[str, Any]:
     }
 
 
-def history(directory: Path) -> tuple[int, float, float, list[dict[str, Any]], list[dict[str, Any]]]:
+def training_curves(directory: Path) -> tuple[int, float, float, list[dict[str, Any]], list[dict[str, Any]]]:
     """Updates, seconds and tokens of training, then its logged losses and validations, each with all three."""
     if not (directory / "log.jsonl").exists():
         raise RunError(f"{directory} is missing its log.jsonl")
@@ -85,7 +85,7 @@ def history(directory: Path) -> tuple[int, float, float, list[dict[str, Any]], l
     return step, seconds, tokens, curve, validations
 
 
-def flops_a_token(config: RunConfig, length: int = 32) -> float:
+def flops_per_token(config: RunConfig, length: int = 32) -> float:
     """Operations of training on one token, forward and back, counted on a batch of equal rows; products alone."""
     task, model = config.kind, build_model(config)
     length = task.length(config, min(length, config.model_config().max_len - 2))

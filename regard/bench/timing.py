@@ -1,4 +1,4 @@
-"""A way of training, timed: tokens per second, and the share of what the machine reaches in one large product."""
+"""The speed of a training step: tokens per second, memory, and the share of the peak of one large matrix product."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -109,14 +109,10 @@ class PeakMemory:
 
 
 def matmul_peak(device: torch.device, precision: torch.dtype) -> float:
-    """Multiplications and additions a second in one large product: what no training can exceed."""
+    """Floating-point operations per second in one large matrix product: what no training can exceed."""
     size = 8192 if device.type == "cuda" else 1536
     a, b = (torch.randn(size, size, device=device, dtype=precision) for _ in range(2))
-    best = float("inf")
-    for _ in range(8):
-        seconds = timed(lambda: a @ b, device)
-        best = min(best, seconds)
-    return 2 * size**3 / best
+    return 2 * size**3 / min(timed(lambda: a @ b, device) for _ in range(8))
 
 
 def timed(work: Callable[[], Any], device: torch.device) -> float:

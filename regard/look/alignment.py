@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.errors import DataError
+from regard.look.packed_arrays import as_array
 
 Span: TypeAlias = tuple[int, int]
 """Characters from the first up to, not including, the second; an empty span is a special piece."""
@@ -47,7 +48,7 @@ def merge(
     if (len(target_words), len(source_words)) != weights.shape[-2:]:
         T, S = weights.shape[-2:]
         raise DataError(f"weights of {T} x {S} pieces, but words for {len(target_words)} x {len(source_words)}")
-    array = _array(weights)
+    array = as_array(weights)
     into = _membership(target_words, targets, array.dtype)
     # A word without pieces has no rows to average; the floor keeps its zeros from becoming 0 / 0.
     into /= np.maximum(into.sum(0), 1)
@@ -56,7 +57,9 @@ def merge(
 
 def align(word_weights: Float[Tensor, "targets sources"]) -> set[Pair]:
     """Each target word with the source word it weighs most; a target word that weighs none stays alone."""
-    return {(int(source), int(target)) for target, source in zip(*_links(_array(word_weights)).nonzero(), strict=True)}
+    return {
+        (int(source), int(target)) for target, source in zip(*_links(as_array(word_weights)).nonzero(), strict=True)
+    }
 
 
 def alignment_error_rate(
@@ -110,7 +113,7 @@ class AlignmentCounts:
         *heads, targets, sources = word_weights.shape
         if self.sentences and tuple(heads) != self._predicted.shape:
             raise DataError(f"weights of heads {tuple(heads)} after {self._predicted.shape}: must stay the same")
-        chosen = _links(_array(word_weights))
+        chosen = _links(as_array(word_weights))
         certain = _gold(sure, targets, sources)
         allowed = certain | _gold(possible or (), targets, sources)
         self.sentences += 1
@@ -120,7 +123,7 @@ class AlignmentCounts:
         self._allowed = self._allowed + (chosen & allowed).sum((-2, -1))
 
     def scores(self) -> HeadScores:
-        """The scores so far, one number a head, in the shape the heads came in."""
+        """The scores so far, one number per head, in the shape the heads came in."""
         if not self.sentences:
             raise DataError("no sentences: an alignment score needs at least one")
         # Counts are whole numbers, so a floor of one changes only 0 / 0: nothing predicted, nothing to find.
@@ -137,11 +140,6 @@ def best_head(scores: HeadScores) -> tuple[int, ...]:
     """Where the lowest error rate is, as an index into the heads: (layer, head) when they came layer by head."""
     flat = int(scores.error_rate.argmin())
     return tuple(int(index) for index in np.unravel_index(flat, tuple(scores.error_rate.shape)))
-
-
-def _array(weights: Float[Tensor, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """The weights as numpy has them: 32 or 64 bits, since it knows no bfloat16."""
-    return weights.detach().to("cpu", torch.promote_types(weights.dtype, torch.float32)).numpy()
 
 
 def _links(weights: Float[np.ndarray, "*heads targets sources"]) -> Bool[np.ndarray, "*heads targets sources"]:

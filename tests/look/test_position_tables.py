@@ -2,13 +2,12 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from numpy.testing import assert_allclose
 
 from regard import config
 from regard.errors import DataError
-from regard.look.history import HeadHistory, History, measures_of
-from regard.look.places import Places, places_of_model
+from regard.look.document import HeadHistory, History, to_mapping
+from regard.look.position_tables import PositionTable, position_tables
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.positions import offset_rotation
 
@@ -21,23 +20,23 @@ def model(**settings):
 
 @pytest.mark.parametrize("kind", ["sinusoidal", "learned", "linear", "rotary", "alibi", "relative"])
 def test_a_model_shows_its_kind_of_positions(kind):
-    places, *others = places_of_model(model(positions=kind))
+    places, *others = position_tables(model(positions=kind))
     assert len(others) == (1 if kind == "relative" else 0)  # a stack each
     assert places.kind == kind
     assert places.array().shape == {"rotary": (30, 4), "alibi": (2, 1), "relative": (2, 129)}.get(kind, (30, 8))
     assert bool(places.pairs) == (kind in ("sinusoidal", "rotary"))
-    again = config.from_mapping(Places, json.loads(json.dumps(places.to_mapping(packed=False))))
-    assert again.to_mapping() == places.to_mapping()
+    again = config.from_mapping(PositionTable, json.loads(json.dumps(to_mapping(places, packed=False))))
+    assert to_mapping(again) == to_mapping(places)
 
 
 def test_two_learned_tables_are_two_and_none_is_none():
-    assert len(places_of_model(model(positions="learned", share="output"))) == 2
-    assert places_of_model(model(positions="none")) == ()
+    assert len(position_tables(model(positions="learned", share="output"))) == 2
+    assert position_tables(model(positions="none")) == ()
 
 
 @pytest.mark.parametrize("layout", ["interleaved", "halves"])
 def test_pairs_turn_as_the_rotation_says(layout):
-    (places,) = places_of_model(model(position_layout=layout))
+    (places,) = position_tables(model(position_layout=layout))
     table = places.array().astype(np.float64)
     columns = [column for pair in places.pairs for column in pair]
     turned = table[:-3, columns] @ offset_rotation(3, 8).double().numpy().T
@@ -47,23 +46,10 @@ def test_pairs_turn_as_the_rotation_says(layout):
         assert_allclose(np.cos(2 * angle), table[2, cosine], atol=1e-6)
 
 
-def test_measures_say_where_a_head_looks():
-    back = torch.eye(4).roll(1, 1)[None].numpy()  # each place at the next, the last at the first
-    found = measures_of(back, within=True, aligned=[(0, 1), (1, 1)])
-    assert found["entropy"] == [0]
-    assert found["largest weight"] == [1]
-    assert found["weight on the next"] == [1]
-    assert found["weight on itself"] == found["weight on the one before"] == [0]
-    assert found["distance"] == [(1 + 1 + 1 + 3) / 4]
-    assert found["weight on the first"] == [0.25]
-    assert found["weight on the aligned"] == [0.5]
-    assert set(measures_of(back, within=False)) == {"entropy", "largest weight", "weight on the first"}
-
-
 def test_what_does_not_fit_is_refused():
     with pytest.raises(DataError, match="3 values of entropy of a head 0, but 2 steps"):
         History(steps=(1, 2), heads=(HeadHistory(attention="a", head=0, measures={"entropy": (1.0, 2.0, 3.0)}),))
     with pytest.raises(DataError, match="must be positions, features"):
-        Places(name="x", kind="learned", table=[1.0]).array()
+        PositionTable(name="x", kind="learned", table=[1.0]).array()
     with pytest.raises(DataError, match="must each have an angle"):
-        Places(name="x", kind="rotary", table=[[1.0, 2.0]], pairs=((0, 2),), angles=(1.0,)).array()
+        PositionTable(name="x", kind="rotary", table=[[1.0, 2.0]], pairs=((0, 2),), angles=(1.0,)).array()

@@ -1,4 +1,4 @@
-"""What a run is made of: parameters by part, memory, and the work of one sentence."""
+"""A summary of a run's model: parameters by part, memory, and the FLOPs of one sentence."""
 
 from typing import Any
 

@@ -1,27 +1,28 @@
-"""Arrays as text that a page can read fast: base64 of the numbers themselves, squeezed where there are many."""
+"""Arrays as text that a page can read fast: base64 of the numbers themselves, compressed where there are many."""
 
 import base64
+import struct
 import zlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 
 # Weights travel as whole numbers of this grid in 16 bits. Rounding to three decimals changes value at odd multiples
 # of 1/2000, which are points of the grid; cutting down to the grid therefore never changes a number on screen.
 GRID = 50_000
 
-# Above so many weights a head they are squeezed: reading is then a little slower and the page three times smaller.
-SQUEEZED_FROM = 40_000
+# So many weights per head are compressed: reading is then a little slower and the page three times smaller.
+COMPRESSED_FROM = 40_000
 
 
 def pack_weights(weights: Float[np.ndarray, "H T S"]) -> dict[str, Any]:
-    """Weights between 0 and 1, a text for each head, so that a page reads only the heads that it shows."""
-    squeezed = weights.shape[1] * weights.shape[2] >= SQUEEZED_FROM
+    """Weights between 0 and 1, one text per head, so that a page reads only the heads that it shows."""
+    squeezed = weights.shape[1] * weights.shape[2] >= COMPRESSED_FROM
     heads = (np.floor(head.astype(np.float64) * GRID).astype("<u2") for head in weights)
-    data = [_text(_squeeze(head) if squeezed else head.tobytes()) for head in heads]
+    data = [_text(_compress(head) if squeezed else head.tobytes()) for head in heads]
     return {"shape": list(weights.shape), "grid": GRID, "squeezed": squeezed, "data": data}
 
 
@@ -30,7 +31,7 @@ def unpack_weights(packed: Mapping[str, Any]) -> Float[np.ndarray, "H T S"]:
     H, T, S = packed["shape"]
     grid, squeezed = int(packed["grid"]), bool(packed.get("squeezed"))
     raw = [base64.b64decode(head) for head in packed["data"]]
-    whole = np.stack([_unsqueeze(one, T * S) if squeezed else np.frombuffer(one, dtype="<u2") for one in raw])
+    whole = np.stack([_decompress(one, T * S) if squeezed else np.frombuffer(one, dtype="<u2") for one in raw])
     # The middle of a grid cell stays in that cell when packed again; 0 and 1 are exact.
     return (np.where((whole == 0) | (whole == grid), whole, whole + 0.5) / grid).reshape(H, T, S)
 
@@ -59,14 +60,27 @@ def as_array(values: Any) -> np.ndarray:
     return array if array.dtype == np.float32 else array.astype(np.float64)
 
 
-def _squeeze(head: np.ndarray) -> bytes:
+def png_address(pixels: UInt8[np.ndarray, "Y X C"]) -> str:
+    """An image of one channel or three as a PNG in a data: address. Written here, so that nobody needs Pillow."""
+    Y, X, C = pixels.shape
+    lines = np.concatenate((np.zeros((Y, 1), np.uint8), pixels.reshape(Y, X * C)), axis=1)  # 0: no filter
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", X, Y, 8, 0 if C == 1 else 2, 0, 0, 0)
+    parts = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(lines.tobytes())) + chunk(b"IEND", b"")
+    return "data:image/png;base64," + _text(b"\x89PNG\r\n\x1a\n" + parts)
+
+
+def _compress(head: np.ndarray) -> bytes:
     # All low bytes, then all high ones, which are nearly all zero: that is what deflate finds.
     return zlib.compress(head.reshape(-1, 1).view(np.uint8).T.tobytes(), 1)
 
 
-def _unsqueeze(squeezed: bytes, count: int) -> np.ndarray:
+def _decompress(compressed: bytes, count: int) -> np.ndarray:
     inflater = zlib.decompressobj()
-    planes = np.frombuffer(inflater.decompress(squeezed, 2 * count), dtype=np.uint8).reshape(2, count)
+    planes = np.frombuffer(inflater.decompress(compressed, 2 * count), dtype=np.uint8).reshape(2, count)
     return np.ascontiguousarray(planes.T).view("<u2")[:, 0]
 
 

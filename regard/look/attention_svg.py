@@ -1,20 +1,135 @@
-"""Pictures for papers, as SVG, without a browser: a map, lines, every head at once, or the text shaded.
+"""Attention as SVG for papers, without a browser: a map, lines, every head at once, or the text shaded.
 
-Each says below what its colours, dashes and strengths stand for.
+Each has a legend of what its colours, dashes and strengths stand for. `regard.look.figures` plots the same with
+matplotlib: a figure has axes to change and is laid out by its fonts' true sizes, an SVG names each weight under the
+pointer and needs no package.
 """
 
-import base64
-import struct
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any, Literal, get_args
 
 import numpy as np
+import torch
+from jaxtyping import Float
 
-from regard.look.colours import FAINTEST, RAMP, head_look, line_look, looks_note
-from regard.look.document import Document
-from regard.look.excerpt import Excerpt, check_view, excerpt
+from regard.errors import ConfigError, nearest
+from regard.look.alignment import merge
+from regard.look.charts import FAINTEST, RAMP, head_style, line_style, same_style_note, writable
+from regard.look.document import AttentionMap, Document, Sentence, Side
+from regard.look.packed_arrays import png_address
+
+View = Literal["map", "lines", "heads", "text"]
+
+
+def check_view(view: str, *, as_svg: bool = True) -> None:
+    """Refuse a view that cannot be plotted; text is plotted as SVG only."""
+    known = [one for one in get_args(View) if as_svg or one != "text"]
+    if view not in known:
+        raise ConfigError(f"view='{view}' must be one of {', '.join(known)}{nearest(view, known)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excerpt:
+    """What to plot: labels of rows and columns, the weights of each chosen head, and the gold cells where known."""
+
+    title: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    heads: tuple[int, ...]
+    values: Float[np.ndarray, "H T S"]
+    gold: frozenset[tuple[int, int]]
+
+    @property
+    def mean(self) -> Float[np.ndarray, "T S"]:
+        return self.values.mean(0)
+
+
+def excerpt(
+    document: Document,
+    *,
+    sentence: int = 0,
+    attention: str | None = None,
+    heads: Sequence[int] | None = None,
+    words: bool = False,
+) -> Excerpt:
+    """The heads asked for, by their numbers in the model; all unless given.
+
+    Without a name, the attention is the last that looks at the source, or else the last.
+    """
+    found = _sentence(document, sentence)
+    chosen = _attention(found, attention)
+    numbers = chosen.heads or tuple(range(len(chosen.array())))
+    wanted = numbers if heads is None else tuple(heads)
+    for head in wanted:
+        if head not in numbers:
+            raise ConfigError(f"no head {head} of '{chosen.name}' is here: there are {list(numbers)}")
+    if not wanted:
+        raise ConfigError("no heads to plot: name at least one")
+    weights = chosen.array()[[numbers.index(head) for head in wanted]].astype(np.float64)
+    rows, columns = found.side(chosen.rows), found.side(chosen.columns)
+    if words and (rows.words is None or columns.words is None):
+        raise ConfigError(f"the words of '{chosen.name}' are not known, only its pieces")
+    many = "all heads" if len(wanted) == len(numbers) > 1 else "heads" if len(wanted) > 1 else "head"
+    listed = "" if many == "all heads" else " " + ", ".join(map(str, wanted))
+    return Excerpt(
+        title=writable(f"{chosen.name}, {many}{listed}"),
+        rows=_labels(rows, words),
+        columns=_labels(columns, words),
+        heads=wanted,
+        values=_by_words(weights, rows, columns) if words else weights,
+        gold=_gold(found, chosen, words),
+    )
+
+
+def excerpts(document: Document, view: str, *, sentence: int, attention: str | None, **chosen: Any) -> list[Excerpt]:
+    """What a view shows: one excerpt, or of the view `heads` one for each attention unless one is named."""
+    every = view == "heads" and attention is None
+    names = [one.name for one in _sentence(document, sentence).attentions] if every else [attention]
+    return [excerpt(document, sentence=sentence, attention=name, **chosen) for name in names]
+
+
+def shown_piece(piece: str) -> str:
+    """A piece as it can be seen: white space has marks."""
+    return writable(piece.replace(" ", "·").replace("\n", "↵").replace("\t", "⇥")) or "∅"
+
+
+def _sentence(document: Document, number: int) -> Sentence:
+    if not 0 <= number < len(document.sentences):
+        raise ConfigError(f"no sentence {number}: there are {len(document.sentences)}, counted from 0")
+    return document.sentences[number]
+
+
+def _attention(sentence: Sentence, name: str | None) -> AttentionMap:
+    if name is None:
+        crossing = [one for one in sentence.attentions if one.kind == "cross"]
+        return (crossing or sentence.attentions)[-1]
+    known = {one.name: one for one in sentence.attentions}
+    if name not in known:
+        raise ConfigError(f"no attention is called '{name}'{nearest(name, known)}")
+    return known[name]
+
+
+def _labels(side: Side, words: bool) -> tuple[str, ...]:
+    if words:
+        return tuple(map(writable, side.words or ()))
+    return tuple(map(writable if side.names else shown_piece, side.pieces))
+
+
+def _by_words(weights: np.ndarray, rows: Side, columns: Side) -> np.ndarray:
+    assert rows.words is not None
+    assert columns.words is not None
+    sizes = {"sources": len(columns.words), "targets": len(rows.words)}
+    return merge(torch.from_numpy(weights), columns.word_of or (), rows.word_of or (), **sizes).numpy()
+
+
+def _gold(sentence: Sentence, attention: AttentionMap, words: bool) -> frozenset[tuple[int, int]]:
+    if not words:
+        return sentence.aligned_pieces(attention)
+    across = (attention.rows, attention.columns) == ("target", "source")
+    return frozenset((to, of) for of, to in sentence.alignment or ()) if across else frozenset()
+
 
 GOLD, INK, MUTED = "#d55e00", "#16202e", "#5a6878"
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
@@ -33,13 +148,10 @@ def svg(
     heads: Sequence[int] | None = None,
     words: bool = False,
 ) -> str:
-    """The picture as a whole SVG file. Names and numbers as in `excerpt`."""
+    """The plot as a whole SVG file. Names and numbers as in `excerpt`."""
     check_view(view)
-    if view == "heads":
-        names = [one.name for one in document.sentences[sentence].attentions] if attention is None else [attention]
-        each = [excerpt(document, sentence=sentence, attention=name, heads=heads, words=words) for name in names]
-        return _whole(*_grid(each))
-    return _whole(*DRAWN[view](excerpt(document, sentence=sentence, attention=attention, heads=heads, words=words)))
+    shown = excerpts(document, view, sentence=sentence, attention=attention, heads=heads, words=words)
+    return _whole(*(_grid(shown) if view == "heads" else PLOTS[view](shown[0])))
 
 
 Drawing = tuple[Number, Number, list[str]]
@@ -48,11 +160,8 @@ Drawing = tuple[Number, Number, list[str]]
 
 def _map(shown: Excerpt) -> Drawing:
     left, lean = 12 + _width(shown.rows), _width(shown.columns)
-    cell = (
-        26
-        if max(len(shown.rows), len(shown.columns)) <= 40
-        else max(2, 800 // max(len(shown.rows), len(shown.columns)))
-    )
+    longest = max(len(shown.rows), len(shown.columns))
+    cell = 26 if longest <= 40 else max(2, 800 // longest)
     top = 40 + lean * 0.72
     parts = [_text(8, 18, shown.title, size=13, fill=MUTED)]
     parts += _cells(shown.mean, left, top, cell, shown)
@@ -68,9 +177,7 @@ def _map(shown: Excerpt) -> Drawing:
         parts.append(f'<rect {place} {side} rx="2" fill="none" stroke="{GOLD}" stroke-width="2.5"/>')
     foot = top + cell * len(shown.rows) + 20
     keys = [_scale(len(shown.heads)), *([_gold_key()] if shown.gold else [])]
-    wide = max(left + cell * len(shown.columns) + lean * 0.72, MARGIN + keys[0].width) + 12
-    placed, height = _legend(keys, foot, wide)
-    return wide, foot + height, parts + placed
+    return _with_legend(parts, left + cell * len(shown.columns) + lean * 0.72 + 12, foot, keys)
 
 
 def _cells(values: np.ndarray, left: Number, top: Number, cell: Number, shown: Excerpt) -> list[str]:
@@ -103,18 +210,16 @@ def _lines(shown: Excerpt) -> Drawing:
     for column, label in enumerate(shown.columns):
         parts.append(_text(left + between + 7, top + (column + 0.5) * row_height, label))
     foot, wide = top + max(len(shown.rows), len(shown.columns)) * row_height + 20, left + between + right
-    keys = [_head_key(head) for head in shown.heads]
-    said = [f"lines below {FAINTEST:g} are not drawn", *filter(None, [looks_note(shown.heads)])]
-    strengths = [_words_key("weight"), *map(_weight_key, (0.1, 0.5, 1.0)), *map(_words_key, said)]
-    wide = max(wide, MARGIN + max(key.width for key in (*keys, *strengths)))
-    upper, height = _legend(keys, foot, wide)
-    lower, more = _legend(strengths, foot + height, wide)
-    return wide, foot + height + more, parts + upper + lower
+    keys = [_line_key(f"head {head}", head, 0.8) for head in shown.heads]
+    said = [f"lines below {FAINTEST:g} are not drawn", *filter(None, [same_style_note(shown.heads)])]
+    weights = [_line_key(f"{weight:g}", None, weight) for weight in (0.1, 0.5, 1.0)]
+    strengths = [_words_key("weight"), *weights, *map(_words_key, said)]
+    return _with_legend(parts, wide, foot, keys, strengths)
 
 
 def _stroke(head: int | None, weight: float) -> str:
-    colour, dashes = (MUTED, "") if head is None else head_look(head)
-    opacity, width = line_look(weight)
+    colour, dashes = (MUTED, "") if head is None else head_style(head)
+    opacity, width = line_style(weight)
     dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
     return f'stroke="{colour}"{dashed} stroke-opacity="{opacity:.3f}" stroke-width="{width:.2f}"'
 
@@ -135,10 +240,8 @@ def _shaded(shown: Excerpt) -> Drawing:
             fill = "#ffffff" if weight > 0.45 else "#000000"
             parts.append(_text(x + 5, y + row_height / 2 - 0.5, other, fill=fill))
             x += widths[column] + 3
-    key = _scale(len(shown.heads))
     wide, foot = left + sum(widths) + 3 * len(widths) + 8, top + len(shown.rows) * row_height + 20
-    placed, height = _legend([key], foot, wide)
-    return max(wide, MARGIN + key.width), foot + height, parts + placed
+    return _with_legend(parts, wide, foot, [_scale(len(shown.heads))])
 
 
 def _grid(each: Sequence[Excerpt]) -> Drawing:
@@ -153,10 +256,7 @@ def _grid(each: Sequence[Excerpt]) -> Drawing:
             parts.append(_image(shown.values[order], x, y, cell))
             parts.append(_text(x + size / 2, y + size + 9, f"head {head}", anchor="middle", size=12, fill=MUTED))
     most = max(len(shown.heads) for shown in each)
-    key, foot = _scale(), 20 + len(each) * (size + gap + 16)
-    wide = max(left + most * (size + gap) + 4, MARGIN + key.width)
-    placed, height = _legend([key], foot, wide)
-    return wide, foot + height, parts + placed
+    return _with_legend(parts, left + most * (size + gap) + 4, 20 + len(each) * (size + gap + 16), [_scale()])
 
 
 MARGIN, KEY_HEIGHT = 12, 22
@@ -170,16 +270,18 @@ class Key:
     at: Callable[[Number, Number], list[str]]
 
 
-def _legend(keys: Sequence[Key], top: Number, width: Number) -> tuple[list[str], Number]:
-    """The keys side by side, in as many lines as they need, and the height of these."""
-    parts: list[str] = []
-    x, y = MARGIN, top
-    for key in keys:
-        if x > MARGIN and x + key.width > width:
-            x, y = MARGIN, y + KEY_HEIGHT
-        parts += key.at(x, y)
-        x += key.width
-    return parts, y + KEY_HEIGHT - top
+def _with_legend(parts: list[str], width: Number, top: Number, *groups: Sequence[Key]) -> Drawing:
+    """The drawing with the keys of each group side by side below it, in as many lines as they need."""
+    width = max(width, MARGIN + max(key.width for keys in groups for key in keys))
+    for keys in groups:
+        x = MARGIN
+        for key in keys:
+            if x > MARGIN and x + key.width > width:
+                x, top = MARGIN, top + KEY_HEIGHT
+            parts += key.at(x, top)
+            x += key.width
+        top += KEY_HEIGHT
+    return width, top, parts
 
 
 def _scale(heads: int = 1) -> Key:
@@ -222,19 +324,11 @@ def _line_key(name: str, head: int | None, weight: float) -> Key:
     return Key(62 + 7.6 * len(name), at)
 
 
-def _head_key(head: int) -> Key:
-    return _line_key(f"head {head}", head, 0.8)
-
-
-def _weight_key(weight: float) -> Key:
-    return _line_key(f"{weight:g}", None, weight)
-
-
 def _words_key(words: str) -> Key:
     return Key(7.2 * len(words) + 8, lambda x, y: [_text(x, y, words, size=13, fill=MUTED)])
 
 
-DRAWN: dict[str, Callable[[Excerpt], Drawing]] = {"map": _map, "lines": _lines, "text": _shaded}
+PLOTS: dict[str, Callable[[Excerpt], Drawing]] = {"map": _map, "lines": _lines, "text": _shaded}
 
 
 def colour(weight: float) -> str:
@@ -251,23 +345,10 @@ def _shades(weights: np.ndarray) -> np.ndarray:
 
 def _image(values: np.ndarray, x: Number, y: Number, cell: Number) -> str:
     T, S = values.shape
-    data = base64.b64encode(png(_shades(values))).decode()
     return (
         f'<image x="{x:g}" y="{y:g}" width="{S * cell:g}" height="{T * cell:g}" preserveAspectRatio="none" '
-        f'style="image-rendering: pixelated" href="data:image/png;base64,{data}"/>'
+        f'style="image-rendering: pixelated" href="{png_address(_shades(values))}"/>'
     )
-
-
-def png(pixels: np.ndarray) -> bytes:
-    """Red, green and blue of every pixel as a PNG file."""
-    height, width, _ = pixels.shape
-    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def _text(

@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
+from regard.analysis.gradients import factor_per_step, set_spectral_radius, step_gradients
 from regard.errors import ConfigError
-from regard.look.gradients import factor_per_step, set_spectral_radius, step_gradients
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.recurrent import RecurrentConfig, RecurrentModel
 from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentLanguageModel

@@ -1,4 +1,4 @@
-"""How fast a configuration trains here, as a share of what the machine can multiply, and beside a peer."""
+"""How fast a configuration trains here, as a share of the fastest matrix product, and beside Hugging Face."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from regard.bench.clock import Speed, Stopwatch
+from regard.bench.timing import Speed, Stopwatch
 from regard.data import PairStore, collate, epoch_order
 from regard.data.packing import Packing
 from regard.errors import ConfigError
@@ -43,7 +43,7 @@ def bench_train(
     Both get the same sentences in the same batches; `order` is `random`, or `bucketed` to put like lengths together: by
     default as in training, random where they are packed and bucketed where they are padded. Hugging Face pads them, so
     where the order is random it is timed on bucketed batches of the same sentences as well, its own best setting; that
-    is the `best_peer`. Of other kinds of run the batches are random rows as long as the settings say, or pictures, and
+    is the `best_peer`. Of other kinds of run the batches are random rows as long as the settings say, or images, and
     there is no peer.
     """
     clock = Stopwatch.of(config, seconds)
@@ -135,12 +135,12 @@ def _stepped(
 
 
 def caption_lengths(count: int) -> list[tuple[int, int]]:
-    """Sentence lengths drawn to resemble short written sentences in word pieces: about 15 tokens, seldom over 40."""
-    draw = random.Random(0)
+    """Sentence lengths sampled to resemble short written sentences in word pieces: about 15 tokens, seldom over 40."""
+    rng = random.Random(0)
     found = []
     for _ in range(count):
-        source = max(4, round(draw.lognormvariate(2.6, 0.4)))
-        found.append((source, max(3, round(source * draw.gauss(1.05, 0.18)))))
+        source = max(4, round(rng.lognormvariate(2.6, 0.4)))
+        found.append((source, max(3, round(source * rng.gauss(1.05, 0.18)))))
     return found
 
 
@@ -155,11 +155,11 @@ def file_lengths(source: Path, target: Path) -> list[tuple[int, int]]:
 
 def _sentences(lengths: Sequence[tuple[int, int]], vocabulary: int) -> PairStore:
     """Pairs of random tokens of these lengths."""
-    draw = random.Random(1)
+    rng = random.Random(1)
     pairs = [
         (
-            [*(draw.randrange(FIRST, vocabulary) for _ in range(source)), EOS],
-            [BOS, *(draw.randrange(FIRST, vocabulary) for _ in range(target)), EOS],
+            [*(rng.randrange(FIRST, vocabulary) for _ in range(source)), EOS],
+            [BOS, *(rng.randrange(FIRST, vocabulary) for _ in range(target)), EOS],
         )
         for source, target in lengths
     ]

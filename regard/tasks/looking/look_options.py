@@ -1,16 +1,13 @@
-"""How much of a model to look at: a page of a long text has room for some of it only."""
+"""How much of a model to look at: the page of a long text has room for some of it only."""
 
-import fnmatch
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
-from regard.errors import ConfigError, nearest
+from regard.errors import ConfigError
 from regard.look.document import AttentionMap
-from regard.look.neurons import neurons_of
-from regard.look.watch import Part, Trace, attentions
+from regard.look.watch import Part, Trace, attention_map, attentions, matching, neurons_of
 
 MOST_WEIGHTS = 50_000_000
 """Weights of one page: 50 heads on 1,000 tokens."""
@@ -20,12 +17,12 @@ MOST_NUMBERS = 6_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class LookOptions:
     """What to keep: attentions by name or pattern, heads by number, and perhaps targets to read instead of decoding.
 
     `vectors` are queries, keys and values: kept where there is room unless said. With `edits`, every head is masked in
-    turn to see what becomes of the output; with `history`, every head is measured at every checkpoint. `told` hears how
-    far these are.
+    turn to see what becomes of the output; with `history`, every head is measured at every checkpoint. `told` is called
+    with their progress: how many are done, and of how many.
     """
 
     names: tuple[str, ...] = ("*",)
@@ -41,10 +38,7 @@ class Wanted:
         known = attentions(model)
         if not known:
             raise ConfigError("this model has no attention to look at")
-        for pattern in self.names:
-            if not fnmatch.filter(known, pattern):
-                raise ConfigError(f"no attention is called '{pattern}'{nearest(pattern, known)}")
-        return [name for name in known if any(fnmatch.fnmatchcase(name, one) for one in self.names)]
+        return matching(known, self.names)
 
     def fitting(self, model: nn.Module, weights: Callable[[str], int]) -> list[str]:
         """Of those asked for the last that fit a page, when `weights` says how many weights a head of one has."""
@@ -63,41 +57,27 @@ class Wanted:
         return names
 
 
-def maps(model: nn.Module, trace: Trace, wanted: Wanted) -> tuple[AttentionMap, ...]:
+def attention_maps(model: nn.Module, trace: Trace, options: LookOptions) -> tuple[AttentionMap, ...]:
     """Every attention of a trace of one sequence, with its vectors where they were kept."""
-    known = attentions(model)
     found = []
-    for name in trace.names:
-        rows, columns = known[name].sides
-        settings: dict[str, Any] = {} if wanted.heads is None else {"heads": wanted.heads}
-        neurons = neurons_of(known[name], trace[name], heads=wanted.heads)
-        found.append(
-            AttentionMap(
-                name=name,
-                kind="self" if rows == columns or {rows, columns} == {"target", "prefix"} else "cross",
-                rows=rows,
-                columns=columns,
-                weights=trace.weights(name)[0].cpu(),
-                neurons=neurons,
-                **settings,
-            )
-        )
+    for name, attention in attentions(model).items():
+        if name in trace.names:
+            neurons = neurons_of(attention, trace[name], heads=options.heads)
+            weights = trace.weights(name)[0].cpu()
+            found.append(attention_map(name, attention.sides, weights, neurons, options.heads))
     return tuple(found)
 
 
-def parts(model: nn.Module, names: Sequence[str], tokens: int, wanted: Wanted) -> tuple[Part, ...]:
+def watched_parts(model: nn.Module, names: Sequence[str], tokens: int, options: LookOptions) -> tuple[Part, ...]:
     """What to watch of these attentions on so many tokens: queries, keys and values only where there is room."""
     known = attentions(model)
     width = sum(known[name].heads * known[name].head_width for name in names)
-    roomy = 3 * width * tokens <= MOST_NUMBERS
-    return ("weights", "q", "k", "v") if (roomy if wanted.vectors is None else wanted.vectors) else ("weights",)
+    vectors = 3 * width * tokens <= MOST_NUMBERS if options.vectors is None else options.vectors
+    return ("weights", "q", "k", "v") if vectors else ("weights",)
 
 
-def note(model: nn.Module, names: Sequence[str], wanted: Wanted) -> str:
-    """What a page that has not all that was asked for says of it."""
-    left = len(wanted.chosen(model)) - len(names)
-    return (
-        f"The page holds the last {len(names)} attentions; {left} more did not fit. Name them to see them."
-        if left
-        else ""
-    )
+def left_out_note(model: nn.Module, names: Sequence[str], options: LookOptions) -> str:
+    """What a page that has not all that was asked for says about that."""
+    left = len(options.chosen(model)) - len(names)
+    said = f"The page holds the last {len(names)} attentions; {left} more did not fit. Name them to see them."
+    return said if left else ""

@@ -1,8 +1,9 @@
 """Train several configurations under one budget, go on where it was interrupted, and write one report."""
 
 import platform
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,20 +12,89 @@ import torch
 
 from regard import config as settings
 from regard.comparison.budget import Budget, count_parameters, with_parameters, with_steps
-from regard.comparison.distance import distance
-from regard.comparison.growth import growth
-from regard.comparison.measures import MEASURES, measure
-from regard.comparison.page import comparison_charts, comparison_page
-from regard.comparison.plan import Entry, ablation, entries, folder_name
-from regard.errors import ConfigError, Diverged
-from regard.look.charts import draw
+from regard.comparison.report import comparison_charts, comparison_page
+from regard.comparison.run_results import MEASURES, measure
+from regard.comparison.sequence_length import growth, long_range_accuracy
+from regard.errors import ConfigError, Diverged, nearest
+from regard.look.charts import plot
 from regard.runs.files import CONFIG, read_json, run_names, write_json, write_text
-from regard.tasks.config import RunConfig
+from regard.tasks.config import RunConfig, make_config, presets
 from regard.tasks.run import load_config
 from regard.tasks.spec import Prepared, Report, Silence
 from regard.trainer.training import Stopped, resume, train
 
 PLAN, REPORT, PAGE, CHARTS = "plan.json", "report.json", "report.html", "charts"
+
+TRICKS = {"residual": "model.residual=false", "norm": "model.norm=none", "scale": "model.scaled=false"}
+"""The three things that make deep stacks of attention trainable, and the setting that leaves each out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A configuration to train, and its name. An ablation says how deep it is and what it goes `without`."""
+
+    name: str
+    config: RunConfig
+    depth: int | None = None
+    without: str | None = None
+
+
+def entry(text: str, overrides: Sequence[str] = (), last: Sequence[str] = ()) -> Entry:
+    """What `[NAME=]CONFIG[:SETTING,SETTING...]` asks for; CONFIG is a preset or a TOML or JSON file.
+
+    `overrides` come before its own settings, `last` after them.
+    """
+    head, _, tail = text.partition(":")
+    name, equals, what = head.rpartition("=")
+    own = re.split(r",(?=\w+\.\w+=)", tail) if tail else []
+    path = Path(what)
+    if path.suffix in (".toml", ".json"):
+        config, usual = make_config(path, None, [*overrides, *own, *last]), path.stem
+    elif what in presets():
+        config, usual = make_config(None, what, [*overrides, *own, *last]), what
+    else:
+        raise ConfigError(f"'{what}' is neither a preset nor a .toml or .json file{nearest(what, presets())}")
+    changes = " ".join(setting.partition(".")[2] for setting in own)
+    return Entry(name if equals else " ".join(filter(None, (usual, changes))), config)
+
+
+def entries(texts: Sequence[str], overrides: Sequence[str] = ()) -> list[Entry]:
+    """All of them, no name twice."""
+    found = [entry(text, overrides) for text in texts]
+    names = [one.name for one in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two configurations are called '{name}': name them, as in first={name} second={name}")
+        folder_name(name)
+    return found
+
+
+def ablation(text: str, tricks: Sequence[str], depths: Sequence[int], overrides: Sequence[str] = ()) -> list[Entry]:
+    """The configuration at each depth, whole and without each of the tricks."""
+    for trick in tricks:
+        if trick not in TRICKS:
+            raise ConfigError(f"cannot go without '{trick}'{nearest(trick, TRICKS)}")
+    if not tricks or any(depth < 1 for depth in depths) or not depths:
+        raise ConfigError("an ablation needs at least one trick to go without and depths of at least 1")
+    name = entry(text, overrides).config.model["name"]
+    if name != "transformer":
+        raise ConfigError(f"--ablate is for model 'transformer', whose tricks are settings, not for '{name}'")
+    found = []
+    for depth in depths:
+        deep = [f"model.encoder_layers={depth}", f"model.decoder_layers={depth}"]
+        for trick in (None, *tricks):
+            last = [*deep, *([TRICKS[trick]] if trick else [])]
+            label = f"{depth} layers" + (f" without {trick}" if trick else "")
+            found.append(Entry(label, entry(text, overrides, last).config, depth, trick))
+    return found
+
+
+def folder_name(name: str) -> str:
+    """A name fit for a directory."""
+    plain = re.sub(r"[^\w.=+-]+", "-", name).strip("-.")
+    if not plain:
+        raise ConfigError(f"'{name}' has no letter or digit to name a directory by")
+    return plain
 
 
 def compare(
@@ -71,7 +141,7 @@ def compare(
         folders = [Path(one) for one in configs]
         planned = [Entry(name, load_config(one)) for name, one in zip(run_names(folders), folders, strict=True)]
     else:
-        planned = _planned([str(one) for one in configs], overrides, ablate, depths)
+        planned = _entries([str(one) for one in configs], overrides, ablate, depths)
         folders = [out / folder_name(one.name) for one in planned]
     if len({one.config.task for one in planned}) > 1:
         raise ConfigError("runs of different tasks cannot be compared")
@@ -95,7 +165,7 @@ def compare(
         "growth": _once(out / "growth.json", lambda: growth(progress=told("growing"))) if grow else None,
         "long_range": _once(
             out / f"long-range-{longest}-{long_range}.json",
-            lambda: distance(longest, long_range, progress=told("reading far")),
+            lambda: long_range_accuracy(longest, long_range, progress=told("reading far")),
         )
         if long_range
         else None,
@@ -104,7 +174,7 @@ def compare(
     write_text(out / PAGE, comparison_page(document))
     (out / CHARTS).mkdir(exist_ok=True)
     for name, chart in comparison_charts(document).items():
-        write_text(out / CHARTS / f"{name}.svg", draw(chart, alone=True))
+        write_text(out / CHARTS / f"{name}.svg", plot(chart, alone=True))
     return document
 
 
@@ -113,7 +183,7 @@ def machine() -> dict[str, Any]:
     return {"processor": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
 
 
-def _planned(
+def _entries(
     configs: Sequence[str], overrides: Sequence[str], ablate: Sequence[str], depths: Sequence[int]
 ) -> list[Entry]:
     if not ablate:

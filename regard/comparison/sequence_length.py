@@ -1,0 +1,198 @@
+"""Recurrence, convolution and attention as a sequence grows: time and memory, and what each learns over a distance."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.data.long_range import ANSWERS, VOCAB, Question, long_range
+from regard.errors import ConfigError
+from regard.look.watch import attentions
+from regard.models.reader import Reader, Way
+
+LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+WAYS = ("rnn", "gru", "lstm", "convolution", "attention")
+WEIGHTS = "attention, weights formed"
+
+
+def growth(
+    lengths: Sequence[int] = LENGTHS,
+    *,
+    width: int = 128,
+    layers: int = 2,
+    kernel: int = 3,
+    repeats: int = 3,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """For each way and length: seconds of a forward and backward pass over one sequence, and bytes kept for the latter.
+
+    Only the last output is asked, so a recurrence's gradient fades over thousands of steps to numbers so small that
+    some processors are slow with them; they count as zeros here, or time would grow with the square of the length.
+
+    The bytes are those that autograd holds between the two passes. Seconds are the least of `repeats`. Attention comes
+    twice: as it trains, by the fused kernel, and with its weights formed, which is what the n x n of a lecture costs.
+    """
+    ways: list[dict[str, Any]] = []
+    done, total = 0, (len(WAYS) + 1) * len(lengths)
+    for name in (*WAYS, WEIGHTS):
+        torch.manual_seed(1)
+        way = "attention" if name == WEIGHTS else name
+        reader = Reader(way, VOCAB, 2, width=width, layers=layers, kernel=kernel)
+        if name == WEIGHTS:
+            for attention in attentions(reader).values():
+                attention.watcher = lambda q, k, v, weights: weights
+        points = []
+        for length in lengths:
+            ids = torch.randint(VOCAB, (1, length), generator=torch.Generator().manual_seed(length))
+            points.append({"length": length, **_cost(reader, ids, repeats)})
+            done += 1
+            if progress is not None:
+                progress(done, total)
+        ways.append(
+            {
+                "name": name,
+                "parameters": sum(parameter.numel() for parameter in reader.parameters()),
+                "receptive_field": reader.receptive_field,
+                "steps_in_a_row": "length" if way in ("rnn", "gru", "lstm") else layers,
+                "points": points,
+            }
+        )
+    return {
+        "width": width,
+        "layers": layers,
+        "kernel": kernel,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "ways": ways,
+    }
+
+
+def _cost(reader: Reader, ids: Tensor, repeats: int) -> dict[str, float]:
+    seconds = []
+    torch.set_flush_denormal(True)
+    try:
+        for _ in range(repeats):
+            began = time.perf_counter()
+            reader(ids).sum().backward()
+            seconds.append(time.perf_counter() - began)
+            reader.zero_grad()
+    finally:
+        torch.set_flush_denormal(False)
+    return {"seconds": min(seconds), "bytes": kept_bytes(lambda: reader(ids).sum(), reader)}
+
+
+def kept_bytes(compute: Callable[[], Tensor], module: torch.nn.Module) -> int:
+    """Bytes of the tensors that a computation keeps for its backward pass, each storage once, weights left out."""
+    weights = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+    kept: dict[int, int] = {}
+    alive = []  # what is freed could be given out again under the same address
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+            alive.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        compute()
+    return sum(kept.values())
+
+
+SHORTEST = 16
+TOKENS = 8192
+"""Of one update: a few long sequences or many short ones."""
+ROWS = 64
+"""Sequences that each length is tested on."""
+
+
+def long_range_accuracy(
+    longest: int = 2048,
+    updates: int = 300,
+    *,
+    ways: Sequence[Way] = get_args(Way),
+    questions: Sequence[Question] = get_args(Question),
+    width: int = 64,
+    seed: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """For each question and way, the share of right answers by length, after as many updates for each.
+
+    An update sees sequences of one length, sampled evenly on a logarithmic scale up to `longest`: who learns at all
+    learns on the short ones first. Chance is one in eight.
+    """
+    if longest < SHORTEST:
+        raise ConfigError(f"the longest sequence of {longest} tokens must have at least {SHORTEST}")
+    done, total = 0, updates * len(ways) * len(questions)
+    results = []
+    for question in questions:
+        for way in ways:
+            torch.manual_seed(seed)
+            reader = Reader(way, VOCAB, ANSWERS, width=width)
+            began = time.perf_counter()
+            for step in _train_reader(reader, question, longest, updates, seed):
+                if progress is not None and step % 10 == 0:
+                    progress(done + step, total)
+            done += updates
+            results.append(
+                {
+                    "question": question,
+                    "way": way,
+                    "parameters": sum(parameter.numel() for parameter in reader.parameters()),
+                    "receptive_field": reader.receptive_field,
+                    "seconds": time.perf_counter() - began,
+                    "accuracy": [
+                        {"length": length, "share": _accuracy(reader, question, length, seed)}
+                        for length in _test_lengths(longest)
+                    ],
+                }
+            )
+    return {
+        "longest": longest,
+        "updates": updates,
+        "width": width,
+        "chance": 1 / ANSWERS,
+        "rows": ROWS,
+        "results": results,
+    }
+
+
+def _train_reader(reader: Reader, question: Question, longest: int, updates: int, seed: int):
+    optimizer = torch.optim.AdamW(reader.parameters(), lr=3e-3, betas=(0.9, 0.98), weight_decay=0.0)
+    luck = torch.Generator().manual_seed(seed)
+    for step in range(updates):
+        share = float(torch.rand((), generator=luck))
+        length = round(SHORTEST * (longest / SHORTEST) ** share)
+        # Up over the first twentieth, then down along a cosine.
+        warm = min(1.0, (step + 1) / max(1, updates // 20))
+        for group in optimizer.param_groups:
+            group["lr"] = 3e-3 * warm * 0.5 * (1 + math.cos(math.pi * step / updates))
+        tokens, answers = long_range(question, max(4, TOKENS // length), length, seed=1_000_003 * seed + step)
+        F.cross_entropy(reader(tokens), answers).backward()
+        torch.nn.utils.clip_grad_norm_(reader.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        yield step + 1
+
+
+def _test_lengths(longest: int) -> list[int]:
+    lengths = [SHORTEST]
+    while lengths[-1] * 2 < longest:
+        lengths.append(lengths[-1] * 2)
+    return [*lengths, longest] if longest > SHORTEST else lengths
+
+
+@torch.inference_mode()
+def _accuracy(reader: Reader, question: Question, length: int, seed: int) -> float:
+    """On sequences that training never sees: their seeds are negative."""
+    reader.eval()
+    right = 0
+    for part in range(0, ROWS, 16):
+        tokens, answers = long_range(question, 16, length, seed=-1 - seed - part - 1000 * length)
+        right += int((reader(tokens).argmax(-1) == answers).sum())
+    reader.train()
+    return right / ROWS
