@@ -24,7 +24,7 @@ PROMPT = Annotated[str, typer.Argument(help="The text to go on from.", metavar="
 def _generate(**given: Any) -> None:
     run, device, as_json, prompt = (given.pop(name) for name in ("run", "device", "as_json", "prompt"))
     request = GenerateRequest(prompt=prompt, **checked(GenerateRequest, given))
-    first = prompt_of(request)
+    first: Any = prompt_of(request)
     loaded = opened(GENERATE, run, device)
     if prompt or request.chat is None:
         write(loaded, first, request, as_json)

@@ -1,6 +1,6 @@
 """POST /v1/look: where a model looked at one text, as the viewer's document and as its page."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,7 +43,7 @@ class Look(Verb):
     def offered(self, run: Run) -> bool:
         return run.task.looks(run)
 
-    def key(self, run: Run, request: LookRequest) -> object:
+    def key(self, run: Run, request: LookRequest) -> Hashable:
         return object()
 
     def inputs_of(self, request: LookRequest) -> list[Any]:
@@ -52,7 +52,7 @@ class Look(Verb):
     def check(
         self, run: Run, request: LookRequest, items: Sequence[Any], limits: RequestLimits | None = None
     ) -> list[Any]:
-        (text,) = items
+        text: Any = items[0]
         if not run.task.has_tokenizer:
             (text,) = run.task.requested(run, [text])
             if (items := run.task.size(text)) > TOKENS:
