@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.analysis.describe import describe
 from regard.errors import ConfigError, RunError, nearest
-from regard.interop.huggingface.vocabulary import KEPT
+from regard.interop.huggingface.tokenizer_files import KEPT
 from regard.look.edits import masked
 from regard.look.watch import attentions, watch
 from regard.models import MODELS

@@ -180,20 +180,21 @@ def write_text(path: Path, text: str) -> None:
         aside.write_text(text, encoding="utf-8")
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, largest: int | None = None) -> dict[str, Any]:
     """The JSON object in a part of a run."""
-    value = read_any_json(path)
+    value = read_any_json(path, largest)
     if not isinstance(value, dict):
         raise RunError(f"{path} does not hold a JSON object")
     return value
 
 
-def read_any_json(path: Path) -> Any:
-    """What the JSON in a file says, whatever it is."""
+def read_any_json(path: Path, largest: int | None = None) -> Any:
+    """What the JSON in a file holds, object or not, if it has at most `largest` bytes, by default LARGEST_JSON."""
+    largest = LARGEST_JSON if largest is None else largest
     try:
-        if (size := path.stat().st_size) > LARGEST_JSON:
-            raise RunError(f"{path} has {size:,} bytes; of JSON at most {LARGEST_JSON:,} are read")
-        return json.loads(settings.bounded_text(path, LARGEST_JSON, RunError, regular=True))
+        if (size := path.stat().st_size) > largest:
+            raise RunError(f"{path} has {size:,} bytes; of JSON at most {largest:,} are read")
+        return json.loads(settings.bounded_text(path, largest, RunError, regular=True))
     except FileNotFoundError:
         raise RunError(f"{path.parent} is missing its {path.name}") from None
     except OSError as error:

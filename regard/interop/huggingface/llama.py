@@ -5,25 +5,37 @@ from dataclasses import replace
 from typing import Any
 
 from regard.errors import ConfigError
-from regard.interop.huggingface.names import (
-    ACTIVATIONS,
-    THEIR_ACTIVATIONS,
-    Name,
+from regard.interop.huggingface.config_fields import (
+    Field,
+    Json,
+    activation,
     number,
-    one_of,
     only,
-    ours_only,
+    only_ours,
+    read_fields,
+    tie,
     whole,
+    write_fields,
 )
+from regard.interop.huggingface.weights import Family, Name, names
 from regard.models.gpt import GPTConfig
 
-MODEL, TASK = "gpt", "language"
-PREFIX = ""
-IGNORED = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"  # a table that old checkpoints carry along
-HEAD = "lm_head.weight"
-COPIES = {HEAD: "model.embed_tokens.weight"}
-
-_MATRICES = {
+FIELDS = (
+    Field("vocab_size", "vocab_size", whole, 32000),
+    Field("hidden_size", "width", whole, 4096),
+    Field("num_attention_heads", "heads", whole, 32),
+    Field("num_key_value_heads", "kv_heads", whole, lambda ours: ours["heads"]),
+    Field("num_hidden_layers", "layers", whole, 32),
+    Field("intermediate_size", "feed_forward", whole, 11008),
+    Field("hidden_act", "activation", activation, "silu"),
+    Field("rms_norm_eps", "norm_epsilon", number, 1e-6),
+    Field("attention_bias", "bias", tie, False),
+    Field("tie_word_embeddings", "tied", tie, False),
+    Field("max_position_embeddings", "max_len", whole, 2048),
+)
+_LAYER = {
+    "input_layernorm": "around_attention.norm",
+    "post_attention_layernorm": "around_feed_forward.norm",
     "self_attn.q_proj": "attention.query",
     "self_attn.k_proj": "attention.key",
     "self_attn.v_proj": "attention.value",
@@ -32,55 +44,28 @@ _MATRICES = {
     "mlp.up_proj": "feed_forward.gate",
     "mlp.down_proj": "feed_forward.outer",
 }
-OUTSIDE = (
-    Name("model.embed_tokens.weight", ("embedding.tokens.weight",)),
-    Name("model.norm.weight", ("norm.weight",)),
-)
-_LAYER = (
-    Name("model.layers.{}.input_layernorm.weight", ("blocks.{}.around_attention.norm.weight",)),
-    Name("model.layers.{}.post_attention_layernorm.weight", ("blocks.{}.around_feed_forward.norm.weight",)),
-    *(
-        Name(f"model.layers.{{}}.{theirs}.weight", (f"blocks.{{}}.{ours}.weight",))
-        for theirs, ours in _MATRICES.items()
-    ),
-    *(Name(f"model.layers.{{}}.{theirs}.bias", (f"blocks.{{}}.{ours}.bias",)) for theirs, ours in _MATRICES.items()),
-)
-STACKS = {"layers": _LAYER}
 
 
-def settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Our settings of the model."""
+def settings(config: Json) -> dict[str, Any]:
     only(config, "pretraining_tp", 1)
-    only(config, "attention_bias", False, True)
-    only(config, "mlp_bias", config.get("attention_bias", False))
-    only(config, "tie_word_embeddings", False, True)
-    width, heads = whole(config, "hidden_size", 4096), whole(config, "num_attention_heads", 32)
+    ours = read_fields(FIELDS, config)
+    only(config, "mlp_bias", ours["bias"])
     return {
-        "vocab_size": whole(config, "vocab_size", 32000),
-        "width": width,
-        "heads": heads,
-        "kv_heads": whole(config, "num_key_value_heads", heads),
+        **ours,
         "head_width": None if config.get("head_dim") is None else whole(config, "head_dim"),
-        "layers": whole(config, "num_hidden_layers", 32),
-        "feed_forward": whole(config, "intermediate_size", 11008),
-        "activation": one_of(config, "hidden_act", ACTIVATIONS, "silu"),
         "gated": True,
         "norm": "rms",
-        "norm_epsilon": number(config, "rms_norm_eps", 1e-6),
-        "bias": config.get("attention_bias", False),
         "positions": "rotary",
         "rotary_base": _rotary_base(config),
-        "tied": config.get("tie_word_embeddings", False),
-        "max_len": whole(config, "max_position_embeddings", 2048),
         "dropout": 0.0,
     }
 
 
-def _rotary_base(config: Mapping[str, Any]) -> float:
+def _rotary_base(config: Json) -> float:
     """Newer configurations keep it among `rope_parameters`, older ones beside `rope_scaling`; all that say it must say
     the same, for readers differ in which of them they believe."""
     only(config, "partial_rotary_factor", None, 1.0)
-    said = {field: config.get(field) or {} for field in ("rope_parameters", "rope_scaling")}
+    said: dict[str, Any] = {field: config.get(field) or {} for field in ("rope_parameters", "rope_scaling")}
     for field, parameters in said.items():
         if not isinstance(parameters, Mapping):
             raise ConfigError(f"config.json: {field}={parameters!r} must be an object")
@@ -97,13 +82,9 @@ def _rotary_base(config: Mapping[str, Any]) -> float:
     return base
 
 
-def _nested(parameters: Mapping[str, Any]) -> bool:
+def _nested(parameters: Json) -> bool:
     """Whether layers have parameters of their own."""
     return any(isinstance(value, Mapping) for value in parameters.values())
-
-
-def fits(config: Any) -> bool:
-    return isinstance(config, GPTConfig) and config.positions == "rotary"
 
 
 def with_equal_heads(config: GPTConfig) -> GPTConfig:
@@ -116,24 +97,31 @@ def with_equal_heads(config: GPTConfig) -> GPTConfig:
 
 
 def configuration(config: GPTConfig) -> dict[str, Any]:
-    """Their configuration of our model."""
-    ours_only(config, "Llama's form", norm="rms", gated=True, window=None)
+    only_ours(config, "Llama's form", norm="rms", gated=True, window=None)
     return {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.width,
-        "num_attention_heads": config.heads,
+        **write_fields(FIELDS, config),
         "num_key_value_heads": config.kv_heads or config.heads,
         "head_dim": config.block().per_head,
-        "num_hidden_layers": config.layers,
-        "intermediate_size": config.feed_forward,
-        "max_position_embeddings": config.max_len,
-        "hidden_act": THEIR_ACTIVATIONS[config.activation],
-        "rms_norm_eps": config.norm_epsilon,
-        "attention_bias": config.bias,
         "mlp_bias": config.bias,
         "rope_parameters": {"rope_theta": config.rotary_base, "rope_type": "default"},
         "rope_theta": config.rotary_base,
-        "tie_word_embeddings": config.tied,
     }
+
+
+LLAMA = Family(
+    model="gpt",
+    task="language",
+    settings=settings,
+    fits=lambda config: config.positions == "rotary",
+    configuration=configuration,
+    outside=(
+        Name("model.embed_tokens.weight", ("embedding.tokens.weight",)),
+        Name("model.norm.weight", ("norm.weight",)),
+    ),
+    stacks={"layers": names(_LAYER, "model.layers.{}.", "blocks.{}.")},
+    head="lm_head.weight",
+    copies=(("lm_head.weight", "model.embed_tokens.weight"),),
+    ignored=r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",  # a table that old checkpoints carry along
+)
