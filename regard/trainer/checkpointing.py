@@ -36,7 +36,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
+class Checkpointer:
     """A run's directory, and what of a training is kept in it."""
 
     directory: Path
@@ -46,7 +46,7 @@ class Keeper:
     average: ExponentialAverage | None
     objective: Objective
 
-    def take_up(self, checkpoint: Path, say: Callable[[str], None]) -> Progress:
+    def restore(self, checkpoint: Path, say: Callable[[str], None]) -> Progress:
         """Put everything back as it was at a checkpoint."""
         progress = load_checkpoint(checkpoint, self.model, self.optimizer, self.average, say)
         if isinstance(self.objective, StreamedLanguageModelling):

@@ -32,7 +32,7 @@ def _cpp_compilers() -> list[str]:
 
 
 @contextmanager
-def repeatable(wanted: bool) -> Iterator[None]:
+def deterministic_algorithms(wanted: bool) -> Iterator[None]:
     """Asks torch for kernels whose results do not vary from run to run, and puts its own choice back at the end.
 
     Says in a line where there are none.

@@ -26,7 +26,7 @@ from regard.runs.log import read_log
 from regard.tasks.encoder import nearest_texts
 from regard.tasks.looking import document
 from regard.tasks.spec import Silence
-from regard.trainer.training import Stopped
+from regard.trainer.trainer import Stopped
 
 
 @pytest.fixture(scope="module")

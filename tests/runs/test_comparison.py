@@ -19,7 +19,7 @@ from regard.comparison.plan import ablation, entries, entry
 from regard.errors import ConfigError, Diverged
 from regard.runs.files import run_names
 from regard.tasks.spec import Silence
-from regard.trainer.training import Stopped
+from regard.trainer.trainer import Stopped
 
 WORDS = ["the", "a", "cat", "dog", "sees", "hears", "big", "small", "red", "house", "runs", "sleeps", "and"]
 SMALL = [

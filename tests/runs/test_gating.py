@@ -9,7 +9,7 @@ from regard.errors import ConfigError
 from regard.look import attentions, masked
 from regard.tasks.config import make_config
 from regard.tasks.translation import Pairing
-from regard.trainer.training import train
+from regard.trainer.trainer import train
 
 SETTINGS = [
     "model.width=16",

@@ -23,7 +23,7 @@ from regard.runs.files import read_json
 from regard.tasks.images import wilson_interval
 from regard.tasks.looking import document
 from regard.tasks.looking.pictures import png_address
-from regard.trainer.training import Stopped
+from regard.trainer.trainer import Stopped
 
 Image = pytest.importorskip("PIL.Image")
 

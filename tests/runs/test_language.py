@@ -20,7 +20,7 @@ from regard.nn.batch import Tokens, Windows
 from regard.runs.files import read_tensors
 from regard.tasks.generator import Generator
 from regard.tasks.looking import Wanted, document
-from regard.trainer.training import Stopped
+from regard.trainer.trainer import Stopped
 
 SMALL = [
     "model.width=16",

@@ -16,7 +16,7 @@ from regard.tasks.config import make_config
 from regard.tasks.corpora import world_held_out
 from regard.tasks.gold import head_alignment
 from regard.tasks.translation import Pairing
-from regard.trainer.training import resume, train
+from regard.trainer.trainer import resume, train
 
 SETTINGS = [
     "model.width=16",

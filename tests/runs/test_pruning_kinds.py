@@ -20,7 +20,7 @@ from regard.look import attentions
 from regard.tasks.embedding import EmbeddingData
 from regard.tasks.evidence import evidence
 from regard.tasks.run import Run, build_model
-from regard.trainer.training import resume, train
+from regard.trainer.trainer import resume, train
 
 SHAPE = ["model.width=16", "model.heads=4", "model.layers=2", "model.feed_forward=24"]
 BRIEF = ["train.steps=6", "train.warmup=3", "train.validate_every=6", "train.save_every=6", "train.threads=1"]

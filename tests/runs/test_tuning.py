@@ -18,7 +18,7 @@ from regard.runs.files import write_json
 from regard.runs.log import read_log
 from regard.tasks.labelled import LabelledLayout, labelled_rows, texts_of
 from regard.tasks.run import load_config
-from regard.trainer.training import Stopped
+from regard.trainer.trainer import Stopped
 
 
 @pytest.fixture(scope="module")
