@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.look.carriers import Asked, carriers
 from regard.look.watch import attentions, watch
 from regard.nn.attention import Attention
-from regard.tasks.questions import Kind, Looked
+from regard.tasks.probes import Kind, Probe
 
 MOST = 150
 """Questions of a role that are looked into, of each half."""
@@ -22,8 +22,8 @@ Claims = Mapping[str, Mapping[int, str]]
 @torch.inference_mode()
 def role_neurons(
     model: nn.Module,
-    items: Sequence[Looked],
-    batch: Callable[[Sequence[Looked]], Any],
+    items: Sequence[Probe],
+    batch: Callable[[Sequence[Probe]], Any],
     kinds: Mapping[str, Kind],
     claims: Claims,
 ) -> dict[tuple[str, int], dict[str, Any]]:
@@ -51,7 +51,7 @@ def role_neurons(
     return {head: asdict(own) for head, own in found.items() if own is not None}
 
 
-def _asked(q: Tensor, k: Tensor, item: Looked, kind: Kind, role: str) -> list[Asked]:
+def _asked(q: Tensor, k: Tensor, item: Probe, kind: Kind, role: str) -> list[Asked]:
     rows, columns, _, breadth = item.places[kind]
     first = {place: token for token, place in reversed(list(enumerate(rows)))}
     keys = {place: token for token, place in reversed(list(enumerate(columns)))}

@@ -22,10 +22,10 @@ from regard.look.roles import (
 )
 from regard.look.watch import attentions, watch
 from regard.nn.attention import ACROSS, BEFORE, WITHIN, Attention, Sides, Watchable
-from regard.tasks.questions import (
+from regard.tasks.probes import (
     Kind,
     Labelled,
-    Looked,
+    Probe,
 )
 from regard.tasks.run import Run, build_model
 
@@ -77,14 +77,14 @@ def head_roles(
     }
 
 
-def _add_neurons(run: Run, items: Sequence[Looked], heads: list[dict[str, Any]]) -> None:
+def _add_neurons(run: Run, items: Sequence[Probe], heads: list[dict[str, Any]]) -> None:
     """To each head with a role, the few neurons that carry it."""
     claims: dict[str, dict[int, str]] = {}
     for head in heads:
         if head["role"]:
             claims.setdefault(head["attention"], {})[head["head"]] = head["role"]
     kinds: dict[str, Kind] = {name: kind(attentions(run.model)[name]) for name in claims}
-    found = role_neurons(run.model, items, lambda part: run.task.batch_of(run, part), kinds, claims)
+    found = role_neurons(run.model, items, lambda part: run.task.probe_batch(run, part), kinds, claims)
     for head in heads:
         head["neurons"] = found.get((head["attention"], head["head"]))
 
@@ -110,12 +110,12 @@ def untrained(run: Run, number: int) -> nn.Module:
     return model.to(next(run.model.parameters()).device).eval()
 
 
-def _items(run: Run, data: Any, limit: int) -> list[Looked]:
+def _items(run: Run, data: Any, limit: int) -> list[Probe]:
     if not attentions(run.model):
         raise ConfigError(
             f"heads are given roles where a run reads text with attention, not in one for {run.config.task}"
         )
-    items = run.task.questions(run, data, limit)
+    items = run.task.probes(run, data, limit)
     if len(items) < 2:
         raise DataError("at least two sentences, or pairs, that the model can read are needed")
     return items
@@ -125,25 +125,25 @@ Quizzes: TypeAlias = dict[Kind, tuple[Quiz, ...]]
 """The questions about each kind of attention: to choose roles by, and to report them by."""
 
 
-def make_quizzes(items: Sequence[Looked]) -> Quizzes:
+def make_quizzes(items: Sequence[Probe]) -> Quizzes:
     """Every second item for choosing, the others for reporting."""
     kinds: list[Kind] = [own for own in get_args(Kind) if own in items[0].questions]
     return {own: (quiz(items[::2], own), quiz(items[1::2], own)) for own in kinds}
 
 
-def quiz(items: Sequence[Looked], own: Kind) -> Quiz:
+def quiz(items: Sequence[Probe], own: Kind) -> Quiz:
     """The questions of these items about one kind of attention."""
     return Quiz([item.questions[own] for item in items], [item.places[own][3] for item in items])
 
 
-def answers(run: Run, model: nn.Module, items: Sequence[Looked], quizzes: Quizzes) -> dict[str, list[HeadRoles]]:
+def answers(run: Run, model: nn.Module, items: Sequence[Probe], quizzes: Quizzes) -> dict[str, list[HeadRoles]]:
     """What every head of every attention did at each role."""
     return {name: roles_of_heads(*counts) for name, counts in ask(run, model, items, quizzes).items()}
 
 
 @torch.inference_mode()
 def ask(
-    run: Run, model: nn.Module, items: Sequence[Looked], quizzes: Quizzes, *, by_value: bool = False
+    run: Run, model: nn.Module, items: Sequence[Probe], quizzes: Quizzes, *, by_value: bool = False
 ) -> dict[str, tuple[RoleCounts, ...]]:
     """The answers of every attention that there is a quiz about; items are dealt to its quizzes in turn.
 
@@ -155,7 +155,7 @@ def ask(
     for start in range(0, len(items), 64):
         part = items[start : start + 64]
         with watch(model, list(found), parts=("weights", "v") if by_value else ("weights",)) as trace:
-            model(run.task.batch_of(run, part))
+            model(run.task.probe_batch(run, part))
         for name, counts in found.items():
             weights = trace.weights(name).cpu()
             attention = known[name]
@@ -167,7 +167,7 @@ def ask(
     return found
 
 
-def _between_places(weights: Tensor, item: Looked, kind: Kind) -> Tensor:
+def _between_places(weights: Tensor, item: Probe, kind: Kind) -> Tensor:
     rows, columns, height, breadth = item.places[kind]
     weights = weights[:, : len(rows), : len(columns)]
     if rows == list(range(height)) and columns == list(range(breadth)):
@@ -176,11 +176,11 @@ def _between_places(weights: Tensor, item: Looked, kind: Kind) -> Tensor:
 
 
 @torch.inference_mode()
-def _measures(run: Run, items: Sequence[Looked]) -> dict[str, dict[str, list[float]]]:
+def _measures(run: Run, items: Sequence[Probe]) -> dict[str, dict[str, list[float]]]:
     found = {name: Measures() for name in attentions(run.model)}
     for start in range(0, len(items), 64):
         with watch(run.model) as trace:
-            run.model(run.task.batch_of(run, items[start : start + 64]))
+            run.model(run.task.probe_batch(run, items[start : start + 64]))
         lengths = _lengths(run, items[start : start + 64])
         for name, measures in found.items():
             queries, keys = lengths[KINDS[trace.sides[name]]]
@@ -189,7 +189,7 @@ def _measures(run: Run, items: Sequence[Looked]) -> dict[str, dict[str, list[flo
     return {name: {one: getattr(own.means(), one).tolist() for one in names} for name, own in found.items()}
 
 
-def _lengths(run: Run, items: Sequence[Looked]) -> dict[Kind, tuple[Tensor, Tensor]]:
+def _lengths(run: Run, items: Sequence[Probe]) -> dict[Kind, tuple[Tensor, Tensor]]:
     """How many queries and keys of each row are real, for each kind of attention."""
 
     def counts(own: Kind) -> tuple[Tensor, Tensor]:

@@ -38,7 +38,7 @@ def answer(
     from regard.data.formats import format_of
     from regard.data.labelled import unanswered
     from regard.errors import ConfigError, DataError
-    from regard.tasks.labelled import keys_of
+    from regard.tasks.encoder_tasks import keys_of
     from regard.tasks.records import answered
 
     if question is None:

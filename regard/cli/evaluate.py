@@ -84,7 +84,7 @@ def evaluate(
     from regard.cli.progress import counting
     from regard.errors import ConfigError
     from regard.runs.files import check_output, whole_file
-    from regard.tasks.translation import check_tokenizer
+    from regard.tasks.translation_metrics import check_tokenizer
 
     if data and world:
         raise ConfigError("give --data or --world, not both")

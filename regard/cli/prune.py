@@ -57,7 +57,7 @@ def prune(
     from regard.errors import ConfigError, RunError, nearest
     from regard.look.figures import need_matplotlib
     from regard.runs.files import CONFIG, check_output, check_output_directory, whole_file, write_json
-    from regard.tasks.evidence import evidence
+    from regard.tasks.probes import held_out_data as evidence
 
     if (heads is None) == (keep_score is None):
         raise ConfigError("give --heads or --keep-score")

@@ -38,7 +38,7 @@ def tag(
     from regard import load
     from regard.data.labelled import untagged
     from regard.errors import ConfigError
-    from regard.tasks.labelled import keys_of
+    from regard.tasks.encoder_tasks import keys_of
     from regard.tasks.records import tagged
 
     if bool(text) == bool(input):

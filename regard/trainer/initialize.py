@@ -1,4 +1,4 @@
-"""The model that a training begins with."""
+"""Model initialization: fresh weights, those of another run, or word vectors from a file; and training such vectors."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from regard.nn.embedding import Embedding, Head
 from regard.runs.checkpoint import checkpoints
 from regard.runs.files import CHECKPOINTS, whole_file
 from regard.tasks.config import RunConfig
-from regard.tasks.starting import start_weights
+from regard.tasks.fine_tuning import load_base_weights
 from regard.tasks.run import build_model, load_vocabularies
 from regard.tasks.spec import Report
 from regard.text import Tokenizer, TokenizerConfig, Vocabularies, train_tokenizer
@@ -28,7 +28,7 @@ def initialize_model(config: RunConfig, directory: Path, report: Report) -> nn.M
     model, options = build_model(config), config.train
     if not checkpoints(directory / CHECKPOINTS):
         if options.start_from:
-            report.say(start_weights(model, config.model, Path(options.start_from)))
+            report.say(load_base_weights(model, config.model, Path(options.start_from)))
         if options.vectors is not None:
             vocabularies = load_vocabularies(directory, config.tokenizer)
             for started in initialize_from_vectors(model, vocabularies, options.vectors):

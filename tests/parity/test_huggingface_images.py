@@ -184,6 +184,6 @@ def test_what_vit_cannot_say_is_not_exported(saved, tmp_path):
         run.classify([np.zeros((20, 20, 3), np.uint8)])
     config = replace(run.config, model={**run.config.model, "norm": "rms"})
     other = Run(run.directory, config, None, run.model)
-    with pytest.raises(ConfigError, match="norm='rms' cannot be said"):
+    with pytest.raises(ConfigError, match="norm='rms' is not supported"):
         export_run(other, tmp_path / "out")
     assert not (tmp_path / "out").exists()

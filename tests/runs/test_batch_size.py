@@ -17,7 +17,7 @@ from regard.errors import ConfigError, RunError
 from regard.runs.log import read_log
 from regard.tasks.run import build_model
 from regard.tasks.spec import Silence
-from regard.tasks.translation import TranslationRun
+from regard.tasks.translation_data import TranslationRun
 from regard.text import train_vocabularies
 from regard.trainer import trainer as training_module
 from regard.trainer.batch_size import BatchSizeFinder, HasTrialBatches, largest_budget

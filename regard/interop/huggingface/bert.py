@@ -209,7 +209,7 @@ def distilbert_configuration(config: BertConfig) -> dict[str, Any]:
     only_ours(config, "DistilBERT", pooler="relu" if config.head == "classes" else "none", norm_epsilon=1e-12)
     only_ours(config, "DistilBERT", activation_dropout=0.0)
     if config.head == "pretraining":
-        raise ConfigError("model.head='pretraining' cannot be said in DistilBERT, which has no next sentence")
+        raise ConfigError("model.head='pretraining' is not supported by DistilBERT, which has no next sentence")
     return {
         "model_type": "distilbert",
         "architectures": ["DistilBert" + ENDINGS[config.head]],
@@ -223,7 +223,7 @@ def roberta_configuration(config: BertConfig) -> dict[str, Any]:
     found = bert_configuration(config, "RoBERTa")
     if config.head == "pretraining":
         raise ConfigError(
-            "model.head='pretraining' cannot be said in RoBERTa, which has no next sentence: only 'words'"
+            "model.head='pretraining' is not supported by RoBERTa, which has no next sentence: only 'words'"
         )
     return {
         **found,

@@ -117,7 +117,7 @@ def only_ours(config: object, family: str, **wanted: object) -> None:
     """Refuse to export a model whose settings the family cannot express."""
     for field, value in wanted.items():
         if (found := getattr(config, field)) != value:
-            raise ConfigError(f"model.{field}={found!r} cannot be said in {family}, only {value!r}")
+            raise ConfigError(f"model.{field}={found!r} is not supported by {family}, only {value!r}")
 
 
 def resolve_aliases(config: Json, aliases: Mapping[str, str]) -> dict[str, Any]:

@@ -30,13 +30,7 @@ from regard.interop.huggingface.tokenizer_files import (
     write_vocabularies,
 )
 from regard.interop.huggingface.vit import PREPROCESSOR, VIT, image_settings, preprocessor_config, read_preprocessor
-from regard.interop.huggingface.weights import (
-    Family,
-    Weights,
-    model_from_weights,
-    open_weights,
-    weights_by_their_names,
-)
+from regard.interop.huggingface.weights import Family, Weights, model_from_weights, open_weights, weights_by_their_names
 from regard.runs.checkpoint import weights_of
 from regard.runs.files import CONFIG, MODEL, TOKENIZER, whole_directory, whole_or_nothing, write_json, write_tensors
 from regard.tasks.config import RunConfig
@@ -163,7 +157,7 @@ def export_run(run: Run, out: str | Path) -> Path:
     config: Any = run.config.model_config()
     family = next((one for one in FAMILIES.values() if name == one.model and one.fits(config)), None)
     if family is None:
-        raise ConfigError(f"a model '{name}' like this cannot be said in any known family")
+        raise ConfigError(f"a model '{name}' like this is not supported by any known family")
     if family is LLAMA:
         config = llama.with_equal_heads(config)
     headless = config.head == "none" if family.model == "bert" else family is VIT and not config.labels
@@ -201,8 +195,8 @@ def _add_special_tokens(run: Run, family: Family, config: Any, written: dict[str
     if family.model == "bert":
         if theirs.setdefault("pad_token_id", tokenizer.pad) != tokenizer.pad:
             raise ConfigError(
-                f"model.position_offset={config.position_offset} cannot be said in RoBERTa, only {tokenizer.pad + 1}: "
-                f"one more than the padding's id"
+                f"model.position_offset={config.position_offset} is not supported by RoBERTa, only "
+                f"{tokenizer.pad + 1}: one more than the padding's id"
             )
         return special_tokens(tokenizer, segments=config.segments > 1)
     roles = {"eos_token": tokenizer.eos, **({"pad_token": tokenizer.pad} if run.task.sides == 2 else {})}

@@ -185,7 +185,7 @@ def write_vocabularies(vocabularies: Vocabularies, run: Path, out: Path, names: 
         return
     kept = [run / KEPT / name for name in MARIAN]
     if not all(path.exists() for path in kept):
-        raise RunError("two tokenizers, one a side, cannot be said in a Hugging Face directory: train with a joint one")
+        raise RunError("a tokenizer per side is not supported in a Hugging Face directory: train with a joint one")
     for path in kept:
         shutil.copyfile(path, out / path.name)
     write_json(out / "tokenizer_config.json", {"tokenizer_class": "MarianTokenizer", **names})
