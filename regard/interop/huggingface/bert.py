@@ -42,14 +42,18 @@ ENDINGS = {
 """How the name of an architecture with this head ends."""
 NOT_CLASSES = tuple(head for head in ENDINGS if head != "classes")
 
-FIELDS = (
-    Field("vocab_size", "vocab_size", whole, 30522),
+ENCODER_FIELDS = (
     Field("hidden_size", "width", whole, 768),
     Field("num_attention_heads", "heads", whole, 12),
     Field("num_hidden_layers", "layers", whole, 12),
     Field("intermediate_size", "feed_forward", whole, 3072),
     Field("hidden_act", "activation", activation, "gelu"),
     Field("layer_norm_eps", "norm_epsilon", number, 1e-12),
+)
+"""What BERT and ViT have alike."""
+FIELDS = (
+    Field("vocab_size", "vocab_size", whole, 30522),
+    *ENCODER_FIELDS,
     Field("type_vocab_size", "segments", whole, 2),
     Field("max_position_embeddings", "max_len", whole, 512),
     Field("hidden_dropout_prob", "dropout", rate, 0.1),

@@ -8,7 +8,7 @@ from typing import Any
 
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, RunError, nearest
-from regard.interop.huggingface import bert, llama
+from regard.interop.huggingface import bert
 from regard.interop.huggingface.bart import BART, MARIAN
 from regard.interop.huggingface.bert import BERT, DISTILBERT, ROBERTA
 from regard.interop.huggingface.config_fields import Json, read_json, resolve_aliases
@@ -18,8 +18,7 @@ from regard.interop.huggingface.generation_config import (
     generation_settings,
     warn_not_taken_over,
 )
-from regard.interop.huggingface.gpt2 import GPT2
-from regard.interop.huggingface.llama import LLAMA
+from regard.interop.huggingface.gpt2_llama import GPT2, LLAMA, with_equal_heads
 from regard.interop.huggingface.sentence_transformers import read_pooling, write_pooling
 from regard.interop.huggingface.t5 import T5
 from regard.interop.huggingface.tokenizer_files import (
@@ -159,7 +158,7 @@ def export_run(run: Run, out: str | Path) -> Path:
     if family is None:
         raise ConfigError(f"a model '{name}' like this is not supported by any known family")
     if family is LLAMA:
-        config = llama.with_equal_heads(config)
+        config = with_equal_heads(config)
     headless = config.head == "none" if family.model == "bert" else family is VIT and not config.labels
     names, written = {}, {"config.json": family.configuration(config)}
     if run.task.has_tokenizer:

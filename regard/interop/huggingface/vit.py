@@ -7,12 +7,11 @@ from typing import Any
 from regard.data.images import ImageConfig
 from regard.data.images.config import Filter, Resize
 from regard.errors import ConfigError, RunError
+from regard.interop.huggingface.bert import ENCODER_FIELDS
 from regard.interop.huggingface.config_fields import (
     Field,
     Json,
-    activation,
     label_tables,
-    number,
     only,
     only_ours,
     rate,
@@ -52,12 +51,7 @@ FIELDS = (
     Field("image_size", "image_size", _side, 224),
     Field("patch_size", "patch_size", _side, 16),
     Field("num_channels", "channels", _channels, 3),
-    Field("hidden_size", "width", whole, 768),
-    Field("num_attention_heads", "heads", whole, 12),
-    Field("num_hidden_layers", "layers", whole, 12),
-    Field("intermediate_size", "feed_forward", whole, 3072),
-    Field("hidden_act", "activation", activation, "gelu"),
-    Field("layer_norm_eps", "norm_epsilon", number, 1e-12),
+    *ENCODER_FIELDS,
     Field("hidden_dropout_prob", "dropout", rate, 0.0),
     Field("attention_probs_dropout_prob", "attention_dropout", rate, 0.0),
 )

@@ -1,4 +1,7 @@
-"""The Llama type: rotary positions, RMS norms, grouped heads and a gated feed-forward layer. SmolLM2 is one."""
+"""GPT-2: learned positions, layer norms, queries, keys and values in one matrix that is stored transposed.
+
+The Llama type, such as SmolLM2: rotary positions, RMS norms, grouped heads and a gated feed-forward layer.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +23,80 @@ from regard.interop.huggingface.config_fields import (
 from regard.interop.huggingface.weights import Family, Name, names
 from regard.models.gpt import GPTConfig
 
-FIELDS = (
+GPT2_FIELDS = (
+    Field("vocab_size", "vocab_size", whole, 50257),
+    Field("n_embd", "width", whole, 768),
+    Field("n_head", "heads", whole, 12),
+    Field("n_layer", "layers", whole, 12),
+    Field("n_inner", "feed_forward", whole, lambda ours: 4 * ours["width"]),
+    Field("activation_function", "activation", activation, "gelu_new"),
+    Field("layer_norm_epsilon", "norm_epsilon", number, 1e-5),
+    Field("tie_word_embeddings", "tied", tie, True),
+    Field("n_positions", "max_len", whole, 1024),
+)
+_NORMS = {"ln_1": "around_attention.norm", "ln_2": "around_feed_forward.norm"}
+_ATTENTION = {"attn.c_attn": ("attention.query", "attention.key", "attention.value")}
+_MATRICES = {
+    "attn.c_proj": "attention.output",
+    "mlp.c_fc": "feed_forward.inner",
+    "mlp.c_proj": "feed_forward.outer",
+}
+_LAYER = ("transformer.h.{}.", "blocks.{}.")
+
+
+def gpt2_settings(config: Json) -> dict[str, Any]:
+    only(config, "scale_attn_weights", True)
+    only(config, "scale_attn_by_inverse_layer_idx", False)
+    only(config, "add_cross_attention", False)
+    return {**read_fields(GPT2_FIELDS, config), "dropout": 0.0}
+
+
+def gpt2_configuration(config: GPTConfig) -> dict[str, Any]:
+    only_ours(config, "GPT-2", norm="layer", gated=False, bias=True, window=None)
+    if config.kv_heads not in (None, config.heads):
+        only_ours(config, "GPT-2", kv_heads=None)
+    if config.block().per_head != config.width // config.heads:
+        only_ours(config, "GPT-2", head_width=None)
+    return {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        **write_fields(GPT2_FIELDS, config),
+        "embd_pdrop": config.dropout,
+        "resid_pdrop": config.dropout,
+        "attn_pdrop": config.attention_dropout,
+    }
+
+
+GPT2 = Family(
+    model="gpt",
+    task="language",
+    settings=gpt2_settings,
+    fits=lambda config: config.positions == "learned",
+    configuration=gpt2_configuration,
+    outside=(
+        Name("transformer.wte.weight", ("embedding.tokens.weight",)),
+        Name("transformer.wpe.weight", ("embedding.positions.table",)),
+        *names({"transformer.ln_f": "norm"}),
+    ),
+    stacks={
+        "layers": (
+            *names(_NORMS, *_LAYER),
+            *names(_ATTENTION, *_LAYER, transposed=True),
+            *names(_MATRICES, *_LAYER, transposed=True),
+        )
+    },
+    head="lm_head.weight",
+    copies=(("lm_head.weight", "transformer.wte.weight"),),
+    prefix="transformer.",
+    ignored=r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias",  # masks that old checkpoints carry along
+    aliases={
+        **{"hidden_size": "n_embd", "max_position_embeddings": "n_positions"},
+        **{"num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
+    },
+)
+
+
+LLAMA_FIELDS = (
     Field("vocab_size", "vocab_size", whole, 32000),
     Field("hidden_size", "width", whole, 4096),
     Field("num_attention_heads", "heads", whole, 32),
@@ -33,7 +109,7 @@ FIELDS = (
     Field("tie_word_embeddings", "tied", tie, False),
     Field("max_position_embeddings", "max_len", whole, 2048),
 )
-_LAYER = {
+_LLAMA_LAYER = {
     "input_layernorm": "around_attention.norm",
     "post_attention_layernorm": "around_feed_forward.norm",
     "self_attn.q_proj": "attention.query",
@@ -46,9 +122,9 @@ _LAYER = {
 }
 
 
-def settings(config: Json) -> dict[str, Any]:
+def llama_settings(config: Json) -> dict[str, Any]:
     only(config, "pretraining_tp", 1)
-    ours = read_fields(FIELDS, config)
+    ours = read_fields(LLAMA_FIELDS, config)
     only(config, "mlp_bias", ours["bias"])
     return {
         **ours,
@@ -96,12 +172,12 @@ def with_equal_heads(config: GPTConfig) -> GPTConfig:
     return replace(config, heads=heads, kv_heads=heads // group, head_width=config.block().per_head, layer_heads=None)
 
 
-def configuration(config: GPTConfig) -> dict[str, Any]:
+def llama_configuration(config: GPTConfig) -> dict[str, Any]:
     only_ours(config, "Llama's form", norm="rms", gated=True, window=None)
     return {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
-        **write_fields(FIELDS, config),
+        **write_fields(LLAMA_FIELDS, config),
         "num_key_value_heads": config.kv_heads or config.heads,
         "head_dim": config.block().per_head,
         "mlp_bias": config.bias,
@@ -113,14 +189,14 @@ def configuration(config: GPTConfig) -> dict[str, Any]:
 LLAMA = Family(
     model="gpt",
     task="language",
-    settings=settings,
+    settings=llama_settings,
     fits=lambda config: config.positions == "rotary",
-    configuration=configuration,
+    configuration=llama_configuration,
     outside=(
         Name("model.embed_tokens.weight", ("embedding.tokens.weight",)),
         Name("model.norm.weight", ("norm.weight",)),
     ),
-    stacks={"layers": names(_LAYER, "model.layers.{}.", "blocks.{}.")},
+    stacks={"layers": names(_LLAMA_LAYER, "model.layers.{}.", "blocks.{}.")},
     head="lm_head.weight",
     copies=(("lm_head.weight", "model.embed_tokens.weight"),),
     ignored=r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",  # a table that old checkpoints carry along
