@@ -84,7 +84,8 @@ class HeldOutPairs(HeldOutData):
         if corpus is None:
             raise ConfigError("nothing to score heads by: the run names no validation or test set; give one")
         longest = run.translator.max_len
-        self.pairs = full_pairs((one for one in corpus if max(map(len, encode_pair(run, *one))) <= longest), limit)
+        full = (pair for pair in corpus if pair[0].strip() and pair[1].strip())
+        self.pairs = list(islice((one for one in full if max(map(len, encode_pair(run, *one))) <= longest), limit))
         if not self.pairs:
             raise DataError("nothing to score heads by: no pair has two sides that the model can read")
         store = PairStore.of([encode_pair(run, *pair) for pair in self.pairs], run.vocabularies.source.pad)

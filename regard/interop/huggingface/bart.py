@@ -101,7 +101,7 @@ def marian_settings(config: Json) -> dict[str, Any]:
     }
 
 
-def _configuration(config: TransformerConfig, family: str) -> dict[str, Any]:
+def _configuration(config: TransformerConfig, family: str) -> dict[str, object]:
     only_ours(config, family, norm="layer", norm_first=False, norm_epsilon=1e-5, gated=False, bias=True, window=None)
     only_ours(config, family, scaled=True, qk_norm=False, residual=True, position_how="add", scale_output=False)
     for name, usual in (("kv_heads", config.heads), ("head_width", config.width // config.heads)):
@@ -122,13 +122,13 @@ def _configuration(config: TransformerConfig, family: str) -> dict[str, Any]:
     }
 
 
-def bart_configuration(config: TransformerConfig) -> dict[str, Any]:
+def bart_configuration(config: TransformerConfig) -> dict[str, object]:
     only_ours(config, "BART", **BART_FORM)
     named = {"model_type": "bart", "architectures": ["BartForConditionalGeneration"]}
     return {**named, **_configuration(config, "BART")}
 
 
-def marian_configuration(config: TransformerConfig) -> dict[str, Any]:
+def marian_configuration(config: TransformerConfig) -> dict[str, object]:
     only_ours(config, "Marian", position_layout="halves", norm_embedding=False)
     if config.share != "output":
         only_ours(config, "Marian", share="all")

@@ -131,7 +131,7 @@ def _head(config: Json, stored: Shapes, words: str, next_text: str | None = None
     )
 
 
-def _with_labels(config: Json, head: str, pooler: str) -> dict[str, Any]:
+def _with_labels(config: Json, head: str, pooler: str) -> dict[str, object]:
     """Our settings of a head, with the names of its classes in the order of the classifier's rows."""
     found = {"head": head, "pooler": pooler, "labels": []}
     if head not in ("classes", "tags"):
@@ -159,7 +159,7 @@ def bert_settings(config: Json) -> dict[str, Any]:
     return read_fields(FIELDS, config)
 
 
-def bert_head(config: Json, shapes: Shapes) -> dict[str, Any]:
+def bert_head(config: Json, shapes: Shapes) -> dict[str, object]:
     head = _head(config, shapes, "cls.predictions.transform.dense.weight", "cls.seq_relationship.weight")
     pooled = {"bert.pooler.dense.weight", "pooler.dense.weight"} & {*shapes}
     return _with_labels(config, head, "tanh" if pooled or head in ("pretraining", "classes") else "none")
@@ -170,7 +170,7 @@ def distilbert_settings(config: Json) -> dict[str, Any]:
     return {**read_fields(DISTILBERT_FIELDS, config), "segments": 0}
 
 
-def distilbert_head(config: Json, shapes: Shapes) -> dict[str, Any]:
+def distilbert_head(config: Json, shapes: Shapes) -> dict[str, object]:
     head = _head(config, shapes, "vocab_transform.weight")
     return _with_labels(config, head, "relu" if head == "classes" else "none")
 
@@ -186,7 +186,7 @@ def roberta_settings(config: Json) -> dict[str, Any]:
     return {**bert_settings(config), "position_offset": offset, "max_len": places - offset}
 
 
-def roberta_head(config: Json, shapes: Shapes) -> dict[str, Any]:
+def roberta_head(config: Json, shapes: Shapes) -> dict[str, object]:
     head = _head(config, shapes, "lm_head.dense.weight")
     if head == "words" and config.get("hidden_act", "gelu") != "gelu":
         raise ConfigError(
@@ -196,7 +196,7 @@ def roberta_head(config: Json, shapes: Shapes) -> dict[str, Any]:
     return _with_labels(config, head, "tanh" if pooled or head == "classes" else "none")
 
 
-def bert_configuration(config: BertConfig, kind: str = "BERT") -> dict[str, Any]:
+def bert_configuration(config: BertConfig, kind: str = "BERT") -> dict[str, object]:
     if config.pooler != "none" or config.head == "classes":
         only_ours(config, kind, pooler="tanh")
     only_ours(config, "BERT's form", activation_dropout=0.0)
@@ -209,7 +209,7 @@ def bert_configuration(config: BertConfig, kind: str = "BERT") -> dict[str, Any]
     }
 
 
-def distilbert_configuration(config: BertConfig) -> dict[str, Any]:
+def distilbert_configuration(config: BertConfig) -> dict[str, object]:
     only_ours(config, "DistilBERT", pooler="relu" if config.head == "classes" else "none", norm_epsilon=1e-12)
     only_ours(config, "DistilBERT", activation_dropout=0.0)
     if config.head == "pretraining":
@@ -223,7 +223,7 @@ def distilbert_configuration(config: BertConfig) -> dict[str, Any]:
     }
 
 
-def roberta_configuration(config: BertConfig) -> dict[str, Any]:
+def roberta_configuration(config: BertConfig) -> dict[str, object]:
     found = bert_configuration(config, "RoBERTa")
     if config.head == "pretraining":
         raise ConfigError(

@@ -156,7 +156,7 @@ def read_fields(fields: Sequence[Field], config: Json) -> dict[str, Any]:
     return found
 
 
-def write_fields(fields: Sequence[Field], config: object) -> dict[str, Any]:
+def write_fields(fields: Sequence[Field], config: object) -> dict[str, object]:
     """Their configuration, from our settings."""
     values = {field: getattr(config, field.ours) for field in fields}
     return {
@@ -164,7 +164,7 @@ def write_fields(fields: Sequence[Field], config: object) -> dict[str, Any]:
     }
 
 
-def label_tables(labels: Sequence[str]) -> dict[str, Any]:
+def label_tables(labels: Sequence[str]) -> dict[str, object]:
     """The names of classes or tags, as their configurations list them."""
     if not labels:
         return {}

@@ -177,7 +177,7 @@ def export_run(run: Run, out: str | Path) -> Path:
     return out
 
 
-def _add_special_tokens(run: Run, family: Family, config: Any, written: dict[str, dict[str, Any]]) -> Json:
+def _add_special_tokens(run: Run, family: Family, config: Any, written: dict[str, dict[str, object]]) -> Json:
     """The names of special tokens, for the tokenizer's settings; their ids go into the configurations."""
     tokenizer, theirs = run.vocabularies.target, written["config.json"]
     theirs |= {"bos_token_id": tokenizer.bos, "eos_token_id": tokenizer.eos, "dtype": "float32"}

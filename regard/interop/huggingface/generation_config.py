@@ -17,7 +17,7 @@ FIELDS = (
     *("do_sample", "temperature", "top_k", "top_p", "renormalize_logits"),
 )
 """Settings of decoding that are taken over."""
-NEUTRAL: dict[str, tuple[Any, ...]] = {
+NEUTRAL: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty", "typical_p"), (1.0,)),
     **dict.fromkeys(("num_beam_groups", "num_return_sequences", "guidance_scale"), (1,)),
     **dict.fromkeys(("encoder_no_repeat_ngram_size", "diversity_penalty", "epsilon_cutoff", "eta_cutoff"), (0,)),
@@ -31,7 +31,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 SAMPLING_ONLY = ("typical_p", "epsilon_cutoff", "eta_cutoff", "min_p", "top_h")
 
 
-def decoding_fields(config: Json, generation: Json | None) -> dict[str, Any]:
+def decoding_fields(config: Json, generation: Json | None) -> dict[str, object]:
     """The fields that concern decoding: of `generation_config.json`, or where there is none, of `config.json`."""
     searching = config if generation is None else generation
     said = {field: searching[field] for field in (*FIELDS, *NEUTRAL) if searching.get(field) is not None}
@@ -129,9 +129,9 @@ def _sampling(config: Json) -> dict[str, Any]:
     return {"temperature": temperature, "top_k": top_k, "top_p": top_p if top_p < 1 else None}
 
 
-def generation_settings(config: DecodeConfig, *, start: int, pad: int, eos: int) -> dict[str, Any]:
+def generation_settings(config: DecodeConfig, *, start: int, pad: int, eos: int) -> dict[str, object]:
     """Our settings as a `generation_config.json`."""
-    theirs: dict[str, Any] = {
+    theirs: dict[str, object] = {
         "decoder_start_token_id": start,
         "pad_token_id": pad,
         "eos_token_id": eos,

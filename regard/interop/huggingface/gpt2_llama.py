@@ -51,7 +51,7 @@ def gpt2_settings(config: Json) -> dict[str, Any]:
     return {**read_fields(GPT2_FIELDS, config), "dropout": 0.0}
 
 
-def gpt2_configuration(config: GPTConfig) -> dict[str, Any]:
+def gpt2_configuration(config: GPTConfig) -> dict[str, object]:
     only_ours(config, "GPT-2", norm="layer", gated=False, bias=True, window=None)
     if config.kv_heads not in (None, config.heads):
         only_ours(config, "GPT-2", kv_heads=None)
@@ -172,7 +172,7 @@ def with_equal_heads(config: GPTConfig) -> GPTConfig:
     return replace(config, heads=heads, kv_heads=heads // group, head_width=config.block().per_head, layer_heads=None)
 
 
-def llama_configuration(config: GPTConfig) -> dict[str, Any]:
+def llama_configuration(config: GPTConfig) -> dict[str, object]:
     only_ours(config, "Llama's form", norm="rms", gated=True, window=None)
     return {
         "model_type": "llama",

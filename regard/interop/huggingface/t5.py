@@ -75,7 +75,7 @@ def settings(config: Json) -> dict[str, Any]:
     }
 
 
-def found(config: Json, shapes: Shapes) -> dict[str, Any]:
+def found(config: Json, shapes: Shapes) -> dict[str, object]:
     """What only the stored weights tell: whether the head has a table of its own."""
     return {"share": "input" if _HEAD in shapes else "all"}
 
@@ -95,7 +95,7 @@ def _feed_forward(config: Json) -> tuple[str, bool]:
     return ACTIVATIONS[name], gated
 
 
-def configuration(config: TransformerConfig) -> dict[str, Any]:
+def configuration(config: TransformerConfig) -> dict[str, object]:
     only_ours(config, "T5", **FORM, output_bias=False, window=None, qk_norm=False)
     only_ours(config, "T5", residual=True, norm_embedding=False, layer_drop=0.0)
     if config.share != "input":

@@ -227,7 +227,7 @@ def _wordpiece(directory: Path) -> tokenizers.Tokenizer:
     return inner
 
 
-def special_tokens(tokenizer: Tokenizer, *, segments: bool) -> dict[str, Any]:
+def special_tokens(tokenizer: Tokenizer, *, segments: bool) -> dict[str, object]:
     """What their tokenizer's settings call the special tokens, and what it gives the model."""
     roles = {role: getattr(tokenizer, role) for role in _ROLES}
     inputs = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
@@ -334,7 +334,8 @@ def _read_sentencepiece(path: Path) -> Any:
     plain_file(path)
     if path.stat().st_size > LARGEST_SENTENCEPIECE:
         raise DataError(f"{path} has {path.stat().st_size:,} bytes; at most {LARGEST_SENTENCEPIECE:,} are read")
-    model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
+    generated: Any = sentencepiece_model_pb2  # its classes are made when it is imported
+    model = generated.ModelProto()
     try:
         model.ParseFromString(path.read_bytes())
     except DecodeError:

@@ -75,7 +75,7 @@ def settings(config: Json) -> dict[str, Any]:
     return ours
 
 
-def found(config: Json, shapes: Shapes) -> dict[str, Any]:
+def found(config: Json, shapes: Shapes) -> dict[str, object]:
     """What stands on [CLS], as the weights tell: a classifier with its labels, or else a pooler or nothing."""
     if _HEAD in shapes:
         return {"labels": _labels(config, shapes[_HEAD][0])}
@@ -100,7 +100,7 @@ def _labels(config: Json, count: int) -> list[str]:
     return labels
 
 
-def configuration(config: ViTConfig) -> dict[str, Any]:
+def configuration(config: ViTConfig) -> dict[str, object]:
     only_ours(config, "ViT", norm="layer", gated=False, bias=True, qk_norm=False)
     if config.labels:
         only_ours(config, "ViT with a classifier", pooler=False)
@@ -172,7 +172,7 @@ def image_settings(theirs: Json, side: int, channels: int) -> ImageConfig:
     return ImageConfig(resize=_resize(theirs, side), filter=FILTERS[filter], mean=mean, std=std)
 
 
-def preprocessor_config(images: ImageConfig, side: int, channels: int) -> dict[str, Any]:
+def preprocessor_config(images: ImageConfig, side: int, channels: int) -> dict[str, object]:
     """Their settings of how an image is prepared."""
     stretch = images.resize == "stretch"
     return {

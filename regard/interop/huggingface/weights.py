@@ -109,9 +109,9 @@ class Family:
     model: str
     task: str
     settings: Callable[[Json], dict[str, Any]]
-    found: Callable[[Json, Shapes], dict[str, Any]] = lambda config, shapes: {}
+    found: Callable[[Json, Shapes], dict[str, object]] = lambda config, shapes: {}
     fits: Callable[[Any], bool] = lambda config: True
-    configuration: Callable[[Any], dict[str, Any]]
+    configuration: Callable[[Any], dict[str, object]]
     outside: tuple[Name, ...]
     stacks: Mapping[str, tuple[Name, ...]]
     head: str
