@@ -419,14 +419,12 @@ class _Trainer:
             f"train.warmup, train.clip=1.0 or train.precision=float32"
         )
 
-    def _averaged(self):
-        return nullcontext() if self.average is None else self.average.applied()
-
     def _validate(self, batches: Iterable[Any]) -> dict[str, float]:
         began = time.monotonic()
         # What was compiled for training's batches would be compiled again for these.
         eager = torch.compiler.set_stance("force_eager") if self.config.train.compile_blocks else nullcontext()
-        with self._averaged(), eager:
+        averaged = nullcontext() if self.average is None else self.average.applied()
+        with averaged, eager:
             values = validate(
                 self.model, self.prepared.objective, batches, device=self.device, precision=self.precision
             )
