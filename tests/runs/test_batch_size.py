@@ -140,7 +140,7 @@ def test_every_kind_of_text_can_be_fitted(tmp_path, preset):
 def test_a_run_trains_with_what_was_found_and_splits_what_does_not_fit(data, tmp_path, monkeypatch):
     monkeypatch.setattr(training_module, "check_machine", lambda config, fit_memory=False: None)
     room = Room(700)
-    monkeypatch.setattr("regard.tasks.translation.SequenceToSequence", lambda *_: room)
+    monkeypatch.setattr("regard.tasks.translation_data.SequenceToSequence", lambda *_: room)
     asked, tried = [], BatchSizeFinder.largest
 
     def largest(*given, **options):
