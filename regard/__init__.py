@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from regard.look import watch
     from regard.tasks.config import RunConfig, make_config, presets
     from regard.tasks.run import Run, evaluate, load
-    from regard.trainer.training import resume, train
+    from regard.trainer.trainer import resume, train
 
 __version__ = "0.1.0"
 
@@ -38,8 +38,8 @@ _WHERE = {
     "load": "regard.tasks.run",
     "make_config": "regard.tasks.config",
     "presets": "regard.tasks.config",
-    "resume": "regard.trainer.training",
-    "train": "regard.trainer.training",
+    "resume": "regard.trainer.trainer",
+    "train": "regard.trainer.trainer",
     "watch": "regard.look",
 }
 

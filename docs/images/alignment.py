@@ -15,7 +15,7 @@ from regard.look.alignment import best_head, merge, words_of_pieces
 from regard.look.watch import attentions, watch
 from regard.nn.batch import Pairs, Tokens
 from regard.tasks.corpora import world_held_out
-from regard.tasks.gold import head_alignment
+from regard.tasks.translation_metrics import head_alignment
 from regard.tasks.translation import encode_pair
 
 CELL, LEFT, TOP = 34, 116, 104

@@ -22,7 +22,7 @@ from regard.nn.cells import RecurrentLayer
 from regard.nn.embedding import Embedding
 from regard.runs.files import CONFIG, run_names
 from regard.tasks.config import RunConfig, make_config, presets
-from regard.tasks.examples import FIRST
+from regard.tasks.corpora import FIRST_TOKEN
 from regard.tasks.run import Run, build_model, load
 from regard.tasks.spec import GradientSide
 
@@ -213,9 +213,9 @@ def _entry(
 
 def _ids(config: RunConfig) -> Callable[[Sequence[str]], list[int]]:
     """Each word an id of its own: what fresh weights can tell apart."""
-    sizes = config.tokenizer.vocab_size - FIRST
+    sizes = config.tokenizer.vocab_size - FIRST_TOKEN
     known: dict[str, int] = {}
-    return lambda words: [FIRST + known.setdefault(word, len(known)) % sizes for word in words]
+    return lambda words: [FIRST_TOKEN + known.setdefault(word, len(known)) % sizes for word in words]
 
 
 def _batch(sides: Sequence[GradientSide]) -> Pairs | Windows:

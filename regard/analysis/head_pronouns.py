@@ -17,9 +17,9 @@ from regard.data.world import Sentence, pronoun_accuracy
 from regard.look.edits import masked
 from regard.look.roles import RoleCounts
 from regard.look.watch import attentions
+from regard.metrics.classification import wilson_interval
 from regard.tasks.corpora import world_held_out
-from regard.tasks.images import wilson_interval
-from regard.tasks.questions import Kind, Looked, by_pronoun, pair_questions
+from regard.tasks.probes import Kind, Probe, by_pronoun, pair_probe
 from regard.tasks.run import Run
 from regard.tasks.translator import encode_pair
 
@@ -52,7 +52,7 @@ def pronoun_report(
     parts = {part: _with_pronoun(run, part, word, limit) for part in ("valid", "test")}
     found: dict[str, dict[str, RoleCounts]] = {}
     for part, sentences in parts.items():
-        items = [asked_of_pronouns(pair_questions(run, sentence, {})) for sentence in sentences]
+        items = [asked_of_pronouns(pair_probe(run, sentence, {})) for sentence in sentences]
         quizzes: Quizzes = {own: (quiz(items, own),) for own in FROM_TO}
         found[part] = {name: counts[0] for name, counts in ask(run, run.model, items, quizzes).items()}
         if part == "test":  # also by what is taken from each place
@@ -155,11 +155,11 @@ def _with_pronoun(run: Run, part: Any, word: str | None, limit: int) -> list[Sen
         fits = max(map(len, encode_pair(run, sentence.english, sentence.french))) <= run.translator.max_len
         return fits and (bool(words) if word is None else words == {word})
 
-    found = world_held_out(part, "en", 50 * limit).drawn()
+    found = world_held_out(part, "en", 50 * limit).sampled()
     return list(islice((sentence for sentence in found if wanted(sentence)), limit))
 
 
-def asked_of_pronouns(item: Looked) -> Looked:
+def asked_of_pronouns(item: Probe) -> Probe:
     """The item with questions about its pronouns alone; the decoder's rows are the steps that write each word."""
     gold = item.gold
     assert gold is not None

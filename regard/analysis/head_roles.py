@@ -18,7 +18,7 @@ from regard.look.measures import Measures, value_norms
 from regard.look.roles import HeadRoles, Quiz, RoleCounts, largest_margins, roles_of_heads, thresholds
 from regard.look.watch import Part, Trace, attentions, watch
 from regard.nn.attention import ACROSS, BEFORE, WITHIN, Attention, Sides, Watchable
-from regard.tasks.questions import Kind, Labelled, Looked
+from regard.tasks.probes import Kind, Labelled, Probe
 from regard.tasks.run import Run, build_model
 
 SCALING, JUDGING = 10, 19
@@ -90,12 +90,12 @@ def untrained(run: Run, number: int) -> nn.Module:
     return model.to(next(run.model.parameters()).device).eval()
 
 
-def _items(run: Run, data: Any, limit: int) -> list[Looked]:
+def _items(run: Run, data: Any, limit: int) -> list[Probe]:
     if not attentions(run.model):
         raise ConfigError(
             f"heads are given roles where a run reads text with attention, not in one for {run.config.task}"
         )
-    items = run.task.questions(run, data, limit)
+    items = run.task.probes(run, data, limit)
     if len(items) < 2:
         raise DataError("at least two sentences, or pairs, that the model can read are needed")
     return items
@@ -105,25 +105,25 @@ Quizzes: TypeAlias = dict[Kind, tuple[Quiz, ...]]
 """The questions about each kind of attention: to choose roles by, and to report them by."""
 
 
-def make_quizzes(items: Sequence[Looked]) -> Quizzes:
+def make_quizzes(items: Sequence[Probe]) -> Quizzes:
     """Every second item for choosing, the others for reporting."""
     kinds: list[Kind] = [own for own in get_args(Kind) if own in items[0].questions]
     return {own: (quiz(items[::2], own), quiz(items[1::2], own)) for own in kinds}
 
 
-def quiz(items: Sequence[Looked], own: Kind) -> Quiz:
+def quiz(items: Sequence[Probe], own: Kind) -> Quiz:
     """The questions of these items about one kind of attention."""
     return Quiz([item.questions[own] for item in items], [item.places[own][3] for item in items])
 
 
-def answers(run: Run, model: nn.Module, items: Sequence[Looked], quizzes: Quizzes) -> dict[str, list[HeadRoles]]:
+def answers(run: Run, model: nn.Module, items: Sequence[Probe], quizzes: Quizzes) -> dict[str, list[HeadRoles]]:
     """What every head of every attention did at each role."""
     return {name: roles_of_heads(*counts) for name, counts in ask(run, model, items, quizzes).items()}
 
 
 @torch.inference_mode()
 def ask(
-    run: Run, model: nn.Module, items: Sequence[Looked], quizzes: Quizzes, *, by_value: bool = False
+    run: Run, model: nn.Module, items: Sequence[Probe], quizzes: Quizzes, *, by_value: bool = False
 ) -> dict[str, tuple[RoleCounts, ...]]:
     """The answers of every attention that there is a quiz about; items are dealt to its quizzes in turn.
 
@@ -145,17 +145,17 @@ def ask(
 
 
 def _watched(
-    run: Run, model: nn.Module, items: Sequence[Looked], names: Sequence[str], parts: Sequence[Part]
-) -> Iterator[tuple[int, Sequence[Looked], Trace]]:
+    run: Run, model: nn.Module, items: Sequence[Probe], names: Sequence[str], parts: Sequence[Part]
+) -> Iterator[tuple[int, Sequence[Probe], Trace]]:
     """Batch after batch of the items: the number of its first, the batch, and what was seen of these attentions."""
     for start in range(0, len(items), 64):
         batch = items[start : start + 64]
         with watch(model, names, parts=parts) as trace:
-            model(run.task.batch_of(run, batch))
+            model(run.task.probe_batch(run, batch))
         yield start, batch, trace
 
 
-def _between_places(weights: Tensor, item: Looked, kind: Kind) -> Tensor:
+def _between_places(weights: Tensor, item: Probe, kind: Kind) -> Tensor:
     rows, columns, height, breadth = item.places[kind]
     weights = weights[:, : len(rows), : len(columns)]
     if rows == list(range(height)) and columns == list(range(breadth)):
@@ -164,7 +164,7 @@ def _between_places(weights: Tensor, item: Looked, kind: Kind) -> Tensor:
 
 
 @torch.inference_mode()
-def _measures(run: Run, items: Sequence[Looked]) -> dict[str, dict[str, list[float]]]:
+def _measures(run: Run, items: Sequence[Probe]) -> dict[str, dict[str, list[float]]]:
     found = {name: Measures() for name in attentions(run.model)}
     for _, part, trace in _watched(run, run.model, items, list(found), ("weights",)):
         lengths = _lengths(run, part)
@@ -175,7 +175,7 @@ def _measures(run: Run, items: Sequence[Looked]) -> dict[str, dict[str, list[flo
     return {name: {one: getattr(own.means(), one).tolist() for one in names} for name, own in found.items()}
 
 
-def _lengths(run: Run, items: Sequence[Looked]) -> dict[Kind, tuple[Tensor, Tensor]]:
+def _lengths(run: Run, items: Sequence[Probe]) -> dict[Kind, tuple[Tensor, Tensor]]:
     """How many queries and keys of each row are real, for each kind of attention."""
 
     def counts(own: Kind) -> tuple[Tensor, Tensor]:
@@ -225,7 +225,7 @@ MOST = 150
 
 
 @torch.inference_mode()
-def _add_neurons(run: Run, items: Sequence[Looked], heads: list[dict[str, Any]]) -> None:
+def _add_neurons(run: Run, items: Sequence[Probe], heads: list[dict[str, Any]]) -> None:
     """Add to each head with a role the few neurons that carry it, or None: for a score that is no plain q.k."""
     known = attentions(run.model)
     roles = {(one["attention"], one["head"]): one["role"] for one in heads if one["role"]}
@@ -249,7 +249,7 @@ def _add_neurons(run: Run, items: Sequence[Looked], heads: list[dict[str, Any]])
         one["neurons"] = None if found is None else asdict(found)
 
 
-def _neuron_products(q: Tensor, k: Tensor, item: Looked, kind: Kind, role: str) -> list[NeuronProducts]:
+def _neuron_products(q: Tensor, k: Tensor, item: Probe, kind: Kind, role: str) -> list[NeuronProducts]:
     rows, columns, _, breadth = item.places[kind]
     first = {place: token for token, place in reversed(list(enumerate(rows)))}
     keys = {place: token for token, place in reversed(list(enumerate(columns)))}

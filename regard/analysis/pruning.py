@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from regard.analysis.model_summary import describe
 from regard.data import Position
 from regard.errors import ConfigError, RunError, nearest
-from regard.interop.huggingface.vocabulary import KEPT
+from regard.interop.huggingface.tokenizer_files import KEPT
 from regard.look.edits import masked
 from regard.look.watch import attentions, matching, watch
 from regard.models import MODELS
@@ -28,7 +28,7 @@ from regard.nn.gates import HardConcrete
 from regard.runs.checkpoint import Progress, load_weights_strictly, save_checkpoint, weights_of
 from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, TOKENIZER, whole_or_nothing, write_json, write_tensors
 from regard.tasks.config import RunConfig
-from regard.tasks.evidence import Evidence
+from regard.tasks.probes import HeldOutData
 from regard.tasks.run import Run, build_model, choose_precision, packs
 from regard.tasks.spec import Silence
 from regard.training.average import ExponentialAverage
@@ -54,7 +54,7 @@ def groups(attention: Watchable) -> int:
     return attention.kv_heads if isinstance(attention, Attention) else attention.heads
 
 
-def importance(run: Run, evidence: Evidence, by: By = "masking", among: str = "*") -> dict[Head, float]:
+def importance(run: Run, evidence: HeldOutData, by: By = "masking", among: str = "*") -> dict[Head, float]:
     """How much each head matters, more being more.
 
     `masking`: how much the loss rises without it. `gradient`: how much the loss would change with a little less of it,
@@ -93,7 +93,7 @@ def gates_of(model: nn.Module, heads: Sequence[Head], gates: Tensor) -> dict[str
     }
 
 
-def _loss(model: nn.Module, evidence: Evidence, batch: Any, heads: Sequence[Head], gates: Tensor) -> Tensor:
+def _loss(model: nn.Module, evidence: HeldOutData, batch: Any, heads: Sequence[Head], gates: Tensor) -> Tensor:
     """The loss per prediction with each head's weights multiplied by its gate."""
     own = gates_of(model, heads, gates)
 
@@ -105,7 +105,7 @@ def _loss(model: nn.Module, evidence: Evidence, batch: Any, heads: Sequence[Head
     return loss.total / loss.count
 
 
-def _slopes(model: nn.Module, evidence: Evidence, heads: Sequence[Head]) -> Tensor:
+def _slopes(model: nn.Module, evidence: HeldOutData, heads: Sequence[Head]) -> Tensor:
     device = next(model.parameters()).device
     gates = torch.ones(len(heads), device=device, requires_grad=True)
     losses = (_loss(model, evidence, batch, heads, gates) for batch in evidence.batches)
@@ -114,7 +114,7 @@ def _slopes(model: nn.Module, evidence: Evidence, heads: Sequence[Head]) -> Tens
 
 
 def _gates(
-    model: nn.Module, evidence: Evidence, heads: Sequence[Head], *, steps: int = 150, penalty: float = 1.0
+    model: nn.Module, evidence: HeldOutData, heads: Sequence[Head], *, steps: int = 150, penalty: float = 1.0
 ) -> Tensor:
     device = next(model.parameters()).device
     gates = HardConcrete(len(heads)).to(device).train()
@@ -218,7 +218,7 @@ def save(run: Run, source: Path, out: Path) -> None:
 
 def curve(
     run: Run,
-    evidence: Evidence,
+    evidence: HeldOutData,
     order: Sequence[Head],
     counts: Sequence[int] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -231,7 +231,7 @@ def curve(
             progress(number, len(counts))
 
 
-def point(run: Run, evidence: Evidence, removed: int, kept: int) -> dict[str, Any]:
+def point(run: Run, evidence: HeldOutData, removed: int, kept: int) -> dict[str, Any]:
     """One point of the curve: a run with its score, size and speed."""
     return {
         "removed": removed,

@@ -18,7 +18,7 @@ from regard.errors import ConfigError
 from regard.nn.batch import Pairs
 from regard.nn.operations import forward_flops, operations
 from regard.tasks.config import RunConfig
-from regard.tasks.examples import FIRST
+from regard.tasks.corpora import FIRST_TOKEN
 from regard.tasks.run import build_model, packs
 from regard.training.config import TrainConfig
 from regard.training.loop import train_step
@@ -158,8 +158,8 @@ def _sentences(lengths: Sequence[tuple[int, int]], vocabulary: int) -> PairStore
     rng = random.Random(1)
     pairs = [
         (
-            [*(rng.randrange(FIRST, vocabulary) for _ in range(source)), EOS],
-            [BOS, *(rng.randrange(FIRST, vocabulary) for _ in range(target)), EOS],
+            [*(rng.randrange(FIRST_TOKEN, vocabulary) for _ in range(source)), EOS],
+            [BOS, *(rng.randrange(FIRST_TOKEN, vocabulary) for _ in range(target)), EOS],
         )
         for source, target in lengths
     ]

@@ -31,7 +31,7 @@ def _answer(
     loaded = opened(ANSWER, run, device)
     if asked is None:
         from regard.data.labelled import unanswered
-        from regard.tasks.labelled import keys_of
+        from regard.tasks.encoder_tasks import keys_of
 
         assert input is not None
         asked = unanswered(input, keys_of(loaded.config))

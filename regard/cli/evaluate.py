@@ -48,7 +48,7 @@ def _evaluate(run: Path, data: list[str] | None, out: Path | None, as_json: bool
     from regard import load
     from regard.cli.progress import counting
     from regard.runs.files import check_output, whole_file
-    from regard.tasks.translation import check_tokenizer
+    from regard.tasks.translation_metrics import check_tokenizer
 
     defaults = EvaluateOptions()
     options = {name: one for name, one in checked(EvaluateOptions, given).items() if one != getattr(defaults, name)}

@@ -57,7 +57,7 @@ def prune(
     from regard.errors import ConfigError, RunError, nearest
     from regard.look.figures import need_matplotlib
     from regard.runs.files import CONFIG, check_output, check_output_directory, whole_file, write_json
-    from regard.tasks.evidence import evidence
+    from regard.tasks.probes import held_out_data
 
     if (heads is None) == (keep_score is None):
         raise ConfigError("give --heads or --keep-score")
@@ -79,7 +79,7 @@ def prune(
             check_output(path, makes=out)
     loaded = load(run, device)
     pruning.check_kind(loaded)
-    judge = evidence(loaded, data, limit)
+    judge = held_out_data(loaded, data, limit)
     smaller = None
     if steps and heads is not None:
         count = counted(heads, len(pruning.every_head(loaded.model, among)))

@@ -21,7 +21,7 @@ from regard.runs.files import CONFIG, read_json, run_names, write_json, write_te
 from regard.tasks.config import RunConfig, make_config, presets
 from regard.tasks.run import load_config
 from regard.tasks.spec import Prepared, Report, Silence
-from regard.trainer.training import Stopped, resume, train
+from regard.trainer.trainer import Stopped, resume, train
 
 PLAN, REPORT, PAGE, CHARTS = "plan.json", "report.json", "report.html", "charts"
 

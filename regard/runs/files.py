@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""The files of a run directory: atomic writes, a lock, JSON and safetensors."""
 
 import errno
 import json
@@ -46,7 +46,7 @@ def check_output(path: Path, *, makes: Path | None = None) -> None:
         own = part[0] in OWN_FOLDERS or part in [(name,) for name in OWN_FILES]
         if own and (folder == made or _is_run(folder)):
             raise RunError(f"{path} is part of the run in {folder}: choose another file")
-    with plain_words(path):
+    with write_errors(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if real.parent == made and not real.parent.exists():
@@ -62,7 +62,7 @@ def check_output_directory(path: Path) -> None:
     """Refuse, before anything is computed, a directory that cannot be made or written to."""
     if str(path).startswith("-"):
         raise ConfigError(f"'{path}' is an option where a directory should be; one of that name is ./{path}")
-    with plain_words(path):
+    with write_errors(path):
         nearest = next(folder for folder in (path, *path.resolve().parents) if folder.exists())
         if not nearest.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
@@ -83,12 +83,12 @@ def whole_file(path: Path) -> Iterator[Path]:
     A link is followed to what it names. A device or a pipe is written to directly, for nothing can take its place.
     """
     if path.exists() and not path.is_file():
-        with plain_words(path):
+        with write_errors(path):
             yield path
         return
     real = Path(os.path.realpath(path))
     aside = real.with_name(f".{real.name}.partial")
-    with plain_words(path):
+    with write_errors(path):
         aside.unlink(missing_ok=True)
         # Made here, and by nobody else: a link of this name in a folder of many could lead to any file.
         os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
@@ -106,7 +106,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 def whole_directory(path: Path) -> Iterator[Path]:
     """The same for a directory of files."""
     aside = path.with_name(f".{path.name}.partial")
-    with plain_words(path):
+    with write_errors(path):
         shutil.rmtree(aside, ignore_errors=True)
         try:
             aside.mkdir(parents=True)
@@ -135,7 +135,7 @@ def remove_directory(path: Path) -> None:
 def whole_or_nothing(directory: Path) -> Iterator[None]:
     """Make `directory`. If what follows fails, everything new in it goes again, and the directories made for it."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
-    with plain_words(directory):
+    with write_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
     with alone_in(directory):
         before = set(directory.iterdir())
@@ -156,7 +156,7 @@ def alone_in(directory: Path) -> Iterator[None]:
     if fcntl is None:
         yield
         return
-    with plain_words(directory):
+    with write_errors(directory):
         handle = os.open(directory, os.O_RDONLY)
     try:
         try:
@@ -180,20 +180,21 @@ def write_text(path: Path, text: str) -> None:
         aside.write_text(text, encoding="utf-8")
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, largest: int | None = None) -> dict[str, Any]:
     """The JSON object in a part of a run."""
-    value = read_any_json(path)
+    value = read_any_json(path, largest)
     if not isinstance(value, dict):
         raise RunError(f"{path} does not hold a JSON object")
     return value
 
 
-def read_any_json(path: Path) -> Any:
-    """What the JSON in a file says, whatever it is."""
+def read_any_json(path: Path, largest: int | None = None) -> Any:
+    """What the JSON in a file holds, object or not, if it has at most `largest` bytes, by default LARGEST_JSON."""
+    largest = LARGEST_JSON if largest is None else largest
     try:
-        if (size := path.stat().st_size) > LARGEST_JSON:
-            raise RunError(f"{path} has {size:,} bytes; of JSON at most {LARGEST_JSON:,} are read")
-        return json.loads(settings.bounded_text(path, LARGEST_JSON, RunError, regular=True))
+        if (size := path.stat().st_size) > largest:
+            raise RunError(f"{path} has {size:,} bytes; of JSON at most {largest:,} are read")
+        return json.loads(settings.bounded_text(path, largest, RunError, regular=True))
     except FileNotFoundError:
         raise RunError(f"{path.parent} is missing its {path.name}") from None
     except OSError as error:
@@ -225,8 +226,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 @contextmanager
-def plain_words(path: Path) -> Iterator[None]:
-    """What the disk refuses while `path` is written, said in one line."""
+def write_errors(path: Path) -> Iterator[None]:
+    """Raise what the disk refuses while `path` is written as a RunError of one line."""
     try:
         yield
     except safetensors.SafetensorError as error:

@@ -1,4 +1,4 @@
-"""What happened, one JSON object a line, and the same to TensorBoard where it is wanted."""
+"""The log of a training run: one JSON object per line, and the same to TensorBoard where it is wanted."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import ConfigError, RunError
-from regard.runs.files import plain_words, whole_file
+from regard.runs.files import whole_file, write_errors
 
 
 class Log:
@@ -20,12 +20,12 @@ class Log:
             text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
             with whole_file(self.path) as aside:
                 aside.write_text(text, encoding="utf-8")
-        with plain_words(self.path):
+        with write_errors(self.path):
             self._file = self.path.open("w" if resume_at is None else "a", encoding="utf-8")
         self._board = summary_writer()(str(directory / "tensorboard")) if tensorboard else None
 
     def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
-        with plain_words(self.path):
+        with write_errors(self.path):
             self._file.write(json.dumps({"kind": kind, "step": step, **values}, ensure_ascii=False) + "\n")
             self._file.flush()
         if self._board is not None:

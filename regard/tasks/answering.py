@@ -1,6 +1,6 @@
-"""Answering: where in a text the answer to a question stands."""
+"""Extractive question answering: where in a text the answer to a question stands."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -8,16 +8,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from regard.data.formats import Columns, Header
+from regard.data.formats import Columns
 from regard.data.framer import Stretch
 from regard.data.labelled import Keys, questions
 from regard.errors import ConfigError, DataError
 from regard.metrics.classification import answer_scores
 from regard.tasks.config import RunConfig
+from regard.tasks.corpora import TextData
 from regard.tasks.encoder import Encoder
-from regard.tasks.labelled import LabelledTask
+from regard.tasks.encoder_tasks import LabelledTask
 from regard.tasks.run import Run
-from regard.tasks.spec import Files, Progress, check_columns, check_length
+from regard.tasks.spec import Progress, check_columns
 from regard.tasks.verbs.encoders import Answer
 from regard.training.objectives import Answering
 
@@ -82,22 +83,18 @@ def _answer(context: str, start: int, end: int, score: float) -> Answer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AnsweringData(Files):
+class AnsweringData(TextData):
     """Questions with the texts that answer them.
 
-    `text`, `pair` and `label` are the keys or columns of the question, of the text, and of the answer in it. `header`
-    is for TSV and CSV.
+    `text`, `pair` and `label` are the keys or columns of the question, of the text, and of the answer in it.
     """
 
-    max_len: int = 256
-    text: str | int = "text"
     pair: str | int | None = None
     label: str | int = "label"
-    header: Header = "auto"
 
     def __post_init__(self) -> None:
-        check_length(self.max_len)
-        check_columns(text=self.text, pair=self.pair, label=self.label)
+        TextData.__post_init__(self)
+        check_columns(pair=self.pair, label=self.label)
 
     @property
     def overlong(self) -> str:
@@ -119,14 +116,9 @@ class AnsweringTask(LabelledTask):
     heads = ("spans",)
     objective = Answering
     names_labels = False
+    read = staticmethod(questions)
+    label_shape = staticmethod(lambda rows, length: (rows, 2))
     methods: ClassVar = {**LabelledTask.methods, "answer": find_answer}
-
-    @staticmethod
-    def shape(rows: int, length: int) -> tuple[int, ...]:
-        return rows, 2
-
-    def read(self, path: Path, keys: Keys) -> Iterator[Any]:
-        return questions(path, keys)
 
     def columns(self, path: Path, keys: Keys) -> Columns:
         return keys.asked.labelled
@@ -136,7 +128,7 @@ class AnsweringTask(LabelledTask):
         if config.train.smoothing:
             raise ConfigError(f"train.smoothing={config.train.smoothing} must be 0: an answer stands in one place")
 
-    def judge(self, run: Run, items: list[Any], progress: Progress | None) -> dict[str, Any]:
+    def score_items(self, run: Run, items: list[Any], progress: Progress | None) -> dict[str, Any]:
         found = []
         for item in items:
             found.append(run.answer(item.question, item.context)[0].text)

@@ -8,7 +8,7 @@ from regard.data.labelled import Keys, examples, unlabelled
 from regard.errors import DataError
 from regard.metrics.classification import class_scores
 from regard.tasks.encoder import Encoder, Told
-from regard.tasks.labelled import LabelledTask, keys_of, unknown_labels
+from regard.tasks.encoder_tasks import LabelledTask, keys_of, unknown_labels
 from regard.tasks.run import Run
 from regard.tasks.spec import Progress
 from regard.tasks.verbs.encoders import Choice
@@ -99,16 +99,11 @@ class ClassificationTask(LabelledTask):
     about = "a class of each text, or of each pair of texts"
     heads = ("classes",)
     objective = Classification
+    read = staticmethod(examples)
+    label_shape = staticmethod(lambda rows, length: (rows,))
     methods: ClassVar = {**LabelledTask.methods, "classifier": classifier_of, "classify": classify}
 
-    @staticmethod
-    def shape(rows: int, length: int) -> tuple[int, ...]:
-        return (rows,)
-
-    def read(self, path: Path, keys: Keys) -> Iterator[Any]:
-        return examples(path, keys)
-
-    def judge(self, run: Run, items: list[Any], progress: Progress | None) -> dict[str, Any]:
+    def score_items(self, run: Run, items: list[Any], progress: Progress | None) -> dict[str, Any]:
         texts = [item.texts[0] if len(item.texts) == 1 else item.texts for item in items]
         found = [choices[0].label for choices in run.classifier().classify(texts, progress)]
         gold = [item.label for item in items]

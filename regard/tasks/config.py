@@ -14,13 +14,16 @@ from regard.errors import ConfigError, nearest
 from regard.models import MODELS
 from regard.models.protocols import Capabilities, capabilities
 from regard.models.sizes import check_sizes, check_table
+from regard.tasks.fine_tuning import settings_from_base
 from regard.tasks.spec import TASKS, Task, field_names
-from regard.tasks.starting import started_from
 from regard.text import TokenizerConfig, Vocabularies
 from regard.training.config import TrainConfig
 
 FORMAT = 2
 """Of the configuration that is written into a run directory. 0.1.0 wrote none, and all fields for every task."""
+
+STAND_IN_LABELS = 10
+"""How many classes or tags there are, where a configuration does not name them yet."""
 
 SECTIONS: dict[str, type] = {
     "images": ImageConfig,
@@ -166,6 +169,12 @@ class RunConfig:
         """The configuration with vocabularies as large as the tokenizer may make them."""
         return replace(self, model={**self.model, **dict.fromkeys(self._sizes(), self.tokenizer.vocab_size)})
 
+    def with_stand_in_labels(self) -> "RunConfig":
+        """The configuration with labels, where it names none yet."""
+        if self.model.get("labels"):
+            return self
+        return replace(self, model={**self.model, "labels": [str(number) for number in range(STAND_IN_LABELS)]})
+
     def _sizes(self) -> list[str]:
         return [field.name for field in fields(self.architecture()[0]) if field.name.endswith("vocab_size")]
 
@@ -188,7 +197,7 @@ def make_config(
     mapping.pop("about", None)
     if mapping.get("train", {}).get("start_from"):
         own = settings.merge(given, extra or {})
-        mapping = started_from(mapping, Path(mapping["train"]["start_from"]), overrides, own)
+        mapping = settings_from_base(mapping, Path(mapping["train"]["start_from"]), overrides, own)
     if "model" not in mapping:
         raise ConfigError("no model is configured: name a preset or give a configuration file with a [model] section")
     config = RunConfig.of(mapping)

@@ -1,4 +1,4 @@
-"""The corpora a run's configuration names."""
+"""A run's data: the corpora that its configuration names, and random rows in their place for timing."""
 
 import hashlib
 import json
@@ -6,22 +6,90 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+from torch import nn
+
+from regard.data import Loader, Position
 from regard.data.documents import Documents
+from regard.data.formats import Header
+from regard.data.loader import Layout
 from regard.data.readers import Corpus, PairFiles, TextFiles, content_digest
 from regard.data.world import Grammar, Sentence, sentences
 from regard.errors import ConfigError, DataError
+from regard.nn.batch import Texts, Tokens
 from regard.tasks.config import RunConfig
 from regard.tasks.run import Run
-from regard.tasks.spec import Say
+from regard.tasks.spec import Files, Report, Say, check_columns, check_length
+from regard.text import Vocabularies, train_tokenizer
 
 Part = Literal["train", "valid", "test"]
+Overlong = Literal["skip", "truncate", "refuse"]
+Words = tuple[str, ...]
+Alignment = tuple[tuple[int, int], ...]
 PARTS: tuple[Part, ...] = ("train", "valid", "test")
 
 WORLD_HELD_OUT = 2000
 """How many held-out sentences of the bundled corpus serve for validation, and how many for test."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextData(Files):
+    """Texts in any number of files, and how many tokens of one are read.
+
+    `text` is the key of JSONL or the column of a table, by name or, of columns, by number from 1; `header` says whether
+    the first row of a TSV or CSV names its columns; `auto` takes it for that where it holds their names, and says so.
+    """
+
+    max_len: int = 256
+    text: str | int = "text"
+    header: Header = "auto"
+
+    def __post_init__(self) -> None:
+        check_length(self.max_len)
+        check_columns(text=self.text)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranslationData(Files):
+    """Pairs of texts: in two line-aligned files, in one `.tsv`, `.csv`, `.jsonl` or `.parquet`, or bundled.
+
+    All but `.parquet` may be compressed too: `.gz`, `.bz2`, `.xz`. `source` and `target` name the two sides: the keys
+    of JSONL, the columns of a table, by name or by number from 1, the languages `en` and `fr` of the bundled corpus, in
+    either direction. `header` says whether the first row of a TSV or CSV names its columns; `auto` takes it for that
+    where it holds their names, and says so.
+
+    `world` is how many bundled pairs to train on; its own held-out sentences then serve for validation and test.
+    `world_grammar` is the whole grammar or the plain part of it. `overlong` says what becomes of pairs longer than
+    `max_len` tokens.
+    """
+
+    world: int = 0
+    world_seed: int = 1
+    world_grammar: Grammar = "whole"
+    source: str | int = "en"
+    target: str | int = "fr"
+    max_len: int = 256
+    overlong: Overlong = "skip"
+    header: Header = "auto"
+
+    def __post_init__(self) -> None:
+        if self.world and self.train:
+            raise ConfigError("data.train and data.world are two sources of training pairs; give one")
+        if self.world and {self.source, self.target} != {"en", "fr"}:
+            raise ConfigError(f"the bundled corpus has en and fr, not {self.source} and {self.target}")
+        check_length(self.max_len)
+        check_columns(source=self.source, target=self.target)
+        for name in PARTS:
+            if len(getattr(self, name)) > 2:
+                raise ConfigError(f"data.{name} takes one file of pairs or two line-aligned files")
+
+
+FIRST_TOKEN = 4
+"""The first token that is no special one."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +104,15 @@ class WorldCorpus:
 
     @property
     def sentences(self) -> list[Sentence]:
-        return list(self.drawn())
+        return list(self.sampled())
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        for sentence in self.drawn():
+        for sentence in self.sampled():
             english, french = sentence.english, sentence.french
             yield (english, french) if self.source == "en" else (french, english)
 
-    def drawn(self) -> Iterator[Sentence]:
-        """The sentences, drawn when they are first asked for, and kept."""
+    def sampled(self) -> Iterator[Sentence]:
+        """The sentences, sampled when they are first asked for, and kept."""
         kept, rest = self._kept_and_rest
         for index in range(self.count):
             if index == len(kept):
@@ -64,7 +132,7 @@ class WorldCorpus:
         return digest.hexdigest()
 
 
-def corpus_of(config: Any, part: Part) -> Corpus | None:
+def corpus_of(config: TranslationData, part: Part) -> Corpus | None:
     """The pairs to train on, to validate on or to test on; None where the configuration names none."""
     files = getattr(config, part)
     if files:
@@ -76,7 +144,7 @@ def corpus_of(config: Any, part: Part) -> Corpus | None:
     return world_held_out(part, str(config.source), grammar=config.world_grammar)
 
 
-def documents_of(config: Any, part: Part) -> Documents | None:
+def documents_of(config: TextData, part: Part) -> Documents | None:
     """The running text to train on, to validate on or to test on; None where the configuration names none."""
     names = getattr(config, part)
     return Documents.of(names, config.text, config.header) if names else None
@@ -142,7 +210,7 @@ def _say_each(notes: Iterable[str], say: Callable[[str], None]) -> None:
         say(note)
 
 
-def data_digest(config: Any) -> str:
+def data_digest(config: Files) -> str:
     """Tells whether the files to train on are the same as before: of folders by names and sizes alone."""
     files = [path for path in map(Path, config.train) if not path.is_dir()]
     inside = [
@@ -154,7 +222,7 @@ def data_digest(config: Any) -> str:
     return content_digest(files, [json.dumps(inside)])
 
 
-def files_corpus(files: tuple[str, ...], config: Any) -> PairFiles:
+def files_corpus(files: tuple[str, ...], config: TranslationData) -> PairFiles:
     first, *others = map(Path, files)
     if len(others) > 1:
         raise ConfigError(f"pairs are in one file or in two line-aligned files, not in {len(files)}")
@@ -169,7 +237,25 @@ def world_held_out(part: Part, source: str = "en", count: int | None = None, gra
     return WorldCorpus(WORLD_HELD_OUT if count is None else count, 0, part, source, grammar)
 
 
-def training_corpus(config: Any) -> Corpus:
+def full_pairs(corpus: Iterable[tuple[str, str]], limit: int | None = None) -> list[tuple[str, str]]:
+    """The first `limit` pairs that have both sides."""
+    return list(islice((pair for pair in corpus if pair[0].strip() and pair[1].strip()), limit))
+
+
+def sides_of(sentence: Sentence, source: str) -> tuple[tuple[str, str], tuple[Words, Words], Alignment]:
+    """Texts, words and alignment of a sentence of the bundled corpus, the side that is translated first."""
+    english, french = (sentence.english, sentence.english_words), (sentence.french, sentence.french_words)
+    first, second = (english, french) if source == "en" else (french, english)
+    alignment = sentence.alignment if source == "en" else tuple((there, here) for here, there in sentence.alignment)
+    return (first[0], second[0]), (first[1], second[1]), alignment
+
+
+def cache_directory(config: RunConfig, directory: Path) -> Path:
+    """Where the run in `directory` keeps its prepared data."""
+    return Path(config.data.cache) if config.data.cache else directory / "cache"
+
+
+def training_corpus(config: TranslationData) -> Corpus:
     corpus = corpus_of(config, "train")
     if corpus is None:
         raise ConfigError(
@@ -179,8 +265,58 @@ def training_corpus(config: Any) -> Corpus:
     return corpus
 
 
-def training_documents(config: Any) -> Documents:
+def training_documents(config: TextData) -> Documents:
     documents = documents_of(config, "train")
     if documents is None:
         raise ConfigError("no training data: give --data with your files or folders (data.train in a configuration)")
     return documents
+
+
+def train_shared_tokenizer(
+    texts: Iterable[str], config: RunConfig, report: Report, *, masks: bool = False
+) -> Vocabularies:
+    """One tokenizer for both sides, trained on these texts."""
+    report.say("training the tokenizer")
+    shared = train_tokenizer(texts, config.tokenizer, masks=masks)
+    return Vocabularies(shared, shared)
+
+
+class PreparedData:
+    """What the prepared data of most tasks does alike: it is trained on as `layout` lays it out."""
+
+    config: RunConfig
+
+    def layout(self, budget: int, *, pack: bool = False) -> Layout:
+        """The training data in batches of so many tokens."""
+        raise NotImplementedError
+
+    def stream(self, position: Position, *, pin: bool, pack: bool) -> Loader:
+        """Training batches without end, from `position` on."""
+        options = self.config.train
+        return Loader(self.layout(options.batch_tokens, pack=pack), seed=options.seed, position=position, pin=pin)
+
+    def trials(self, budget: int, *, pack: bool) -> list[Any]:
+        """The batches of this budget that ask most of the memory; by default all ask the same."""
+        layout = self.layout(budget, pack=pack)
+        return [layout.batch(layout.order(self.config.train.seed, 0)[0])]
+
+    def scores(self, model: nn.Module) -> dict[str, float]:
+        """What a validation shows beside the loss."""
+        return {}
+
+
+def random_ids(config: RunConfig, generator: torch.Generator, more: int = 0) -> torch.Tensor:
+    """As many rows of as many tokens as a batch has."""
+    length, size = config.data.max_len, config.model_config().vocab_size
+    rows = max(1, config.train.batch_tokens // length)
+    return torch.randint(FIRST_TOKEN, size, (rows, length + more), generator=generator)
+
+
+def random_texts(config: RunConfig, generator: torch.Generator) -> Texts:
+    ids = random_ids(config, generator)
+    second = (torch.arange(ids.shape[1]) >= ids.shape[1] // 2).long().expand_as(ids).contiguous()
+    return Texts(full_rows(ids), second if config.model_config().segments > 1 else None)
+
+
+def full_rows(ids: torch.Tensor) -> Tokens:
+    return Tokens(ids.contiguous(), torch.full((len(ids),), ids.shape[1]), padded=False)

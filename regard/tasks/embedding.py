@@ -1,4 +1,4 @@
-"""Embedding: texts to vectors, by an encoder that was imported. Such a run is used and tuned from, not trained."""
+"""Text embeddings, by an encoder that was imported. Such a run is used and fine-tuned from, not trained."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,31 +11,22 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.data import Documents
-from regard.data.formats import Header
 from regard.nn.batch import Texts
-from regard.tasks.evidence import Evidence, held_out_files
-from regard.tasks.questions import EncoderTask, Looked, of_framed_texts
+from regard.tasks.corpora import TextData
+from regard.tasks.encoder_tasks import EncoderTask
+from regard.tasks.probes import HeldOutData, Probe, framed_text_probes, held_out_files
 from regard.tasks.run import Run
-from regard.tasks.spec import OF_PAIRS, Files
+from regard.tasks.spec import OF_PAIRS
 from regard.training.objectives import Loss
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EmbeddingData(Files):
-    """How much of a text is read, and what of a file is text."""
-
-    max_len: int = 256
-    text: str | int = "text"
-    header: Header = "auto"
-
-
-class SameVectors(Evidence):
+class HeldOutVectors(HeldOutData):
     """Texts alone: how near their vectors stay to those of the whole model, as a cosine in hundredths."""
 
     name = "cosine"
     unsloped = "vectors are nearest to themselves"
 
-    def inputs(self, batch: "Wanted") -> Texts:
+    def inputs(self, batch: "TextsWithVectors") -> Texts:
         return batch.inputs
 
     def score(self, run: Run) -> float:
@@ -43,7 +34,7 @@ class SameVectors(Evidence):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TextsWithVectors:
     """Texts, and the vectors that they should have."""
 
     inputs: Texts
@@ -53,15 +44,15 @@ class Wanted:
     def count(self) -> int:
         return self.vectors.shape[0]
 
-    def to(self, device: torch.device | str) -> "Wanted":
-        return Wanted(self.inputs.to(device), self.vectors.to(device))
+    def to(self, device: torch.device | str) -> "TextsWithVectors":
+        return TextsWithVectors(self.inputs.to(device), self.vectors.to(device))
 
 
 @dataclass(frozen=True, slots=True)
-class StayingNear:
+class CosineToVectors:
     """Give each text the vector it had: the loss is one less the cosine."""
 
-    def loss(self, model: Any, batch: Wanted) -> Loss:
+    def loss(self, model: Any, batch: TextsWithVectors) -> Loss:
         near = F.cosine_similarity(model.text_vectors(batch.inputs), batch.vectors)
         total = (1 - near).sum()
         return Loss(total, batch.count, {"nll": total.detach()})
@@ -72,23 +63,23 @@ class EmbeddingTask(EncoderTask):
 
     name = "embedding"
     about = "a vector for each text"
-    data = EmbeddingData
+    data = TextData
     unused: ClassVar = (*OF_PAIRS, "images", "decode")
     trains = False
 
-    def questions(self, run: Run, data: Any, limit: int) -> list[Looked]:
+    def probes(self, run: Run, data: Any, limit: int) -> list[Probe]:
         documents = data if isinstance(data, Documents) else documents_in(run, data)
-        return of_framed_texts(run, documents, limit)
+        return framed_text_probes(run, documents, limit)
 
     @torch.no_grad()
-    def evidence(self, run: Run, files: Sequence[str] | None, limit: int) -> Evidence:
+    def held_out_data(self, run: Run, files: Sequence[str] | None, limit: int) -> HeldOutData:
         documents = documents_in(run, held_out_files(run, files))
         lines = (line for text in documents.texts() for line in text.splitlines() if line.strip())
         encoder = run.encoder
         rows = [row for line in islice(lines, limit) if (row := encoder.framer.texts(line, overlong="truncate"))]
         run.model.eval()
-        batches = [Wanted(texts, encoder.model.text_vectors(texts)) for _, texts in encoder.batches(rows)]
-        return SameVectors(run, StayingNear(), batches, len(rows))
+        batches = [TextsWithVectors(texts, encoder.model.text_vectors(texts)) for _, texts in encoder.batches(rows)]
+        return HeldOutVectors(run, CosineToVectors(), batches, len(rows))
 
 
 def documents_in(run: Run, files: Sequence[str] | None) -> Documents:

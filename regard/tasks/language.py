@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
 
 from regard.data import (
     Documents,
-    Loader,
-    Position,
     StreamLayout,
     TextStore,
     WindowLayout,
@@ -23,7 +20,6 @@ from regard.data import (
     streamed_windows,
     strided_windows,
 )
-from regard.data.formats import Header
 from regard.decode.config import BOUNDS, DecodeConfig
 from regard.errors import ConfigError
 from regard.look.watch import attentions
@@ -32,34 +28,27 @@ from regard.models.protocols import Carries, capabilities
 from regard.nn.batch import Stretch, Tokens, Windows
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import (
+    FIRST_TOKEN,
+    PreparedData,
+    TextData,
+    cache_directory,
     check_documents,
     check_running_text,
     check_window,
     documents_of,
+    full_rows,
+    random_ids,
     text_to_look_at,
+    train_shared_tokenizer,
     training_documents,
 )
 from regard.tasks.encoder import embed_texts, encoder_of
-from regard.tasks.evidence import BUDGET as EVIDENCE
-from regard.tasks.evidence import Evidence, held_out_files
-from regard.tasks.examples import FIRST, full_rows, random_ids
 from regard.tasks.generator import Generated, Generation, Generator, Prompt
 from regard.tasks.looking.steps import START, readable
-from regard.tasks.questions import Looked, of_running_text
+from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData, Probe, held_out_files, running_text_probes
 from regard.tasks.run import NOT_DRAWN, Run, prepared_vocabularies
-from regard.tasks.spec import (
-    MEASURING,
-    OF_PAIRS,
-    Files,
-    GradientSide,
-    Measuring,
-    Report,
-    Say,
-    Task,
-    check_columns,
-    check_length,
-)
-from regard.text import Tokenizer, Vocabularies, train_tokenizer
+from regard.tasks.spec import MEASURING, OF_PAIRS, GradientSide, Measuring, Report, Say, Task
+from regard.text import Tokenizer
 from regard.training.loop import validate
 from regard.training.objectives import (
     BackwardModelling,
@@ -73,14 +62,14 @@ VALIDATION_STREAMS = 8
 """Where states are carried, into how many streams validation text is cut while training, to take less time."""
 
 
-class LanguageRun:
+class LanguageRun(PreparedData):
     """Text to train on and, where there is any, to validate on."""
 
     def __init__(
         self, config: RunConfig, documents: Documents, tokenizer: Tokenizer, directory: Path, report: Report
     ) -> None:
         self.config, self.tokenizer = config, tokenizer
-        self.cache = Path(config.data.cache) if config.data.cache else directory / "cache"
+        self.cache = cache_directory(config, directory)
         carry = config.data.carry
         smoothing, kind = config.train.smoothing, config.architecture()[1]
         self.objective: Objective = (
@@ -89,22 +78,13 @@ class LanguageRun:
         report.say("reading and tokenising the text")
         self.train = self._store(documents)
         report.say(self.train.counts.describe())
-        self._layout(config.train.batch_tokens)  # refuses a text that is too short before anything else is read
+        self.layout(config.train.batch_tokens)  # refuses a text that is too short before anything else is read
         valid = documents_of(config.data, "valid")
         self.valid = None if valid is None else self._store(valid)
-
-    def stream(self, position: Position, *, pin: bool, pack: bool) -> Loader:
-        """Windows are full, so there is nothing to pack."""
-        options = self.config.train
-        return Loader(self._layout(options.batch_tokens), seed=options.seed, position=position, pin=pin)
 
     def bounds(self) -> tuple[int, int]:
         length = self.config.data.max_len
         return length, max(length, len(self.train.ids) - 1)
-
-    def trials(self, budget: int, *, pack: bool) -> list[Windows | Stretch]:
-        layout = self._layout(budget)
-        return [layout.batch(layout.order(self.config.train.seed, 0)[0])]
 
     def validation(self) -> Iterator[Windows] | Iterator[Stretch] | None:
         """Windows side by side: every token predicted once, those at the start of one from little.
@@ -118,10 +98,8 @@ class LanguageRun:
             return streamed_windows(self.valid, data.max_len, streams=VALIDATION_STREAMS)
         return strided_windows(self.valid, data.max_len, stride=data.max_len, budget=budget, isolate=data.isolate)
 
-    def scores(self, model: nn.Module) -> dict[str, float]:
-        return {}
-
-    def _layout(self, budget: int) -> StreamLayout | WindowLayout:
+    def layout(self, budget: int, *, pack: bool = False) -> StreamLayout | WindowLayout:
+        """Windows are full, so there is nothing to pack."""
         data = self.config.data
         if data.carry:
             return StreamLayout(self.train, data.max_len, budget=budget)
@@ -149,7 +127,7 @@ def text_perplexity(
 
     Windows of the length it was trained on begin `stride` tokens apart, by default half a window, and only the last
     `stride` tokens of each count, so that each is predicted from at least the rest of a window. The `eos` after each
-    document is predicted too. Bits a character and a byte spread the same sum over the text itself, so they can be
+    document is predicted too. Bits per character and per byte spread the same sum over the text itself, so they can be
     compared between tokenizers.
 
     Of a model that also reads backward, that way is measured likewise: each token from at least the rest of a window
@@ -166,10 +144,9 @@ def text_perplexity(
     stride = max(1, length // 2) if stride is None else stride
     store = TextStore.of(iter(documents), run.vocabularies.target)
     total = len(store.ids) - 1
-    device = next(run.model.parameters()).device
 
     def nll(objective: Objective, windows: Iterator[Windows] | Iterator[Stretch]) -> float:
-        return validate(run.model, objective, _told(windows, total, progress), device=device)["nll"]
+        return validate(run.model, objective, _told(windows, total, progress), device=run.device)["nll"]
 
     budget = max(BUDGET, length)
     if data.carry:
@@ -209,7 +186,7 @@ def _told(
 
 
 OF_A_BEAM = ("top_beams", "length_penalty", "length_form", "exact")
-"""What only matters where texts are searched for by beam."""
+"""What only applies to beam search."""
 
 
 def generator_of(run: Run) -> Generator:
@@ -246,16 +223,16 @@ def beams(
 
 
 def beam_config(run: Run, **decode: Any) -> DecodeConfig:
-    """The run's own way of decoding with these settings changed, by a beam where it would draw."""
+    """The run's own way of decoding with these settings changed, by beam search where it would sample."""
     if decode.get("temperature"):
-        raise ConfigError(f"temperature={decode['temperature']} draws texts, a beam of them is searched: give one")
+        raise ConfigError(f"temperature={decode['temperature']} is for sampling, beam for beam search: give one")
     return run.decode_config(**{**NOT_DRAWN, **decode, "temperature": None})
 
 
 def generation(
     run: Run, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
 ) -> Generation:
-    """The same as it is drawn: iterate for (sample, new text)."""
+    """The same while it is sampled: iterate for (sample, new text)."""
     temperature, least = decode.get("temperature"), BOUNDS["temperature"][0]
     if temperature is not None and temperature != 0 and not temperature >= least:
         raise ConfigError(
@@ -263,15 +240,15 @@ def generation(
             f"each time"
         )
     if temperature == 0:
-        # What only matters to drawing goes with it, where the run's own settings brought it along.
+        # What only applies to sampling goes with it, where the run's own settings brought it along.
         decode = {**NOT_DRAWN, **decode, "temperature": None}
     if beside := [f"{name}={decode[name]}" for name in OF_A_BEAM if name in decode]:
-        raise ConfigError(f"{beside[0]} is of a search: give beam too, as beam=4")
+        raise ConfigError(f"{beside[0]} is for beam search: give beam too, as beam=4")
     config = run.decode_config(**decode)
     return run.generator.generation(prompt, config, stop=stop, repetition_penalty=repetition_penalty)
 
 
-class RunningText(Evidence):
+class HeldOutText(HeldOutData):
     """Windows of text, side by side: perplexity."""
 
     name, sign = "perplexity", -1
@@ -281,24 +258,15 @@ class RunningText(Evidence):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LanguageData(Files):
+class LanguageData(TextData):
     """Running text in any number of files and folders.
 
-    `max_len` is the length of a window. `text` is the key of JSONL or the column of a table, by name or, of columns, by
-    number from 1; `header` says whether the first row of a TSV or CSV names its columns. `isolate` hides the documents
-    of one window from each other. `carry` reads text in streams, in which a model's state at the end of a window is its
-    state at the start of the next.
+    `max_len` is the length of a window. `isolate` hides the documents of one window from each other. `carry` reads text
+    in streams, in which a model's state at the end of a window is its state at the start of the next.
     """
 
-    max_len: int = 256
-    text: str | int = "text"
-    header: Header = "auto"
     isolate: bool = False
     carry: bool = False
-
-    def __post_init__(self) -> None:
-        check_length(self.max_len)
-        check_columns(text=self.text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -348,13 +316,9 @@ class LanguageTask(Task):
     ) -> tuple[RunConfig, LanguageRun]:
         """The text tokenised; for a new run, with a tokenizer trained on it, or that of the run it starts from."""
         documents = training_documents(config.data)
-
-        def trained() -> Vocabularies:
-            report.say("training the tokenizer")
-            shared = train_tokenizer(documents.texts(), config.tokenizer)
-            return Vocabularies(shared, shared)
-
-        config, vocabularies = prepared_vocabularies(config, directory, trained, new=new)
+        config, vocabularies = prepared_vocabularies(
+            config, directory, lambda: train_shared_tokenizer(documents.texts(), config, report), new=new
+        )
         return config, LanguageRun(config, documents, vocabularies.target, directory, report)
 
     def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> dict[str, Any]:
@@ -366,7 +330,20 @@ class LanguageTask(Task):
         return text_perplexity(run, data, stride=how.chosen(LanguageOptions).stride, progress=how.progress)
 
     def show(self, scores: Mapping[str, Any]) -> str:
-        return shown_text(scores)
+        """A language model's scores for a person."""
+        carried = "the state carried over the whole text"
+        how = carried if scores["carried"] else f"window {scores['window']}, stride {scores['stride']}"
+        return "\n".join(
+            [
+                f"documents          {scores['documents']:,}  ({scores['characters']:,} characters, "
+                f"{scores['bytes']:,} bytes)",
+                f"perplexity         {scores['perplexity']:.3f}  (per token of the run's own vocabulary, "
+                f"{scores['tokens']:,} tokens; {how})",
+                f"loss               {scores['nll']:.4f}  nats per token",
+                f"bits per character {scores['bits_per_character']:.4f}",
+                f"bits per byte      {scores['bits_per_byte']:.4f}",
+            ]
+        )
 
     def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
         from regard.tasks.looking.decoder_runs import language_document
@@ -376,35 +353,36 @@ class LanguageTask(Task):
     def looks(self, run: Run) -> bool:
         return bool(attentions(run.model))
 
-    def questions(self, run: Run, data: Any, limit: int) -> list[Looked]:
-        return of_running_text(run, text_to_look_at(run, data), limit)
+    def probes(self, run: Run, data: Any, limit: int) -> list[Probe]:
+        return running_text_probes(run, text_to_look_at(run, data), limit)
 
-    def batch_of(self, run: Run, items: Sequence[Looked]) -> Windows:
+    def probe_batch(self, run: Run, items: Sequence[Probe]) -> Windows:
         tokens = Tokens.of([item.rows[0] for item in items], run.vocabularies.source.pad)
         return Windows(tokens, tokens.ids, 0).to(run.device)
 
-    def evidence(self, run: Run, files: Sequence[str] | None, limit: int) -> Evidence:
+    def held_out_data(self, run: Run, files: Sequence[str] | None, limit: int) -> HeldOutData:
         data = run.config.data
         if data.carry:
-            raise ConfigError("heads of a model that carries its state cannot be judged")
+            raise ConfigError("heads of a model that carries its state cannot be scored")
         documents = Documents.of(held_out_files(run, files), data.text, data.header)
         store = TextStore.of(iter(documents), run.vocabularies.target)
         length = min(data.max_len, len(store.ids) - 1)
-        rows = max(1, min(limit, EVIDENCE // length))
+        rows = max(1, min(limit, HELD_OUT_BUDGET // length))
         windows = strided_windows(store, length, stride=length, budget=rows * length, isolate=data.isolate)
         batches = list(islice(windows, max(1, limit // rows)))
         count = sum(len(batch.labels) for batch in batches)
-        return RunningText(run, language_objective(type(run.model)), batches, count)
+        return HeldOutText(run, language_objective(type(run.model)), batches, count)
 
     def example(self, config: RunConfig, length: int, rows: int = 1) -> Windows:
-        return Windows(Tokens.of([[FIRST] * length] * rows), torch.full((rows, length), FIRST), rows * length)
+        ids = torch.full((rows, length), FIRST_TOKEN)
+        return Windows(full_rows(ids), ids, rows * length)
 
     def random_batches(self, config: RunConfig, count: int) -> tuple[RunConfig, Objective, list[Windows]]:
-        draw = torch.Generator().manual_seed(0)
+        generator = torch.Generator().manual_seed(0)
         objective = language_objective(config.architecture()[1], config.train.smoothing)
 
         def batch() -> Windows:
-            ids = random_ids(config, draw, 1)
+            ids = random_ids(config, generator, 1)
             return Windows(full_rows(ids[:, :-1]), ids[:, 1:].contiguous(), ids[:, 1:].numel())
 
         return config, objective, [batch() for _ in range(count)]
@@ -416,23 +394,6 @@ class LanguageTask(Task):
 
     def gradient_words(self, words: Sequence[str], target: Sequence[str] | None, ids: Any) -> list[GradientSide]:
         return [("text", [1, *ids(words)], [START, *words[:-1]])]
-
-
-def shown_text(result: Mapping[str, Any]) -> str:
-    """A language model's scores for a person."""
-    carried = "the state carried over the whole text"
-    how = carried if result["carried"] else f"window {result['window']}, stride {result['stride']}"
-    return "\n".join(
-        [
-            f"documents          {result['documents']:,}  ({result['characters']:,} characters, "
-            f"{result['bytes']:,} bytes)",
-            f"perplexity         {result['perplexity']:.3f}  (per token of the run's own vocabulary, "
-            f"{result['tokens']:,} tokens; {how})",
-            f"loss               {result['nll']:.4f}  nats per token",
-            f"bits per character {result['bits_per_character']:.4f}",
-            f"bits per byte      {result['bits_per_byte']:.4f}",
-        ]
-    )
 
 
 TASK = LanguageTask()

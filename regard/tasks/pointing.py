@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Float
 from torch import nn
 
-from regard.data import Loader, Position
 from regard.data.loader import Layout
 from regard.data.puzzles import PUZZLES, Puzzle, puzzle_named
 from regard.data.puzzles.hulls import area
@@ -31,16 +30,39 @@ from regard.data.puzzles.problems import (
 from regard.data.puzzles.tours import EXACT, tour_length
 from regard.errors import ConfigError, DataError
 from regard.look.watch import attentions
+from regard.metrics.classification import wilson_interval
 from regard.nn.points import Pointings
 from regard.tasks.config import RunConfig
+from regard.tasks.corpora import PreparedData
 from regard.tasks.pointer import Pointer
 from regard.tasks.run import Run, absolute
 from regard.tasks.spec import MEASURING, Files, Measuring, Progress, Report, Task
 from regard.training.objectives import Objective, Pointing
 
 
-class PointingRun:
-    """Problems to train on, drawn afresh or from files, and others to validate on, some of which are answered."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PointingData(Files):
+    """`puzzle` is what a pointing model learns: `sort`, `hull` or `tsp`.
+
+    Its problems are in `.jsonl` or `.csv` files or, without any, sampled for every batch, with as many items as
+    `puzzle_sizes` says: the fewest and the most.
+    """
+
+    puzzle: str | None = None
+    puzzle_sizes: tuple[int, ...] = (10, 10)
+
+    def __post_init__(self) -> None:
+        if self.puzzle is not None:
+            least = puzzle_named(self.puzzle).fewest
+            if len(self.puzzle_sizes) != 2 or not least <= self.puzzle_sizes[0] <= self.puzzle_sizes[1]:
+                raise ConfigError(
+                    f"data.puzzle_sizes={list(self.puzzle_sizes)} must be the fewest and the most items of a problem, "
+                    f"at least {least} for '{self.puzzle}'"
+                )
+
+
+class PointingRun(PreparedData):
+    """Problems to train on, sampled for every batch or from files, and others to validate on."""
 
     def __init__(self, config: RunConfig, puzzle: Puzzle, report: Report) -> None:
         self.config, self.puzzle = config, puzzle
@@ -49,16 +71,12 @@ class PointingRun:
         if train is None:
             fewest, most = config.data.puzzle_sizes
             items = f"{most}" if fewest == most else f"{fewest} to {most}"
-            report.say(f"drawing problems afresh for every batch: {puzzle.name}, {items} items")
+            report.say(f"sampling new problems for every batch: {puzzle.name}, {items} items")
         else:
             report.say(f"{len(train):,} problems")
             self._check_sizes(train)
         self.train = train
         self.valid = problems_of(config.data, puzzle, "valid")
-
-    def stream(self, position: Position, *, pin: bool, pack: bool) -> Loader:
-        """Problems of a batch are of one size or nearly, so there is little to pack."""
-        return Loader(self._layout(), seed=self.config.train.seed, position=position, pin=pin)
 
     def validation(self) -> Iterator[Pointings] | None:
         return None if self.valid is None else problem_batches(self.valid, self.config.train.batch_tokens)
@@ -71,8 +89,9 @@ class PointingRun:
         right = [_right(answer[0].order, problem) for answer, problem in zip(answers, shown, strict=True)]
         return {"exact_match": sum(right) / len(right)}
 
-    def _layout(self) -> Layout:
-        data, budget = self.config.data, self.config.train.batch_tokens
+    def layout(self, budget: int, *, pack: bool = False) -> Layout:
+        """Problems of a batch are of one size or nearly, so there is little to pack."""
+        data = self.config.data
         if self.train is not None:
             return ProblemList(self.train, budget)
         return FreshProblems(self.puzzle, (data.puzzle_sizes[0], data.puzzle_sizes[1]), budget)
@@ -88,15 +107,15 @@ def _right(order: list[int], problem: Problem) -> bool:
 
 
 HELD_OUT = 1000
-"""How many problems are drawn to validate on, and how many to test on."""
+"""How many problems are sampled to validate on, and how many to test on."""
 SEED = 0
 """Of held-out problems: every run of a puzzle is measured on the same ones."""
 
 
-def problems_of(config: Any, puzzle: Puzzle, part: Part) -> list[Problem] | None:
-    """The problems of this part with their answers; None where training is to draw its own.
+def problems_of(config: PointingData, puzzle: Puzzle, part: Part) -> list[Problem] | None:
+    """The problems of this part with their answers; None where training samples its own.
 
-    Held-out problems are drawn where no file names any, unless the training problems come from files.
+    Held-out problems are sampled where no file names any, unless the training problems come from files.
     """
     files = getattr(config, part)
     if files:
@@ -107,72 +126,13 @@ def problems_of(config: Any, puzzle: Puzzle, part: Part) -> list[Problem] | None
     return held_out(config, puzzle, part)
 
 
-def held_out(config: Any, puzzle: Puzzle, part: Part, count: int = HELD_OUT) -> list[Problem]:
-    """Problems of the sizes that the configuration names, which training never draws."""
+def held_out(config: PointingData, puzzle: Puzzle, part: Part, count: int = HELD_OUT) -> list[Problem]:
+    """Problems of the sizes that the configuration names, which training never samples."""
     fewest, most = config.puzzle_sizes
     return drawn(puzzle, count, (fewest, most), seed=SEED, part=part)
 
 
 WINDOW = 256
-
-
-def pointing_scores(
-    run: Run,
-    problems: Sequence[Problem] | None = None,
-    *,
-    limit: int | None = None,
-    out: Callable[[str], object] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    **decode: Any,
-) -> dict[str, Any]:
-    """Scores of the run on `problems`, by default its test problems, as one JSON-ready object.
-
-    `exact_match` is the share of answers that are right in every position. Of hulls, `area_covered` is the mean share
-    of the hull's area that an answer's polygon holds, where its sides do not cross (`simple`). Of tours, `valid` is the
-    share that visit every city once, and `excess` how much longer they are than the reference on average: the shortest
-    tour up to 12 cities, a good one above. Every figure comes with its 95 % interval.
-    """
-    puzzle, data = run.pointer.puzzle, run.config.data
-    if problems is None:
-        named = problems_of(data, puzzle, "test") or problems_of(data, puzzle, "valid")
-        problems = named or held_out(data, puzzle, "test")
-    problems = [solved(problem, puzzle) for problem in problems[:limit]]
-    config = run.decode_config(**decode)
-    orders: list[list[int]] = []
-    for start in range(0, len(problems), WINDOW):
-        orders += [best[0].order for best in run.pointer.answers(problems[start : start + WINDOW], config)]
-        if progress is not None:
-            progress(len(orders), len(problems))
-    if out is not None:
-        for order in orders:
-            out(json.dumps(order))
-    judged = list(zip(problems, orders, strict=True))
-    sizes = [len(problem.items) for problem in problems]
-    result: dict[str, Any] = {
-        "puzzle": puzzle.name,
-        "problems": len(problems),
-        "sizes": [min(sizes), max(sizes)],
-        **share("exact_match", [_reference(problem) == order for problem, order in judged]),
-        "decode": {"beam": config.beam, "length_penalty": config.length_penalty, "length_form": config.length_form},
-    }
-    if puzzle.name == "hull":
-        shapes = [problem.items[order] for problem, order in judged]
-        wholes = [area(problem.items[problem.order]) for problem in problems]
-        simple = [is_simple(shape) for shape in shapes]
-        covered = [abs(area(shape)) / whole for shape, whole, fine in zip(shapes, wholes, simple, strict=True) if fine]
-        result |= {**share("simple", simple), **_mean("area_covered", covered)}
-    if puzzle.name == "tsp":
-        valid = [sorted(order) == list(range(len(problem.items))) for problem, order in judged]
-        lengths = np.array([tour_length(problem.items, np.array(order)) for problem, order in judged])
-        shortest = np.array([tour_length(problem.items, np.array(problem.order)) for problem in problems])
-        result |= {
-            **share("valid", valid),
-            "length": float(lengths.mean()),
-            "reference_length": float(shortest.mean()),
-            "reference": "shortest" if max(sizes) <= EXACT else "heuristic",
-            **_mean("excess", (lengths / shortest - 1).tolist()),
-        }
-    return result
 
 
 def is_simple(shape: Float[np.ndarray, "S 2"]) -> bool:
@@ -197,13 +157,10 @@ def _reference(problem: Problem) -> list[int]:
     return problem.order.tolist()
 
 
-def share(name: str, hits: Sequence[bool]) -> dict[str, Any]:
+def _share(name: str, hits: Sequence[bool]) -> dict[str, Any]:
     """A share and its interval by Wilson's formula, which stays within 0 and 1."""
-    n, z = len(hits), 1.96
-    share = sum(hits) / n
-    middle, spread = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    low, high = ((middle + sign * spread) / (1 + z * z / n) for sign in (-1, 1))
-    return {name: share, f"{name}_interval": [max(0.0, low), min(1.0, high)]}
+    right, count = sum(hits), len(hits)
+    return {name: right / count, f"{name}_interval": list(wilson_interval(right, count, 1.96))}
 
 
 def _mean(name: str, values: Sequence[float]) -> dict[str, Any]:
@@ -223,27 +180,6 @@ def pointer_of(run: Run) -> Pointer:
 def point(run: Run, problems: Sequence[Any], **decode: Any) -> list[list[int]]:
     """The positions that answer each problem, a list of numbers or of points: `point([[0.3, 0.1, 0.2]])`."""
     return [found[0].order for found in run.pointer.answers(problems, run.decode_config(**decode))]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PointingData(Files):
-    """`puzzle` is what a pointing model learns: `sort`, `hull` or `tsp`.
-
-    Its problems are in `.jsonl` or `.csv` files or, without any, drawn afresh for every batch, with as many items as
-    `puzzle_sizes` says: the fewest and the most.
-    """
-
-    puzzle: str | None = None
-    puzzle_sizes: tuple[int, ...] = (10, 10)
-
-    def __post_init__(self) -> None:
-        if self.puzzle is not None:
-            least = puzzle_named(self.puzzle).fewest
-            if len(self.puzzle_sizes) != 2 or not least <= self.puzzle_sizes[0] <= self.puzzle_sizes[1]:
-                raise ConfigError(
-                    f"data.puzzle_sizes={list(self.puzzle_sizes)} must be the fewest and the most items of a problem, "
-                    f"at least {least} for '{self.puzzle}'"
-                )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -277,7 +213,7 @@ class PointingTask(Task):
         if data.puzzle is None:
             raise ConfigError(f"data.puzzle says what to learn: {', '.join(PUZZLES)}")
         if config.train.epochs and not data.train:
-            raise ConfigError(f"train.epochs={config.train.epochs:g} cannot be: problems drawn afresh never come again")
+            raise ConfigError(f"train.epochs={config.train.epochs:g} cannot be: sampled problems never come again")
         if data.puzzle_sizes[1] > longest:
             raise ConfigError(f"data.puzzle_sizes={list(data.puzzle_sizes)} must be at most model.max_len={longest}")
         if config.train.batch_tokens <= 2 * data.puzzle_sizes[1]:
@@ -291,7 +227,7 @@ class PointingTask(Task):
     def prepare(
         self, config: RunConfig, directory: Path, report: Report, *, new: bool
     ) -> tuple[RunConfig, PointingRun]:
-        """The problems read, or made ready to be drawn."""
+        """The problems read, or made ready to be sampled."""
         puzzle = puzzle_named(config.data.puzzle or "")
         if new:
             model = {**config.model, "inputs": puzzle.inputs, "complete": puzzle.complete}
@@ -299,13 +235,80 @@ class PointingTask(Task):
         return config, PointingRun(config, puzzle, report)
 
     def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> dict[str, Any]:
+        """Scores on the problems given, by default the run's test problems.
+
+        `exact_match` is the share of answers that are right in every position. Of hulls, `area_covered` is the mean
+        share of the hull's area that an answer's polygon holds, where its sides do not cross (`simple`). Of tours,
+        `valid` is the share that visit every city once, and `excess` how much longer they are than the reference on
+        average: the shortest tour up to 12 cities, a good one above. Every figure comes with its 95 % interval.
+        """
+        puzzle, own, limit = run.pointer.puzzle, run.config.data, how.chosen(PointingOptions).limit
+        problems: Sequence[Problem] | None = data
         if data is not None and all(isinstance(one, str | Path) for one in data):
-            data = [one for file in data for one in read_problems(Path(file), run.pointer.puzzle)]
-        limit = how.chosen(PointingOptions).limit
-        return pointing_scores(run, data, limit=limit, out=how.out, progress=how.progress, **how.decode)
+            problems = [one for file in data for one in read_problems(Path(file), puzzle)]
+        if problems is None:
+            named = problems_of(own, puzzle, "test") or problems_of(own, puzzle, "valid")
+            problems = named or held_out(own, puzzle, "test")
+        problems = [solved(problem, puzzle) for problem in problems[:limit]]
+        config = run.decode_config(**how.decode)
+        orders: list[list[int]] = []
+        for start in range(0, len(problems), WINDOW):
+            orders += [best[0].order for best in run.pointer.answers(problems[start : start + WINDOW], config)]
+            if how.progress is not None:
+                how.progress(len(orders), len(problems))
+        if how.out is not None:
+            for order in orders:
+                how.out(json.dumps(order))
+        judged = list(zip(problems, orders, strict=True))
+        sizes = [len(problem.items) for problem in problems]
+        result: dict[str, Any] = {
+            "puzzle": puzzle.name,
+            "problems": len(problems),
+            "sizes": [min(sizes), max(sizes)],
+            **_share("exact_match", [_reference(problem) == order for problem, order in judged]),
+            "decode": {"beam": config.beam, "length_penalty": config.length_penalty, "length_form": config.length_form},
+        }
+        if puzzle.name == "hull":
+            shapes = [problem.items[order] for problem, order in judged]
+            wholes = [area(problem.items[problem.order]) for problem in problems]
+            simple = [is_simple(shape) for shape in shapes]
+            both = zip(shapes, wholes, simple, strict=True)
+            covered = [abs(area(shape)) / whole for shape, whole, fine in both if fine]
+            result |= {**_share("simple", simple), **_mean("area_covered", covered)}
+        if puzzle.name == "tsp":
+            valid = [sorted(order) == list(range(len(problem.items))) for problem, order in judged]
+            lengths = np.array([tour_length(problem.items, np.array(order)) for problem, order in judged])
+            shortest = np.array([tour_length(problem.items, np.array(problem.order)) for problem in problems])
+            result |= {
+                **_share("valid", valid),
+                "length": float(lengths.mean()),
+                "reference_length": float(shortest.mean()),
+                "reference": "shortest" if max(sizes) <= EXACT else "heuristic",
+                **_mean("excess", (lengths / shortest - 1).tolist()),
+            }
+        return result
 
     def show(self, scores: Mapping[str, Any]) -> str:
-        return shown_pointing(scores)
+        """A pointing model's scores for a person, every one with its 95 % interval."""
+
+        def line(label: str, name: str, note: str = "") -> str:
+            low, high = scores[f"{name}_interval"] or (math.nan, math.nan)
+            value = math.nan if scores[name] is None else scores[name]
+            return f"{label:18} {100 * value:.2f} %  [{100 * low:.2f}, {100 * high:.2f}]{note}"
+
+        low, high = scores["sizes"]
+        items = f"{low}" if low == high else f"{low} to {high}"
+        how = f"{scores['puzzle']}, {items} items, beam {scores['decode']['beam']}"
+        lines = [f"problems           {scores['problems']:,}  ({how})", line("exact match", "exact_match")]
+        if "area_covered" in scores:
+            lines.append(line("area covered", "area_covered", "  of the hull, by answers whose sides do not cross"))
+            lines.append(line("sides not crossing", "simple"))
+        if "excess" in scores:
+            reference = "the shortest tour" if scores["reference"] == "shortest" else "a good heuristic's tour"
+            lines.append(line("valid tours", "valid"))
+            lines.append(line("longer by", "excess", f"  than {reference}"))
+            lines.append(f"{'mean length':18} {scores['length']:.4f}  (reference {scores['reference_length']:.4f})")
+        return "\n".join(lines)
 
     def compared(self, run: Run, limit: int | None, progress: Progress | None) -> dict[str, Any]:
         return self.evaluate(run, how=Measuring(options=PointingOptions(limit=limit), progress=progress))
@@ -345,31 +348,6 @@ class PointingTask(Task):
     def example(self, config: RunConfig, length: int, rows: int = 1) -> Pointings:
         inputs = config.model_config().inputs
         return Pointings.of([np.zeros((length, inputs))] * rows, [np.arange(length)] * rows)
-
-
-def shown_pointing(result: Mapping[str, Any]) -> str:
-    """A pointing model's scores for a person, every one with its 95 % interval."""
-
-    def line(label: str, name: str, note: str = "") -> str:
-        low, high = result[f"{name}_interval"] or (math.nan, math.nan)
-        value = math.nan if result[name] is None else result[name]
-        return f"{label:18} {100 * value:.2f} %  [{100 * low:.2f}, {100 * high:.2f}]{note}"
-
-    low, high = result["sizes"]
-    items = f"{low}" if low == high else f"{low} to {high}"
-    lines = [
-        f"{'problems':18} {result['problems']:,}  ({result['puzzle']}, {items} items, beam {result['decode']['beam']})",
-        line("exact match", "exact_match"),
-    ]
-    if "area_covered" in result:
-        lines.append(line("area covered", "area_covered", "  of the hull, by answers whose sides do not cross"))
-        lines.append(line("sides not crossing", "simple"))
-    if "excess" in result:
-        reference = "the shortest tour" if result["reference"] == "shortest" else "a good heuristic's tour"
-        lines.append(line("valid tours", "valid"))
-        lines.append(line("longer by", "excess", f"  than {reference}"))
-        lines.append(f"{'mean length':18} {result['length']:.4f}  (reference {result['reference_length']:.4f})")
-    return "\n".join(lines)
 
 
 TASK = PointingTask()

@@ -17,8 +17,8 @@ from regard.models.sizes import check_sizes
 from regard.runs.checkpoint import check_weights, load_weights_strictly
 from regard.runs.files import CONFIG, MODEL, TOKENIZER, read_json, read_tensors
 from regard.tasks.config import RunConfig, upgraded
+from regard.tasks.fine_tuning import copy_tokenizer
 from regard.tasks.spec import TASKS, Measuring, Task, field_names
-from regard.tasks.starting import copy_tokenizer
 from regard.tasks.verbs import VERBS, ask
 from regard.text import TokenizerConfig, Vocabularies
 

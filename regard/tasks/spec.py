@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from regard.data import Position
     from regard.look.document import Document
     from regard.tasks.config import RunConfig
-    from regard.tasks.evidence import Evidence
     from regard.tasks.looking.look_options import LookOptions
-    from regard.tasks.questions import Looked
+    from regard.tasks.probes import HeldOutData, Probe
     from regard.tasks.run import Run
     from regard.training.objectives import Objective
 
@@ -240,17 +239,17 @@ class Task:
         """Whether the bundled corpus's pronouns are known of this data, or of the run's own where none is given."""
         return False
 
-    def questions(self, run: "Run", data: Any, limit: int) -> "list[Looked]":
+    def probes(self, run: "Run", data: Any, limit: int) -> "list[Probe]":
         """Inputs that heads are asked about, each with the right places to look: see `regard.analysis.head_roles`."""
         raise ConfigError(f"heads are given roles where a run reads text with attention, not in one for {self.name}")
 
-    def batch_of(self, run: "Run", items: "Sequence[Looked]") -> Any:
+    def probe_batch(self, run: "Run", items: "Sequence[Probe]") -> Any:
         """Those inputs as a batch."""
         raise NotImplementedError
 
-    def evidence(self, run: "Run", files: Sequence[str] | None, limit: int) -> "Evidence":
-        """Held-out data to judge heads by."""
-        raise ConfigError(f"heads of a run for {self.name} cannot be judged")
+    def held_out_data(self, run: "Run", files: Sequence[str] | None, limit: int) -> "HeldOutData":
+        """Held-out data to score heads by."""
+        raise ConfigError(f"heads of a run for {self.name} cannot be scored")
 
     def length(self, config: "RunConfig", length: int | None) -> int:
         """How many tokens of a side are counted by `regard describe`: by default 32, or as many as the model reads."""

@@ -1,19 +1,20 @@
-"""Tagging: a tag for each word of a sentence."""
+"""Tagging, also called token classification: a tag for each word of a sentence."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from regard.data.formats import Columns, Header, format_of
+from regard.data.formats import Columns, format_of
 from regard.data.labelled import Keys, tagged
 from regard.errors import ConfigError, DataError
 from regard.metrics.classification import tag_scores
+from regard.tasks.corpora import TextData
 from regard.tasks.encoder import Encoder, Told
-from regard.tasks.labelled import LabelledTask, unknown_labels
+from regard.tasks.encoder_tasks import LabelledTask, unknown_labels
 from regard.tasks.run import Run
-from regard.tasks.spec import Files, Progress, Say, check_columns, check_length
+from regard.tasks.spec import Progress, Say, check_columns
 from regard.tasks.verbs.encoders import Tag
 from regard.training.objectives import Tagging
 
@@ -50,20 +51,17 @@ LONG_SENTENCE = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TaggingData(Files):
+class TaggingData(TextData):
     """Tagged sentences: a word and its tag per line with a blank line after each sentence, or rows with lists of both.
 
-    `text` and `label` are the keys or columns of the words and of their tags. `header` is for TSV and CSV.
+    `text` and `label` are the keys or columns of the words and of their tags.
     """
 
-    max_len: int = 256
-    text: str | int = "text"
     label: str | int = "label"
-    header: Header = "auto"
 
     def __post_init__(self) -> None:
-        check_length(self.max_len)
-        check_columns(text=self.text, label=self.label)
+        TextData.__post_init__(self)
+        check_columns(label=self.label)
 
     @property
     def pair(self) -> None:
@@ -91,14 +89,9 @@ class TaggingTask(LabelledTask):
     data = TaggingData
     heads = ("tags",)
     objective = Tagging
+    read = staticmethod(tagged)
+    label_shape = staticmethod(lambda rows, length: (rows, length))
     methods: ClassVar = {**LabelledTask.methods, "tag": tag_sentences}
-
-    @staticmethod
-    def shape(rows: int, length: int) -> tuple[int, ...]:
-        return rows, length
-
-    def read(self, path: Path, keys: Keys) -> Iterator[Any]:
-        return tagged(path, keys)
 
     def columns(self, path: Path, keys: Keys) -> Columns | None:
         return keys.labelled if format_of(path) in ("jsonl", "parquet") else None
@@ -107,7 +100,7 @@ class TaggingTask(LabelledTask):
         if (longest := max(len(item.words) for item in items)) > LONG_SENTENCE:
             say(f"one sentence has {longest:,} words: a blank line ends a sentence")
 
-    def judge(self, run: Run, items: list[Any], progress: Progress | None) -> dict[str, Any]:
+    def score_items(self, run: Run, items: list[Any], progress: Progress | None) -> dict[str, Any]:
         found = [[one.tag for one in tags] for tags in tag(run.encoder, [item.words for item in items], progress)]
         gold = [item.tags for item in items]
         words = [one for tags in gold for one in tags]

@@ -1,288 +1,58 @@
 """Translation: pairs of texts to a model that writes the second from the first: sequence to sequence."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
-from torch import nn
 
-from regard import config as settings
-from regard.data import Corpus, Loader, PairFiles, PairStore, Position, evaluation_batches, prepare
-from regard.data.cache import kept_in
-from regard.data.formats import Header
-from regard.data.loader import Layout, Padding
-from regard.data.packing import Packing
-from regard.data.variants import Variants
-from regard.data.world import Grammar
-from regard.decode.config import DecodeConfig
+from regard.data import Corpus, PairFiles, PairStore, evaluation_batches
 from regard.errors import ConfigError, DataError
 from regard.look.watch import attentions
-from regard.metrics.text import METRICS, by_length, corpus_bleu, corpus_scores, exact_match, perplexity
-from regard.nn.batch import PackedPairs, Pairs, Tokens
-from regard.runs.files import TOKENIZER
+from regard.metrics.text import METRICS, by_length, corpus_bleu, corpus_scores, exact_match
+from regard.nn.batch import Pairs, Tokens
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import (
+    FIRST_TOKEN,
     PARTS,
+    TranslationData,
     WorldCorpus,
     check_pairs,
     corpus_of,
     files_corpus,
+    full_pairs,
+    full_rows,
     training_corpus,
     world_held_out,
 )
-from regard.tasks.evidence import BUDGET, Evidence
-from regard.tasks.examples import FIRST, full_rows
-from regard.tasks.gold import word_errors, world_scores
 from regard.tasks.looking.steps import END, START, readable
-from regard.tasks.pointing import share
-from regard.tasks.questions import Looked, pair_questions
-from regard.tasks.run import Run, load_config, prepared_vocabularies
-from regard.tasks.spec import (
-    MEASURING,
-    Files,
-    GradientSide,
-    Measuring,
-    Progress,
-    Report,
-    Say,
-    Task,
-    check_columns,
-    check_length,
+from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData, Probe, pair_probe
+from regard.tasks.run import Run, prepared_vocabularies
+from regard.tasks.spec import MEASURING, GradientSide, Measuring, Progress, Report, Say, Task
+from regard.tasks.translation_data import TranslationRun, trained_vocabularies
+from regard.tasks.translation_metrics import (
+    check_tokenizer,
+    corpus_perplexity,
+    show_scores,
+    unknown_words,
+    word_errors,
+    world_scores,
 )
 from regard.tasks.translator import Overlong, Translation, Translator, encode_pair
-from regard.text import Vocabularies, train_vocabularies
-from regard.text.copying import surface
-from regard.text.dropout import MergeDropout
-from regard.training.loop import validate
 from regard.training.objectives import Objective, SequenceToSequence
 
 
-def _trained_vocabularies(config: RunConfig, corpus: Corpus, report: Report) -> Vocabularies:
-    """A tokenizer for the corpus; from `data.cache`, where runs share one, if it is there already."""
-
-    def trained() -> Vocabularies:
-        report.say("training the tokenizer")
-        return train_vocabularies(_Counted(corpus, "training the tokenizer", report), config.tokenizer)
-
-    if not config.data.cache:
-        return trained()
-    key = ["tokenizer", corpus.digest(), settings.to_mapping(config.tokenizer, nulls=True)]
-    return kept_in(
-        Path(config.data.cache),
-        key,
-        lambda folder: _found_vocabularies(folder / TOKENIZER),
-        lambda folder: trained().save(folder / TOKENIZER),
-    )
-
-
-def _found_vocabularies(path: Path) -> Vocabularies:
-    if not path.is_file():
-        raise DataError(f"{path} is not there")
-    return Vocabularies.load(path)
-
-
-class TranslationRun:
-    """Pairs to train on and, where there are any, to validate on, some of which are translated to see how it goes."""
-
-    def __init__(
-        self, config: RunConfig, corpus: Corpus, vocabularies: Vocabularies, directory: Path, report: Report
-    ) -> None:
-        self.config, self.vocabularies, self.report = config, vocabularies, report
-        self.cache = Path(config.data.cache) if config.data.cache else directory / "cache"
-        self.objective: Objective = SequenceToSequence(config.train.smoothing, config.train.r_drop)
-        report.say("reading and tokenising the training pairs")
-        self.stores = self._variants(corpus)
-        self.train = self.stores[0]
-        report.say(self.train.counts.describe())
-        self._check_budget()
-        valid = corpus_of(config.data, "valid")
-        self.valid = None if valid is None else self._store(valid, "reading and tokenising the validation pairs")
-        self.shown = [pair for pair, _ in zip(valid or (), range(config.train.validate_sentences), strict=False)]
-
-    def with_limits(self) -> RunConfig:
-        """The configuration with an output's greatest length raised to what the training targets need.
-
-        Only where it is as by default or as in the run that this one starts from: other limits were meant, and it is
-        said where they are less.
-        """
-        decode, begun = self.config.decode, self.config.train.start_from
-        known = [DecodeConfig(), *([load_config(Path(begun)).decode] if begun else [])]
-        raised: dict[str, int] = {}
-        for name, needed in self._needed().items():
-            value = getattr(decode, name)
-            if value is None or value >= needed:
-                continue
-            if value in [getattr(one, name) for one in known]:
-                raised[name] = needed
-            else:
-                self.report.say(
-                    f"decode.{name}={value} cuts outputs as long as the longest training targets, which need {needed}"
-                )
-        if raised:
-            which = ", ".join(f"decode.{name}={value}" for name, value in raised.items())
-            self.report.say(f"the longest training targets need {which}, which is now the run's setting")
-        return replace(self.config, decode=replace(decode, **raised))
-
-    def _needed(self) -> dict[str, int]:
-        """The least limits under which no training target would be cut; `eos` is a choice, `bos` is none."""
-        ratio = self.config.decode.max_ratio
-        needed: dict[str, int] = {}
-        for store in self.stores:
-            choices, sources = store.target.lengths - 1, store.source.lengths
-            found = {"max_len": int(choices.max())}
-            if ratio is not None:
-                found["max_extra"] = int((choices - (ratio * sources).astype(choices.dtype)).max())
-            needed = {name: max(value, needed.get(name, value)) for name, value in found.items()}
-        return needed
-
-    def stream(self, position: Position, *, pin: bool, pack: bool) -> Loader:
-        options = self.config.train
-        layout = self._layout(options.batch_tokens, pack)
-        return Loader(layout, budget=options.batch_tokens, seed=options.seed, position=position, pin=pin)
-
-    def bounds(self) -> tuple[int, int]:
-        tokens = int(self.train.source.lengths.sum() + self.train.target.lengths.sum())
-        return max(map(longest_pair, self.stores)), tokens
-
-    def trials(self, budget: int, *, pack: bool) -> list[Pairs | PackedPairs]:
-        if pack:  # all batches have one shape
-            layout = self._layout(budget, pack)
-            return [layout.batch(layout.order(self.config.train.seed, 0)[0])]
-        store = max(self.stores, key=longest_pair)
-        padding = Padding(store, budget)
-        order = padding.order(self.config.train.seed, 0)
-        longest = max(order, key=lambda rows: int(store.source.lengths[rows].max()))
-        return [padding.batch(rows) for rows in (longest, max(order, key=len), order[0])]
-
-    def validation(self) -> Iterator[Pairs] | None:
-        if self.valid is None:
-            return None
-        # A validation pair may be longer than any training pair.
-        return evaluation_batches(self.valid, max(self.config.train.batch_tokens, longest_pair(self.valid)))
-
-    def scores(self, model: nn.Module) -> dict[str, float]:
-        if not self.shown:
-            return {}
-        config = self.config
-        translator = Translator(model, self.vocabularies, config.decode, config.model_config().max_len)
-        sources = [source for source, _ in self.shown]
-        found = [best[0] for best in translator.translate(sources, config.decode.greedy())]
-        cut = sum(not one.finished for one in found)
-        if note := translator.cut_note(cut, len(found), config.decode):
-            self.report.say(f"validation: {note}")
-        scores = corpus_scores([one.text for one in found], [target for _, target in self.shown])
-        return {"bleu": scores.bleu, "exact_match": scores.exact_match, "cut": float(cut)}
-
-    def _layout(self, budget: int, pack: bool) -> Layout:
-        if len(self.stores) > 1:
-            return Variants(self.stores, budget, pack=pack)
-        return Packing(self.train, budget) if pack else Padding(self.train, budget)
-
-    def _variants(self, corpus: Corpus) -> list[PairStore]:
-        """The training pairs as tokens, in as many ways as the tokenizer's settings ask for."""
-        options, what = self.config.tokenizer, "reading and tokenising"
-        if not options.dropout:
-            return [self._store(corpus, what)]
-        drops = [MergeDropout(options.dropout, variant) for variant in range(options.variants)]
-        return [self._store(corpus, f"{what}, variant {drop.variant + 1}", drop) for drop in drops]
-
-    def _store(self, corpus: Corpus, what: str, drop: MergeDropout | None = None) -> PairStore:
-        data = self.config.data
-        return prepare(
-            corpus,
-            self.vocabularies,
-            self.cache,
-            max_len=data.max_len,
-            overlong=data.overlong,
-            progress=lambda pairs: self.report.progress(what, pairs),
-            drop=drop,
-            copying=bool(self.config.model.get("copy")),
-        )
-
-    def _check_budget(self) -> None:
-        budget, longest = self.config.train.batch_tokens, max(map(longest_pair, self.stores))
-        if budget < longest:
-            raise ConfigError(
-                f"train.batch_tokens={budget} is less than the longest pair, which has {longest} tokens; "
-                f"raise it, or lower data.max_len={self.config.data.max_len}"
-            )
-
-
-def longest_pair(store: PairStore) -> int:
-    """Source and target tokens of the longest pair: the least a batch must hold."""
-    return int((store.source.lengths + store.target.lengths).max())
-
-
-class _Counted:
-    """The pairs, as often as they are read, and how many have been read told now and then."""
-
-    def __init__(self, pairs: Iterable[tuple[str, str]], what: str, report: Report) -> None:
-        self.pairs, self.what, self.report = pairs, what, report
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        for number, pair in enumerate(self.pairs, 1):
-            yield pair
-            if number % 1000 == 0:
-                self.report.progress(self.what, number)
-
-
-def _questions(pairs: Sequence[tuple[str, str]], alternatives: bool) -> tuple[list[str], list[list[str]]]:
-    """What to translate, and the right answers to each."""
+def _with_references(pairs: Sequence[tuple[str, str]], alternatives: bool) -> tuple[list[str], list[list[str]]]:
+    """What to translate, and the references of each."""
     if not alternatives:
         return [source for source, _ in pairs], [[target] for _, target in pairs]
     answers: dict[str, list[str]] = {}
     for source, target in pairs:
         answers.setdefault(source, []).append(target)
     return list(answers), list(answers.values())
-
-
-def check_tokenizer(tokenize: str) -> None:
-    """Refuse a tokenizer of sacreBLEU's that is unknown or not installed before anything is translated."""
-    try:
-        corpus_bleu(["a"], ["a"], tokenize=tokenize)
-    except (ImportError, RuntimeError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ConfigError(f"sacreBLEU cannot tokenize with {tokenize!r}: {reason}") from None
-
-
-def corpus_perplexity(run: Run, pairs: Sequence[tuple[str, str]]) -> tuple[float, int]:
-    """exp of the mean negative log-likelihood of a target token, given the source and the tokens before it.
-
-    And over how many pairs: those that the model can read whole.
-    """
-    longest = run.translator.max_len
-    rows = [pair for pair in (encode_pair(run, *pair) for pair in pairs) if max(map(len, pair)) <= longest]
-    if not rows:
-        raise DataError(f"every pair is longer than the model's max_len={longest}")
-    store = PairStore.of(rows, run.vocabularies.source.pad)
-    device = next(run.model.parameters()).device
-    values = validate(run.model, SequenceToSequence(), evaluation_batches(store, max(8192, 2 * longest)), device=device)
-    return perplexity(values["nll"], 1), len(rows)
-
-
-def unknown_words(run: Run, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
-    """How often the words of a reference that a word vocabulary does not know come out right, all and in order.
-
-    Nothing where every word is known. `right` is over the sentences that have such words.
-    """
-    tokenizer = run.vocabularies.target
-    if set(run.config.tokenizer.kinds) != {"word"}:
-        return {}
-
-    def unknown(text: str) -> list[str]:
-        pairs = zip(surface(tokenizer, text), tokenizer.encode(text), strict=True)
-        return [word for word, index in pairs if index == tokenizer.unk]
-
-    judged = [(unknown(one), unknown(other)) for one, other in zip(hypotheses, references, strict=True)]
-    judged = [(found, wanted) for found, wanted in judged if wanted]
-    if not judged:
-        return {}
-    shares = share("right", [found == wanted for found, wanted in judged])
-    return {"unknown_words": {"sentences": len(judged), "words": sum(len(words) for _, words in judged), **shares}}
 
 
 def translator_of(run: Run) -> Translator:
@@ -304,23 +74,22 @@ def translations(
     return run.translator.translate(list(sentences), run.decode_config(**decode), overlong=overlong)
 
 
-class Pairing(Evidence):
-    """Pairs of sentences: BLEU of greedy translations."""
+class HeldOutPairs(HeldOutData):
+    """Held-out pairs of sentences: BLEU of greedy translations."""
 
     name = "bleu"
 
     def __init__(self, run: Run, corpus: Corpus | None = None, limit: int = 200) -> None:
         corpus = corpus or corpus_of(run.config.data, "valid") or corpus_of(run.config.data, "test")
         if corpus is None:
-            raise ConfigError("nothing to judge heads by: the run names no validation or test set; give one")
+            raise ConfigError("nothing to score heads by: the run names no validation or test set; give one")
         longest = run.translator.max_len
         full = (pair for pair in corpus if pair[0].strip() and pair[1].strip())
-        fits = (pair for pair in full if max(map(len, encode_pair(run, *pair))) <= longest)
-        self.pairs = list(islice(fits, limit))
+        self.pairs = list(islice((one for one in full if max(map(len, encode_pair(run, *one))) <= longest), limit))
         if not self.pairs:
-            raise DataError("nothing to judge heads by: no pair has two sides that the model can read")
+            raise DataError("nothing to score heads by: no pair has two sides that the model can read")
         store = PairStore.of([encode_pair(run, *pair) for pair in self.pairs], run.vocabularies.source.pad)
-        batches = evaluation_batches(store, max(BUDGET, 2 * longest))
+        batches = evaluation_batches(store, max(HELD_OUT_BUDGET, 2 * longest))
         super().__init__(run, SequenceToSequence(), list(batches), len(self.pairs))
 
     def score(self, run: Run) -> float:
@@ -330,41 +99,6 @@ class Pairing(Evidence):
 
 SHORT, LONG = 12, 30
 """Words of a source below which a sentence is short, and from which on it is long."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TranslationData(Files):
-    """Pairs of texts: in two line-aligned files, in one `.tsv`, `.csv`, `.jsonl` or `.parquet`, or bundled.
-
-    All but `.parquet` may be compressed too: `.gz`, `.bz2`, `.xz`. `source` and `target` name the two sides: the keys
-    of JSONL, the columns of a table, by name or by number from 1, the languages `en` and `fr` of the bundled corpus, in
-    either direction. `header` says whether the first row of a TSV or CSV names its columns; `auto` takes it for that
-    where it holds their names, and says so.
-
-    `world` is how many bundled pairs to train on; its own held-out sentences then serve for validation and test.
-    `world_grammar` is the whole grammar or the plain part of it. `overlong` says what becomes of pairs longer than
-    `max_len` tokens.
-    """
-
-    world: int = 0
-    world_seed: int = 1
-    world_grammar: Grammar = "whole"
-    source: str | int = "en"
-    target: str | int = "fr"
-    max_len: int = 256
-    overlong: Literal["skip", "truncate", "refuse"] = "skip"
-    header: Header = "auto"
-
-    def __post_init__(self) -> None:
-        if self.world and self.train:
-            raise ConfigError("data.train and data.world are two sources of training pairs; give one")
-        if self.world and {self.source, self.target} != {"en", "fr"}:
-            raise ConfigError(f"the bundled corpus has en and fr, not {self.source} and {self.target}")
-        check_length(self.max_len)
-        check_columns(source=self.source, target=self.target)
-        for name in ("train", "valid", "test"):
-            if len(getattr(self, name)) > 2:
-                raise ConfigError(f"data.{name} takes one file of pairs or two line-aligned files")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -436,7 +170,7 @@ class TranslationTask(Task):
         """The pairs tokenised; for a new run, with a tokenizer trained on them, or that of the run it starts from."""
         corpus = training_corpus(config.data)
         config, vocabularies = prepared_vocabularies(
-            config, directory, lambda: _trained_vocabularies(config, corpus, report), new=new
+            config, directory, lambda: trained_vocabularies(config, corpus, report), new=new
         )
         prepared = TranslationRun(config, corpus, vocabularies, directory, report)
         if new:
@@ -448,10 +182,10 @@ class TranslationTask(Task):
         options = how.chosen(TranslationOptions)
         corpus = self._corpus(run, data, options, how.say)
         alternatives, lowercase, tokenize = options.alternatives, options.lowercase, options.tokenize
-        pairs = list(islice((pair for pair in corpus if pair[0].strip() and pair[1].strip()), options.limit))
+        pairs = full_pairs(corpus, options.limit)
         if not pairs:
             raise DataError("nothing to evaluate on: no pair has both sides")
-        sources, references = _questions(pairs, alternatives)
+        sources, references = _with_references(pairs, alternatives)
         config = run.decode_config(**how.decode)
         hypotheses, cut = [], 0
         for found in run.translator.stream(sources, config, overlong=options.overlong, window=512):
@@ -499,7 +233,7 @@ class TranslationTask(Task):
         return corpus
 
     def show(self, scores: Mapping[str, Any]) -> str:
-        return shown(scores)
+        return show_scores(scores)
 
     def compared(self, run: Run, limit: int | None, progress: Progress | None) -> dict[str, Any]:
         """Greedy translations, and of these the short and the long, and words repeated, left out and said too often."""
@@ -508,7 +242,7 @@ class TranslationTask(Task):
         options = TranslationOptions(limit=limit)
         how = Measuring(options=options, decode={"beam": 1}, out=hypotheses.append, progress=progress)
         result = self.evaluate(run, corpus, how)
-        pairs = list(islice((pair for pair in corpus if pair[0].strip() and pair[1].strip()), limit))
+        pairs = full_pairs(corpus, limit)
         lengths = [len(source.split()) for source, _ in pairs]
         for name, rows in (
             ("short", [row for row, words in enumerate(lengths) if words < SHORT]),
@@ -537,43 +271,43 @@ class TranslationTask(Task):
         used = data or corpus_of(run.config.data, "test")
         return isinstance(used, WorldCorpus) and used.grammar == "whole"  # the plain part has no pronouns
 
-    def questions(self, run: Run, data: Any, limit: int) -> list[Looked]:
+    def probes(self, run: Run, data: Any, limit: int) -> list[Probe]:
         if data is not None and isinstance(data, Sequence):
             data = files_corpus(tuple(map(str, data)), run.config.data)
         corpus = data or corpus_of(run.config.data, "test") or corpus_of(run.config.data, "valid")
         if corpus is None:
             raise ConfigError("no sentences to look at: the run names no test or validation set; give some")
         if isinstance(corpus, WorldCorpus):
-            drawn: Sequence[Any] = list(islice(corpus.drawn(), limit))
-            texts = [sentence.english if corpus.source == "en" else sentence.french for sentence in drawn]
+            chosen = list(islice(corpus.sampled(), limit))
+            texts = [sentence.english if corpus.source == "en" else sentence.french for sentence in chosen]
         else:
-            drawn = list(islice((pair for pair in corpus if pair[0].strip() and pair[1].strip()), limit))
-            texts = [pair[0] for pair in drawn]
+            chosen = full_pairs(corpus, limit)
+            texts = [pair[0] for pair in chosen]
         counts = Counter(word.lower() for text in texts for word in text.split())
-        items = [pair_questions(run, one, counts) for one in drawn]
+        items = [pair_probe(run, one, counts) for one in chosen]
         return [item for item in items if max(map(len, item.rows)) <= run.translator.max_len]
 
-    def batch_of(self, run: Run, items: Sequence[Looked]) -> Pairs:
+    def probe_batch(self, run: Run, items: Sequence[Probe]) -> Pairs:
         pad = run.vocabularies.source.pad
         source, target = (Tokens.of([item.rows[side] for item in items], pad) for side in (0, 1))
         return Pairs(source, target).to(run.device)
 
-    def evidence(self, run: Run, files: Sequence[str] | None, limit: int) -> Evidence:
-        return Pairing(run, files_corpus(tuple(files), run.config.data) if files else None, limit)
+    def held_out_data(self, run: Run, files: Sequence[str] | None, limit: int) -> HeldOutData:
+        return HeldOutPairs(run, files_corpus(tuple(files), run.config.data) if files else None, limit)
 
     def example(self, config: RunConfig, length: int, rows: int = 1) -> Pairs:
-        source, target = Tokens.of([[FIRST] * length] * rows), Tokens.of([[FIRST] * (length + 1)] * rows)
+        source, target = Tokens.of([[FIRST_TOKEN] * length] * rows), Tokens.of([[FIRST_TOKEN] * (length + 1)] * rows)
         return Pairs(source, target, rows * length)
 
     def random_batches(self, config: RunConfig, count: int) -> tuple[RunConfig, Objective, list[Pairs]]:
-        draw = torch.Generator().manual_seed(0)
+        generator = torch.Generator().manual_seed(0)
         objective = SequenceToSequence(config.train.smoothing, config.train.r_drop)
         length = max(2, min(config.data.max_len, 32) - 2)
         rows = max(1, config.train.batch_tokens // (2 * length + 1))
         sizes = config.with_stand_ins().model_config()
 
         def side(size: int, length: int) -> Tokens:
-            return full_rows(torch.randint(FIRST, size, (rows, length), generator=draw))
+            return full_rows(torch.randint(FIRST_TOKEN, size, (rows, length), generator=generator))
 
         def batch() -> Pairs:
             source, target = side(sizes.source_vocab_size, length), side(sizes.target_vocab_size, length + 1)
@@ -598,45 +332,6 @@ class TranslationTask(Task):
     def gradient_words(self, words: Sequence[str], target: Sequence[str] | None, ids: Any) -> list[GradientSide]:
         others = words if target is None else target
         return [("source", [*ids(words), 2], [*words, END]), ("target", [1, *ids(others), 2], [START, *others])]
-
-
-def shown(result: Mapping[str, Any]) -> str:
-    """The scores for a person, every one with its setting."""
-    low, high = result["bleu_interval"]
-    exact_low, exact_high = result["exact_match_interval"]
-    too_long = result["pairs"] - result["perplexity_sentences"]
-    left_out = f"; {too_long:,} pairs too long for the model left out" if too_long else ""
-    lines = [
-        f"sentences          {result['sentences']:,}  (beam {result['decode']['beam']})",
-        f"BLEU               {result['bleu']:.2f}  [{low:.2f}, {high:.2f}]  {result['bleu_signature']}",
-        f"BLEU, tokenised    {result['tokenised_bleu']:.2f}  {result['tokenised_bleu_signature']}",
-        f"chrF               {result['chrf']:.2f}  {result['chrf_signature']}",
-        f"TER                {result['ter']:.2f}  {result['ter_signature']}",
-        f"exact match        {100 * result['exact_match']:.2f} %  [{100 * exact_low:.2f}, {100 * exact_high:.2f}]",
-        f"token error rate   {100 * result['token_error_rate']:.2f} %  (edits per reference word)",
-        f"perplexity         {result['perplexity']:.3f}  (per target token of the run's own vocabulary{left_out})",
-    ]
-    if result.get("pronoun_accuracy") is not None:
-        lines.append(f"pronoun accuracy   {100 * result['pronoun_accuracy']:.2f} %  of {result['pronouns']}")
-    if "alignment_error_rate" in result:
-        head = result["alignment_head"]
-        lines.append(
-            f"alignment error    {result['alignment_error_rate']:.3f}  ({head['attention']}, head {head['head']}, "
-            f"chosen on validation sentences, at the step that predicts the word)"
-        )
-    if words := result.get("unknown_words"):
-        low, high = words["right_interval"]
-        lines.append(
-            f"unknown words      {100 * words['right']:.2f} %  [{100 * low:.2f}, {100 * high:.2f}]  right in "
-            f"{words['sentences']:,} sentences that have any"
-        )
-    lines.append("by source length   words   sentences   exact match   BLEU")
-    for band in result["by_length"]:
-        if band["count"]:
-            words = f"{band['low']}-{band['high'] - 1}" if band["high"] else f"{band['low']}+"
-            exact, bleu = 100 * band["exact_match"], band["bleu"]
-            lines.append(f"{'':18} {words:>6}   {band['count']:>9,}   {exact:>9.1f} %   {bleu:>5.1f}")
-    return "\n".join(lines)
 
 
 TASK = TranslationTask()

@@ -1,4 +1,4 @@
-"""What a training keeps: checkpoints on its way, the weights to use in the end."""
+"""What a training run saves: checkpoints on its way, the weights to use in the end."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from regard.runs.checkpoint import (
     step_of,
     weights_of,
 )
-from regard.runs.files import CHECKPOINTS, MODEL, plain_words, read_tensors, write_tensors
+from regard.runs.files import CHECKPOINTS, MODEL, read_tensors, write_errors, write_tensors
 from regard.training.average import ExponentialAverage, mean_weights
 from regard.training.config import TrainConfig
 from regard.training.objectives import Objective, StreamedLanguageModelling
@@ -36,8 +36,8 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
-    """A run's directory, and what of a training is kept in it."""
+class Checkpointer:
+    """Saves and restores a training run in its directory."""
 
     directory: Path
     options: TrainConfig
@@ -46,7 +46,7 @@ class Keeper:
     average: ExponentialAverage | None
     objective: Objective
 
-    def take_up(self, checkpoint: Path, say: Callable[[str], None]) -> Progress:
+    def restore(self, checkpoint: Path, say: Callable[[str], None]) -> Progress:
         """Put everything back as it was at a checkpoint."""
         progress = load_checkpoint(checkpoint, self.model, self.optimizer, self.average, say)
         if isinstance(self.objective, StreamedLanguageModelling):
@@ -56,7 +56,7 @@ class Keeper:
     def save(self, progress: Progress) -> Progress:
         """A checkpoint, and the weights to use so far, so that a run can be tried while it trains."""
         folder = self.directory / CHECKPOINTS
-        with plain_words(folder):
+        with write_errors(folder):
             folder.mkdir(exist_ok=True)
         steps = {progress.step, *map(step_of, checkpoints(folder))}
         progress = replace(progress, kept=kept_steps(steps, self.options.keep, self._always(progress)))

@@ -1,4 +1,4 @@
-"""The model that a training begins with."""
+"""Model initialization: fresh weights, those of another run, or word vectors from a file; and training such vectors."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,27 +14,27 @@ from regard.nn.embedding import Embedding, Head
 from regard.runs.checkpoint import checkpoints
 from regard.runs.files import CHECKPOINTS, whole_file
 from regard.tasks.config import RunConfig
+from regard.tasks.fine_tuning import load_base_weights
 from regard.tasks.run import build_model, load_vocabularies
 from regard.tasks.spec import Report
-from regard.tasks.starting import start_weights
 from regard.text import Tokenizer, TokenizerConfig, Vocabularies, train_tokenizer
 from regard.text.pipelines import JOINER
 from regard.text.vectors import WordVectors, read_vectors, write_vectors
 from regard.training.skipgram import SkipGramConfig, train_skip_gram
 
 
-def first_model(config: RunConfig, directory: Path, report: Report) -> nn.Module:
+def initialize_model(config: RunConfig, directory: Path, report: Report) -> nn.Module:
     """The model with fresh weights, or with what another run or a file of word vectors gives it to start from."""
     model, options = build_model(config), config.train
     if not checkpoints(directory / CHECKPOINTS):
         if options.start_from:
-            report.say(start_weights(model, config.model, Path(options.start_from)))
+            report.say(load_base_weights(model, config.model, Path(options.start_from)))
         if options.vectors is not None:
             vocabularies = load_vocabularies(directory, config.tokenizer)
-            for started in start_from_vectors(model, vocabularies, options.vectors):
+            for started in initialize_from_vectors(model, vocabularies, options.vectors):
                 report.say(started.describe())
     if options.freeze_vectors:
-        freeze_tables(model)
+        freeze_embeddings(model)
     return model
 
 
@@ -74,7 +74,7 @@ def save_vectors(vectors: WordVectors, path: str | Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class VectorCoverage:
     """How many entries of a vocabulary began as a file's vectors, and which words had none."""
 
     found: int
@@ -87,7 +87,7 @@ class Started:
         return f"{self.found:,} of {total:,} words start from the file's vectors{rest}"
 
 
-def start_from_vectors(model: nn.Module, vocabularies: Vocabularies, path: str | Path) -> list[Started]:
+def initialize_from_vectors(model: nn.Module, vocabularies: Vocabularies, path: str | Path) -> list[VectorCoverage]:
     """Put a file's vectors in the model's tables of words, source and target; words without one keep their start.
 
     The vectors are scaled as a whole to the size that a fresh table has.
@@ -110,7 +110,7 @@ def start_from_vectors(model: nn.Module, vocabularies: Vocabularies, path: str |
     return reports
 
 
-def freeze_tables(model: nn.Module) -> None:
+def freeze_embeddings(model: nn.Module) -> None:
     """Keep the tables of words as they are in training."""
     tables = _tables(model)
     tied = {id(part.weight) for part in model.modules() if isinstance(part, Head)}
@@ -135,7 +135,7 @@ def _forms(tokenizer: Tokenizer) -> list[tuple[str, ...]]:
 
 
 @torch.no_grad()
-def _filled(table: nn.Embedding, vectors: WordVectors, forms: Iterable[tuple[str, ...]]) -> Started:
+def _filled(table: nn.Embedding, vectors: WordVectors, forms: Iterable[tuple[str, ...]]) -> VectorCoverage:
     factor = table.embedding_dim**-0.5 / max(float(vectors.matrix.std()), 1e-12)
     found, missing = 0, []
     for row, names in enumerate(forms):
@@ -147,4 +147,4 @@ def _filled(table: nn.Embedding, vectors: WordVectors, forms: Iterable[tuple[str
             continue
         table.weight[row] = torch.from_numpy(vectors[name] * factor).to(table.weight)
         found += 1
-    return Started(found, tuple(missing))
+    return VectorCoverage(found, tuple(missing))

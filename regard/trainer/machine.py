@@ -1,4 +1,4 @@
-"""What training needs of a machine, looked at before any work is done."""
+"""What training needs of a machine: devices and compilers, deterministic kernels, stop signals."""
 
 import os
 import shutil
@@ -32,10 +32,10 @@ def _cpp_compilers() -> list[str]:
 
 
 @contextmanager
-def repeatable(wanted: bool) -> Iterator[None]:
-    """Asks torch for kernels whose results do not vary from run to run, and puts its own choice back at the end.
+def deterministic_algorithms(wanted: bool) -> Iterator[None]:
+    """Ask torch for kernels whose results do not vary from run to run, and put its own choice back at the end.
 
-    Says in a line where there are none.
+    Where there are none, one line says so.
     """
     if not wanted:
         yield
@@ -63,7 +63,7 @@ def repeatable(wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], bool]]:
-    """Asks whether SIGINT or SIGTERM has come; a second one ends at once, as usual."""
+    """Yield a function that tells whether SIGINT or SIGTERM has come; a second one ends at once, as usual."""
     asked: list[int] = []
 
     def note(number: int, frame: Any) -> None:

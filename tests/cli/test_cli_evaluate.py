@@ -4,7 +4,7 @@ import pytest
 from cli_toys import small_settings
 
 from regard.cli import main
-from regard.tasks.translation import shown
+from regard.tasks.translation_metrics import show_scores
 
 WORLD = {"pronoun_accuracy", "pronouns", "alignment_error_rate", "alignment_head", "alignment_by_head"}
 SCORES = {"bleu", "bleu_signature", "chrf", "chrf_signature", "ter", "exact_match", "perplexity", "by_length"}
@@ -21,7 +21,7 @@ def world(corpus, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    monkeypatch.setattr("regard.tasks.gold.ALIGNED", 8)
+    monkeypatch.setattr("regard.tasks.translation_metrics.ALIGNED", 8)
 
 
 def test_the_bundled_corpus_is_scored_against_its_gold(cli, world):
@@ -35,7 +35,7 @@ def test_the_bundled_corpus_is_scored_against_its_gold(cli, world):
     assert sum(band["count"] for band in scores["by_length"]) == 12
     # Some sentences of the corpus are longer than this model reads: translated in pieces, and told of.
     assert scores["perplexity_sentences"] < 12
-    text = shown(scores)
+    text = show_scores(scores)
     for name in ("BLEU", "chrF", "pronoun accuracy", "alignment error", "too long for the", scores["bleu_signature"]):
         assert name in text
 

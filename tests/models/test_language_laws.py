@@ -13,7 +13,7 @@ from regard.nn.batch import Tokens
 from regard.nn.rows import halves
 from regard.tasks.config import make_config
 from regard.tasks.looking import LookOptions, page
-from regard.trainer.training import Stopped
+from regard.trainer.trainer import Stopped
 from regard.training.objectives import LanguageModelling, StreamedLanguageModelling, language_objective
 
 every_model = pytest.mark.parametrize("name", [*LANGUAGE_MODELS, *STATELESS])

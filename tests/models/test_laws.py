@@ -15,7 +15,7 @@ from regard.decode.config import DecodeConfig
 from regard.decode.greedy import greedy
 from regard.look.watch import attentions, watch
 from regard.nn.batch import Pairs, Tokens
-from regard.trainer.training import Stopped
+from regard.trainer.trainer import Stopped
 from regard.training.objectives import SequenceToSequence
 
 every_model = pytest.mark.parametrize("name", MODELS)

@@ -18,7 +18,7 @@ from regard.nn.batch import Texts, Tokens, Windows
 from regard.nn.cells import CELLS
 from regard.nn.loss import IGNORE
 from regard.tasks.language import text_perplexity
-from regard.trainer.training import Stopped
+from regard.trainer.trainer import Stopped
 from regard.training.objectives import BothWaysModelling, language_objective
 
 SIZES = {"vocab_size": 19, "width": 6, "layers": 2, "dropout": 0.0, "labels": ("a", "b", "c")}

@@ -9,7 +9,7 @@ from regard.errors import ConfigError
 from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentLanguageModel
 from regard.nn.batch import Tokens, Windows
 from regard.tasks.config import make_config
-from regard.trainer.training import Stopped
+from regard.trainer.trainer import Stopped
 
 TINY = RecurrentLanguageConfig(vocab_size=19, width=6, dropout=0.0, max_len=40)
 

@@ -360,6 +360,6 @@ def test_what_a_family_cannot_say_is_not_exported(saved, tmp_path):
     small += ["train.batch_tokens=64", "train.steps=1", "train.threads=1", "model.positions=rotary"]
     data = {"train": [str(tmp_path / "text.txt")]}
     run = regard.train(regard.make_config(None, "gpt-tiny", small, {"data": data}), tmp_path / "run")
-    with pytest.raises(ConfigError, match="norm='layer' cannot be said"):
+    with pytest.raises(ConfigError, match="norm='layer' is not supported"):
         export_run(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -16,8 +16,8 @@ from regard.nn.batch import Images, Pairs, Texts, Tokens, Windows
 transformers = pytest.importorskip("transformers")
 import test_encoders as encoders  # noqa: E402
 import test_huggingface as language  # noqa: E402
+import test_huggingface_images as images  # noqa: E402
 import test_huggingface_pairs as pairs  # noqa: E402
-import test_huggingface_pictures as pictures  # noqa: E402
 
 FAMILIES = ["marian", "bart", "gpt2", "llama with biases, untied", "Bert", "DistilBert", "Roberta", "vit"]
 GIVEN = torch.arange(5, 12)[None]
@@ -30,7 +30,7 @@ def imported(family, folder):
         model, tokenizer = pairs.their_model(family), pairs.their_tokenizer(family)
     elif family == "vit":
         pytest.importorskip("PIL")
-        model = pictures.their_model("classifier")
+        model = images.their_model("classifier")
     elif family[0].isupper():
         model, tokenizer = encoders.their_model(family, "ForSequenceClassification"), encoders.their_tokenizer(family)
     else:

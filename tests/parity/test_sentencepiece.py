@@ -9,8 +9,7 @@ import pytest
 import tokenizers
 
 from regard.errors import DataError, RunError
-from regard.interop.huggingface.spm import marian_tokenizers, t5_tokenizer
-from regard.interop.huggingface.vocabulary import read_vocabularies
+from regard.interop.huggingface.tokenizer_files import marian_tokenizers, read_vocabularies, t5_tokenizer
 from regard.text import Vocabularies
 from regard.text.tokenizer import Tokenizer
 

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 from regard.cli import main
 from regard.decode.search import search
 from regard.errors import ConfigError, RunError
-from regard.interop.huggingface import files, import_directory
+from regard.interop.huggingface import config_fields, import_directory
 from regard.nn.batch import Pairs, Tokens, Windows
 from regard.runs.files import read_tensors, write_tensors
 
@@ -316,7 +316,7 @@ def test_pictures_are_prepared_as_one_file_says(made, tmp_path):
     said(folder, "preprocessor_config.json", **ours)
     import_directory(folder, tmp_path / "both")
     said(folder, "preprocessor_config.json", image_mean=[0.5, 0.5, 0.5])
-    refused(folder, tmp_path, "disagree on how pictures are prepared", ConfigError)
+    refused(folder, tmp_path, "disagree on how images are prepared", ConfigError)
     os.remove(folder / "processor_config.json")
     said(folder, "preprocessor_config.json", image_processor_type="DeiTImageProcessor")
     refused(folder, tmp_path, "image_processor_type='DeiTImageProcessor'", ConfigError)
@@ -346,7 +346,7 @@ def test_only_files_of_bounded_size_are_read(name, what, made, tmp_path, monkeyp
     elif what == "directory":
         (folder / name).mkdir()
     else:
-        monkeypatch.setattr(files, "LARGEST_JSON", 10)
+        monkeypatch.setattr(config_fields, "LARGEST_JSON", 10)
         (folder / name).write_text("[" * 100)
     refused(folder, tmp_path, "is not a file|at most 10 are read|cut short", RunError)
 

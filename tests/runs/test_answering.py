@@ -13,7 +13,7 @@ from regard.errors import DataError
 from regard.nn.batch import Texts
 from regard.tasks.answering import answer
 from regard.tasks.encoder import Encoder
-from regard.tasks.labelled import labelled_rows
+from regard.tasks.encoder_tasks import labelled_rows
 from regard.text import TokenizerConfig, Vocabularies, train_tokenizer
 
 WORDS = [f"w{index}" for index in range(60)]

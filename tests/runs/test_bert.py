@@ -17,7 +17,7 @@ from regard.cli import main
 from regard.data.framer import Framer, fit_pair
 from regard.data.labelled import Keys, questions
 from regard.errors import ConfigError, DataError, RunError
-from regard.interop.huggingface import bert, roberta
+from regard.interop.huggingface.bert import BERT, ROBERTA
 from regard.metrics.classification import _plain, answer_scores, class_scores, stretches, token_f1
 from regard.models.bert import Bert, BertConfig
 from regard.nn.batch import Texts, Tokens
@@ -26,7 +26,7 @@ from regard.runs.log import read_log
 from regard.tasks.encoder import nearest_texts
 from regard.tasks.looking import document
 from regard.tasks.spec import Silence
-from regard.trainer.training import Stopped
+from regard.trainer.trainer import Stopped
 
 
 @pytest.fixture(scope="module")
@@ -319,7 +319,7 @@ def test_without_a_pooler_a_text_is_judged_by_its_one_vector():
     assert_close(model.logits(texts), model.classifier(vectors))
     first = Bert(replace(config, pooler="none", pooling="first")).eval()
     assert_close(first.logits(texts), first.classifier(first(texts)[:, 0]))
-    for family in (bert, roberta):
+    for family in (BERT, ROBERTA):
         with pytest.raises(ConfigError, match="pooler"):
             family.configuration(model.config)
 

@@ -19,7 +19,7 @@ from regard.runs.checkpoint import (
 )
 from regard.runs.files import read_tensors
 from regard.runs.log import Log, read_log
-from regard.trainer.checkpointing import Keeper
+from regard.trainer.checkpointing import Checkpointer
 from regard.training.average import ExponentialAverage
 from regard.training.config import TrainConfig
 from regard.training.objectives import SequenceToSequence
@@ -112,7 +112,7 @@ def test_the_last_checkpoints_stay_and_those_that_are_wanted(trained, tmp_path):
 def kept(folder, trained, progress, **options):
     """What a run keeps in the end that saved at steps 1, 2 and 3, its weights these numbers, and what is said of it."""
     model, optimizer = trained
-    keeper = Keeper(folder, TrainConfig(keep=2, **options), model, optimizer, None, SequenceToSequence())
+    keeper = Checkpointer(folder, TrainConfig(keep=2, **options), model, optimizer, None, SequenceToSequence())
     for step in (1, 2, 3):
         with torch.no_grad():
             model.weight.fill_(step)

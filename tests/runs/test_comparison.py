@@ -18,7 +18,7 @@ from regard.comparison.sequence_length import growth, kept_bytes, long_range_acc
 from regard.errors import ConfigError, Diverged
 from regard.runs.files import run_names
 from regard.tasks.spec import Silence
-from regard.trainer.training import Stopped
+from regard.trainer.trainer import Stopped
 
 WORDS = ["the", "a", "cat", "dog", "sees", "hears", "big", "small", "red", "house", "runs", "sleeps", "and"]
 SMALL = [
@@ -248,7 +248,7 @@ def test_seconds_and_tokens_add_up_over_a_run_that_was_stopped(tmp_path):
 
 
 def test_on_the_bundled_corpus_words_and_alignments_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.tasks.gold.ALIGNED", 6)
+    monkeypatch.setattr("regard.tasks.translation_metrics.ALIGNED", 6)
     monkeypatch.setattr("regard.tasks.corpora.WORLD_HELD_OUT", 12)
     small = [one for one in SMALL if "max_len" not in one]
     settings = [*small, "data.world=30", "data.world_grammar=plain", "train.batch_tokens=300", "decode.max_len=8"]

@@ -19,7 +19,7 @@ from regard.tasks.looking import document
 from regard.tasks.translation import encode_pair
 from regard.text import TokenizerConfig, train_vocabularies
 from regard.text.copying import encode_with_copies, reading, surface
-from regard.trainer.training import Stopped
+from regard.trainer.trainer import Stopped
 
 sys.path.append(str(Path(__file__).parents[1] / "models"))
 from listeners import StopAt

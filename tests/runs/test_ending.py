@@ -14,8 +14,8 @@ from regard import make_config
 from regard.errors import RunError
 from regard.runs.checkpoint import Progress, checkpoints, forget_checkpoints, read_progress
 from regard.runs.files import read_json, write_json
-from regard.trainer.checkpointing import Keeper
-from regard.trainer.training import Stopped
+from regard.trainer.checkpointing import Checkpointer
+from regard.trainer.trainer import Stopped
 from regard.training.average import ExponentialAverage
 from regard.training.config import TrainConfig
 from regard.training.objectives import SequenceToSequence
@@ -118,12 +118,12 @@ def test_a_kill_at_any_file_operation_of_the_ending_is_mended(tmp_path, ending):
         model = nn.Linear(3, 2)
         average = ExponentialAverage(model, 0.9) if "ema" in options else None
         options = TrainConfig(**{"keep": 3, **options})
-        return Keeper(folder, options, model, make_optimizer(model, options), average, SequenceToSequence())
+        return Checkpointer(folder, options, model, make_optimizer(model, options), average, SequenceToSequence())
 
     def go(folder, until):
         """Train on from the last checkpoint, if there is one; the best was at step 2."""
         one, found = keeper(folder), checkpoints(folder / "checkpoints")
-        progress = one.take_up(found[-1], print) if found else Progress(step=0)
+        progress = one.restore(found[-1], print) if found else Progress(step=0)
         for step in range(progress.step + 1, until + 1):
             with torch.no_grad():
                 one.model.weight.add_(torch.full((2, 3), float(step)))

@@ -6,10 +6,10 @@ from regard.data import PairList
 from regard.errors import ConfigError, DataError
 from regard.nn.batch import Pairs, Tokens
 from regard.tasks.corpora import WorldCorpus, corpus_of, world_held_out
-from regard.tasks.gold import head_alignment
 from regard.tasks.looking import document
 from regard.tasks.run import build_model
-from regard.tasks.translation import corpus_perplexity, encode_pair
+from regard.tasks.translation_metrics import corpus_perplexity, head_alignment
+from regard.tasks.translator import encode_pair
 from regard.text import TokenizerConfig, train_vocabularies
 
 SETTINGS = [

@@ -7,8 +7,8 @@ from regard.analysis.pruning import every_head, learn_to_prune, save, scaled
 from regard.errors import ConfigError
 from regard.look import attentions, masked
 from regard.tasks.config import make_config
-from regard.tasks.translation import Pairing
-from regard.trainer.training import train
+from regard.tasks.translation import HeldOutPairs
+from regard.trainer.trainer import train
 
 SETTINGS = [
     "model.width=16",
@@ -41,7 +41,7 @@ def trained(tmp_path_factory):
 @torch.inference_mode()
 def test_a_gate_of_zero_masks_and_a_gate_of_one_changes_nothing(trained):
     heads = every_head(trained.model, "encoder.*")
-    batch = Pairing(trained, limit=6).batches[0]
+    batch = HeldOutPairs(trained, limit=6).batches[0]
     shut = {"encoder.0.attention": [1, 2], "encoder.1.attention": [0]}
     gates = torch.tensor([0.0 if head in shut[name] else 1.0 for name, head in heads])
     plain = trained.model.logits(batch)
@@ -56,7 +56,7 @@ def test_a_gate_of_zero_masks_and_a_gate_of_one_changes_nothing(trained):
 
 def test_a_model_learns_to_do_without_heads(trained, tmp_path):
     before = {name: value.clone() for name, value in trained.model.state_dict().items()}
-    pairing = Pairing(trained, limit=12)
+    pairing = HeldOutPairs(trained, limit=12)
     heard = []
     how = {"steps": 200, "among": "encoder.*", "learning_rate": 3e-3, "progress": lambda *told: heard.append(told)}
     smaller, chances = learn_to_prune(trained, 6, **how)

@@ -21,7 +21,7 @@ from regard.look import attentions, watch
 from regard.look.roles import largest_margins, thresholds
 from regard.tasks.config import make_config
 from regard.tasks.corpora import world_held_out
-from regard.tasks.questions import pair_questions
+from regard.tasks.probes import pair_probe
 from regard.tasks.run import Run, build_model
 from regard.text import train_vocabularies
 
@@ -131,7 +131,7 @@ def test_the_pronoun_report_asks_and_masks_every_head(run):
 
 def test_a_decoder_head_that_follows_a_pronoun_to_its_noun_is_found(run):
     parts = [
-        [asked_of_pronouns(pair_questions(run, one, {})) for one in _with_pronoun(run, part, None, 4)]
+        [asked_of_pronouns(pair_probe(run, one, {})) for one in _with_pronoun(run, part, None, 4)]
         for part in ("valid", "test")
     ]
     seen = []

@@ -11,12 +11,11 @@ import torch
 import regard
 from regard.cli import main
 from regard.errors import ConfigError, RegardError, RunError
-from regard.interop.huggingface import export_run, import_directory
-from regard.interop.huggingface.bridge import FAMILIES
-from regard.interop.huggingface.fitting import together
-from regard.interop.huggingface.generation import decode_settings
-from regard.interop.huggingface.pictures import image_settings
-from regard.runs import files
+from regard.interop.huggingface import config_fields, export_run, import_directory
+from regard.interop.huggingface.conversion import FAMILIES
+from regard.interop.huggingface.generation_config import decode_settings
+from regard.interop.huggingface.vit import image_settings
+from regard.interop.huggingface.weights import in_one_line
 from regard.runs.files import read_tensors, write_tensors
 
 WEIGHT, OTHER = "transformer.h.0.mlp.c_fc.weight", "transformer.h.1.mlp.c_fc.weight"
@@ -127,13 +126,13 @@ def test_weights_of_another_kind_are_named(copy, kind):
 
 def test_all_of_many_faults_are_named_in_one_line():
     faults = [f"missing h.{layer}.{part}.weight" for part in ("ln_1", "ln_2") for layer in range(40)]
-    said = together([*faults, "wte is (3, 5), not (4, 5)", "extra h.77.ln_1.weight"])
+    said = in_one_line([*faults, "wte is (3, 5), not (4, 5)", "extra h.77.ln_1.weight"])
     numbers = ",".join(map(str, range(40)))
     assert said == (
         f"missing h.{{{numbers}}}.ln_1.weight; missing h.{{{numbers}}}.ln_2.weight; wte is (3, 5), not (4, 5); "
         f"extra h.77.ln_1.weight"
     )
-    assert together(f"extra {index}" for index in range(1000)).endswith("; and 800 more")
+    assert in_one_line(f"extra {index}" for index in range(1000)).endswith("; and 800 more")
 
 
 def test_strange_names_neither_fill_nor_steer_a_terminal(copy, capsys):
@@ -172,7 +171,7 @@ def test_json_that_cannot_be_read_is_refused(copy, name, text):
 
 
 def test_json_of_any_size_is_not_read(copy, monkeypatch):
-    monkeypatch.setattr(files, "LARGEST_JSON", 100)
+    monkeypatch.setattr(config_fields, "LARGEST_JSON", 100)
     refused(copy, r"config\.json has \d+ bytes; of JSON at most 100")
 
 
@@ -190,7 +189,7 @@ class Asked(dict):
 
 READERS = {name: family.settings for name, family in FAMILIES.items()}
 READERS["generation"] = lambda config: decode_settings(config, 40, 61)
-READERS["pictures"] = lambda config: image_settings(config, 16, 3)
+READERS["images"] = lambda config: image_settings(config, 16, 3)
 
 
 @pytest.mark.parametrize("name", READERS)

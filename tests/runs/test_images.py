@@ -19,11 +19,11 @@ from regard.data.images import PictureArray
 from regard.errors import ConfigError, DataError, RunError
 from regard.look import rollout
 from regard.look.packed_arrays import png_address
+from regard.metrics.classification import wilson_interval
 from regard.nn.patches import resized_positions
 from regard.runs.files import read_json
-from regard.tasks.images import wilson_interval
 from regard.tasks.looking import document
-from regard.trainer.training import Stopped
+from regard.trainer.trainer import Stopped
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -89,7 +89,7 @@ def test_folders_train_like_arrays_and_hold_some_pictures_out(tmp_path):
 
     settings = ["train.steps=2", "images.held_out=0.25"]
     run = regard.train(config(tmp_path / "data", *settings), tmp_path / "run", Listener(0))
-    assert any("30 pictures of 2 classes, 10 to validate on" in text for text in heard)
+    assert any("30 images of 2 classes, 10 to validate on" in text for text in heard)
     assert regard.evaluate(run)["pictures"] == 10
     np.savez(tmp_path / "same.npz", images=pictures, labels=np.array(labels))
     again = regard.train(config(tmp_path / "same.npz", *settings), tmp_path / "again")

@@ -20,7 +20,7 @@ from regard.nn.batch import Tokens, Windows
 from regard.runs.files import read_tensors
 from regard.tasks.generator import Generator
 from regard.tasks.looking import LookOptions, document
-from regard.trainer.training import Stopped
+from regard.trainer.trainer import Stopped
 
 SMALL = [
     "model.width=16",
@@ -218,9 +218,9 @@ def test_a_resumed_run_refuses_what_a_new_one_would(run):
 
 def test_what_a_text_drawn_has_no_use_for_is_refused(run):
     for given in ({"top_beams": 2}, {"length_penalty": 2.0}, {"exact": True}):
-        with pytest.raises(ConfigError, match="is of a search: give beam too"):
+        with pytest.raises(ConfigError, match="is for beam search: give beam too"):
             run.generate("a", **given)
-    with pytest.raises(ConfigError, match="draws"):
+    with pytest.raises(ConfigError, match="is for sampling"):
         run.generate("a", beam=3, temperature=0.7)
     assert run.generate("a", beam=1, max_len=9) == run.generate("a", temperature=0, max_len=9)
 

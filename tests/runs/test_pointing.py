@@ -15,7 +15,7 @@ from regard.errors import ConfigError, DataError, RunError
 from regard.look.attention_svg import svg
 from regard.tasks.looking import document, page
 from regard.tasks.pointing import is_simple
-from regard.trainer.training import Stopped
+from regard.trainer.trainer import Stopped
 
 sys.path.append(str(Path(__file__).parents[1] / "models"))
 from listeners import StopAt

@@ -14,9 +14,9 @@ from regard.models.transformer import TransformerConfig
 from regard.runs.files import read_json
 from regard.tasks.config import make_config
 from regard.tasks.corpora import world_held_out
-from regard.tasks.gold import head_alignment
-from regard.tasks.translation import Pairing
-from regard.trainer.training import resume, train
+from regard.tasks.translation import HeldOutPairs
+from regard.tasks.translation_metrics import head_alignment
+from regard.trainer.trainer import resume, train
 
 SETTINGS = [
     "model.width=16",
@@ -52,7 +52,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pairing(trained):
-    return Pairing(trained, limit=12)
+    return HeldOutPairs(trained, limit=12)
 
 
 # Some heads of one layer, and all heads of each kind of attention.

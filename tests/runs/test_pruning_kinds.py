@@ -16,10 +16,10 @@ from regard.analysis.pruning import curve, every_head, importance, learn_to_prun
 from regard.cli import main
 from regard.errors import ConfigError, DataError
 from regard.look import attentions
-from regard.tasks.embedding import EmbeddingData
-from regard.tasks.evidence import evidence
+from regard.tasks.corpora import TextData
+from regard.tasks.probes import held_out_data
 from regard.tasks.run import Run, build_model
-from regard.trainer.training import resume, train
+from regard.trainer.trainer import resume, train
 
 SHAPE = ["model.width=16", "model.heads=4", "model.layers=2", "model.feed_forward=24"]
 BRIEF = ["train.steps=6", "train.warmup=3", "train.validate_every=6", "train.save_every=6", "train.threads=1"]
@@ -80,7 +80,7 @@ def used(run):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_without_some_heads_is_used_like_any_other(kind, trained, tmp_path):
     run = trained(kind)
-    judge = evidence(run, limit=8)
+    judge = held_out_data(run, limit=8)
     assert judge.name == KINDS[kind][2]
     assert judge.count == sum(batch.labels.shape[0] for batch in judge.batches)
     assert judge.count == 8 or kind == "words"  # whose rows of text come by whole batches
@@ -117,11 +117,11 @@ def test_gates_are_learnt_in_every_kind_of_run(kind, trained):
 def test_vectors_of_texts_stay_near_those_of_the_whole_model(trained, files, tmp_path):
     base = trained("words")
     model = {**base.config.model, "head": "none"}
-    config = replace(base.config, task="embedding", model=model, data=EmbeddingData(max_len=32))
+    config = replace(base.config, task="embedding", model=model, data=TextData(max_len=32))
     run = Run(base.directory, config, base.vocabularies, build_model(config).eval())
     with pytest.raises(ConfigError, match="names no validation or test set; give --data"):
-        evidence(run)
-    judge = evidence(run, [str(files / "valid.txt")], 6)
+        held_out_data(run)
+    judge = held_out_data(run, [str(files / "valid.txt")], 6)
     assert judge.score(run) == pytest.approx(100, abs=1e-3)
     ranked = importance(run, judge)
     assert all(value > 0 for value in ranked.values())
@@ -137,14 +137,14 @@ def test_what_heads_cannot_be_judged_by_is_refused(trained, tmp_path):
     run = trained("text")
     (tmp_path / "empty.txt").write_text("", encoding="utf-8")
     with pytest.raises(DataError, match=r"empty\.txt is empty"):
-        evidence(run, [str(tmp_path / "empty.txt")])
+        held_out_data(run, [str(tmp_path / "empty.txt")])
     for changes, said in (
-        ({"data": replace(run.config.data, carry=True)}, "carries its state cannot be judged"),
-        ({"task": "pointing", "data": None}, "heads of a run for pointing cannot be judged"),
+        ({"data": replace(run.config.data, carry=True)}, "carries its state cannot be scored"),
+        ({"task": "pointing", "data": None}, "heads of a run for pointing cannot be scored"),
     ):
         other = Run(run.directory, replace(run.config, **changes), run.vocabularies, run.model)
         with pytest.raises(ConfigError, match=said):
-            evidence(other)
+            held_out_data(other)
 
 
 def test_a_pruned_encoder_is_tuned_for_another_task(trained, files, tmp_path):

@@ -17,7 +17,7 @@ from regard.errors import ConfigError, Diverged, RunError
 from regard.runs.checkpoint import checkpoints
 from regard.runs.files import alone_in, read_tensors
 from regard.runs.log import read_log
-from regard.trainer.training import Stopped
+from regard.trainer.trainer import Stopped
 from regard.training.objectives import SequenceToSequence
 
 SMALL = [

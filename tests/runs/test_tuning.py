@@ -16,9 +16,9 @@ from regard.errors import ConfigError, DataError
 from regard.runs.checkpoint import checkpoints
 from regard.runs.files import write_json
 from regard.runs.log import read_log
-from regard.tasks.labelled import LabelledLayout, labelled_rows, texts_of
+from regard.tasks.encoder_tasks import LabelledLayout, labelled_rows, texts_of
 from regard.tasks.run import load_config
-from regard.trainer.training import Stopped
+from regard.trainer.trainer import Stopped
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_steps_and_epochs_of_one_layer_are_refused_and_the_later_of_two_counts(f
             make_config(None, "tiny", given)
     with pytest.raises(ConfigError, match=r"train\.epochs=-1\.0 must not be negative"):
         make_config(None, "tiny", ["train.epochs=-1"])
-    with pytest.raises(ConfigError, match="problems drawn afresh"):
+    with pytest.raises(ConfigError, match="sampled problems never"):
         make_config(None, "pointer-sort", ["train.epochs=1"])
     path = tmp_path / "mine.toml"
     path.write_text("[train]\nsteps = 7\n")

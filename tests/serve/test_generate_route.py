@@ -152,7 +152,7 @@ def test_a_stream_that_takes_too_long_says_so(writer):
         ({"prompt": "a", "stop": [""]}, 400, "stop must be"),
         ({"prompt": "a", "stop": ["a"] * 17}, 400, "stop must be"),
         ({"prompt": "a", "beam": 2, "stream": True}, 400, "a beam has none before its end"),
-        ({"prompt": "a", "beam": 2, "temperature": 1.0}, 400, "draws texts, a beam of them is searched"),
+        ({"prompt": "a", "beam": 2, "temperature": 1.0}, 400, "is for sampling, beam for beam search"),
         ({"prompt": "a", "system": "b"}, 400, "give chat with its form"),
         ({"prompt": "a", "chat": "chatlm"}, 400, "did you mean 'chatml'?"),
         ({"prompt": "a", "chat": "chatml"}, 422, "the vocabulary has no '<|im_start|>'"),

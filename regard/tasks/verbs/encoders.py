@@ -167,7 +167,7 @@ class TagWords(OfTexts):
         if file is None:
             return iter(words)
         from regard.data.labelled import untagged
-        from regard.tasks.labelled import keys_of
+        from regard.tasks.encoder_tasks import keys_of
 
         return iter(untagged(file, keys_of(run.config)))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import ConfigError
-from regard.interop.huggingface.files import read_any_json, read_json
+from regard.interop.huggingface.config_fields import Json, is_whole, read_any_json, read_json, read_json_if_there
 from regard.models.bert import BertConfig
 from regard.runs.files import write_json
 
@@ -17,7 +17,7 @@ NAMES = {"mean": "mean", "cls": "first"}
 """The same in newer directories, which have one `pooling_mode`."""
 
 
-def pooling_of(directory: Path, tell: Callable[[str], object], *, lower_case: bool) -> dict[str, Any]:
+def read_pooling(directory: Path, tell: Callable[[str], object], *, lower_case: bool) -> dict[str, Any]:
     """`pooling`, and `length`, of how many tokens; each where the directory says it. `lower_case` says whether the
     tokenizer makes a text lower case, so that it changes nothing to do it before."""
     found: dict[str, Any] = {}
@@ -25,18 +25,17 @@ def pooling_of(directory: Path, tell: Callable[[str], object], *, lower_case: bo
         _check_modules(read_any_json(directory / MODULES), tell)
     if (directory / POOLING / "config.json").exists():
         found["pooling"] = _mode(read_json(directory / POOLING / "config.json"))
-    if (directory / LENGTH).exists() and read_json(directory / LENGTH).get("do_lower_case") and not lower_case:
+    if read_json_if_there(directory / LENGTH).get("do_lower_case") and not lower_case:
         raise ConfigError(f"{LENGTH}: do_lower_case=true is not supported with a tokenizer that keeps capitals")
-    if (directory / PROMPTS).exists() and (name := read_json(directory / PROMPTS).get("default_prompt_name")):
+    if name := read_json_if_there(directory / PROMPTS).get("default_prompt_name"):
         raise ConfigError(
             f"{PROMPTS}: default_prompt_name={name!r} is not supported: write it before each text instead"
         )
     # Newer directories leave the length to the tokenizer's settings.
     for name, field in ((LENGTH, "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
-        if (directory / LENGTH).exists() and (directory / name).exists() and "length" not in found:
-            length = read_json(directory / name).get(field)
-            if isinstance(length, int) and not isinstance(length, bool) and length > 1:
-                found["length"] = length
+        length = read_json_if_there(directory / name).get(field)
+        if (directory / LENGTH).exists() and "length" not in found and is_whole(length, 2):
+            found["length"] = length
     return found
 
 
@@ -61,23 +60,19 @@ def write_pooling(out: Path, config: BertConfig, length: int) -> None:
 
 def _check_modules(modules: Any, tell: Callable[[str], object]) -> None:
     """Refuse what would make other vectors than ours, such as one more matrix."""
-    kinds = [str(one.get("type")).rpartition(".")[2] if isinstance(one, dict) else one for one in _list(modules)]
+    if not isinstance(modules, list):
+        raise ConfigError(f"{MODULES} must be a list")
+    kinds = [str(one.get("type")).rpartition(".")[2] if isinstance(one, dict) else one for one in modules]
     if tuple(kinds) not in (KINDS, KINDS[:2]):
         raise ConfigError(f"{MODULES}: {kinds!r} is not supported, only {', '.join(KINDS)} in this order")
-    for module, path in zip(_list(modules), ("", POOLING), strict=False):
+    for module, path in zip(modules, ("", POOLING), strict=False):
         if module.get("path", path) != path:
             raise ConfigError(f"{MODULES}: path={module['path']!r} is not supported, only {path!r}")
     if len(kinds) < len(KINDS):
         tell(f"{MODULES} has no Normalize: vectors are of length one here all the same, unless normalise=False is said")
 
 
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ConfigError(f"{MODULES} must be a list")
-    return value
-
-
-def _mode(config: dict[str, Any]) -> str:
+def _mode(config: Json) -> str:
     where = f"{POOLING}/config.json"
     modes = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
     if "pooling_mode" in config:

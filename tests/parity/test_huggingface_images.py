@@ -12,7 +12,7 @@ from regard import Run
 from regard.data.images import ImageConfig
 from regard.errors import ConfigError, RegardError, RunError
 from regard.interop.huggingface import export_run, import_directory
-from regard.interop.huggingface.pictures import image_settings, preparing
+from regard.interop.huggingface.vit import image_settings, preprocessor_config
 from regard.nn.batch import Images
 from regard.runs.files import read_tensors, write_tensors
 from regard.tasks.images import ImageClassifier
@@ -108,8 +108,8 @@ def test_labels_go_over_and_one_that_occurs_twice_gets_its_number(saved, tmp_pat
 @pytest.mark.parametrize("filter", ["bilinear", "bicubic"])
 def test_pictures_are_prepared_as_theirs_are(resize, filter, saved, tmp_path):
     images = ImageConfig(resize=resize, filter=filter, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
-    assert image_settings(preparing(images, 20, 3), 20, 3) == images
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(preparing(images, 20, 3)))
+    assert image_settings(preprocessor_config(images, 20, 3), 20, 3) == images
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(preprocessor_config(images, 20, 3)))
     theirs = transformers.ViTImageProcessorPil.from_pretrained(tmp_path)
     picture = np.random.default_rng(0).integers(0, 256, (31, 45, 3), dtype=np.uint8)
     expected = theirs(Image.fromarray(picture), return_tensors="pt")["pixel_values"]
@@ -184,6 +184,6 @@ def test_what_vit_cannot_say_is_not_exported(saved, tmp_path):
         run.classify([np.zeros((20, 20, 3), np.uint8)])
     config = replace(run.config, model={**run.config.model, "norm": "rms"})
     other = Run(run.directory, config, None, run.model)
-    with pytest.raises(ConfigError, match="norm='rms' cannot be said"):
+    with pytest.raises(ConfigError, match="norm='rms' is not supported"):
         export_run(other, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -1,23 +1,23 @@
-"""How a checkpoint says that an encoder-decoder should be decoded, in our words and back."""
+"""`generation_config.json`: how an encoder-decoder is decoded, as our settings and back."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError
-from regard.interop.huggingface.names import LARGEST, number, yes_or_no
+from regard.interop.huggingface.config_fields import LARGEST, Json, is_number, is_whole, number, yes_or_no
 
 MOST_BEAMS = 1000
 TOKENS = ("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
-"""What `generation_config.json` says of tokens, else `config.json`."""
+"""Fields that name tokens: those of `generation_config.json`, else of `config.json`."""
 FIELDS = (
     *("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids", "suppress_tokens", "num_beams", "length_penalty"),
     *("early_stopping", "max_length", "min_length", "max_new_tokens", "min_new_tokens", "no_repeat_ngram_size"),
     *("do_sample", "temperature", "top_k", "top_p", "renormalize_logits"),
 )
-"""What is taken over of how to search."""
-NEUTRAL: dict[str, tuple[Any, ...]] = {
+"""Settings of decoding that are taken over."""
+NEUTRAL: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty", "typical_p"), (1.0,)),
     **dict.fromkeys(("num_beam_groups", "num_return_sequences", "guidance_scale"), (1,)),
     **dict.fromkeys(("encoder_no_repeat_ngram_size", "diversity_penalty", "epsilon_cutoff", "eta_cutoff"), (0,)),
@@ -27,45 +27,45 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
         ("watermarking_config", "max_time", "forced_decoder_ids", "dola_layers", "token_healing"), (False,)
     ),
 }
-"""What has no like here, and the values by which it changes no output, besides null."""
+"""What is not supported here, and the values with which it changes no output, besides null."""
+SAMPLING_ONLY = ("typical_p", "epsilon_cutoff", "eta_cutoff", "min_p", "top_h")
 
-OF_SAMPLING = ("typical_p", "epsilon_cutoff", "eta_cutoff", "min_p", "top_h")
 
-
-def said_of_decoding(config: Mapping[str, Any], generation: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a checkpoint says of decoding: `generation_config.json`, or where there is none, `config.json`."""
+def decoding_fields(config: Json, generation: Json | None) -> dict[str, object]:
+    """The fields that concern decoding: of `generation_config.json`, or where there is none, of `config.json`."""
     searching = config if generation is None else generation
     said = {field: searching[field] for field in (*FIELDS, *NEUTRAL) if searching.get(field) is not None}
     tokens = {field: one[field] for one in (config, generation or {}) for field in TOKENS if one.get(field) is not None}
     return {**said, **tokens}
 
 
-def unlike(said: Mapping[str, Any]) -> list[str]:
-    """What is said that would change outputs and has no like here, as `field=value`."""
+def unsupported(said: Json) -> list[str]:
+    """Fields that would change outputs and are not supported here, as `field=value`."""
     found = [field for field, neutral in NEUTRAL.items() if said.get(field) not in (None, False, *neutral)]
     if said.get("do_sample") in (None, False):
-        found = [field for field in found if field not in OF_SAMPLING]
+        found = [field for field in found if field not in SAMPLING_ONLY]
     return [f"{field}={said[field]!r}" for field in found]
 
 
-def not_taken_over(said: Mapping[str, Any], tell: Callable[[str], object]) -> None:
-    """Say what a checkpoint wishes of how it is decoded, where that is not taken over: a language model is sampled as
-    is said when it is."""
+def warn_not_taken_over(said: Json, tell: Callable[[str], object]) -> None:
+    """Say which settings of decoding are not taken over: a language model is given its own with each prompt."""
     usual = {"num_beams": 1, "do_sample": False, "temperature": 1.0, "top_k": 50, "top_p": 1.0, "length_penalty": 1.0}
     usual |= {"early_stopping": False, "min_length": 0, "no_repeat_ngram_size": 0, "renormalize_logits": False}
     wished = [f"{field}={said[field]!r}" for field in FIELDS if field in said and said[field] != usual.get(field)]
-    if wished := wished + unlike(said):
+    if wished := wished + unsupported(said):
         tell(f"generation_config.json: {', '.join(wished)}: not taken over; say with each text how it is to go on")
     if isinstance(eos := said.get("eos_token_id"), list) and len(eos) > 1:
         tell(f"generation_config.json: eos_token_id={eos!r}: a text ends at {eos[0]}, not at the others")
 
 
 def decode_settings(
-    config: Mapping[str, Any], longest: int, entries: int, tell: Callable[[str], object] = warnings.warn
+    config: Json, longest: int, entries: int, tell: Callable[[str], object] = warnings.warn
 ) -> DecodeConfig:
-    """The settings of a search. `longest` is the model's own length, `entries` the size of its vocabulary; what a
-    checkpoint leaves out is as in theirs, but for the length, which is then the model's."""
-    if found := unlike(config):
+    """The settings of decoding. `longest` is the model's own length, `entries` the size of its vocabulary.
+
+    What a checkpoint leaves out has their default, but for the length, which is then the model's.
+    """
+    if found := unsupported(config):
         raise ConfigError(
             f"generation_config.json: {found[0]} is not supported; take it out to decode without it, to other outputs"
         )
@@ -73,14 +73,12 @@ def decode_settings(
         raise ConfigError(f"eos_token_id={eos!r} is not supported, only one token that ends an output")
     if config.get("no_repeat_ngram_size") == 1:
         raise ConfigError("no_repeat_ngram_size=1 is not supported, only 2 or more, or 0 for none")
-    most = (
-        _whole(config, "max_length", min(longest + 1, LARGEST)) - 1
-    )  # theirs counts the token that a decoder begins with
+    # Their length counts the token that a decoder begins with.
+    most = _whole(config, "max_length", min(longest + 1, LARGEST)) - 1
     least = max(0, min(_whole(config, "min_length", 0), most) - 1)
     if config.get("max_new_tokens") is not None:
         most = _whole(config, "max_new_tokens", 0)
-    if config.get("min_new_tokens") is not None:
-        least = _whole(config, "min_new_tokens", 0)
+    least = _whole(config, "min_new_tokens", least)
     made = DecodeConfig(
         beam=max(1, _whole(config, "num_beams", 1, MOST_BEAMS)),
         length_penalty=_penalty(config),
@@ -100,7 +98,7 @@ def decode_settings(
     return made
 
 
-def _differences(config: Mapping[str, Any], made: DecodeConfig) -> Iterator[str]:
+def _differences(config: Json, made: DecodeConfig) -> Iterator[str]:
     """Where a search that is set up alike finds other outputs, now and then, than theirs."""
     if made.beam > 1 and config.get("early_stopping") is True:
         yield "early_stopping=True is as False here: a search goes on while a better output may be found"
@@ -113,31 +111,27 @@ def _differences(config: Mapping[str, Any], made: DecodeConfig) -> Iterator[str]
         yield f"no_repeat_ngram_size={made.no_repeat} counts here without the token that a decoder begins with"
 
 
-def _exact(config: Mapping[str, Any]) -> bool:
+def _exact(config: Json) -> bool:
     said = config.get("early_stopping")
     if said not in (None, True, False, "never"):
         raise ConfigError(f"early_stopping={said!r} is not supported, only true, false or 'never'")
     return said == "never"
 
 
-def _sampling(config: Mapping[str, Any]) -> dict[str, Any]:
-    """How outputs are drawn, where they are."""
+def _sampling(config: Json) -> dict[str, Any]:
+    """How outputs are sampled, where they are."""
     if not yes_or_no(config, "do_sample", False):
         return {}
     if _whole(config, "num_beams", 1, MOST_BEAMS) > 1:
         raise ConfigError(f"do_sample=true with num_beams={config['num_beams']} is not supported, only one of the two")
-    top_k = _whole(config, "top_k", 50)
-    top_p = number({"top_p": config.get("top_p") or 1.0}, "top_p", 1.0)
-    return {
-        "temperature": number({"temperature": config.get("temperature") or 1.0}, "temperature", 1.0),
-        "top_k": top_k or None,
-        "top_p": top_p if top_p < 1 else None,
-    }
+    top_p, temperature = (number({name: config.get(name) or 1.0}, name, 1.0) for name in ("top_p", "temperature"))
+    top_k = _whole(config, "top_k", 50) or None
+    return {"temperature": temperature, "top_k": top_k, "top_p": top_p if top_p < 1 else None}
 
 
-def generation_settings(config: DecodeConfig, *, start: int, pad: int, eos: int) -> dict[str, Any]:
-    """The same, for their `generation_config.json`."""
-    theirs: dict[str, Any] = {
+def generation_settings(config: DecodeConfig, *, start: int, pad: int, eos: int) -> dict[str, object]:
+    """Our settings as a `generation_config.json`."""
+    theirs: dict[str, object] = {
         "decoder_start_token_id": start,
         "pad_token_id": pad,
         "eos_token_id": eos,
@@ -160,29 +154,27 @@ def generation_settings(config: DecodeConfig, *, start: int, pad: int, eos: int)
     return theirs
 
 
-def _whole(config: Mapping[str, Any], field: str, default: int, most: int = LARGEST) -> int:
-    value = config.get(field)
-    value = default if value is None else value
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+def _whole(config: Json, field: str, default: int, most: int = LARGEST) -> int:
+    value: Any = default if config.get(field) is None else config[field]
+    if not is_whole(value, 0, most):
         raise ConfigError(f"{field}={value!r} must be a whole number from 0 to {most:,}")
     return value
 
 
-def _token(config: Mapping[str, Any], field: str, entries: int) -> int | None:
+def _token(config: Json, field: str, entries: int) -> int | None:
     value = config.get(field)
     value = value[0] if isinstance(value, list) and len(value) == 1 else value
     return None if value is None else _whole({field: value}, field, 0, entries - 1)
 
 
-def _penalty(config: Mapping[str, Any]) -> float:
-    value = config.get("length_penalty")
-    value = 1.0 if value is None else value
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < float("inf"):
+def _penalty(config: Json) -> float:
+    value: Any = 1.0 if config.get("length_penalty") is None else config["length_penalty"]
+    if not is_number(value) or not 0 <= value < float("inf"):
         raise ConfigError(f"length_penalty={value!r} is not supported, only a number of 0 or more")
     return float(value)
 
 
-def _forbidden(config: Mapping[str, Any], entries: int) -> tuple[int, ...]:
+def _forbidden(config: Json, entries: int) -> tuple[int, ...]:
     tokens: set[int] = set()
     for field in ("bad_words_ids", "suppress_tokens"):
         words = config.get(field) or []
@@ -194,7 +186,7 @@ def _forbidden(config: Mapping[str, Any], entries: int) -> tuple[int, ...]:
     return tuple(sorted(tokens))
 
 
-def _forces_end(config: Mapping[str, Any], entries: int) -> bool:
+def _forces_end(config: Json, entries: int) -> bool:
     forced, eos = _token(config, "forced_eos_token_id", entries), config.get("eos_token_id")
     if forced is not None and forced not in (eos if isinstance(eos, list) else [eos]):
         raise ConfigError(f"forced_eos_token_id={forced} is not supported, only eos_token_id={eos!r}")

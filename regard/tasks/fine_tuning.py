@@ -1,4 +1,4 @@
-"""A run that starts from another: its model's shape, its tokenizer and its weights."""
+"""Fine-tuning: a run that starts from another takes its model's shape, its tokenizer and its weights."""
 
 import shutil
 from collections.abc import Mapping, Sequence, Set
@@ -13,7 +13,7 @@ from regard.errors import ConfigError, DataError, RunError
 from regard.models import MODELS
 from regard.models.protocols import Refits, capabilities
 from regard.runs.checkpoint import weights_of
-from regard.runs.files import plain_words, read_json, read_tensors
+from regard.runs.files import read_json, read_tensors, write_errors
 from regard.tasks.spec import TASKS
 from regard.text import TokenizerConfig
 
@@ -21,7 +21,7 @@ HEADS = ("mix", "classifier", "words", "next_text", "pooler", "head")
 """Parts that stand on an encoder: those that are new in a run begin at random, others are left behind."""
 
 
-def started_from(
+def settings_from_base(
     mapping: Mapping[str, Any], base: Path, overrides: Sequence[str] = (), own: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The settings with the model's shape and the tokenizer of the run in `base`, over those of a preset.
@@ -50,7 +50,7 @@ def started_from(
     model |= {key: value for key, value in mine.items() if key in free | resized}
     if model.get("pooler") == "none" and model.get("head") in ("pretraining", "classes") and "pooler" not in mine:
         model["pooler"] = "relu" if model.get("segments") == 0 else "tanh"
-    images = {**prepared_like(theirs.get("images") or {}), **mapping.get("images", {})}
+    images = {**image_preparation(theirs.get("images") or {}), **mapping.get("images", {})}
     taken = {"model": model, "tokenizer": theirs.get("tokenizer", {}), "images": images}
     task = theirs.get("task", "translation")
     if "task" not in mapping and not TASKS.named(task).trains:
@@ -78,8 +78,8 @@ def _refuse_others(own: Mapping[str, Any], theirs: Mapping[str, Any], base: Path
                 )
 
 
-def prepared_like(images: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a run's settings of pictures, how they are prepared; how they are changed in training is another matter."""
+def image_preparation(images: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a run's settings of images, how they are prepared; how they are changed in training is another matter."""
     return {name: images[name] for name in ("resize", "filter", "mean", "std") if images.get(name)}
 
 
@@ -87,25 +87,27 @@ def copy_tokenizer(base: Path, out: Path) -> None:
     """The tokenizer of the run in `base`."""
     if not (base / "tokenizer.json").exists():
         raise RunError(f"{base} is missing its tokenizer.json")
-    with plain_words(out):
+    with write_errors(out):
         shutil.copyfile(base / "tokenizer.json", out)
 
 
-def base_labels(base: Path) -> tuple[str, ...]:
-    """The classes or tags that the run in `base` tells apart."""
-    return tuple(read_json(base / "config.json").get("model", {}).get("labels") or ())
+def known_labels(model: Mapping[str, Any], base: str | None, found: Set[str]) -> tuple[str, ...] | None:
+    """The labels that the settings of the model name, which must hold those `found` in the data.
 
-
-def check_labels(found: Set[str], given: Sequence[str]) -> None:
-    """Refuse data whose labels are not all among those that the configuration names, at least two."""
-    if len(set(given)) < max(2, len(given)):
-        raise ConfigError(f"model.labels={list(given)} must be two names or more, each once")
-    if strange := sorted(found - set(given)):
-        raise DataError(f"the label '{strange[0]}' is not among model.labels={list(given)}")
+    Else those that the run in `base` tells apart, where they hold all of them; None where neither is so.
+    """
+    if given := tuple(model.get("labels") or ()):
+        if len(set(given)) < max(2, len(given)):
+            raise ConfigError(f"model.labels={list(given)} must be two names or more, each once")
+        if strange := sorted(found - set(given)):
+            raise DataError(f"the label '{strange[0]}' is not among model.labels={list(given)}")
+        return given
+    known = read_json(Path(base) / "config.json").get("model", {}).get("labels") or () if base else ()
+    return tuple(known) if known and found <= set(known) else None
 
 
 @torch.no_grad()
-def start_weights(model: nn.Module, settings: Mapping[str, Any], base: Path) -> str:
+def load_base_weights(model: nn.Module, settings: Mapping[str, Any], base: Path) -> str:
     """Fill the model from the run in `base`, and say what was taken. All but heads must be there."""
     theirs = read_tensors(base / "model.safetensors")
     before = read_json(base / "config.json").get("model", {})

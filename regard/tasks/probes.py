@@ -1,17 +1,20 @@
-"""What can be asked of a head in running text and in framed texts, where nothing but the text itself is known."""
+"""What attention heads are tested by: probes, inputs with the right places to look, and held-out data with a score."""
 
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
+
+from torch import nn
 
 from regard.data import Documents
 from regard.data.labelled import Example, Tagged
 from regard.data.labelled import Question as Asked
 from regard.data.sentences import split_sentences
 from regard.data.world import Sentence
+from regard.errors import ConfigError, DataError
 from regard.look.roles import (
     Question,
     at_landmarks,
@@ -23,15 +26,14 @@ from regard.look.roles import (
     by_repetition,
     by_sentence,
 )
-from regard.look.watch import attentions
 from regard.nn.batch import Texts, Tokens
-from regard.tasks.config import RunConfig
-from regard.tasks.encoder import embed_texts, encoder_of, fill_text
-from regard.tasks.examples import FIRST
+from regard.tasks.corpora import sides_of
 from regard.tasks.run import Run
-from regard.tasks.spec import Task
-from regard.tasks.translator import encode_pair, words_of_row
+from regard.tasks.translation_metrics import words_by_piece
+from regard.tasks.translator import encode_pair
 from regard.text.framing import Framed
+from regard.training.loop import validate
+from regard.training.objectives import Objective
 
 Kind = Literal["encoder", "decoder", "cross"]
 Labelled = Example | Tagged | Asked
@@ -41,7 +43,7 @@ WINDOW = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class Probe:
     """One input, ready to be asked about: token rows, the place of every row and column, and the questions.
 
     `rows` are source and target of a pair; of a language model the text alone; of an encoder the text and its segments.
@@ -67,7 +69,7 @@ def by_pronoun(gold: Sentence, places: int) -> dict[Kind, list[Question]]:
     return found
 
 
-def of_running_text(run: Run, documents: Documents, limit: int) -> list[Looked]:
+def running_text_probes(run: Run, documents: Documents, limit: int) -> list[Probe]:
     """Windows of the text, and beside them random tokens said twice, which ask what only their order can answer.
 
     In running text a word that comes again is often one that comes often. So where a token stood before, and what came
@@ -78,24 +80,24 @@ def of_running_text(run: Run, documents: Documents, limit: int) -> list[Looked]:
     ids = (token for text in documents.texts() for token in tokenizer.encode(text))
     windows = islice(iter(lambda: list(islice(ids, length)), []), limit)
     items = [_plain(row) for row in windows if len(row) > 3]
-    draw = random.Random(0)
+    rng = random.Random(0)
     ordinary = [token for token in range(tokenizer.vocab_size) if token not in tokenizer.specials()]
     for _ in range(len(items) // 2):
-        half = draw.randrange(max(2, length // 4), max(3, length // 2 + 1))
-        once = [draw.choice(ordinary) for _ in range(half)]
+        half = rng.randrange(max(2, length // 4), max(3, length // 2 + 1))
+        once = [rng.choice(ordinary) for _ in range(half)]
         items.append(_one("encoder", once + once, [], list(by_repetition(once + once, start=half))))
     # Dealt evenly to the two halves that choose and report, whatever their order.
-    draw.shuffle(items)
+    rng.shuffle(items)
     return items
 
 
-def _plain(row: list[int]) -> Looked:
+def _plain(row: list[int]) -> Probe:
     places = len(row)
     questions = [*by_position(places, causal=True), *at_landmarks(places, places, apart=True, causal=True)]
     return _one("encoder", row, [], questions)
 
 
-def of_labelled_texts(run: Run, items: Sequence[Labelled], limit: int) -> list[Looked]:
+def labelled_text_probes(run: Run, items: Sequence[Labelled], limit: int) -> list[Probe]:
     """Labelled texts as the run reads them: a text or two a row, a sentence's words, a question with its text."""
     framer = run.encoder.framer
 
@@ -110,14 +112,14 @@ def of_labelled_texts(run: Run, items: Sequence[Labelled], limit: int) -> list[L
     return _all_framed(framed[:limit])
 
 
-def of_framed_texts(run: Run, documents: Documents, limit: int) -> list[Looked]:
+def framed_text_probes(run: Run, documents: Documents, limit: int) -> list[Probe]:
     """Two neighbouring sentences per row, framed as the model reads pairs."""
     framer = run.encoder.framer
     rows = [row for pair in islice(_neighbours(documents), limit) if (row := framer.texts(*pair)) is not None]
     return _all_framed(rows)
 
 
-def _all_framed(rows: Sequence[Framed]) -> list[Looked]:
+def _all_framed(rows: Sequence[Framed]) -> list[Probe]:
     counts = Counter(token for row in rows for token, source in zip(row.ids, row.sources, strict=True) if source >= 0)
     return [_framed(row, counts) for row in rows]
 
@@ -128,7 +130,7 @@ def _neighbours(documents: Documents) -> Iterator[tuple[str, str]]:
         yield from islice(pairwise(sentences), 0, None, 2)
 
 
-def _framed(row: Framed, counts: Counter[int]) -> Looked:
+def _framed(row: Framed, counts: Counter[int]) -> Probe:
     places = len(row.ids)
     special = [place for place, source in enumerate(row.sources) if source < 0]
     questions = [one for one in at_landmarks(places, places, apart=True) if one.role == "first"]
@@ -138,36 +140,28 @@ def _framed(row: Framed, counts: Counter[int]) -> Looked:
     return _one("encoder", list(row.ids), list(row.segments), questions)
 
 
-def _one(kind: Kind, row: list[int], beside: list[int], questions: list[Question]) -> Looked:
+def _one(kind: Kind, row: list[int], beside: list[int], questions: list[Question]) -> Probe:
     """An input whose places are its tokens."""
     own = list(range(len(row)))
-    return Looked((row, beside), {kind: (own, own, len(row), len(row))}, {kind: questions})
+    return Probe((row, beside), {kind: (own, own, len(row), len(row))}, {kind: questions})
 
 
-def framed_batch(run: Run, items: Sequence[Looked]) -> Texts:
+def framed_probe_batch(run: Run, items: Sequence[Probe]) -> Texts:
     """Framed texts as a batch, on the model's device."""
     tokens = Tokens.of([item.rows[0] for item in items], run.vocabularies.source.pad)
     segments = Tokens.of([item.rows[1] for item in items]).ids if run.encoder.segmented else None
     return Texts(tokens, segments).to(run.device)
 
 
-def pair_questions(run: Run, given: Any, counts: dict[str, int]) -> Looked:
+def pair_probe(run: Run, given: Sentence | tuple[str, str], counts: dict[str, int]) -> Probe:
     """A sentence of the bundled corpus, or a pair of texts, with everything that can be asked of it."""
-    gold: Sentence | None = given if isinstance(given, Sentence) else None
-    english = run.config.data.source == "en"
-    texts: Any = given
-    words: tuple[Sequence[str], Sequence[str]] = ((), ())
-    if gold is not None:
-        texts = (gold.english, gold.french) if english else (gold.french, gold.english)
-        words = (gold.english_words, gold.french_words) if english else (gold.french_words, gold.english_words)
+    gold, english = given if isinstance(given, Sentence) else None, run.config.data.source == "en"
+    if isinstance(given, Sentence):
+        texts, words, alignment = sides_of(given, "en" if english else "fr")
     else:
-        words = (texts[0].split(), texts[1].split())
+        texts, words, alignment = given, (given[0].split(), given[1].split()), ()
     rows = encode_pair(run, *texts)
-    vocabularies = run.vocabularies
-    pieces = [
-        words_of_row(tokenizer, text, side)
-        for tokenizer, text, side in zip((vocabularies.source, vocabularies.target), texts, words, strict=True)
-    ]
+    pieces = words_by_piece(run, texts, words)
     sources, targets = len(words[0]), len(words[1])
     # Special tokens are places of their own: the source ends with one, the decoder's input begins with one.
     source = [*pieces[0], sources]
@@ -186,31 +180,59 @@ def pair_questions(run: Run, given: Any, counts: dict[str, int]) -> Looked:
     decoder += by_repetition([None, *(word.lower() for word in words[1])])
     cross = [*at_landmarks(targets, S, apart=False), *at_rare(lowered, counts, targets, apart=False, places=S)]
     if gold is not None:
-        pairs = gold.alignment if english else [(there, here) for here, there in gold.alignment]
-        cross += by_alignment(pairs, S)
+        cross += by_alignment(alignment, S)
         if english:
             encoder += by_relation(gold.heads, gold.relations, S)
             about = by_pronoun(gold, S)
             encoder, decoder, cross = encoder + about["encoder"], decoder + about["decoder"], cross + about["cross"]
-    return Looked(rows, places, {"encoder": encoder, "decoder": decoder, "cross": cross}, gold)
+    return Probe(rows, places, {"encoder": encoder, "decoder": decoder, "cross": cross}, gold)
 
 
-class EncoderTask(Task):
-    """What the tasks have in common whose model is an encoder of texts."""
+HELD_OUT_BUDGET = 2048
+"""Tokens of one batch, if one sequence has no more."""
 
-    parts: ClassVar = {"encoder": encoder_of}
-    methods: ClassVar = {"embed": embed_texts, "fill": fill_text}
 
-    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
-        from regard.tasks.looking.encoder_runs import encoder_document
+class HeldOutData:
+    """Held-out data as batches for the loss, and the score that counts for a task.
 
-        return encoder_document(run, inputs, wanted, **decode)
+    `name` is the score's; `sign` is -1 where less of it is better.
+    """
 
-    def looks(self, run: Run) -> bool:
-        return bool(attentions(run.model))
+    name, sign = "accuracy", 1
+    unsloped: str | None = None
+    """Why the loss has no slope by which to rank heads, where it has none."""
 
-    def batch_of(self, run: Run, items: Sequence[Looked]) -> Texts:
-        return framed_batch(run, items)
+    def __init__(self, run: Run, objective: Objective, batches: Sequence[Any], count: int) -> None:
+        if not count:
+            raise DataError("nothing to score heads by: nothing of it can be read by the model")
+        self.objective, self.count = objective, count
+        self.batches = [batch.to(run.device) for batch in batches]
 
-    def example(self, config: RunConfig, length: int, rows: int = 1) -> Any:
-        return Texts(Tokens.of([[FIRST] * length] * rows))
+    def values(self, model: nn.Module) -> dict[str, float]:
+        """The loss and its parts, means."""
+        return validate(model, self.objective, iter(self.batches), device=next(model.parameters()).device)
+
+    def nll(self, model: nn.Module) -> float:
+        """The mean negative log-likelihood of what is to be predicted."""
+        return self.values(model)["nll"]
+
+    def inputs(self, batch: Any) -> Any:
+        """What of a batch the model is given."""
+        return batch
+
+    def score(self, run: Run) -> float:
+        """Per cent of the predictions that are right."""
+        return 100 * self.values(run.model)["accuracy"]
+
+
+def held_out_files(run: Run, files: Sequence[str] | None) -> Sequence[str]:
+    """The files to score by: those given, or the run's own validation or test files."""
+    found = files or run.config.data.valid or run.config.data.test
+    if not found:
+        raise ConfigError("nothing to score heads by: the run names no validation or test set; give --data")
+    return found
+
+
+def held_out_data(run: Run, files: Sequence[str] | None = None, limit: int = 200) -> HeldOutData:
+    """The first `limit` pairs, windows, texts or images of `files`, by default of the run's own held-out ones."""
+    return run.task.held_out_data(run, files, limit)

@@ -19,7 +19,7 @@ _FIRST = 1024
 
 
 @runtime_checkable
-class Fittable(Protocol):
+class HasTrialBatches(Protocol):
     """A job that can make batches of any size."""
 
     config: RunConfig
@@ -37,7 +37,7 @@ class Fittable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Fitting:
+class BatchSizeFinder:
     """A model about to be trained, for trying batches on; put back as it was afterwards."""
 
     model: nn.Module
@@ -49,7 +49,7 @@ class Fitting:
     replays: bool = False
     """Whether batches are recorded: a recording keeps its memory, and validation needs some beside it."""
 
-    def largest(self, job: Fittable, *, pack: bool) -> int:
+    def largest(self, job: HasTrialBatches, *, pack: bool) -> int:
         """The most tokens that a batch may have. Leaves weights, gradients and the optimiser as it found them."""
         least, most = job.bounds()
         weights = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}

@@ -9,7 +9,7 @@ from regard.errors import RunError
 from regard.models.bert import Bert, BertConfig
 from regard.runs.checkpoint import weights_of
 from regard.runs.files import write_json, write_tensors
-from regard.tasks.starting import start_weights
+from regard.tasks.fine_tuning import load_base_weights
 
 CONFIG = BertConfig(
     vocab_size=19, width=12, heads=2, layers=1, feed_forward=14, max_len=8, head="classes", labels=("x", "y")
@@ -29,7 +29,7 @@ def started(folder, config):
     torch.manual_seed(2)
     model = Bert(config)
     before = {name: value.clone() for name, value in weights_of(model).items()}
-    return weights_of(model), start_weights(model, asdict(config), folder), before
+    return weights_of(model), load_base_weights(model, asdict(config), folder), before
 
 
 @pytest.mark.parametrize(

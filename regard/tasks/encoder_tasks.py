@@ -1,68 +1,80 @@
-"""Tuning an encoder on labelled texts: classes, tags, or answers in a text."""
+"""What tasks with an encoder have in common, and fine-tuning it on labelled texts: classes, tags, or answers."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
-from torch import nn
 
-from regard.data import Documents, Loader, Position
-from regard.data.formats import Columns, Header, format_of, notes_on
+from regard.data import Documents
+from regard.data.formats import Columns, format_of, notes_on
 from regard.data.framer import Framer
 from regard.data.labelled import Example, Keys, Question, Tagged
 from regard.data.labelled_rows import LabelledLayout, LabelledRows
 from regard.errors import ConfigError, DataError, nearest
+from regard.look.watch import attentions
 from regard.nn.batch import LabelledTexts, Texts, Tokens
 from regard.nn.loss import IGNORE
-from regard.runs.files import TOKENIZER
 from regard.tasks.config import RunConfig
-from regard.tasks.evidence import BUDGET, Evidence, held_out_files
-from regard.tasks.examples import FIRST, random_texts, with_labels
-from regard.tasks.questions import EncoderTask, Looked, of_framed_texts, of_labelled_texts
-from regard.tasks.run import Run, absolute, load_vocabularies
-from regard.tasks.spec import (
-    MEASURING,
-    OF_PAIRS,
-    Files,
-    Measuring,
-    Progress,
-    Report,
-    Say,
-    check_columns,
-    check_length,
+from regard.tasks.corpora import FIRST_TOKEN, Overlong, PreparedData, TextData, random_texts, train_shared_tokenizer
+from regard.tasks.encoder import embed_texts, encoder_of, fill_text
+from regard.tasks.fine_tuning import known_labels
+from regard.tasks.probes import (
+    HELD_OUT_BUDGET,
+    HeldOutData,
+    Probe,
+    framed_probe_batch,
+    framed_text_probes,
+    held_out_files,
+    labelled_text_probes,
 )
-from regard.tasks.starting import base_labels, check_labels, copy_tokenizer
-from regard.text import Tokenizer, Vocabularies, train_tokenizer
+from regard.tasks.run import Run, prepared_vocabularies
+from regard.tasks.spec import MEASURING, OF_PAIRS, Measuring, Progress, Report, Say, Task, check_columns
+from regard.text import Tokenizer
 from regard.text.framing import Framed
 from regard.training.objectives import Objective
 
 Row = tuple[Framed, list[int]]
-Overlong = Literal["skip", "truncate", "refuse"]
+
+
+class EncoderTask(Task):
+    """What the tasks have in common whose model is an encoder of texts."""
+
+    parts: ClassVar = {"encoder": encoder_of}
+    methods: ClassVar = {"embed": embed_texts, "fill": fill_text}
+
+    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
+        from regard.tasks.looking.encoder_runs import encoder_document
+
+        return encoder_document(run, inputs, wanted, **decode)
+
+    def looks(self, run: Run) -> bool:
+        return bool(attentions(run.model))
+
+    def probe_batch(self, run: Run, items: Sequence[Probe]) -> Texts:
+        return framed_probe_batch(run, items)
+
+    def example(self, config: RunConfig, length: int, rows: int = 1) -> Any:
+        return Texts(Tokens.of([[FIRST_TOKEN] * length] * rows))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LabelledData(Files):
+class LabelledData(TextData):
     """Labelled texts in any number of files.
 
-    `text` and `label` are the keys or columns of the text and of its label, by name or, of columns, by number from 1;
-    `pair` those of a second text, where there are two. `header` says whether the first row of a TSV or CSV names its
-    columns; `auto` takes it for that where it holds their names, and says so. `overlong` says what becomes of texts
-    longer than `max_len` tokens.
+    `label` is the key or column of a text's label, `pair` that of a second text, where there are two. `overlong` says
+    what becomes of texts longer than `max_len` tokens.
     """
 
-    max_len: int = 256
-    overlong: Overlong = "skip"
-    text: str | int = "text"
     pair: str | int | None = None
     label: str | int = "label"
-    header: Header = "auto"
+    overlong: Overlong = "skip"
 
     def __post_init__(self) -> None:
-        check_length(self.max_len)
-        check_columns(text=self.text, pair=self.pair, label=self.label)
+        TextData.__post_init__(self)
+        check_columns(pair=self.pair, label=self.label)
 
 
 class LabelledTask(EncoderTask):
@@ -73,18 +85,16 @@ class LabelledTask(EncoderTask):
     heads: ClassVar[tuple[str, ...]]
     """The head of an encoder that the task needs."""
     objective: ClassVar[type[Any]]
-    shape: ClassVar[Callable[[int, int], tuple[int, ...]]]
+    read: ClassVar[Callable[[Path, Keys], Iterator[Any]]]
+    """What a file holds."""
+    label_shape: ClassVar[Callable[[int, int], tuple[int, ...]]]
     """Of the labels of so many rows of so many tokens."""
     names_labels: ClassVar[bool] = True
-
-    def read(self, path: Path, keys: Keys) -> Iterator[Any]:
-        """What a file holds."""
-        raise NotImplementedError
 
     def read_all(self, config: RunConfig, files: Iterable[str | Path]) -> list[Any]:
         """What these files hold, in the way of the run."""
         keys = keys_of(config)
-        items = [item for path in map(Path, files) for item in self.read(path, keys)]
+        items = [item for path in map(Path, files) for item in type(self).read(path, keys)]
         if not items:
             raise DataError("there is not one labelled text")
         return items
@@ -105,7 +115,7 @@ class LabelledTask(EncoderTask):
         """Read the first item of each file."""
         keys = keys_of(config)
         for path in map(Path, files):
-            if next(self.read(path, keys), None) is None:
+            if next(type(self).read(path, keys), None) is None:
                 raise DataError(f"{path} is empty")
             if wanted := self.columns(path, keys):
                 # A plain file of labelled texts is read as a TSV.
@@ -125,20 +135,13 @@ class LabelledTask(EncoderTask):
         report.say("reading the labelled texts")
         items = self.read_all(config, config.data.train)
         self.warn(items, report.say)
-        if new:
-            if config.train.start_from:
-                copy_tokenizer(Path(config.train.start_from), directory / TOKENIZER)
-            else:
-                report.say("training the tokenizer")
-                texts = (text for item in items for text in texts_of(item))
-                shared = train_tokenizer(texts, config.tokenizer, masks=True)
-                vocabularies = Vocabularies(shared, shared)
-                config = config.with_vocabularies(vocabularies)
-                vocabularies.save(directory / TOKENIZER)
-            if self.names_labels:
-                config = replace(config, model={**config.model, "labels": list(_labels(config, items))})
-            config = absolute(config)
-        return config, LabelledRun(self, config, items, load_vocabularies(directory, config.tokenizer).target, report)
+        texts = (text for item in items for text in texts_of(item))
+        config, vocabularies = prepared_vocabularies(
+            config, directory, lambda: train_shared_tokenizer(texts, config, report, masks=True), new=new
+        )
+        if new and self.names_labels:
+            config = replace(config, model={**config.model, "labels": list(_labels(config, items))})
+        return config, LabelledRun(self, config, items, vocabularies.target, report)
 
     def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> dict[str, Any]:
         files = data or run.config.data.test or run.config.data.valid
@@ -146,55 +149,55 @@ class LabelledTask(EncoderTask):
             raise ConfigError("nothing to evaluate on: the run names no test or validation set; give one")
         if data and how.say is not None:
             self.check_labelled(run.config, data, how.say)
-        return self.judge(run, self.read_all(run.config, files), how.progress)
+        return self.score_items(run, self.read_all(run.config, files), how.progress)
 
-    def judge(self, run: Run, items: list[Any], progress: Progress | None) -> dict[str, Any]:
+    def score_items(self, run: Run, items: list[Any], progress: Progress | None) -> dict[str, Any]:
         """Scores of the run on these items."""
         raise NotImplementedError
 
     def show(self, scores: Mapping[str, Any]) -> str:
-        return shown_labels(scores)
+        return show_scores(scores)
 
-    def questions(self, run: Run, data: Any, limit: int) -> list[Looked]:
+    def probes(self, run: Run, data: Any, limit: int) -> list[Probe]:
         files = data or run.config.data.test or run.config.data.valid
         if not files:
             raise ConfigError("no text to look at: the run names no test or validation text; give some")
         if isinstance(files, Documents):
-            return of_framed_texts(run, files, limit)
+            return framed_text_probes(run, files, limit)
         if isinstance(files[0], str | Path):
             if all(self.reads_as_text(Path(name)) for name in files):
-                return of_framed_texts(run, Documents.of(files, run.config.data.text, run.config.data.header), limit)
+                return framed_text_probes(run, Documents.of(files, run.config.data.text, run.config.data.header), limit)
             files = self.read_all(run.config, files)
-        return of_labelled_texts(run, files, limit)
+        return labelled_text_probes(run, files, limit)
 
     def reads_as_text(self, path: Path) -> bool:
         """Whether a file of this name holds running text rather than labelled texts."""
         return path.suffix == ".txt" or path.is_dir()
 
-    def evidence(self, run: Run, files: Sequence[str] | None, limit: int) -> Evidence:
+    def held_out_data(self, run: Run, files: Sequence[str] | None, limit: int) -> HeldOutData:
         items = self.read_all(run.config, held_out_files(run, files))[:limit]
         rows = labelled_rows(run.config, items, run.encoder.tokenizer, overlong="truncate")
-        budget = max(BUDGET, run.config.data.max_len)
-        return Evidence(run, self.objective(), list(rows.evaluation(budget)), len(items))
+        budget = max(HELD_OUT_BUDGET, run.config.data.max_len)
+        return HeldOutData(run, self.objective(), list(rows.evaluation(budget)), len(items))
 
     def example(self, config: RunConfig, length: int, rows: int = 1) -> LabelledTexts:
-        texts = Texts(Tokens.of([[FIRST] * length] * rows))
-        labels = torch.zeros(type(self).shape(rows, length), dtype=torch.long)
+        texts = Texts(Tokens.of([[FIRST_TOKEN] * length] * rows))
+        labels = torch.zeros(type(self).label_shape(rows, length), dtype=torch.long)
         return LabelledTexts(texts, labels, labels.numel())
 
     def random_batches(self, config: RunConfig, count: int) -> tuple[RunConfig, Objective, list[LabelledTexts]]:
-        draw = torch.Generator().manual_seed(0)
-        config = with_labels(config) if self.names_labels else config
+        generator = torch.Generator().manual_seed(0)
+        config = config.with_stand_in_labels() if self.names_labels else config
 
         def batch() -> LabelledTexts:
-            texts = random_texts(config, draw)
-            labels = torch.randint(2, type(self).shape(*texts.ids.shape), generator=draw)
+            texts = random_texts(config, generator)
+            labels = torch.randint(2, type(self).label_shape(*texts.ids.shape), generator=generator)
             return LabelledTexts(texts, labels, labels.numel())
 
         return config, self.objective(config.train.smoothing), [batch() for _ in range(count)]
 
 
-class LabelledRun:
+class LabelledRun(PreparedData):
     """Rows to train on and, where there are any, to validate on."""
 
     def __init__(
@@ -215,25 +218,21 @@ class LabelledRun:
         if config.data.valid:
             self.valid = labelled_rows(config, task.read_all(config, config.data.valid), tokenizer, overlong="truncate")
 
-    def stream(self, position: Position, *, pin: bool, pack: bool) -> Loader:
-        options = self.config.train
-        return Loader(LabelledLayout(self.train, options.batch_tokens), seed=options.seed, position=position, pin=pin)
+    def layout(self, budget: int, *, pack: bool = False) -> LabelledLayout:
+        return LabelledLayout(self.train, budget)
 
     def bounds(self) -> tuple[int, int]:
         lengths = self.train.ids.lengths
         return int(lengths.max()), int(lengths.sum())
 
     def trials(self, budget: int, *, pack: bool) -> list[LabelledTexts]:
-        layout = LabelledLayout(self.train, budget)
+        layout = self.layout(budget)
         order = layout.order(self.config.train.seed, 0)
         longest = max(order, key=lambda rows: int(self.train.ids.lengths[rows].max()))
         return [layout.batch(rows) for rows in (longest, max(order, key=len))]
 
     def validation(self) -> Iterator[LabelledTexts] | None:
         return None if self.valid is None else self.valid.evaluation(self.config.train.batch_tokens)
-
-    def scores(self, model: nn.Module) -> dict[str, float]:
-        return {}
 
 
 def texts_of(item: Any) -> tuple[str, ...]:
@@ -243,7 +242,9 @@ def texts_of(item: Any) -> tuple[str, ...]:
     return (" ".join(item.words),) if isinstance(item, Tagged) else (item.question, item.context)
 
 
-def labelled_rows(config: RunConfig, items: list[Any], tokenizer: Tokenizer, overlong: Any = None) -> LabelledRows:
+def labelled_rows(
+    config: RunConfig, items: list[Any], tokenizer: Tokenizer, overlong: Overlong | None = None
+) -> LabelledRows:
     """The items as rows of tokens and labels."""
     data, model = config.data, config.model_config()
     framer = Framer(tokenizer, data.max_len)
@@ -295,10 +296,7 @@ def _labels(config: RunConfig, items: list[Any]) -> tuple[str, ...]:
     Where the configuration names labels, it is those, in that order.
     """
     found = {label for item in items for label in ([item.label] if isinstance(item, Example) else item.tags)}
-    if given := tuple(config.model.get("labels") or ()):
-        check_labels(found, given)
-        return given
-    if config.train.start_from and found <= set(known := base_labels(Path(config.train.start_from))):
+    if (known := known_labels(config.model, config.train.start_from, found)) is not None:
         return known
     if len(found) < 2:
         raise DataError(f"every label is '{next(iter(found))}': there is nothing to tell apart")
@@ -332,7 +330,7 @@ def keys_of(config: RunConfig) -> Keys:
     return Keys(data.text, data.pair, data.label, data.header)
 
 
-def shown_labels(result: Mapping[str, Any]) -> str:
+def show_scores(result: Mapping[str, Any]) -> str:
     """An encoder's scores for a person: one per line, then those of each class."""
     lines = []
     for name, value in result.items():

@@ -17,10 +17,10 @@ from regard.errors import ConfigError, RunError
 from regard.runs.log import read_log
 from regard.tasks.run import build_model
 from regard.tasks.spec import Silence
-from regard.tasks.translation import TranslationRun
+from regard.tasks.translation_data import TranslationRun
 from regard.text import train_vocabularies
-from regard.trainer import training as training_module
-from regard.trainer.fitting import Fittable, Fitting, largest_budget
+from regard.trainer import trainer as training_module
+from regard.trainer.batch_size import BatchSizeFinder, HasTrialBatches, largest_budget
 from regard.training.objectives import SequenceToSequence
 from regard.training.optim import make_optimizer
 
@@ -81,7 +81,7 @@ def test_it_leaves_the_model_as_it_was(tmp_path, pack, optimizer):
     made = make_optimizer(model, config.train)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     task = Room(1300)
-    found = Fitting(model, made, task, torch.device("cpu"), torch.float32, 2).largest(prepared, pack=pack)
+    found = BatchSizeFinder(model, made, task, torch.device("cpu"), torch.float32, 2).largest(prepared, pack=pack)
     assert 1000 < found <= 1450
     assert 1000 < task.largest <= 1300
     for name, value in model.state_dict().items():
@@ -121,7 +121,7 @@ def test_every_kind_of_text_can_be_fitted(tmp_path, preset):
     settings = [*KINDS[preset], "train.threads=1", "train.device=cpu", "train.batch_tokens=500"]
     config = make_config(None, preset, settings, {"data": {"train": [str(path)]}})
     config, job = config.kind.prepare(config, tmp_path, Silence(), new=True)
-    assert isinstance(job, Fittable)
+    assert isinstance(job, HasTrialBatches)
     least, most = job.bounds()
     assert least < 500 < most
     for budget in (least, 500, most):
@@ -140,14 +140,14 @@ def test_every_kind_of_text_can_be_fitted(tmp_path, preset):
 def test_a_run_trains_with_what_was_found_and_splits_what_does_not_fit(data, tmp_path, monkeypatch):
     monkeypatch.setattr(training_module, "check_machine", lambda config, fit_memory=False: None)
     room = Room(700)
-    monkeypatch.setattr("regard.tasks.translation.SequenceToSequence", lambda *_: room)
-    asked, tried = [], Fitting.largest
+    monkeypatch.setattr("regard.tasks.translation_data.SequenceToSequence", lambda *_: room)
+    asked, tried = [], BatchSizeFinder.largest
 
     def largest(*given, **options):
         asked.append(torch.are_deterministic_algorithms_enabled())
         return tried(*given, **options)
 
-    monkeypatch.setattr(Fitting, "largest", largest)
+    monkeypatch.setattr(BatchSizeFinder, "largest", largest)
     settings = [*SETTINGS, "train.steps=3", "train.log_every=1", "train.deterministic=true"]
     told = Told()
     run = regard.train(make_config(None, "tiny", settings, data), tmp_path / "fit", told, fit_memory=True)

@@ -21,11 +21,10 @@ from regard.tasks.config import RunConfig, overridden
 from regard.tasks.corpora import data_digest
 from regard.tasks.run import Run, choose_device, choose_precision, load, load_config, packs
 from regard.tasks.spec import FollowsUpdates, Prepared, Report, Silence, Stream
-from regard.trainer.checkpointing import Keeper
-from regard.trainer.clock import Clock
-from regard.trainer.fitting import Fittable, Fitting
-from regard.trainer.initialize import first_model
-from regard.trainer.machine import check_machine, repeatable, stop_signals
+from regard.trainer.batch_size import BatchSizeFinder, HasTrialBatches
+from regard.trainer.checkpointing import Checkpointer
+from regard.trainer.initialize import initialize_model
+from regard.trainer.machine import check_machine, deterministic_algorithms, stop_signals
 from regard.training.average import ExponentialAverage
 from regard.training.loop import Step, fit, validate
 from regard.training.objectives import Objective, compiled
@@ -41,6 +40,33 @@ class Stopped(RegardError):
     """Training was asked to stop, and has saved where it was."""
 
     exit_code = 130
+
+
+class Throughput:
+    """Tokens per second of training alone, validation and saving left out."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self._since, self._paused, self._trained = time.monotonic(), 0.0, 0.0
+
+    def pause(self, seconds: float) -> None:
+        """Leave so many seconds out."""
+        self._paused += seconds
+
+    def read(self) -> dict[str, float]:
+        """The speed since the last lap, and the seconds trained in all."""
+        seconds = self._seconds(time.monotonic())
+        return {"tokens_per_second": round(self.tokens / seconds, 1), "seconds": round(self._trained + seconds, 2)}
+
+    def lap(self) -> dict[str, float]:
+        """The same, and a new lap begins."""
+        values, now = self.read(), time.monotonic()
+        self._trained += self._seconds(now)
+        self._since, self._paused, self.tokens = now, 0.0, 0
+        return values
+
+    def _seconds(self, now: float) -> float:
+        return max(1e-9, now - self._since - self._paused)
 
 
 Adjust = Callable[[RunConfig, Prepared], RunConfig]
@@ -75,7 +101,7 @@ def train(
         config = prepared.config = _with_steps(config, prepared)
         if adjust is not None:
             config = prepared.config = adjust(config, prepared)
-        training = _Training(config, directory, prepared, report)
+        training = _Trainer(config, directory, prepared, report)
         if fit_memory:
             config = training.fit_memory()
             config = training.config = prepared.config = _with_steps(config, prepared)
@@ -117,7 +143,7 @@ def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Repor
         config.check()
     check_machine(config)
     with alone_in(directory):
-        training = _taken_up(
+        training = _resumed(
             config, directory, report, recount=any(name.startswith("train.epochs") for name in overrides)
         )
         if overrides:
@@ -126,7 +152,7 @@ def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Repor
     return load(directory, config.train.device)
 
 
-def _taken_up(config: RunConfig, directory: Path, report: Report, *, recount: bool) -> "_Training":
+def _resumed(config: RunConfig, directory: Path, report: Report, *, recount: bool) -> "_Trainer":
     found = checkpoints(directory / CHECKPOINTS)
     if not found and (directory / MODEL).exists():
         raise RunError(
@@ -138,13 +164,13 @@ def _taken_up(config: RunConfig, directory: Path, report: Report, *, recount: bo
     config, prepared = config.kind.prepare(config, directory, report, new=False)
     if recount:
         config = prepared.config = _with_steps(config, prepared)
-    training = _Training(config, directory, prepared, report)
+    training = _Trainer(config, directory, prepared, report)
     if found:
-        training.take_up(found[-1])
+        training.restore(found[-1])
     return training
 
 
-class _Training:
+class _Trainer:
     """The state of one training run while it runs."""
 
     def __init__(self, config: RunConfig, directory: Path, prepared: Prepared, report: Report) -> None:
@@ -154,23 +180,24 @@ class _Training:
             torch.set_num_threads(options.threads)
         self.device = choose_device(options.device)
         self.precision = choose_precision(options.precision, self.device)
-        self.model = first_model(config, directory, report).to(self.device)
+        self.model = initialize_model(config, directory, report).to(self.device)
         self.optimizer = make_optimizer(self.model, options)
         self.average = ExponentialAverage(self.model, options.ema) if options.ema else None
         self.width = getattr(config.model_config(), "width", None)
         self.progress = Progress(step=0, data=data_digest(config.data))
-        self.keeper = Keeper(directory, options, self.model, self.optimizer, self.average, prepared.objective)
-        self.clock = Clock()
+        kept = (self.model, self.optimizer, self.average, prepared.objective)
+        self.checkpointer = Checkpointer(directory, options, *kept)
+        self.throughput = Throughput()
         self.told = time.monotonic()
         self.split = False
 
     def fit_memory(self) -> RunConfig:
         """The configuration with the largest token budget that the memory holds."""
-        if not isinstance(self.prepared, Fittable):
+        if not isinstance(self.prepared, HasTrialBatches):
             raise ConfigError(f"--fit cannot be used with task='{self.config.task}' yet")
         options = self.config.train
         self.report.say("finding the largest batch that fits the memory")
-        trial = Fitting(
+        trial = BatchSizeFinder(
             self.model,
             self.optimizer,
             self.prepared.objective,
@@ -179,15 +206,15 @@ class _Training:
             accumulate=options.accumulate,
             replays=options.cuda_graphs,
         )
-        with repeatable(options.deterministic):
+        with deterministic_algorithms(options.deterministic):
             budget = trial.largest(self.prepared, pack=self._packs())
         self.report.say(f"train.batch_tokens={budget} is the most that fits")
         self.config = self.prepared.config = replace(self.config, train=replace(options, batch_tokens=budget))
         return self.config
 
-    def take_up(self, checkpoint: Path) -> None:
+    def restore(self, checkpoint: Path) -> None:
         """Go on from where a checkpoint was saved."""
-        before = self.keeper.take_up(checkpoint, self.report.say)
+        before = self.checkpointer.restore(checkpoint, self.report.say)
         if before.data not in (None, self.progress.data):
             self.report.say("the training data is not what it was: from here on this is another run")
         self.progress = replace(before, data=self.progress.data)
@@ -197,7 +224,7 @@ class _Training:
         options, begun = self.config.train, self.progress.step
         if self._done():
             self.report.say(f"the run is finished: {begun} steps")
-            ending = self.keeper.finish(self.progress)  # it may have been killed before it had come to its end
+            ending = self.checkpointer.finish(self.progress)  # it may have been killed before it had come to its end
             if ending.rewritten:
                 self.report.say("its model was not yet the one to use and has been written")
             if ending.which is not None:
@@ -214,9 +241,9 @@ class _Training:
         log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard)
         stop: Callable[[], bool] = bool
         try:
-            with stop_signals() as stop, repeatable(options.deterministic):
+            with stop_signals() as stop, deterministic_algorithms(options.deterministic):
                 self._loop(log, stop)
-            if (which := self.keeper.finish(self.progress).which) is not None:
+            if (which := self.checkpointer.finish(self.progress).which) is not None:
                 self.report.say(which)
         except torch.OutOfMemoryError:
             raise RunError(
@@ -304,7 +331,7 @@ class _Training:
     def _updates(self, stream: Stream) -> Iterator[list[Any]]:
         while True:
             parts = [next(stream) for _ in range(self.config.train.accumulate)]
-            self.clock.tokens += sum(part.tokens for part in parts)
+            self.throughput.tokens += sum(part.tokens for part in parts)
             yield parts
 
     def _learning_rate(self, step: int) -> float:
@@ -333,21 +360,21 @@ class _Training:
         if self.device.type == "cpu" or due:
             self._check_finite(step)
         if due:
-            values = {**self._values(step), **self.clock.lap()}
+            values = {**self._values(step), **self.throughput.lap()}
             log.write("train", step.number, values)
             self._tell(step, values)
         elif time.monotonic() - self.told > SECONDS:
             # For whoever waits. The log has the same steps however fast the machine is.
-            self._tell(step, {**self._values(step), **self.clock.read()})
+            self._tell(step, {**self._values(step), **self.throughput.read()})
         better = False
         if step.number % options.validate_every == 0 or step.number == options.steps:
             batches = self.prepared.validation()
-            better = batches is not None and self._judge(self._validate(batches), log)
+            better = batches is not None and self._note_validation(self._validate(batches), log)
         if step.number % options.save_every == 0 or self._done() or (better and options.choose == "best"):
             self._check_finite(step)
             self._save()
 
-    def _judge(self, values: dict[str, float], log: Log) -> bool:
+    def _note_validation(self, values: dict[str, float], log: Log) -> bool:
         """Note a validation; whether it is the best so far, by likelihood where the objective says it, else by loss."""
         step, best = self.progress.step, self.progress.best
         reached = values.get("nll", values["loss"])
@@ -392,14 +419,12 @@ class _Training:
             f"train.warmup, train.clip=1.0 or train.precision=float32"
         )
 
-    def _averaged(self):
-        return nullcontext() if self.average is None else self.average.applied()
-
     def _validate(self, batches: Iterable[Any]) -> dict[str, float]:
         began = time.monotonic()
         # What was compiled for training's batches would be compiled again for these.
         eager = torch.compiler.set_stance("force_eager") if self.config.train.compile_blocks else nullcontext()
-        with self._averaged(), eager:
+        averaged = nullcontext() if self.average is None else self.average.applied()
+        with averaged, eager:
             values = validate(
                 self.model, self.prepared.objective, batches, device=self.device, precision=self.precision
             )
@@ -407,10 +432,10 @@ class _Training:
                 self._diverged(self.progress.step, "the validation loss is not a number")
             values |= self.prepared.scores(self.model)
         self.model.train()
-        self.clock.pause(time.monotonic() - began)
+        self.throughput.pause(time.monotonic() - began)
         return values | {"seconds": time.monotonic() - began}
 
     def _save(self) -> None:
         began = time.monotonic()
-        self.progress = self.keeper.save(self.progress)
-        self.clock.pause(time.monotonic() - began)
+        self.progress = self.checkpointer.save(self.progress)
+        self.throughput.pause(time.monotonic() - began)

@@ -1,0 +1,190 @@
+"""Pairs of texts made ready for training: a tokenizer, token ids in a cache, batches, and limits of outputs."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from torch import nn
+
+from regard import config as settings
+from regard.data import Corpus, PairStore, evaluation_batches, prepare
+from regard.data.cache import kept_in
+from regard.data.loader import Layout, Padding
+from regard.data.packing import Packing
+from regard.data.variants import Variants
+from regard.decode.config import DecodeConfig
+from regard.errors import ConfigError, DataError
+from regard.metrics.text import corpus_scores
+from regard.nn.batch import PackedPairs, Pairs
+from regard.runs.files import TOKENIZER
+from regard.tasks.config import RunConfig
+from regard.tasks.corpora import PreparedData, cache_directory, corpus_of
+from regard.tasks.run import load_config
+from regard.tasks.spec import Report
+from regard.tasks.translator import Translator
+from regard.text import Vocabularies, train_vocabularies
+from regard.text.dropout import MergeDropout
+from regard.training.objectives import Objective, SequenceToSequence
+
+
+def trained_vocabularies(config: RunConfig, corpus: Corpus, report: Report) -> Vocabularies:
+    """A tokenizer for the corpus; from `data.cache`, where runs share one, if it is there already."""
+
+    def trained() -> Vocabularies:
+        report.say("training the tokenizer")
+        return train_vocabularies(_Counted(corpus, "training the tokenizer", report), config.tokenizer)
+
+    if not config.data.cache:
+        return trained()
+    key = ["tokenizer", corpus.digest(), settings.to_mapping(config.tokenizer, nulls=True)]
+    return kept_in(
+        Path(config.data.cache),
+        key,
+        lambda folder: _found_vocabularies(folder / TOKENIZER),
+        lambda folder: trained().save(folder / TOKENIZER),
+    )
+
+
+def _found_vocabularies(path: Path) -> Vocabularies:
+    if not path.is_file():
+        raise DataError(f"{path} is not there")
+    return Vocabularies.load(path)
+
+
+class TranslationRun(PreparedData):
+    """Pairs to train on and, where there are any, to validate on, some of which are translated to see how it goes."""
+
+    def __init__(
+        self, config: RunConfig, corpus: Corpus, vocabularies: Vocabularies, directory: Path, report: Report
+    ) -> None:
+        self.config, self.vocabularies, self.report = config, vocabularies, report
+        self.cache = cache_directory(config, directory)
+        self.objective: Objective = SequenceToSequence(config.train.smoothing, config.train.r_drop)
+        report.say("reading and tokenising the training pairs")
+        self.stores = self._variants(corpus)
+        self.train = self.stores[0]
+        report.say(self.train.counts.describe())
+        self._check_budget()
+        valid = corpus_of(config.data, "valid")
+        self.valid = None if valid is None else self._store(valid, "reading and tokenising the validation pairs")
+        self.shown = [pair for pair, _ in zip(valid or (), range(config.train.validate_sentences), strict=False)]
+
+    def with_limits(self) -> RunConfig:
+        """The configuration with an output's greatest length raised to what the training targets need.
+
+        Only where it is as by default or as in the run that this one starts from: other limits were meant, and it is
+        said where they are less.
+        """
+        decode, begun = self.config.decode, self.config.train.start_from
+        known = [DecodeConfig(), *([load_config(Path(begun)).decode] if begun else [])]
+        raised: dict[str, int] = {}
+        for name, needed in self._needed().items():
+            value = getattr(decode, name)
+            if value is None or value >= needed:
+                continue
+            if value in [getattr(one, name) for one in known]:
+                raised[name] = needed
+            else:
+                self.report.say(
+                    f"decode.{name}={value} cuts outputs as long as the longest training targets, which need {needed}"
+                )
+        if raised:
+            which = ", ".join(f"decode.{name}={value}" for name, value in raised.items())
+            self.report.say(f"the longest training targets need {which}, which is now the run's setting")
+        return replace(self.config, decode=replace(decode, **raised))
+
+    def _needed(self) -> dict[str, int]:
+        """The least limits under which no training target would be cut; `eos` is a choice, `bos` is none."""
+        ratio = self.config.decode.max_ratio
+        needed: dict[str, int] = {}
+        for store in self.stores:
+            choices, sources = store.target.lengths - 1, store.source.lengths
+            found = {"max_len": int(choices.max())}
+            if ratio is not None:
+                found["max_extra"] = int((choices - (ratio * sources).astype(choices.dtype)).max())
+            needed = {name: max(value, needed.get(name, value)) for name, value in found.items()}
+        return needed
+
+    def bounds(self) -> tuple[int, int]:
+        tokens = int(self.train.source.lengths.sum() + self.train.target.lengths.sum())
+        return max(map(longest_pair, self.stores)), tokens
+
+    def trials(self, budget: int, *, pack: bool) -> list[Pairs | PackedPairs]:
+        if pack:  # all batches have one shape
+            return super().trials(budget, pack=pack)
+        store = max(self.stores, key=longest_pair)
+        padding = Padding(store, budget)
+        order = padding.order(self.config.train.seed, 0)
+        longest = max(order, key=lambda rows: int(store.source.lengths[rows].max()))
+        return [padding.batch(rows) for rows in (longest, max(order, key=len), order[0])]
+
+    def validation(self) -> Iterator[Pairs] | None:
+        if self.valid is None:
+            return None
+        # A validation pair may be longer than any training pair.
+        return evaluation_batches(self.valid, max(self.config.train.batch_tokens, longest_pair(self.valid)))
+
+    def scores(self, model: nn.Module) -> dict[str, float]:
+        if not self.shown:
+            return {}
+        config = self.config
+        translator = Translator(model, self.vocabularies, config.decode, config.model_config().max_len)
+        sources = [source for source, _ in self.shown]
+        found = [best[0] for best in translator.translate(sources, config.decode.greedy())]
+        cut = sum(not one.finished for one in found)
+        if note := translator.cut_note(cut, len(found), config.decode):
+            self.report.say(f"validation: {note}")
+        scores = corpus_scores([one.text for one in found], [target for _, target in self.shown])
+        return {"bleu": scores.bleu, "exact_match": scores.exact_match, "cut": float(cut)}
+
+    def layout(self, budget: int, *, pack: bool = False) -> Layout:
+        if len(self.stores) > 1:
+            return Variants(self.stores, budget, pack=pack)
+        return Packing(self.train, budget) if pack else Padding(self.train, budget)
+
+    def _variants(self, corpus: Corpus) -> list[PairStore]:
+        """The training pairs as tokens, in as many ways as the tokenizer's settings ask for."""
+        options, what = self.config.tokenizer, "reading and tokenising"
+        if not options.dropout:
+            return [self._store(corpus, what)]
+        drops = [MergeDropout(options.dropout, variant) for variant in range(options.variants)]
+        return [self._store(corpus, f"{what}, variant {drop.variant + 1}", drop) for drop in drops]
+
+    def _store(self, corpus: Corpus, what: str, drop: MergeDropout | None = None) -> PairStore:
+        data = self.config.data
+        return prepare(
+            corpus,
+            self.vocabularies,
+            self.cache,
+            max_len=data.max_len,
+            overlong=data.overlong,
+            progress=lambda pairs: self.report.progress(what, pairs),
+            drop=drop,
+            copying=bool(self.config.model.get("copy")),
+        )
+
+    def _check_budget(self) -> None:
+        budget, longest = self.config.train.batch_tokens, max(map(longest_pair, self.stores))
+        if budget < longest:
+            raise ConfigError(
+                f"train.batch_tokens={budget} is less than the longest pair, which has {longest} tokens; "
+                f"raise it, or lower data.max_len={self.config.data.max_len}"
+            )
+
+
+def longest_pair(store: PairStore) -> int:
+    """Source and target tokens of the longest pair: the least a batch must hold."""
+    return int((store.source.lengths + store.target.lengths).max())
+
+
+class _Counted:
+    """The pairs, as often as they are read, and how many have been read told now and then."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]], what: str, report: Report) -> None:
+        self.pairs, self.what, self.report = pairs, what, report
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for number, pair in enumerate(self.pairs, 1):
+            yield pair
+            if number % 1000 == 0:
+                self.report.progress(self.what, number)
