@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 import regard
-from regard.data.world import LECTURE, spans
+from regard.data.synthetic.world import LECTURE, spans
 from regard.look.align import best_head, merge, words_of_pieces
 from regard.look.watch import attentions, watch
 from regard.nn.batch import Pairs, Tokens

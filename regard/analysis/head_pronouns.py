@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from regard.analysis.heads import Quizzes, ask, kind, quiz
-from regard.data.world import Sentence, pronoun_accuracy
+from regard.data.synthetic.world import Sentence, pronoun_accuracy
 from regard.look.edits import masked
 from regard.look.roles import RoleCounts
 from regard.look.watch import attentions

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import torch
 import torch.nn.functional as F
 
-from regard.data.long_range import ANSWERS, VOCAB, Question, long_range
+from regard.data.synthetic.long_range import ANSWERS, VOCAB, Question, long_range
 from regard.errors import ConfigError
 from regard.models.reader import Reader, Way
 

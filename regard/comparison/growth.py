@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.data.long_range import VOCAB
+from regard.data.synthetic.long_range import VOCAB
 from regard.look.watch import attentions
 from regard.models.reader import Reader
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from regard.data.documents import Documents
 from regard.data.readers import Corpus, PairFiles, TextFiles, content_digest
-from regard.data.world import Grammar, Sentence, sentences
+from regard.data.synthetic.world import Grammar, Sentence, sentences
 from regard.errors import ConfigError, DataError
 from regard.tasks.config import RunConfig
 from regard.tasks.run import Run
@@ -58,7 +58,7 @@ class WorldCorpus:
     def digest(self) -> str:
         """From the grammar's own text, so that a grammar that changed is a corpus that changed."""
         digest = hashlib.sha256(repr((self.count, self.seed, self.part, self.source, self.grammar)).encode())
-        for entry in sorted(resources.files("regard.data.world").iterdir(), key=lambda entry: entry.name):
+        for entry in sorted(resources.files("regard.data.synthetic.world").iterdir(), key=lambda entry: entry.name):
             if entry.name.endswith(".py"):
                 digest.update(entry.read_bytes())
         return digest.hexdigest()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from regard.data.world import Sentence, pronoun_accuracy, words_of
+from regard.data.synthetic.world import Sentence, pronoun_accuracy, words_of
 from regard.look.align import AlignmentCounts, HeadScores, best_head, merge
 from regard.look.watch import attentions, watch
 from regard.metrics.word_errors import WordErrors

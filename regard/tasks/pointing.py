@@ -14,21 +14,22 @@ from torch import nn
 
 from regard.data import Loader, Position
 from regard.data.loader import Layout
-from regard.data.puzzles import PUZZLES, Puzzle, puzzle_named
-from regard.data.puzzles.hulls import area
-from regard.data.puzzles.problems import (
-    FreshProblems,
+from regard.data.synthetic.puzzle_solvers import EXACT, area, tour_length
+from regard.data.synthetic.puzzles import (
+    PUZZLES,
     Part,
     Problem,
     ProblemList,
-    drawn,
+    Puzzle,
+    SampledProblems,
     in_unit_square,
     problem_batches,
     problem_of,
+    puzzle_named,
     read_problems,
+    sample_problems,
     solved,
 )
-from regard.data.puzzles.tours import EXACT, tour_length
 from regard.errors import ConfigError, DataError
 from regard.look.watch import attentions
 from regard.nn.points import Pointings
@@ -75,7 +76,7 @@ class PointingRun:
         data, budget = self.config.data, self.config.train.batch_tokens
         if self.train is not None:
             return ProblemList(self.train, budget)
-        return FreshProblems(self.puzzle, (data.puzzle_sizes[0], data.puzzle_sizes[1]), budget)
+        return SampledProblems(self.puzzle, (data.puzzle_sizes[0], data.puzzle_sizes[1]), budget)
 
     def _check_sizes(self, problems: list[Problem]) -> None:
         most, longest = max(len(problem.items) for problem in problems), self.config.model_config().max_len
@@ -110,7 +111,7 @@ def problems_of(config: Any, puzzle: Puzzle, part: Part) -> list[Problem] | None
 def held_out(config: Any, puzzle: Puzzle, part: Part, count: int = HELD_OUT) -> list[Problem]:
     """Problems of the sizes that the configuration names, which training never draws."""
     fewest, most = config.puzzle_sizes
-    return drawn(puzzle, count, (fewest, most), seed=SEED, part=part)
+    return sample_problems(puzzle, count, (fewest, most), seed=SEED, part=part)
 
 
 WINDOW = 256

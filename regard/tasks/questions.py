@@ -11,7 +11,7 @@ from regard.data import Documents
 from regard.data.labelled import Example, Tagged
 from regard.data.labelled import Question as Asked
 from regard.data.sentences import split_sentences
-from regard.data.world import Sentence
+from regard.data.synthetic.world import Sentence
 from regard.look.roles import (
     Question,
     at_landmarks,

@@ -16,8 +16,8 @@ from regard.data.cache import kept_in
 from regard.data.formats import Header
 from regard.data.loader import Layout, Padding
 from regard.data.packing import Packing
+from regard.data.synthetic.world import Grammar
 from regard.data.variants import Variants
-from regard.data.world import Grammar
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, DataError
 from regard.look.watch import attentions

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import nn
 
-from regard.data.world import spans
+from regard.data.synthetic.world import spans
 from regard.decode.batching import in_batches
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig

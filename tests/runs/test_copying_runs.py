@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 import regard
 from regard import make_config
-from regard.data.world.telegrams import LEFT_OUT, is_held_out, telegrams
+from regard.data.synthetic.world.corpus import LEFT_OUT, is_held_out, telegrams
 from regard.errors import ConfigError
 from regard.look.document import Document
 from regard.models.recurrent import RecurrentConfig, RecurrentModel

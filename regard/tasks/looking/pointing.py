@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.data.puzzles.problems import Problem, in_unit_square
+from regard.data.synthetic.puzzles import Problem, in_unit_square
 from regard.errors import ConfigError
 from regard.look.document import AttentionMap, Candidate, Document, Sentence, Side
 from regard.look.watch import Trace, watch

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.data.world import LECTURE, spans
+from regard.data.synthetic.world import LECTURE, spans
 from regard.decode.config import DecodeConfig
 from regard.errors import DataError
 from regard.look.decoding import Branch

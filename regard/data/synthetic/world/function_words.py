@@ -1,4 +1,4 @@
-"""The closed lists of the world: determiners, people, places, dates, adverbs, prepositions and connectives."""
+"""The closed lists of words: determiners, prepositions, connectives, adverbs, dates, and names of people and places."""
 
 from dataclasses import dataclass
 
@@ -33,6 +33,10 @@ def _determiner(english: str, french: str, before_vowel: tuple[str, str] | None 
     )
 
 
+def _translations(english: str, french: str) -> dict[str, str]:
+    return dict(zip(english.split(), french.split(), strict=True))
+
+
 DETERMINERS: dict[str, Determiner] = {
     "the": _determiner("the/the", "le/la/les"),
     "a": _determiner("a/some", "un/une/des"),
@@ -44,12 +48,12 @@ DETERMINERS: dict[str, Determiner] = {
     "many": _determiner("many/many", "beaucoup de/beaucoup de/beaucoup de"),
     "several": _determiner("several/several", "plusieurs/plusieurs/plusieurs"),
 }
-NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_NUMBERS = _translations(
+    "two three four five six seven eight nine ten", "deux trois quatre cinq six sept huit neuf dix"
+)
+NUMBERS = tuple(_NUMBERS)
 DETERMINERS |= {
-    english: _determiner(f"{english}/{english}", f"{french}/{french}/{french}")
-    for english, french in zip(
-        NUMBERS, ("deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix"), strict=True
-    )
+    english: _determiner(f"{english}/{english}", f"{french}/{french}/{french}") for english, french in _NUMBERS.items()
 }
 
 MEN = ("Paul", "Pierre", "Luc", "Thomas", "Antoine", "Louis", "Victor", "Olivier")
@@ -66,80 +70,31 @@ class Locality:
 
 
 LOCALITIES = tuple(
-    Locality(*entry.split(":"))
-    for entry in [
-        "Paris:Paris:à",
-        "London:Londres:à",
-        "Rome:Rome:à",
-        "Lyon:Lyon:à",
-        "Brussels:Bruxelles:à",
-        "Madrid:Madrid:à",
-        "Vienna:Vienne:à",
-        "Geneva:Genève:à",
-        "Athens:Athènes:à",
-        "France:France:en",
-        "Italy:Italie:en",
-        "Spain:Espagne:en",
-        "Belgium:Belgique:en",
-        "Portugal:Portugal:au",
-        "Japan:Japon:au",
-        "Canada:Canada:au",
-        "Brazil:Brésil:au",
-    ]
+    Locality(*name.split("/"), preposition)
+    for preposition, names in {
+        "à": "Paris/Paris London/Londres Rome/Rome Lyon/Lyon Brussels/Bruxelles Madrid/Madrid Vienna/Vienne "
+        "Geneva/Genève Athens/Athènes",
+        "en": "France/France Italy/Italie Spain/Espagne Belgium/Belgique",
+        "au": "Portugal/Portugal Japan/Japon Canada/Canada Brazil/Brésil",
+    }.items()
+    for name in names.split()
 )
 
-MONTHS = dict(
-    zip(
-        [
-            "January",
-            "February",
-            "March",
-            "April",
-            "May",
-            "June",
-            "July",
-            "August",
-            "September",
-            "October",
-            "November",
-            "December",
-        ],
-        [
-            "janvier",
-            "février",
-            "mars",
-            "avril",
-            "mai",
-            "juin",
-            "juillet",
-            "août",
-            "septembre",
-            "octobre",
-            "novembre",
-            "décembre",
-        ],
-        strict=True,
-    )
+MONTHS = _translations(
+    "January February March April May June July August September October November December",
+    "janvier février mars avril mai juin juillet août septembre octobre novembre décembre",
 )
-WEEKDAYS = dict(
-    zip(
-        ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"],
-        ["lundi", "mardi", "mercredi", "jeudi", "vendredi", "samedi", "dimanche"],
-        strict=True,
-    )
+WEEKDAYS = _translations(
+    "Monday Tuesday Wednesday Thursday Friday Saturday Sunday", "lundi mardi mercredi jeudi vendredi samedi dimanche"
 )
 YEARS = tuple(str(year) for year in range(1980, 2010))
 DAYS = tuple(str(day) for day in range(1, 29))
 
 DEGREES = {"too": "trop", "very": "très", "so": "si", "really": "vraiment"}
 FREQUENCIES = {"often": "souvent", "always": "toujours", "sometimes": "parfois"}
-MANNERS = {
-    "yesterday": "hier",
-    "slowly": "lentement",
-    "quickly": "rapidement",
-    "quietly": "tranquillement",
-    "carefully": "prudemment",
-}
+MANNERS = _translations(
+    "yesterday slowly quickly quietly carefully", "hier lentement rapidement tranquillement prudemment"
+)
 PREPOSITIONS = {
     "in": "dans",
     "near": "près de",

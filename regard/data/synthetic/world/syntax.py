@@ -1,4 +1,4 @@
-"""What a sentence says, before either language has put it into words.
+"""The abstract syntax of a sentence: what it says, before either language has put it into words.
 
 Plain frozen records, one for each construction. `english.py` and `french.py` each turn them into words; nothing
 here knows an order of words. The same record must not stand twice in one sentence: its place is found by identity.
@@ -7,17 +7,18 @@ here knows an order of words. The same record must not stand twice in one senten
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from regard.data.world.adjectives import Adjective
-from regard.data.world.names import Locality
-from regard.data.world.nouns import Noun, Trade
-from regard.data.world.verbs import Verb
+from regard.data.synthetic.world.function_words import Locality
+from regard.data.synthetic.world.lexicon import Adjective, Noun, Trade, Verb
+
+# Where each part of a record stands among the English words, by the record's identity and the part's name.
+Places = dict[tuple[int, str], tuple[int, ...]]
 
 Tense = Literal["past", "present"]
-Denial = Literal["", "not", "never"]
+Negation = Literal["", "not", "never"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Thing:
+class NounPhrase:
     """A noun with what belongs to it: "the small dog of the king that sleeps"."""
 
     noun: Noun
@@ -25,7 +26,7 @@ class Thing:
     plural: bool = False
     adjectives: tuple[Adjective, ...] = ()
     adjunct: "Adjunct | None" = None
-    relative: "Relative | None" = None
+    relative: "RelativeClause | None" = None
     person: int = 3
 
     @property
@@ -34,7 +35,7 @@ class Thing:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Person:
+class PersonName:
     """Someone called by name."""
 
     name: str
@@ -44,7 +45,7 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Somewhere:
+class PlaceName:
     """A town or a country as what a verb is about: "went to Paris"."""
 
     locality: Locality
@@ -54,7 +55,7 @@ class Somewhere:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pair:
+class Coordination:
     """Two joined by "and": plural, and masculine unless both are feminine."""
 
     first: "Nominal"
@@ -68,7 +69,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stand:
+class PronounPhrase:
     """A pronoun: one who speaks (`I`, `we`), or one who stands for `antecedent`."""
 
     word: Literal["I", "we", "he", "she", "it", "they"]
@@ -87,7 +88,7 @@ class Stand:
         return self.word == "she" or (self.antecedent is not None and self.antecedent.feminine)
 
 
-Nominal: TypeAlias = Thing | Person | Somewhere | Pair | Stand
+Nominal: TypeAlias = NounPhrase | PersonName | PlaceName | Coordination | PronounPhrase
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +102,7 @@ class Date:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Manner:
+class Adverb:
     """One adverb at the end of the clause."""
 
     word: str
@@ -115,7 +116,7 @@ class Adjunct:
     object: Nominal
 
 
-Circumstance: TypeAlias = Date | Manner | Adjunct
+Adverbial: TypeAlias = Date | Adverb | Adjunct
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,9 +126,9 @@ class Action:
     verb: Verb
     object: Nominal | None = None
     tense: Tense = "past"
-    denial: Denial = ""
+    negation: Negation = ""
     frequency: str = ""
-    circumstances: tuple[Circumstance, ...] = ()
+    adverbials: tuple[Adverbial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,7 +138,7 @@ class State:
     adjectives: tuple[Adjective, ...]
     degree: str = ""
     tense: Tense = "past"
-    denial: Denial = ""
+    negation: Negation = ""
     frequency: str = ""
 
 
@@ -148,17 +149,17 @@ class Profession:
     trade: Trade
     adjective: Adjective | None = None
     tense: Tense = "present"
-    denial: Denial = ""
+    negation: Negation = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Suffering:
+class Passive:
     """The passive, always of a past event: "was signed by the king". Birth is said the same way in English."""
 
     verb: Verb | None  # None: "was born"
     agent: Nominal | None = None
-    denial: Denial = ""
-    circumstances: tuple[Circumstance, ...] = ()
+    negation: Negation = ""
+    adverbials: tuple[Adverbial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,14 +169,14 @@ class Report:
     verb: Verb
     clause: "Clause"
     tense: Tense = "present"
-    denial: Denial = ""
+    negation: Negation = ""
 
 
-Predicate: TypeAlias = Action | State | Profession | Suffering | Report
+Predicate: TypeAlias = Action | State | Profession | Passive | Report
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Relative:
+class RelativeClause:
     """A clause about a noun. With no subject of its own, the noun is its subject; otherwise it is its object."""
 
     predicate: Predicate

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from regard.data.world import sentences, split_of
+from regard.data.synthetic.world import sentences, split_of
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from regard.data.world import Pronoun, Sentence
+from regard.data.synthetic.world import Pronoun, Sentence
 
 # A fresh interpreter is fast, having no run-time type checks, and shows that nothing depends on the process.
 _SCRIPT = """
 import json, sys
 from dataclasses import astuple
-from regard.data.world import sentences
+from regard.data.synthetic.world import sentences
 
 json.dump(
     {

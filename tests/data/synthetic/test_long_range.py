@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from regard.data.long_range import ANSWERS, ASK, MARK, VALUES, VOCAB, long_range
+from regard.data.synthetic.long_range import ANSWERS, ASK, MARK, VALUES, VOCAB, long_range
 from regard.errors import ConfigError
 
 

@@ -1,4 +1,4 @@
-"""Problems of a puzzle: drawn afresh for every batch of training, held out for tests, or read from files."""
+"""Puzzles whose answer is positions of the input (sorting, convex hulls, tours): sampled afresh, or read from files."""
 
 import csv
 import json
@@ -12,21 +12,53 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from regard.data.batches import epoch_order, evaluation_order
-from regard.data.formats import numbered
-from regard.data.puzzles import Puzzle
-from regard.errors import DataError, nearest
+from regard.data.formats import numbered, objects
+from regard.data.synthetic.puzzle_solvers import hull_orders, sorted_orders, tour_orders
+from regard.errors import ConfigError, DataError, nearest
 from regard.nn.points import Pointings
 
 Part = Literal["train", "valid", "test"]
 
 EPOCH = 1000
-"""Batches of freshly drawn problems that count as an epoch."""
+"""Batches of freshly sampled problems that count as an epoch."""
 MOST = 1_000_000
 """Items that one problem in a file may have."""
 
-CHUNK = 64  # problems drawn and solved at a time
+CHUNK = 64  # problems sampled and solved at a time
 
 _PARTS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Puzzle:
+    """A kind of problem: items of `inputs` numbers each, and a rule that says which positions answer it, in order.
+
+    `complete` where an answer names every position once. `key` is what the items are called in files, `fewest` how many
+    a problem needs. `answers` solves many problems of one size; each of them has exactly one right answer.
+    """
+
+    name: str
+    key: str
+    inputs: int
+    complete: bool
+    fewest: int
+    answers: Callable[[Float[np.ndarray, "B S X"]], Sequence[Int[np.ndarray, " T"]]]
+
+
+PUZZLES = {
+    puzzle.name: puzzle
+    for puzzle in (
+        Puzzle("sort", "numbers", 1, True, 1, sorted_orders),
+        Puzzle("hull", "points", 2, False, 3, hull_orders),
+        Puzzle("tsp", "points", 2, True, 3, tour_orders),
+    )
+}
+
+
+def puzzle_named(name: str) -> Puzzle:
+    if name not in PUZZLES:
+        raise ConfigError(f"unknown puzzle '{name}'{nearest(name, PUZZLES)}")
+    return PUZZLES[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +69,7 @@ class Problem:
     order: Int[np.ndarray, " T"] | None = None
 
 
-def draw(puzzle: Puzzle, count: int, size: int, key: tuple[int, int]) -> list[Problem]:
+def sample(puzzle: Puzzle, count: int, size: int, key: tuple[int, int]) -> list[Problem]:
     """`count` problems of `size` items, every number uniform between 0 and 1: a function of these four alone."""
     # Raw bits, which numpy promises never to change; 24 of them, so that single precision holds a number exactly.
     raw = np.random.Philox(key=np.array(key, dtype=np.uint64)).random_raw(count * size * puzzle.inputs)
@@ -45,7 +77,7 @@ def draw(puzzle: Puzzle, count: int, size: int, key: tuple[int, int]) -> list[Pr
     return [Problem(row, order) for row, order in zip(items, puzzle.answers(items), strict=True)]
 
 
-def drawn(
+def sample_problems(
     puzzle: Puzzle,
     count: int,
     sizes: tuple[int, int],
@@ -61,7 +93,7 @@ def drawn(
     while len(found) < count:
         number, rest = len(found) // CHUNK, count - len(found)
         parts = [
-            draw(puzzle, -(-CHUNK // span), lowest + offset, (_seed(seed, part), number * span + offset))
+            sample(puzzle, -(-CHUNK // span), lowest + offset, (_seed(seed, part), number * span + offset))
             for offset in range(min(span, rest))
         ]
         found += [problem for several in zip(*parts, strict=True) for problem in several][:rest]
@@ -70,7 +102,7 @@ def drawn(
     return found
 
 
-class FreshProblems:
+class SampledProblems:
     """A layout for `Loader`: no problem twice, each batch a function of the seed, the epoch and its number in it.
 
     A batch holds problems of one size, at most `budget` items and choices.
@@ -88,7 +120,7 @@ class FreshProblems:
         size = lowest + number % (highest - lowest + 1)
         count = max(1, self.budget // (2 * size + 1))
         # Held-out problems have keys of their own, so those of training begin above them.
-        return batch_of(draw(self.puzzle, count, size, (_seed(seed, "train"), (1 << 32) + number)))
+        return batch_of(sample(self.puzzle, count, size, (_seed(seed, "train"), (1 << 32) + number)))
 
 
 class ProblemList:
@@ -118,10 +150,10 @@ def batch_of(problems: Sequence[Problem]) -> Pointings:
 
 
 def read_problems(path: Path, puzzle: Puzzle, *, answered: bool = False) -> list[Problem]:
-    """The problems of a file: one a line of `.jsonl`, or the rows of one problem in a `.csv`.
+    """The problems of a file: one per line of `.jsonl`, or the rows of one problem in a `.csv`.
 
     A line of JSONL is an object: `{"points": [[0.1, 0.2], ...], "order": [2, 0, 1]}`, `numbers` for sorting. A CSV
-    file has one item a row, and may begin with a row of names. With `answered` an answer that is missing is found.
+    file has one item per row, and may begin with a row of names. With `answered` an answer that is missing is found.
     """
     if not path.is_file():
         raise DataError(f"no such file: {path}" if not path.exists() else f"{path} is not a file")
@@ -177,7 +209,7 @@ def in_unit_square(items: Float[np.ndarray, "S X"]) -> Float[np.ndarray, "S X"]:
 
 
 def write_problems(path: Path, puzzle: Puzzle, problems: Iterable[Problem]) -> None:
-    """One JSON object a line, as `read_problems` reads."""
+    """One JSON object per line, as `read_problems` reads."""
     with path.open("w", encoding="utf-8") as file:
         for problem in problems:
             items = problem.items[:, 0] if puzzle.inputs == 1 else problem.items
@@ -188,16 +220,8 @@ def write_problems(path: Path, puzzle: Puzzle, problems: Iterable[Problem]) -> N
 
 
 def _read_jsonl(path: Path, puzzle: Puzzle) -> Iterator[Problem]:
-    for number, line in numbered(path):
+    for number, record in objects(path, numbered(path)):
         where = f"{path}, line {number}"
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where} is not JSON: {error}") from None
-        if not isinstance(record, dict):
-            raise DataError(f"{where} is not a JSON object: {line[:40]}")
         if puzzle.key not in record:
             raise DataError(f"{where} has no key '{puzzle.key}'{nearest(puzzle.key, record)}")
         yield problem_of(record[puzzle.key], puzzle, where, record.get("order"))

@@ -9,22 +9,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data import Loader, Position
-from regard.data.puzzles import PUZZLES, puzzle_named
-from regard.data.puzzles.hulls import area, hull_orders
-from regard.data.puzzles.problems import (
-    FreshProblems,
+from regard.data.synthetic.puzzle_solvers import (
+    area,
+    hull_orders,
+    improved_tour,
+    oriented,
+    sorted_orders,
+    tour_length,
+    tour_orders,
+)
+from regard.data.synthetic.puzzles import (
+    PUZZLES,
     ProblemList,
-    draw,
-    drawn,
+    SampledProblems,
     in_unit_square,
     problem_batches,
     problem_of,
+    puzzle_named,
     read_problems,
+    sample,
+    sample_problems,
     solved,
     write_problems,
 )
-from regard.data.puzzles.sorting import sorted_orders
-from regard.data.puzzles.tours import improved_tour, oriented, tour_length, tour_orders
 from regard.errors import ConfigError, DataError
 from regard.nn.points import END
 
@@ -114,12 +121,12 @@ def test_a_tour_is_told_in_one_way_only():
 @pytest.mark.parametrize("name", PUZZLES)
 def test_problems_are_a_function_of_the_seed_and_parts_differ(name):
     puzzle = puzzle_named(name)
-    one, again = (drawn(puzzle, 70, (4, 6), seed=3, part="test") for _ in range(2))
+    one, again = (sample_problems(puzzle, 70, (4, 6), seed=3, part="test") for _ in range(2))
     assert [len(problem.items) for problem in one[:4]] == [4, 5, 6, 4]
     for first, second in zip(one, again, strict=True):
         np.testing.assert_array_equal(first.items, second.items)
         np.testing.assert_array_equal(first.order, second.order)
-    others = [drawn(puzzle, 70, (4, 6), seed=seed, part=part) for seed, part in ((3, "train"), (4, "test"))]
+    others = [sample_problems(puzzle, 70, (4, 6), seed=seed, part=part) for seed, part in ((3, "train"), (4, "test"))]
     seen = {problem.items.tobytes() for problem in one}
     assert len(seen) == 70
     assert not any(problem.items.tobytes() in seen for other in others for problem in other)
@@ -127,12 +134,12 @@ def test_problems_are_a_function_of_the_seed_and_parts_differ(name):
 
 def test_what_is_drawn_never_changes():
     """Philox's raw bits are promised; were they not, every run would change without a word."""
-    (problem,) = draw(SORT, 1, 3, (1, 2))
+    (problem,) = sample(SORT, 1, 3, (1, 2))
     assert (problem.items[:, 0] * 2**24).tolist() == [5189443, 5988731, 619155]
 
 
 def test_a_stream_of_fresh_problems_is_taken_up_anywhere_and_never_repeats():
-    layout = FreshProblems(HULL, (3, 5), budget=60)
+    layout = SampledProblems(HULL, (3, 5), budget=60)
     with Loader(layout, seed=1, ahead=0) as whole:
         batches = [next(whole) for _ in range(6)]
     with Loader(layout, seed=1, position=Position(0, 4), ahead=0) as later:
@@ -149,7 +156,7 @@ def test_a_stream_of_fresh_problems_is_taken_up_anywhere_and_never_repeats():
 
 
 def test_listed_problems_are_each_seen_once_an_epoch():
-    problems = drawn(HULL, 30, (3, 6), seed=0, part="train")
+    problems = sample_problems(HULL, 30, (3, 6), seed=0, part="train")
     layout = ProblemList(problems, budget=80)
     rows = np.concatenate(layout.order(1, 0))
     assert sorted(rows) == list(range(30))
@@ -159,7 +166,7 @@ def test_listed_problems_are_each_seen_once_an_epoch():
 @pytest.mark.parametrize("name", PUZZLES)
 def test_files_give_back_what_was_written(name, tmp_path):
     puzzle = puzzle_named(name)
-    problems = drawn(puzzle, 5, (3, 5), seed=0, part="test")
+    problems = sample_problems(puzzle, 5, (3, 5), seed=0, part="test")
     write_problems(tmp_path / "a.jsonl", puzzle, problems)
     for one, other in zip(problems, read_problems(tmp_path / "a.jsonl", puzzle), strict=True):
         np.testing.assert_array_equal(one.items, other.items)

@@ -1,8 +1,9 @@
 """A statement in French: its words, each with the English words that it translates."""
 
-from regard.data.world.draft import Places
-from regard.data.world.morphology import agree, begins_with_vowel
-from regard.data.world.names import (
+from collections.abc import Sequence
+
+from regard.data.synthetic.world import syntax
+from regard.data.synthetic.world.function_words import (
     COORDINATORS,
     DEGREES,
     DETERMINERS,
@@ -13,46 +14,29 @@ from regard.data.world.names import (
     SUBORDINATORS,
     WEEKDAYS,
 )
-from regard.data.world.phrases import (
-    Action,
-    Adjunct,
-    Circumstance,
-    Clause,
-    Date,
-    Manner,
-    Nominal,
-    Pair,
-    Person,
-    Predicate,
-    Profession,
-    Relative,
-    Report,
-    Somewhere,
-    Stand,
-    State,
-    Statement,
-    Suffering,
-    Thanks,
-    Thing,
-)
-from regard.data.world.sandhi import Piece, join
+from regard.data.synthetic.world.morphology import agree, begins_with_vowel
 
+# A French word and the indices of the English words that it translates.
+Piece = tuple[str, tuple[int, ...]]
+
+_ELIDED = {"le": "l'", "la": "l'", "je": "j'", "ne": "n'", "que": "qu'", "de": "d'"}
+_CONTRACTED = {("de", "le"): "du", ("de", "les"): "des", ("à", "le"): "au", ("à", "les"): "aux"}
 # By person and number: I, he, we, they.
 _ETRE = ("suis", "est", "sommes", "sont")
 _ETAIT = ("étais", "était", "étions", "étaient")
 _AVOIR = ("ai", "a", "avons", "ont")
 
 
-def write(statement: Statement, words: list[str], places: Places) -> list[Piece]:
+def write(statement: syntax.Statement, words: list[str], places: syntax.Places) -> list[Piece]:
     """The statement in French; `words` and `places` are its English and say what each French word translates."""
-    french = _French(places)
+    french = FrenchText(places)
     commas = [(index,) for index, word in enumerate(words) if word == ","]
     if statement.thanks is not None:
         french.thanks(statement.thanks, commas)
         if statement.clauses:
             french.add(",", commas.pop(0))
     if statement.opening is not None:
-        french.circumstance(statement.opening)
+        french.adverbial(statement.opening)
         french.add(",", commas.pop(0))
     for number, clause in enumerate(statement.clauses):
         if number:
@@ -64,17 +48,17 @@ def write(statement: Statement, words: list[str], places: Places) -> list[Piece]
     return join(french.pieces)
 
 
-class _French:
+class FrenchText:
     """The French side as it is being written; elision and contraction come after."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: syntax.Places) -> None:
         self.places = places
         self.pieces: list[Piece] = []
 
     def add(self, text: str, sources: tuple[int, ...]) -> None:
         self.pieces.append((text, sources))
 
-    def thanks(self, thanks: Thanks, commas: list[tuple[int]]) -> None:
+    def thanks(self, thanks: syntax.Thanks, commas: list[tuple[int]]) -> None:
         self.add("merci", self.places[id(thanks), "thanks"])
         if thanks.cause is not None:
             self.add("pour", self.places[id(thanks), "for"])
@@ -83,7 +67,7 @@ class _French:
             self.add(",", commas.pop(0))
             self.nominal(thanks.to)
 
-    def clause(self, clause: Clause) -> None:
+    def clause(self, clause: syntax.Clause) -> None:
         self.nominal(clause.subject)
         for number, predicate in enumerate(clause.predicates):
             if number:
@@ -94,32 +78,34 @@ class _French:
                 self.add(text, self.places[id(clause), "subordinator"])
             self.clause(clause.subordinate)
 
-    def predicate(self, predicate: Predicate, subject: Nominal, preceding: Nominal | None) -> None:
+    def predicate(self, predicate: syntax.Predicate, subject: syntax.Nominal, preceding: syntax.Nominal | None) -> None:
         """Write a predicate; `preceding` is the object where it stands before the verb, as in an object relative."""
-        if isinstance(predicate, Action):
+        if isinstance(predicate, syntax.Action):
             self.action(predicate, subject, preceding)
-        elif isinstance(predicate, State):
+        elif isinstance(predicate, syntax.State):
             self.state(predicate, subject)
-        elif isinstance(predicate, Profession):
+        elif isinstance(predicate, syntax.Profession):
             self.profession(predicate, subject)
-        elif isinstance(predicate, Suffering):
-            self.suffering(predicate, subject)
+        elif isinstance(predicate, syntax.Passive):
+            self.passive(predicate, subject)
         else:
             self.report(predicate, subject)
 
-    def finite(self, text: str, predicate: Predicate, verb: tuple[int, ...], denial: tuple[int, ...]) -> None:
+    def finite(self, text: str, predicate: syntax.Predicate, verb: tuple[int, ...], negation: tuple[int, ...]) -> None:
         """Write the verb that carries person and tense, between the two halves of its negation."""
-        if predicate.denial:
-            self.add("ne", denial)
+        if predicate.negation:
+            self.add("ne", negation)
             self.add(text, verb)
-            self.add("pas" if predicate.denial == "not" else "jamais", denial)
+            self.add("pas" if predicate.negation == "not" else "jamais", negation)
         else:
             self.add(text, verb)
 
-    def lexical(self, predicate: Action | Report, subject: Nominal, preceding: Nominal | None) -> None:
+    def lexical(
+        self, predicate: syntax.Action | syntax.Report, subject: syntax.Nominal, preceding: syntax.Nominal | None
+    ) -> None:
         verb, key, places = predicate.verb, id(predicate), self.places
         main = places[key, "verb"]
-        denial = places.get((key, "auxiliary")) or places.get((key, "never"), ())
+        negation = places.get((key, "auxiliary")) or places.get((key, "never"), ())
         event = predicate.tense == "past" and not verb.state
         if not event:
             assert subject.person == 3
@@ -127,16 +113,16 @@ class _French:
                 text = verb.imperfect + ("aient" if subject.plural else "ait")
             else:
                 text = verb.french_plural if subject.plural else verb.french_singular
-            self.finite(text, predicate, main, denial)
+            self.finite(text, predicate, main, negation)
             return
         # In "didn't cross" the tense is in the auxiliary on both sides.
         tense = places.get((key, "auxiliary"), main)
-        self.finite((_ETRE if verb.with_etre else _AVOIR)[_form(subject)], predicate, tense, denial)
+        self.finite((_ETRE if verb.with_etre else _AVOIR)[_form(subject)], predicate, tense, negation)
         agreeing = subject if verb.with_etre else preceding
         text = verb.french_participle
         self.add(text if agreeing is None else agree(text, agreeing.feminine, agreeing.plural), main)
 
-    def action(self, action: Action, subject: Nominal, preceding: Nominal | None) -> None:
+    def action(self, action: syntax.Action, subject: syntax.Nominal, preceding: syntax.Nominal | None) -> None:
         verb, key, places = action.verb, id(action), self.places
         self.lexical(action, subject, preceding)
         if action.frequency:
@@ -147,12 +133,12 @@ class _French:
         if action.object is not None:
             if verb.french_preposition:
                 text = verb.french_preposition
-                if isinstance(action.object, Somewhere):
+                if isinstance(action.object, syntax.PlaceName):
                     text = action.object.locality.preposition
                 self.add(text, preposition or places[key, "verb"])
             self.nominal(action.object)
-        for circumstance in action.circumstances:
-            self.circumstance(circumstance)
+        for adverbial in action.adverbials:
+            self.adverbial(adverbial)
 
     def cover(self, verb: int, more: tuple[int, ...]) -> None:
         """Let the last word that translates `verb` translate `more` as well."""
@@ -162,18 +148,18 @@ class _French:
                 self.pieces[place] = (text, (*sources, *more))
                 return
 
-    def report(self, report: Report, subject: Nominal) -> None:
+    def report(self, report: syntax.Report, subject: syntax.Nominal) -> None:
         self.lexical(report, subject, None)
         self.add("que", self.places[id(report), "that"])
         self.clause(report.clause)
 
-    def be(self, predicate: State | Profession, subject: Nominal) -> None:
+    def be(self, predicate: syntax.State | syntax.Profession, subject: syntax.Nominal) -> None:
         places, key = self.places, id(predicate)
         word = places[key, "be"]
-        denial = places.get((key, "never"), word)
-        self.finite((_ETAIT if predicate.tense == "past" else _ETRE)[_form(subject)], predicate, word, denial)
+        negation = places.get((key, "never"), word)
+        self.finite((_ETAIT if predicate.tense == "past" else _ETRE)[_form(subject)], predicate, word, negation)
 
-    def state(self, state: State, subject: Nominal) -> None:
+    def state(self, state: syntax.State, subject: syntax.Nominal) -> None:
         places, key = self.places, id(state)
         self.be(state, subject)
         if state.frequency:
@@ -185,7 +171,7 @@ class _French:
                 self.add(DEGREES[state.degree], places[key, "degree"])
             self.add(adjective.form(subject.feminine, subject.plural), places[key, f"adjective {number}"])
 
-    def profession(self, profession: Profession, subject: Nominal) -> None:
+    def profession(self, profession: syntax.Profession, subject: syntax.Nominal) -> None:
         places, key, trade = self.places, id(profession), profession.trade
         self.be(profession, subject)
         feminine, plural = subject.feminine, subject.plural
@@ -210,42 +196,42 @@ class _French:
         if not before:
             self.add(text, at)
 
-    def suffering(self, suffering: Suffering, subject: Nominal) -> None:
-        places, key = self.places, id(suffering)
+    def passive(self, passive: syntax.Passive, subject: syntax.Nominal) -> None:
+        places, key = self.places, id(passive)
         tense = places[key, "be"]
-        denial = places.get((key, "never"), tense)
-        if suffering.verb is None:
-            self.finite(_ETRE[_form(subject)], suffering, tense, denial)
+        negation = places.get((key, "never"), tense)
+        if passive.verb is None:
+            self.finite(_ETRE[_form(subject)], passive, tense, negation)
             participle = "né"
         else:
-            self.finite(_AVOIR[_form(subject)], suffering, tense, denial)
+            self.finite(_AVOIR[_form(subject)], passive, tense, negation)
             self.add("été", tense)
-            participle = suffering.verb.french_participle
+            participle = passive.verb.french_participle
         self.add(agree(participle, subject.feminine, subject.plural), places[key, "verb"])
-        if suffering.agent is not None:
+        if passive.agent is not None:
             self.add("par", places[key, "by"])
-            self.nominal(suffering.agent)
-        for circumstance in suffering.circumstances:
-            self.circumstance(circumstance)
+            self.nominal(passive.agent)
+        for adverbial in passive.adverbials:
+            self.adverbial(adverbial)
 
-    def circumstance(self, circumstance: Circumstance) -> None:
-        if isinstance(circumstance, Date):
-            self.date(circumstance)
-        elif isinstance(circumstance, Manner):
-            self.add(MANNERS[circumstance.word], self.places[id(circumstance), "manner"])
+    def adverbial(self, adverbial: syntax.Adverbial) -> None:
+        if isinstance(adverbial, syntax.Date):
+            self.date(adverbial)
+        elif isinstance(adverbial, syntax.Adverb):
+            self.add(MANNERS[adverbial.word], self.places[id(adverbial), "adverb"])
         else:
-            self.adjunct(circumstance)
+            self.adjunct(adverbial)
 
-    def adjunct(self, adjunct: Adjunct) -> None:
+    def adjunct(self, adjunct: syntax.Adjunct) -> None:
         at = self.places[id(adjunct), "preposition"]
-        if isinstance(adjunct.object, Somewhere):
+        if isinstance(adjunct.object, syntax.PlaceName):
             self.add(adjunct.object.locality.preposition, at)
         else:
             for text in PREPOSITIONS[adjunct.preposition].split():
                 self.add(text, at)
         self.nominal(adjunct.object)
 
-    def date(self, date: Date) -> None:
+    def date(self, date: syntax.Date) -> None:
         places, key = self.places, id(date)
         at = places[key, "preposition"]
         if date.weekday:
@@ -259,72 +245,87 @@ class _French:
         if date.year:
             self.add(date.year, places[key, "year"])
 
-    def nominal(self, nominal: Nominal) -> None:
+    def nominal(self, nominal: syntax.Nominal) -> None:
         at = self.places[id(nominal), "noun"]
-        if isinstance(nominal, Thing):
-            self.thing(nominal, at)
-        elif isinstance(nominal, Pair):
+        if isinstance(nominal, syntax.NounPhrase):
+            self.noun_phrase(nominal, at)
+        elif isinstance(nominal, syntax.Coordination):
             self.nominal(nominal.first)
             self.add("et", self.places[id(nominal), "and"])
             self.nominal(nominal.second)
-        elif isinstance(nominal, Person):
+        elif isinstance(nominal, syntax.PersonName):
             self.add(nominal.name, at)
-        elif isinstance(nominal, Somewhere):
+        elif isinstance(nominal, syntax.PlaceName):
             self.add(nominal.locality.french, at)
         else:
             self.add(_pronoun(nominal), at)
 
-    def thing(self, thing: Thing, at: tuple[int, ...]) -> None:
-        noun, plural, places, key = thing.noun, thing.plural, self.places, id(thing)
+    def noun_phrase(self, phrase: syntax.NounPhrase, at: tuple[int, ...]) -> None:
+        noun, plural, places, key = phrase.noun, phrase.plural, self.places, id(phrase)
         feminine = noun.feminine
         following = noun.french_plural if plural else noun.french
-        phrase: list[Piece] = [(following, at)]
+        pieces: list[Piece] = [(following, at)]
         # From the noun outwards: what English puts nearest to the noun stands nearest in French too, on either side.
-        for number in range(len(thing.adjectives) - 1, -1, -1):
-            adjective = thing.adjectives[number]
+        for number in range(len(phrase.adjectives) - 1, -1, -1):
+            adjective = phrase.adjectives[number]
             text = adjective.form(feminine, plural)
             place = places[key, f"adjective {number}"]
             if adjective.before:
                 if not feminine and not plural and begins_with_vowel(following):
                     text = adjective.before_vowel
-                phrase.insert(0, (text, place))
+                pieces.insert(0, (text, place))
                 following = text
             else:
-                phrase.append((text, place))
+                pieces.append((text, place))
         at = places[key, "determiner"]
-        determiner = DETERMINERS[thing.determiner].french(feminine, plural, begins_with_vowel(following))
-        if determiner == "des" and _opens_with_adjective(thing):
+        determiner = DETERMINERS[phrase.determiner].french(feminine, plural, begins_with_vowel(following))
+        if determiner == "des" and any(adjective.before for adjective in phrase.adjectives):
             determiner = "de"
         parts = determiner.split()
         for number, text in enumerate(parts):
             self.add(text, (at[number],) if len(at) == len(parts) else at)
-        self.pieces += phrase
-        if thing.adjunct is not None:
-            self.adjunct(thing.adjunct)
-        if thing.relative is not None:
-            self.relative(thing.relative, thing)
+        self.pieces += pieces
+        if phrase.adjunct is not None:
+            self.adjunct(phrase.adjunct)
+        if phrase.relative is not None:
+            self.relative_clause(phrase.relative, phrase)
 
-    def relative(self, relative: Relative, thing: Thing) -> None:
+    def relative_clause(self, relative: syntax.RelativeClause, phrase: syntax.NounPhrase) -> None:
         at = self.places[id(relative), "marker"]
         if relative.subject is None:
             self.add("qui", at)
-            self.predicate(relative.predicate, thing, None)
+            self.predicate(relative.predicate, phrase, None)
         else:
             self.add("que", at)
             self.nominal(relative.subject)
-            self.predicate(relative.predicate, relative.subject, thing)
+            self.predicate(relative.predicate, relative.subject, phrase)
 
 
-def _form(subject: Nominal) -> int:
+def _form(subject: syntax.Nominal) -> int:
     """Which of the four forms of être or avoir the subject asks for."""
     return (0 if subject.person == 1 else 1) + (2 if subject.plural else 0)
 
 
-def _opens_with_adjective(thing: Thing) -> bool:
-    return any(adjective.before for adjective in thing.adjectives)
+def _pronoun(pronoun: syntax.PronounPhrase) -> str:
+    if pronoun.person == 1:
+        return "nous" if pronoun.plural else "je"
+    return ("elle" if pronoun.feminine else "il") + ("s" if pronoun.plural else "")
 
 
-def _pronoun(stand: Stand) -> str:
-    if stand.person == 1:
-        return "nous" if stand.plural else "je"
-    return ("elle" if stand.feminine else "il") + ("s" if stand.plural else "")
+def join(pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces as they are written: elided, then contracted, the first with a capital.
+
+    Elision comes first, so that "de le accord" is "de l'accord" and never "du accord".
+    """
+    written: list[Piece] = []
+    for place, (text, sources) in enumerate(pieces):
+        if text in _ELIDED and place + 1 < len(pieces) and begins_with_vowel(pieces[place + 1][0]):
+            text = _ELIDED[text]
+        together = _CONTRACTED.get((written[-1][0], text)) if written else None
+        if together is not None:
+            written[-1] = (together, (*written[-1][1], *sources))
+        else:
+            written.append((text, sources))
+    first, sources = written[0]
+    written[0] = (first[0].upper() + first[1:], sources)
+    return written

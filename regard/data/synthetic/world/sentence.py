@@ -5,9 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.data.world import english, french
-from regard.data.world.draft import Draft
-from regard.data.world.phrases import Statement
+from regard.data.synthetic.world import english, french
+from regard.data.synthetic.world.english import EnglishText
+from regard.data.synthetic.world.syntax import Statement
+
+_PRONOUN = re.compile(r"\b(?:il|elle)s?\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Sentence:
 
     Words are as they stand in the text: punctuation is a word, "didn't" is one, and so are "l'" and "du".
     `alignment` holds sorted pairs (English index, French index). `heads` and `relations` are the dependencies of
-    the English words, with head -1 and relation `root` at the root; `regard.data.world.english` names the relations.
+    the English words, with head -1 and relation `root` at the root; `english.py` names the relations.
     `tree` is the same sentence in brackets: "(S (NP (DT The) (NN animal)) ...)".
     """
 
@@ -60,35 +62,35 @@ def words_of(text: str, language: Literal["en", "fr"]) -> list[str]:
     return re.findall(r"[,.]|[^\s,.']+'?|'" if language == "fr" else r"[,.]|[^\s,.]+", text)
 
 
-def complete(statement: Statement, draft: Draft, text: str) -> Sentence:
+def complete(statement: Statement, written: EnglishText, text: str) -> Sentence:
     """The whole sentence, from its statement and its English."""
-    pieces = french.write(statement, draft.words, draft.places)
-    places = draft.places
+    places = written.places
+    pieces = french.write(statement, written.words, places)
     french_words = tuple(word for word, _ in pieces)
     alignment = sorted({(source, index) for index, (_, sources) in enumerate(pieces) for source in sources})
     french_of = dict(alignment)
     pronouns = []
-    for stand in draft.pronouns:
-        if stand.antecedent is not None:
-            (index,) = places[id(stand), "noun"]
-            pronouns.append(Pronoun(index, french_of[index], places[id(stand.antecedent), "noun"][0]))
+    for pronoun in written.pronouns:
+        if pronoun.antecedent is not None:
+            (index,) = places[id(pronoun), "noun"]
+            pronouns.append(Pronoun(index, french_of[index], places[id(pronoun.antecedent), "noun"][0]))
     return Sentence(
         english=text,
         french=text_of(french_words),
-        english_words=tuple(draft.words),
+        english_words=tuple(written.words),
         french_words=french_words,
         alignment=tuple(alignment),
         pronouns=tuple(pronouns),
-        heads=tuple(draft.heads),
-        relations=tuple(draft.relations),
-        tree=draft.tree,
+        heads=tuple(written.heads),
+        relations=tuple(written.relations),
+        tree=written.tree,
     )
 
 
-def say(statement: Statement) -> Sentence:
+def realise(statement: Statement) -> Sentence:
     """The statement as a sentence in both languages."""
-    draft = english.write(statement)
-    return complete(statement, draft, text_of(draft.words))
+    written = english.write(statement)
+    return complete(statement, written, text_of(written.words))
 
 
 def spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
@@ -100,3 +102,20 @@ def spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
         end = start + len(word)
         found.append((start, end))
     return found
+
+
+def pronoun_accuracy(gold: Sequence[Sentence], translations: Sequence[str]) -> tuple[int, int]:
+    """(right, total) over the gold French pronouns that stand for a noun of their sentence.
+
+    The pronouns of a translation are compared in order with those of the gold French; a missing one is wrong.
+    """
+    right = total = 0
+    for sentence, translation in zip(gold, translations, strict=True):
+        found = [word.lower() for word in _PRONOUN.findall(translation)]
+        indices = [index for index, word in enumerate(sentence.french_words) if _PRONOUN.fullmatch(word)]
+        standing = {pronoun.french for pronoun in sentence.pronouns}
+        for order, index in enumerate(indices):
+            if index in standing:
+                total += 1
+                right += order < len(found) and found[order] == sentence.french_words[index].lower()
+    return right, total

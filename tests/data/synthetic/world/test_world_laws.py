@@ -5,10 +5,8 @@ from collections import Counter
 
 import pytest
 
-from regard.data.world import LECTURE, pronoun_accuracy, sentences, spans, split_of
-from regard.data.world.adjectives import STATES
-from regard.data.world.nouns import NOUNS
-from regard.data.world.verbs import LIVING
+from regard.data.synthetic.world import LECTURE, pronoun_accuracy, sentences, spans, split_of
+from regard.data.synthetic.world.lexicon import LIVING, NOUNS, STATES
 from regard.errors import DataError
 
 
@@ -61,7 +59,7 @@ def test_the_lectures_sentences_are_never_trained_on():
 
 def test_lengths_are_kept_and_an_impossible_wish_is_refused(corpus, monkeypatch):
     assert all(4 <= length(sentence) <= 7 for part in corpus["short"] for sentence in part)
-    monkeypatch.setattr("regard.data.world._PATIENCE", 20)
+    monkeypatch.setattr("regard.data.synthetic.world.corpus._PATIENCE", 20)
     with pytest.raises(DataError, match=r"lengths=\(0, 0\)"):
         list(sentences(1, lengths=(0, 0)))
 
