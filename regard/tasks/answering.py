@@ -12,7 +12,7 @@ from regard.data.formats import Columns, Header
 from regard.data.framer import Stretch
 from regard.data.labelled import Keys, questions
 from regard.errors import ConfigError, DataError
-from regard.metrics.classification import answer_scores
+from regard.metrics.classification_metrics import answer_scores
 from regard.tasks.config import RunConfig
 from regard.tasks.encoder import Encoder
 from regard.tasks.labelled import LabelledTask

@@ -29,8 +29,7 @@ from regard.data.images.augment import normalised
 from regard.data.images.sources import Part, class_names
 from regard.data.images.store import class_numbers, held_out
 from regard.errors import ConfigError, DataError
-from regard.metrics.classification import wilson_interval
-from regard.metrics.text import matthews_correlation
+from regard.metrics.classification_metrics import matthews_correlation, wilson_interval
 from regard.nn.batch import Images
 from regard.tasks.classification import Choice, classify, ranked
 from regard.tasks.config import RunConfig

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from regard.data.formats import Columns, Header, format_of
 from regard.data.labelled import Keys, tagged
 from regard.errors import ConfigError, DataError
-from regard.metrics.classification import tag_scores
+from regard.metrics.classification_metrics import tag_scores
 from regard.tasks.encoder import Encoder, Told
 from regard.tasks.labelled import LabelledTask, unknown_labels
 from regard.tasks.run import Run

@@ -4,10 +4,14 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from regard.metrics.text import matthews_correlation
+import numpy as np
+from jaxtyping import Float, Int
+
+from regard.metrics.text import SAMPLES, SEED, bootstrap_signature, check_same_length, percentile_interval
 
 
 def wilson_interval(right: int, count: int, z: float = 1.959964) -> tuple[float, float]:
@@ -18,6 +22,44 @@ def wilson_interval(right: int, count: int, z: float = 1.959964) -> tuple[float,
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correlation:
+    """Matthews correlation of classes found and classes given, its 95 % interval, and how both were computed.
+
+    1 where all are right, 0 where one says nothing about the other. Of more than two classes it is Gorodkin's, as in
+    scikit-learn; where only one class is found or given it is 0.
+    """
+
+    value: float
+    interval: tuple[float, float]
+    signature: str
+
+
+def matthews_correlation(found: Sequence[Hashable], gold: Sequence[Hashable]) -> Correlation:
+    """How far the classes found go with those given, however unlike in size the classes are."""
+    check_same_length(found, gold)
+    numbers = {label: number for number, label in enumerate(dict.fromkeys((*gold, *found)))}
+    pairs = np.array([(numbers[one], numbers[right]) for one, right in zip(found, gold, strict=True)])
+    # A bootstrap sample of texts is a sample of the kinds of answer there are, each as often as it occurs.
+    kinds, counts = np.unique(pairs, axis=0, return_counts=True)
+    of_found, of_gold = (np.eye(len(numbers), dtype=np.float64)[kinds[:, side]] for side in (0, 1))
+
+    def of(samples: Int[np.ndarray, "samples kinds"]) -> Float[np.ndarray, " samples"]:
+        weights = samples.astype(np.float64)
+        right, total = weights[:, kinds[:, 0] == kinds[:, 1]].sum(1), weights.sum(1)
+        predicted, actual = weights @ of_found, weights @ of_gold
+        spread = (total**2 - (predicted**2).sum(1)) * (total**2 - (actual**2).sum(1))
+        together = right * total - (predicted * actual).sum(1)
+        return np.divide(together, np.sqrt(spread), out=np.zeros_like(together), where=spread > 0)
+
+    samples = np.random.default_rng(SEED).multinomial(len(gold), counts / len(gold), size=SAMPLES)
+    return Correlation(
+        value=float(of(counts[None])[0]),
+        interval=percentile_interval(of(samples)),
+        signature=f"matthews|classes:{len(numbers)}|{bootstrap_signature()}",
+    )
+
+
 def class_scores(found: Sequence[str], gold: Sequence[str]) -> dict[str, Any]:
     """Accuracy and Matthews correlation with their 95 % intervals, the mean F1 of the classes, and the precision,
     recall and F1 of each."""
@@ -26,7 +68,9 @@ def class_scores(found: Sequence[str], gold: Sequence[str]) -> dict[str, Any]:
     classes = {}
     for label in sorted(set(gold) | set(found)):
         both = sum(one == other == label for one, other in zip(found, gold, strict=True))
-        classes[label] = prf(both, sum(one == label for one in found), sum(one == label for one in gold))
+        classes[label] = precision_recall_f1(
+            both, sum(one == label for one in found), sum(one == label for one in gold)
+        )
     return {
         "accuracy": right / len(gold),
         "accuracy_interval": wilson_interval(right, len(gold)),
@@ -39,19 +83,18 @@ def class_scores(found: Sequence[str], gold: Sequence[str]) -> dict[str, Any]:
 
 
 def tag_scores(found: Sequence[Sequence[str]], gold: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """The same of the tags of sentences; where all are B-, I- or O, also of the stretches that they mark."""
+    """The same of the tags of sentences; where all are B-, I- or O, also of the entities that they mark."""
     ours, right = [one for tags in found for one in tags], [one for tags in gold for one in tags]
     scores = class_scores(ours, right)
     if all(re.fullmatch(r"O|[BI]-.+", tag) for tag in right):
         marked, wanted = (
-            {stretch for number, tags in enumerate(side) for stretch in stretches(tags, number)}
-            for side in (found, gold)
+            {span for number, tags in enumerate(side) for span in entity_spans(tags, number)} for side in (found, gold)
         )
-        scores["entities"] = prf(len(marked & wanted), len(marked), len(wanted))
+        scores["entities"] = precision_recall_f1(len(marked & wanted), len(marked), len(wanted))
     return scores
 
 
-def stretches(tags: Sequence[str], number: int = 0) -> list[tuple[int, int, int, str]]:
+def entity_spans(tags: Sequence[str], number: int = 0) -> list[tuple[int, int, int, str]]:
     """What B- and I- tags mark: the sentence's number, first word, word after the last, and kind."""
     found, start = [], None
     for place, mark in enumerate([*tags, "O"]):
@@ -68,7 +111,7 @@ def answer_scores(found: Sequence[str], gold: Sequence[Sequence[str]]) -> dict[s
     """How many answers are right word for word, and how far they share words with a right one: of several, the best."""
     exact = overlap = 0.0
     for text, answers in zip(found, gold, strict=True):
-        words, right = _plain(text), [_plain(answer) for answer in answers]
+        words, right = _normalised(text), [_normalised(answer) for answer in answers]
         exact += words in right
         overlap += max(token_f1(words, answer) for answer in right)
     return {"exact_match": exact / len(gold), "f1": overlap / len(gold)}
@@ -82,12 +125,12 @@ def token_f1(found: list[str], gold: list[str]) -> float:
     return 2 * shared / (len(found) + len(gold))
 
 
-def _plain(text: str) -> list[str]:
+def _normalised(text: str) -> list[str]:
     """Words without articles, marks and capitals, as SQuAD compares them."""
     bare = "".join(character for character in text.lower() if character not in string.punctuation)
     return [word for word in bare.split() if word not in ("a", "an", "the")]
 
 
-def prf(both: int, found: int, gold: int) -> dict[str, float]:
+def precision_recall_f1(both: int, found: int, gold: int) -> dict[str, float]:
     precision, recall = both / max(1, found), both / max(1, gold)
     return {"precision": precision, "recall": recall, "f1": 2 * both / max(1, found + gold), "count": gold}

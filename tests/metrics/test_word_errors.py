@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.metrics.text import edit_distance
-from regard.metrics.word_errors import WordErrors, differences, said_twice
+from regard.metrics.word_errors import WordErrors, differences, edit_distance, said_twice
 
 WORDS = st.lists(st.sampled_from("abcd"), max_size=7)
 

@@ -1,6 +1,5 @@
 import json
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -15,14 +14,13 @@ from regard.metrics.text import (
     by_length,
     corpus_bleu,
     corpus_scores,
-    edit_distance,
     exact_match,
-    matthews_correlation,
     paired_bootstrap,
     perplexity,
     token_error_rate,
     word_error_rate,
 )
+from regard.metrics.word_errors import edit_distance
 
 RIGHT = [
     "The animal didn't cross the street because it was too tired.",
@@ -183,31 +181,3 @@ def test_edit_distance_of_known_words():
     assert edit_distance("kitten", "sitting") == 3
     assert edit_distance("intention", "execution") == 5
     assert edit_distance(np.array([1, 2, 3]).tolist(), [1, 3]) == 1
-
-
-@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("abc")), min_size=1, max_size=40))
-def test_matthews_correlation_is_scikit_learns(pairs):
-    from sklearn.metrics import matthews_corrcoef
-
-    found, gold = [one for one, _ in pairs], [other for _, other in pairs]
-    scored = matthews_correlation(found, gold)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a single label
-        assert scored.value == pytest.approx(matthews_corrcoef(gold, found), abs=1e-12)
-    low, high = scored.interval
-    assert -1 <= low <= high <= 1
-    classes = len({*found, *gold})
-    assert scored.signature == f"matthews|classes:{classes}|interval:95%|bootstrap:percentile|samples:1000|seed:12345"
-
-
-def test_the_interval_of_matthews_correlation_is_that_of_drawing_texts_again():
-    generator = np.random.default_rng(0)
-    gold = generator.integers(2, size=400)
-    found = np.where(generator.random(400) < 0.85, gold, 1 - gold)
-    scored = matthews_correlation(found.tolist(), gold.tolist())
-    draws = (generator.integers(400, size=400) for _ in range(300))
-    again = [matthews_correlation(found[rows].tolist(), gold[rows].tolist()).value for rows in draws]
-    assert scored.interval == pytest.approx(np.percentile(again, [2.5, 97.5]), abs=0.02)
-    assert scored.interval[0] < scored.value < scored.interval[1]
-    with pytest.raises(DataError, match="no hypotheses"):
-        matthews_correlation([], [])
