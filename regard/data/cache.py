@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Literal, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
@@ -18,10 +18,10 @@ from regard.data.readers import Corpus
 from regard.data.store import VERSION, Counts, PairStore, write_meta
 from regard.errors import ConfigError, DataError
 from regard.text import Vocabularies
-from regard.text.copying import encode_with_copies
-from regard.text.dropout import SPELLINGS, MergeDropout
+from regard.text.bpe_dropout import SPELLINGS, MergeDropout
+from regard.text.encoder_inputs import Overlong
+from regard.text.vocabularies import encode_with_copies
 
-Overlong = Literal["skip", "truncate", "refuse"]
 Store = TypeVar("Store")
 
 CHUNK = 4096  # pairs tokenised at a time: enough to keep every core busy, a few megabytes of text

@@ -12,7 +12,7 @@ from regard.data.loader import padded
 from regard.data.store import Rows
 from regard.nn.batch import LabelledTexts, Texts
 from regard.nn.loss import IGNORE
-from regard.text.framing import Framed
+from regard.text.encoder_inputs import EncoderInput
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class LabelledRows:
 
     @classmethod
     def of(
-        cls, rows: Sequence[Framed], labels: Sequence[Sequence[int]], pad: int, *, segmented: bool
+        cls, rows: Sequence[EncoderInput], labels: Sequence[Sequence[int]], pad: int, *, segmented: bool
     ) -> "LabelledRows":
         ids = Rows.of([row.ids for row in rows], pad)
         segments = Rows.of([row.segments for row in rows])

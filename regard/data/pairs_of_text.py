@@ -13,7 +13,7 @@ from regard.data.sentences import SentenceStore
 from regard.errors import DataError
 from regard.nn.batch import MaskedTexts, Texts, Tokens
 from regard.nn.loss import IGNORE
-from regard.text.framing import Framing
+from regard.text.encoder_inputs import InputTemplate
 
 SHORT = 0.1  # of rows aim at a random length, as texts will have when the model is used
 
@@ -29,7 +29,7 @@ class MaskedRows:
     def __init__(
         self,
         store: SentenceStore,
-        framing: Framing,
+        framing: InputTemplate,
         masking: Masking,
         *,
         length: int,
@@ -96,7 +96,7 @@ class MaskedRows:
             yield batch if share is None else replace(batch, share=share)
 
     def _framed(self, rows: Int[np.ndarray, "B columns"]) -> tuple[np.ndarray, ...]:
-        """Ids, segments, which tokens are text, which begin a word, and lengths: `Framing` for many rows at once."""
+        """Ids, segments, which tokens are text, which begin a word, and lengths: the template for many rows at once."""
         frame, store = self.framing, self.store
         a, b, c, d = rows[:, :4, None].transpose(1, 0, 2)
         between, after = (frame.between, frame.after) if self.pairs else ((), frame.alone)

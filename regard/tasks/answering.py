@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from regard.data.formats import Columns, Header
-from regard.data.framer import Stretch
 from regard.data.labelled import Keys, questions
 from regard.errors import ConfigError, DataError
 from regard.metrics.classification_metrics import answer_scores
@@ -18,6 +17,7 @@ from regard.tasks.encoder import Encoder
 from regard.tasks.labelled import LabelledTask
 from regard.tasks.run import Run
 from regard.tasks.spec import Files, Progress, check_columns, check_length
+from regard.text.encoder_inputs import ContextWindow
 from regard.training.objectives import Answering
 
 LONGEST = 30
@@ -54,7 +54,7 @@ def answer_all(encoder: Encoder, asked: Sequence[tuple[str, str]], *, top: int =
     ]
 
 
-def _stretches(encoder: Encoder, question: str, context: str) -> list[Stretch]:
+def _stretches(encoder: Encoder, question: str, context: str) -> list[ContextWindow]:
     if encoder.model.config.head != "spans":
         raise ConfigError("this run has no head for answers: train one with task='answering'")
     if not question.strip() or not context.strip():
@@ -62,7 +62,7 @@ def _stretches(encoder: Encoder, question: str, context: str) -> list[Stretch]:
     return encoder.framer.question(question, context)
 
 
-def _best(context: str, stretches: Sequence[Stretch], found: Sequence[Tensor], top: int) -> list[Answer]:
+def _best(context: str, stretches: Sequence[ContextWindow], found: Sequence[Tensor], top: int) -> list[Answer]:
     best: dict[tuple[int, int], float] = {}
     for stretch, logits in zip(stretches, found, strict=True):
         inside = [place for place, span in enumerate(stretch.spans) if span is not None]

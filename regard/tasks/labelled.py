@@ -11,7 +11,6 @@ from torch import nn
 
 from regard.data import Documents, Loader, Position
 from regard.data.formats import Columns, Header, format_of, notes_on
-from regard.data.framer import Framer
 from regard.data.labelled import Example, Keys, Question, Tagged
 from regard.data.labelled_rows import LabelledLayout, LabelledRows
 from regard.errors import ConfigError, DataError, nearest
@@ -36,10 +35,10 @@ from regard.tasks.spec import (
 )
 from regard.tasks.starting import base_labels, check_labels, copy_tokenizer
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
-from regard.text.framing import Framed
+from regard.text.encoder_inputs import EncoderInput, InputBuilder
 from regard.training.objectives import Objective
 
-Row = tuple[Framed, list[int]]
+Row = tuple[EncoderInput, list[int]]
 Overlong = Literal["skip", "truncate", "refuse"]
 
 
@@ -246,7 +245,7 @@ def texts_of(item: Any) -> tuple[str, ...]:
 def labelled_rows(config: RunConfig, items: list[Any], tokenizer: Tokenizer, overlong: Any = None) -> LabelledRows:
     """The items as rows of tokens and labels."""
     data, model = config.data, config.model_config()
-    framer = Framer(tokenizer, data.max_len)
+    framer = InputBuilder(tokenizer, data.max_len)
     numbers = {label: number for number, label in enumerate(model.labels)}
     rows: list[Row] = []
     for item in items:
@@ -265,7 +264,7 @@ def labelled_rows(config: RunConfig, items: list[Any], tokenizer: Tokenizer, ove
     return LabelledRows.of(framed_rows, labels, tokenizer.pad, segmented=model.segments > 1)
 
 
-def _tag_rows(framer: Framer, item: Tagged, numbers: dict[str, int]) -> Iterator[Row]:
+def _tag_rows(framer: InputBuilder, item: Tagged, numbers: dict[str, int]) -> Iterator[Row]:
     for row, first in framer.words(item.words):
         labels = [IGNORE] * len(row.ids)
         for word, place in first.items():
@@ -274,7 +273,7 @@ def _tag_rows(framer: Framer, item: Tagged, numbers: dict[str, int]) -> Iterator
             yield row, labels
 
 
-def _answer_rows(framer: Framer, item: Question) -> Iterator[Row]:
+def _answer_rows(framer: InputBuilder, item: Question) -> Iterator[Row]:
     """Each stretch with where the answer begins and ends in it: at the first token where it is not there."""
     end = item.start + len(item.answer)
     for stretch in framer.question(item.question, item.context):

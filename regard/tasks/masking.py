@@ -35,7 +35,7 @@ from regard.tasks.spec import (
     check_length,
 )
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
-from regard.text.framing import Framing
+from regard.text.encoder_inputs import InputTemplate
 from regard.training.loop import validate
 from regard.training.objectives import MaskedWords, Objective
 
@@ -101,7 +101,7 @@ def masked_rows(config: RunConfig, store: SentenceStore, tokenizer: Tokenizer) -
     ordinary = np.array([index for index in range(tokenizer.vocab_size) if index not in specials])
     return MaskedRows(
         store,
-        Framing.of(tokenizer),
+        InputTemplate.of(tokenizer),
         Masking(tokenizer.mask, ordinary, data.mask, data.whole_words),
         length=data.max_len,
         budget=config.train.batch_tokens,

@@ -31,7 +31,7 @@ from regard.tasks.examples import FIRST
 from regard.tasks.run import Run
 from regard.tasks.spec import Task
 from regard.tasks.translator import encode_pair, words_of_row
-from regard.text.framing import Framed
+from regard.text.encoder_inputs import EncoderInput
 
 Kind = Literal["encoder", "decoder", "cross"]
 Labelled = Example | Tagged | Asked
@@ -99,7 +99,7 @@ def of_labelled_texts(run: Run, items: Sequence[Labelled], limit: int) -> list[L
     """Labelled texts as the run reads them: a text or two a row, a sentence's words, a question with its text."""
     framer = run.encoder.framer
 
-    def rows(item: Labelled) -> list[Framed | None]:
+    def rows(item: Labelled) -> list[EncoderInput | None]:
         if isinstance(item, Example):
             return [framer.texts(item.texts[0], item.texts[1] if len(item.texts) > 1 else None)]
         if isinstance(item, Tagged):
@@ -117,7 +117,7 @@ def of_framed_texts(run: Run, documents: Documents, limit: int) -> list[Looked]:
     return _all_framed(rows)
 
 
-def _all_framed(rows: Sequence[Framed]) -> list[Looked]:
+def _all_framed(rows: Sequence[EncoderInput]) -> list[Looked]:
     counts = Counter(token for row in rows for token, source in zip(row.ids, row.sources, strict=True) if source >= 0)
     return [_framed(row, counts) for row in rows]
 
@@ -128,7 +128,7 @@ def _neighbours(documents: Documents) -> Iterator[tuple[str, str]]:
         yield from islice(pairwise(sentences), 0, None, 2)
 
 
-def _framed(row: Framed, counts: Counter[int]) -> Looked:
+def _framed(row: EncoderInput, counts: Counter[int]) -> Looked:
     places = len(row.ids)
     special = [place for place, source in enumerate(row.sources) if source < 0]
     questions = [one for one in at_landmarks(places, places, apart=True) if one.role == "first"]
@@ -145,7 +145,7 @@ def _one(kind: Kind, row: list[int], beside: list[int], questions: list[Question
 
 
 def framed_batch(run: Run, items: Sequence[Looked]) -> Texts:
-    """Framed texts as a batch, on the model's device."""
+    """EncoderInput texts as a batch, on the model's device."""
     tokens = Tokens.of([item.rows[0] for item in items], run.vocabularies.source.pad)
     segments = Tokens.of([item.rows[1] for item in items]).ids if run.encoder.segmented else None
     return Texts(tokens, segments).to(run.device)

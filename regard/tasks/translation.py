@@ -55,8 +55,7 @@ from regard.tasks.spec import (
 )
 from regard.tasks.translator import Overlong, Translation, Translator, encode_pair
 from regard.text import Vocabularies, train_vocabularies
-from regard.text.copying import surface
-from regard.text.dropout import MergeDropout
+from regard.text.bpe_dropout import MergeDropout
 from regard.training.loop import validate
 from regard.training.objectives import Objective, SequenceToSequence
 
@@ -274,7 +273,7 @@ def unknown_words(run: Run, hypotheses: Sequence[str], references: Sequence[str]
         return {}
 
     def unknown(text: str) -> list[str]:
-        pairs = zip(surface(tokenizer, text), tokenizer.encode(text), strict=True)
+        pairs = zip(tokenizer.split(text), tokenizer.encode(text), strict=True)
         return [word for word, index in pairs if index == tokenizer.unk]
 
     judged = [(unknown(one), unknown(other)) for one, other in zip(hypotheses, references, strict=True)]

@@ -23,7 +23,7 @@ from regard.nn.batch import Pairs, Tokens
 from regard.nn.copying import CopyHead
 from regard.tasks.run import Run
 from regard.text import Tokenizer, Vocabularies
-from regard.text.copying import reading
+from regard.text.vocabularies import extended
 
 Overlong = Literal["split", "truncate", "refuse"]
 
@@ -127,7 +127,7 @@ class Translator:
 
     def reading(self, source: str) -> Vocabularies:
         """The vocabularies with which this source is read and translated: for a model that copies, with its words."""
-        return reading(self.vocabularies, source) if self.copies else self.vocabularies
+        return extended(self.vocabularies, source) if self.copies else self.vocabularies
 
     def _fit(self, sentence: str, number: int, overlong: Overlong, read: Vocabularies) -> list[list[int]]:
         """The sentence as rows that the model can read: none if it is blank, several if it had to be split."""

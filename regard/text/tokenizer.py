@@ -11,7 +11,11 @@ from tokenizers import decoders, models
 
 from regard.errors import DataError
 from regard.text.config import MASK
-from regard.text.pipelines import LINE, SPACE, WORD_START
+
+JOINER = "￭"  # on a piece: no space between it and its neighbour on that side
+SPACE = "␣"  # a space that does not stand between two words: doubled, leading or trailing
+LINE = "↵"  # how a line break is shown
+WORD_START = "▁"  # unigram: the space before a word
 
 # What each special token is called, ours first, then in vocabularies trained elsewhere.
 _NAMES = {
@@ -143,7 +147,9 @@ class Tokenizer:
                 return [text]
             return [word for word, _ in self._inner.pre_tokenizer.pre_tokenize_str(text)]
 
-    def framed(self, text: str, second: str | None = None) -> tuple[list[int], list[int], list[int]] | None:
+    def with_special_tokens(
+        self, text: str, second: str | None = None
+    ) -> tuple[list[int], list[int], list[int]] | None:
         """Ids, the text that each is of (-1: neither) and segments, as the tokenizer itself puts special tokens
         around texts; None where it adds none."""
         with panics(f"cannot read {_shown(text)}" + ("" if second is None else f" beside {_shown(second)}")):

@@ -9,7 +9,7 @@ from regard.data.labelled import Example, Keys, Question, Tagged, examples, ques
 from regard.data.labelled_rows import LabelledRows
 from regard.errors import DataError
 from regard.nn.loss import IGNORE
-from regard.text.framing import Framed
+from regard.text.encoder_inputs import EncoderInput
 
 pyarrow = pytest.importorskip("pyarrow")
 
@@ -44,7 +44,7 @@ def test_rows_by_name_hold_texts_numbers_and_lists(tmp_path, suffix):
 
 
 def test_only_what_has_a_label_is_asked_for():
-    rows = [Framed([1, 5, 6, 2], [0] * 4, [-1, 0, 0, -1]), Framed([1, 7, 2], [0] * 3, [-1, 0, -1])]
+    rows = [EncoderInput([1, 5, 6, 2], [0] * 4, [-1, 0, 0, -1]), EncoderInput([1, 7, 2], [0] * 3, [-1, 0, -1])]
     tags = LabelledRows.of(rows, [[IGNORE, 0, 1, IGNORE], [IGNORE, 2, IGNORE]], pad=9, segmented=False)
     batch = tags.batch(np.array([1, 0]))
     assert batch.labels.tolist() == [[IGNORE, 2, IGNORE, IGNORE], [IGNORE, 0, 1, IGNORE]]

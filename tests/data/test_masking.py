@@ -20,7 +20,7 @@ from regard.data.sentences import (
 from regard.errors import DataError
 from regard.nn.loss import IGNORE
 from regard.text import TokenizerConfig, train_tokenizer
-from regard.text.framing import Framing
+from regard.text.encoder_inputs import InputTemplate
 
 V, MASK = 50, 4
 ORDINARY = np.arange(5, V)
@@ -139,7 +139,7 @@ def layout(prepared, **changes):
     store, tokenizer = prepared
     ordinary = np.array([i for i in range(tokenizer.vocab_size) if i not in tokenizer.specials()])
     options = {"length": 40, "budget": 320, "pairs": True, "pad": tokenizer.pad, "segmented": True} | changes
-    return MaskedRows(store, Framing.of(tokenizer), Masking(tokenizer.mask, ordinary), **options)
+    return MaskedRows(store, InputTemplate.of(tokenizer), Masking(tokenizer.mask, ordinary), **options)
 
 
 def document_of(store, token):
@@ -179,7 +179,7 @@ def test_a_batch_is_what_its_labels_say(prepared, pairs):
                 restored[row, place] = label
     for number, (a, b, c, d, _) in enumerate(group[1:].tolist()):
         first, second = store.tokens[a:b].tolist(), store.tokens[c:d].tolist()
-        wanted = rows.framing.frame(first, second if pairs else None)
+        wanted = rows.framing.build(first, second if pairs else None)
         size = int(batch.inputs.tokens.lengths[number])
         assert restored[number, :size].tolist() == wanted.ids
         assert set(restored[number, size:].tolist()) <= {tokenizer.pad}

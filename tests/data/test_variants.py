@@ -13,7 +13,7 @@ from regard.data.variants import Variants
 from regard.errors import ConfigError
 from regard.nn.batch import PackedPairs, Pairs
 from regard.text import TokenizerConfig, train_vocabularies
-from regard.text.dropout import MergeDropout, Merges
+from regard.text.bpe_dropout import MergeDropout, Merges
 
 WORDS = ["yesterday", "unbelievable", "houses", "household", "relation", "relative", "translation", "a", "the", "mouse"]
 

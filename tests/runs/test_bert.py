@@ -13,7 +13,6 @@ from torch.testing import assert_close
 import regard
 from regard import make_config
 from regard.cli import main
-from regard.data.framer import Framer, fit_pair
 from regard.data.labelled import Keys, questions
 from regard.errors import ConfigError, DataError, RunError
 from regard.interop.huggingface import bert, roberta
@@ -25,6 +24,7 @@ from regard.runs.log import read_log
 from regard.tasks.encoder import nearest_texts
 from regard.tasks.looking import document
 from regard.tasks.spec import Silence
+from regard.text.encoder_inputs import InputBuilder, truncate_pair
 from regard.trainer.training import Stopped
 
 
@@ -248,16 +248,16 @@ def test_every_kind_of_run_can_be_looked_into(base, classifier, tmp_path):
 
 @pytest.mark.parametrize(("first", "second", "room"), [(10, 2, 8), (10, 9, 9), (3, 3, 9), (0, 7, 4), (5, 5, 0)])
 def test_of_two_texts_the_longer_loses_first(first, second, room):
-    one, other = fit_pair(first, second, room)
+    one, other = truncate_pair(first, second, room)
     a, b = list(range(first)), list(range(second))
     while len(a) + len(b) > room:  # as BERT does it, a token at a time
         (a if len(a) > len(b) else b).pop()
     assert (one, other) == (len(a), len(b))
-    assert fit_pair(first, None, room) == (min(first, room), 0)
+    assert truncate_pair(first, None, room) == (min(first, room), 0)
 
 
 def test_words_keep_whole_in_rows(base):
-    framer = Framer(base.vocabularies.target, 8)
+    framer = InputBuilder(base.vocabularies.target, 8)
     words = ["sun", "unheardof", "sea", "was"] * 4
     rows = framer.words(words)
     assert sorted(word for _, first in rows for word in first) == list(range(16))

@@ -13,7 +13,7 @@ from regard.tasks.encoder import fill
 from regard.tasks.looking.steps import answered, decoding, edited, first_answer
 from regard.tasks.looking.wanted import Wanted, maps, note, parts
 from regard.tasks.run import Run
-from regard.text.framing import Framed
+from regard.text.encoder_inputs import EncoderInput
 
 BETWEEN = " ||| "
 """Stands between the two texts of a pair."""
@@ -65,7 +65,7 @@ def _sentence(run: Run, given: Sequence[str], number: int, wanted: Wanted) -> tu
     ), note(run.model, names, wanted)
 
 
-def _row(run: Run, text: str) -> Framed:
+def _row(run: Run, text: str) -> EncoderInput:
     row = run.encoder.framer.ids(*(_encode(run, part) for part in text.split(BETWEEN, 1)), overlong="refuse")
     assert row is not None
     return row

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard.look.document import Candidate
 from regard.text import Tokenizer
-from regard.text.pipelines import JOINER
+from regard.text.tokenizer import JOINER
 
 END = "⟨end⟩"
 START = "⟨start⟩"

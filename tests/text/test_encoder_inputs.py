@@ -8,7 +8,7 @@ from tokenizers.processors import TemplateProcessing
 
 from regard.errors import DataError
 from regard.text import Tokenizer
-from regard.text.framing import Framing
+from regard.text.encoder_inputs import InputTemplate
 
 VOCAB = {"<pad>": 0, "<bos>": 1, "<eos>": 2, "<unk>": 3, "a": 4, "b": 5, "c": 6}
 
@@ -31,32 +31,32 @@ def tokenizer(**form):
 @pytest.mark.parametrize("form", ["bert", "roberta", "each its own"])
 def test_a_frame_is_what_the_tokenizer_itself_makes(form):
     made = tokenizer(**FORMS[form])
-    framing = Framing.of(made)
+    framing = InputTemplate.of(made)
     for first, second in (("a b", None), ("a b", "c"), ("c", "a b a")):
-        ids, sources, segments = made.framed(first, second)
-        found = framing.frame(made.encode(first), None if second is None else made.encode(second))
+        ids, sources, segments = made.with_special_tokens(first, second)
+        found = framing.build(made.encode(first), None if second is None else made.encode(second))
         assert (found.ids, found.sources, found.segments) == (ids, sources, segments)
         texts = len(made.encode(first)) + (0 if second is None else len(made.encode(second)))
         assert framing.room(20, second is not None) == 20 - (len(ids) - texts)
 
 
 def test_one_text_may_be_closed_in_another_way_than_two():
-    framing = Framing.of(tokenizer(**FORMS["bare end"]))
-    assert framing == Framing((1,), (), (0, 2), (0, 2), (1, 0, 0, 1, 1))
-    found = framing.frame([4, 5], [6])
+    framing = InputTemplate.of(tokenizer(**FORMS["bare end"]))
+    assert framing == InputTemplate((1,), (), (0, 2), (0, 2), (1, 0, 0, 1, 1))
+    found = framing.build([4, 5], [6])
     assert found.ids == [1, 4, 5, 6, 0, 2]
     assert found.sources == [-1, 0, 0, 1, -1, -1]
     assert found.segments == [1, 0, 0, 1, 1, 1]
 
 
 def test_a_tokenizer_that_adds_nothing_is_given_a_beginning_and_ends():
-    framing = Framing.of(tokenizer())
-    found = framing.frame([4, 5], [6])
+    framing = InputTemplate.of(tokenizer())
+    found = framing.build([4, 5], [6])
     assert (found.ids, found.segments) == ([1, 4, 5, 2, 6, 2], [0, 0, 0, 0, 1, 1])
-    assert framing.frame([4]).ids == [1, 4, 2]
-    assert framing.frame([4]).sources == [-1, 0, -1]
+    assert framing.build([4]).ids == [1, 4, 2]
+    assert framing.build([4]).sources == [-1, 0, -1]
 
 
 def test_texts_the_wrong_way_round_are_refused():
     with pytest.raises(DataError, match="does not put one text after another"):
-        Framing.of(tokenizer(single="<bos> $A", pair="<bos> $B $A"))
+        InputTemplate.of(tokenizer(single="<bos> $A", pair="<bos> $B $A"))

@@ -1,4 +1,4 @@
-"""Tokenizers from a corpus. The same corpus always gives the same tokenizer, to the byte."""
+"""Tokenizers trained on a corpus: the parts of each kind, and training that gives the same corpus the same bytes."""
 
 import json
 import re
@@ -8,13 +8,39 @@ from dataclasses import replace
 from typing import Any
 
 import tokenizers
-from tokenizers import pre_tokenizers, processors, trainers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from regard.errors import ConfigError, DataError
 from regard.text.config import MASK, SPECIALS, Kind, TokenizerConfig
-from regard.text.pipelines import pipeline
-from regard.text.tokenizer import Tokenizer, panics
+from regard.text.tokenizer import JOINER, SPACE, WORD_START, Tokenizer, panics
 from regard.text.vocabularies import Vocabularies
+
+_UNKNOWN = SPECIALS[3]
+_WORD = r"\p{L}\p{M}\p{N}_"
+_INNER = r"['’\-]"  # didn't, well-known: part of the word they stand inside
+_OPENING = r"(\[{«“‘¿¡"
+_ELIDED = ("c", "d", "j", "l", "m", "n", "s", "t", "qu", "jusqu", "lorsqu", "puisqu", "quoiqu")
+
+
+def _after_elision(word: str) -> str:
+    """Matches between `l'` and `animal`, but not inside `didn't` or `aujourd'hui`."""
+    elided = "".join(f"[{letter}{letter.upper()}]" for letter in word) + "['’]"
+    return rf"(?<={elided})(?<![{_WORD}'’\-]{elided})(?=[{_WORD}])"
+
+
+# A boundary between two characters that no space separates is marked on exactly one side, so that a word is the same
+# type wherever it stands: marks lie on punctuation and on elided words (l', qu'), never on the word beside them.
+_MARK_RIGHT = (
+    rf"(?<=[^ ])(?<![{_OPENING}])(?=[^ {_WORD}])"  # before punctuation, unless an opening mark stands there already
+    rf"(?!(?<=[{_WORD}]){_INNER}[{_WORD}])(?!(?<=\p{{N}})[.,]\p{{N}})"  # and not before the ' of didn't, the . of 3.14
+)
+_MARK_LEFT = "|".join(
+    (
+        rf"(?<=[^ {_WORD}])(?<![{_WORD}]{_INNER})(?:(?<!\p{{N}}[.,])(?=\p{{N}})|(?=[\p{{L}}\p{{M}}_]))",
+        rf"(?<=[{_OPENING}])(?=[^ {_WORD}])",
+        *map(_after_elision, _ELIDED),
+    )
+)
 
 
 def train_tokenizer(texts: Iterable[str], config: TokenizerConfig, *, masks: bool = False) -> Tokenizer:
@@ -165,3 +191,91 @@ def _settled(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     settled = [[piece, round(lowest if len(piece) == 1 and score <= rare else score, 6)] for piece, score in pieces]
     state["model"]["vocab"] = specials + sorted(settled, key=lambda entry: (-entry[1], entry[0]))
     return tokenizers.Tokenizer.from_str(json.dumps(state))
+
+
+def pipeline(kind: Kind, *, lowercase: bool) -> tokenizers.Tokenizer:
+    """An untrained tokenizer of this kind; its JSON carries all that splits text and joins it again."""
+    model, pre_tokenizer, decoder, *steps = _PARTS[kind]()
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizer, decoder
+    steps = [normalizers.Lowercase(), *steps] if lowercase else steps
+    if steps:
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    return tokenizer
+
+
+def _word() -> tuple[Any, ...]:
+    return (
+        models.WordLevel(unk_token=_UNKNOWN),
+        pre_tokenizers.CharDelimiterSplit(" "),
+        decoders.Sequence(
+            [
+                decoders.WordPiece(prefix=JOINER, cleanup=False),
+                decoders.Fuse(),
+                decoders.Replace(JOINER + " ", ""),
+                decoders.Replace(JOINER, ""),
+                decoders.Replace(SPACE, " "),
+            ]
+        ),
+        normalizers.Replace(Regex(r"(?<= ) |\A | \z"), SPACE),
+        normalizers.Replace(Regex(_MARK_RIGHT), " " + JOINER),
+        normalizers.Replace(Regex(_MARK_LEFT), JOINER + " "),
+    )
+
+
+def _spaced() -> tuple[Any, ...]:
+    # The other special tokens mean nothing in a text, so that none can be typed.
+    others = "|".join(SPECIALS[:3])
+    return (
+        models.WordLevel(unk_token=_UNKNOWN),
+        pre_tokenizers.Sequence(
+            [pre_tokenizers.Split("\n", "isolated"), pre_tokenizers.Split(Regex(r"[^\S\n]+"), "removed")]
+        ),
+        decoders.Sequence(
+            [
+                decoders.WordPiece(prefix=JOINER, cleanup=False),  # a space before every word but the first
+                decoders.Fuse(),
+                decoders.Replace(" \n", "\n"),
+                decoders.Replace("\n ", "\n"),
+            ]
+        ),
+        normalizers.Replace(Regex(rf"(?<!\S)(?:{others})(?!\S)"), _UNKNOWN),
+    )
+
+
+def _character() -> tuple[Any, ...]:
+    splitter = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    return models.WordLevel(unk_token=_UNKNOWN), splitter, decoders.Fuse()
+
+
+def _bpe() -> tuple[Any, ...]:
+    return models.BPE(), pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+
+
+def _wordpiece() -> tuple[Any, ...]:
+    decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    return models.WordPiece(unk_token=_UNKNOWN), pre_tokenizers.BertPreTokenizer(), decoder
+
+
+def _unigram() -> tuple[Any, ...]:
+    return (
+        models.Unigram(),
+        # Punctuation stands apart, so that the text "<eos>" can never match the special token of that name.
+        pre_tokenizers.Sequence(
+            [pre_tokenizers.Split(WORD_START, "merged_with_next"), pre_tokenizers.Punctuation("isolated")]
+        ),
+        decoders.Sequence([decoders.Replace(WORD_START, " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]),
+        normalizers.Prepend(WORD_START),
+        normalizers.Replace(" ", WORD_START),
+    )
+
+
+_PARTS = {
+    "word": _word,
+    "spaced": _spaced,
+    "character": _character,
+    "bpe": _bpe,
+    "wordpiece": _wordpiece,
+    "unigram": _unigram,
+}
+"""Of each kind the model, what splits a text, what joins it again, and what changes it beforehand."""
