@@ -15,19 +15,19 @@ from torch import Tensor, nn
 from regard.data import Loader, Position
 from regard.data.formats import lines
 from regard.data.images import (
+    ImageArray,
+    ImageFiles,
     ImageLayout,
+    ImageSource,
     ImageStore,
-    PictureArray,
-    PictureFiles,
-    Pictures,
-    fitted,
-    open_pictures,
-    picture_batches,
-    prepare_pictures,
+    image_batches,
+    open_images,
+    prepare_images,
+    resized,
 )
-from regard.data.images.augment import normalised
-from regard.data.images.sources import Part, class_names
-from regard.data.images.store import class_numbers, held_out
+from regard.data.images.augmentation import normalise
+from regard.data.images.image_files import Part, class_names
+from regard.data.images.image_store import class_numbers, held_out
 from regard.errors import ConfigError, DataError
 from regard.metrics.classification_metrics import matthews_correlation, wilson_interval
 from regard.nn.batch import Images
@@ -41,7 +41,7 @@ from regard.tasks.starting import base_labels, check_labels
 from regard.training.objectives import ImageClassification, Objective
 
 
-def with_classes(config: RunConfig, pictures: Pictures) -> RunConfig:
+def with_classes(config: RunConfig, pictures: ImageSource) -> RunConfig:
     """The configuration with the names of the classes: those of the run it starts from, where they hold all of them.
 
     Where the configuration names them itself, it is those, in that order.
@@ -62,7 +62,7 @@ class ImagesRun:
     """Pictures to train on and, where there are any, to validate on."""
 
     def __init__(
-        self, config: RunConfig, train: Pictures, valid: Pictures | None, directory: Path, report: Report
+        self, config: RunConfig, train: ImageSource, valid: ImageSource | None, directory: Path, report: Report
     ) -> None:
         self.config, self.report = config, report
         self.cache = Path(config.data.cache) if config.data.cache else directory / "cache"
@@ -85,7 +85,7 @@ class ImagesRun:
     def validation(self) -> Iterator[Images] | None:
         if self.valid is None:
             return None
-        return picture_batches(self.valid, self.config.images, rows=self.rows, patches=self.patches)
+        return image_batches(self.valid, self.config.images, rows=self.rows, patches=self.patches)
 
     def scores(self, model: nn.Module) -> dict[str, float]:
         return {}
@@ -101,9 +101,9 @@ class ImagesRun:
         config = self.config
         return ImageLayout(self.train, config.images, rows=rows, seed=config.train.seed, patches=self.patches)
 
-    def _store(self, pictures: Pictures, what: str) -> ImageStore:
+    def _store(self, pictures: ImageSource, what: str) -> ImageStore:
         config, model = self.config, self.config.model_config()
-        return prepare_pictures(
+        return prepare_images(
             pictures,
             model.labels,
             config.images,
@@ -122,17 +122,17 @@ class ImagesRun:
         )
 
 
-def pictures_of(config: RunConfig, part: Part) -> Pictures | None:
+def pictures_of(config: RunConfig, part: Part) -> ImageSource | None:
     """The pictures to train on, to validate on or to test on, as they are named; None where none are.
 
     Where the training pictures' folder or file has such a part, that serves.
     """
     if names := getattr(config.data, part):
-        return open_pictures(names, part) or open_pictures(names)
-    return open_pictures(config.data.train, part) if config.data.train else None
+        return open_images(names, part) or open_images(names)
+    return open_images(config.data.train, part) if config.data.train else None
 
 
-def training_pictures(config: RunConfig) -> tuple[Pictures, Pictures | None]:
+def training_pictures(config: RunConfig) -> tuple[ImageSource, ImageSource | None]:
     """The pictures to train on, and those to validate on: if none are named, a share of the former is set aside."""
     train = pictures_of(config, "train")
     if train is None:
@@ -146,7 +146,7 @@ def training_pictures(config: RunConfig) -> tuple[Pictures, Pictures | None]:
     return train.select(np.flatnonzero(~aside).tolist()), train.select(np.flatnonzero(aside).tolist())
 
 
-def evaluation_pictures(config: RunConfig) -> Pictures:
+def evaluation_pictures(config: RunConfig) -> ImageSource:
     """The pictures to measure on: the test part, else what was validated on."""
     pictures = pictures_of(config, "test") or training_pictures(config)[1]
     if pictures is None:
@@ -162,9 +162,9 @@ def check_pictures(config: RunConfig) -> None:
                 raise ConfigError(f"no such file or folder: {name}")
 
 
-def open_evaluation(names: Sequence[str | Path]) -> Pictures:
+def open_evaluation(names: Sequence[str | Path]) -> ImageSource:
     """The pictures to measure on that these files or folders hold: their test part, where they have parts."""
-    pictures = open_pictures(names, "test") or open_pictures(names)
+    pictures = open_images(names, "test") or open_images(names)
     assert pictures is not None
     return pictures
 
@@ -192,7 +192,7 @@ class ImageClassifier:
         self.labels: tuple[str, ...] = shape.labels
         self.channels, self.patches = shape.channels, shape.max_len
         images = config.images
-        self.fit = partial(fitted, size=shape.image_size, resize=images.resize, filter=images.filter)
+        self.fit = partial(resized, size=shape.image_size, resize=images.resize, filter=images.filter)
 
     def arguments(self, words: Sequence[str]) -> list[Picture]:
         """Picture files, the pictures in folders, and those of arrays."""
@@ -229,7 +229,7 @@ class ImageClassifier:
         device = next(self.model.parameters()).device
         return self.model.logits(images.to(device)).float().softmax(-1).cpu()
 
-    def batches(self, pictures: Pictures) -> Iterator[Images]:
+    def batches(self, pictures: ImageSource) -> Iterator[Images]:
         """The pictures as the model reads them, a few at a time."""
         read = pictures.read(self.channels, self.fit)
         while part := list(islice(read, BATCH)):
@@ -239,16 +239,16 @@ class ImageClassifier:
         """Pictures of the model's size as a batch."""
         pixels = np.stack([picture.transpose(2, 0, 1) for picture in pictures])
         labels = torch.zeros(len(pixels), dtype=torch.long)
-        return Images(normalised(pixels, self.config.images), labels, len(pixels), self.patches)
+        return Images(normalise(pixels, self.config.images), labels, len(pixels), self.patches)
 
     def _named(self, path: Path) -> list[Picture]:
-        pictures = open_pictures([path], labelled=False)
+        pictures = open_images([path], labelled=False)
         assert pictures is not None
-        pixels = pictures.pixels if isinstance(pictures, PictureArray) else [None] * len(pictures.names)
+        pixels = pictures.pixels if isinstance(pictures, ImageArray) else [None] * len(pictures.names)
         return [Picture(name, values) for name, values in zip(pictures.names, pixels, strict=True)]
 
 
-def _runs_of(items: Sequence[Any]) -> Iterator[Pictures]:
+def _runs_of(items: Sequence[Any]) -> Iterator[ImageSource]:
     """The items in order, files that follow one another together."""
     files: list[Path] = []
     for item in items:
@@ -257,13 +257,13 @@ def _runs_of(items: Sequence[Any]) -> Iterator[Pictures]:
             files.append(Path(item.name if isinstance(item, Picture) else item))
             continue
         if files:
-            yield PictureFiles(tuple(files))
+            yield ImageFiles(tuple(files))
             files = []
         if not isinstance(pixels, np.ndarray) or pixels.ndim not in (2, 3):
             raise DataError("a picture is a path, or an array of rows, columns and perhaps channels")
-        yield PictureArray.of(pixels[None])
+        yield ImageArray.of(pixels[None])
     if files:
-        yield PictureFiles(tuple(files))
+        yield ImageFiles(tuple(files))
 
 
 CONFUSED = 5
@@ -271,7 +271,7 @@ CONFUSED = 5
 
 
 def picture_accuracy(
-    run: Run, pictures: Pictures | None = None, *, progress: Callable[[int, int], None] | None = None
+    run: Run, pictures: ImageSource | None = None, *, progress: Callable[[int, int], None] | None = None
 ) -> dict[str, Any]:
     """Scores of the run on `pictures`, by default its test or validation part, as one JSON-ready object.
 
@@ -371,7 +371,7 @@ class ImagesTask(Task):
         return prepared.config, prepared
 
     def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> dict[str, Any]:
-        if data is not None and not isinstance(data, Pictures):
+        if data is not None and not isinstance(data, ImageSource):
             data = open_evaluation(data)
         return picture_accuracy(run, data, progress=how.progress)
 

@@ -1,4 +1,4 @@
-"""Pictures from folders and arrays, brought to one size and changed by chance that repeats."""
+"""Images from folders and arrays, brought to one size and changed by chance that repeats."""
 
 import io
 import zipfile
@@ -11,21 +11,20 @@ from torch.testing import assert_close
 
 from regard.data import Loader, Position
 from regard.data.images import (
+    ImageArray,
     ImageConfig,
+    ImageFiles,
     ImageLayout,
     ImageStore,
-    PictureArray,
-    PictureFiles,
-    decoding,
-    fitted,
-    open_pictures,
-    picture_batches,
-    prepare_pictures,
-    sources,
+    image_batches,
+    image_files,
+    open_images,
+    prepare_images,
+    resized,
 )
-from regard.data.images.augment import Luck, augmented, beta_quantile, mixed, moved_about, normalised
-from regard.data.images.sources import class_names
-from regard.data.images.store import held_out
+from regard.data.images.augmentation import ImageRandom, augment, beta_quantile, mix, normalise, random_affine
+from regard.data.images.image_files import class_names
+from regard.data.images.image_store import held_out
 from regard.errors import ConfigError, DataError
 
 Image = pytest.importorskip("PIL.Image")
@@ -55,47 +54,47 @@ def folder(tmp_path):
 
 
 def test_a_folder_of_folders_gives_pictures_with_their_classes(folder):
-    train = open_pictures([folder], "train")
+    train = open_images([folder], "train")
     assert train.labels == ("cat",) * 3 + ("dog",) * 3
-    assert len(open_pictures([folder], "valid").labels) == 2
-    assert len(open_pictures([folder], "test").labels) == 4
+    assert len(open_images([folder], "valid").labels) == 2
+    assert len(open_images([folder], "test").labels) == 4
     read = list(train.read(3, same))
     assert np.array_equal(read[1], random_pixels(7, 9, 3, seed=1))
     assert [picture.shape for picture in train.read(1, same)] == [(7, 9, 1)] * 6
-    alone = open_pictures([folder / "train"], "train")
+    alone = open_images([folder / "train"], "train")
     assert alone.paths == train.paths
-    assert open_pictures([folder / "train"], "test") is None
+    assert open_images([folder / "train"], "test") is None
 
 
 def test_a_class_called_train_is_a_class(tmp_path):
     for name in ("train", "car"):
         (tmp_path / name).mkdir()
         Image.fromarray(random_pixels(4, 4, 3)).save(tmp_path / name / "a.jpg")
-    assert open_pictures([tmp_path], "train").labels == ("car", "train")
+    assert open_images([tmp_path], "train").labels == ("car", "train")
 
 
 def test_arrays_come_in_the_shapes_that_people_have(tmp_path):
     grey, labels = random_pixels(5, 4, 6), np.array([3, 1, 2, 1, 10])
     np.savez(tmp_path / "a.npz", images=grey, labels=labels)
-    found = open_pictures([tmp_path / "a.npz"], "train")
+    found = open_images([tmp_path / "a.npz"], "train")
     assert found.labels == ("3", "1", "2", "1", "10")
     assert class_names(found.labels) == ("1", "2", "3", "10")
     assert np.array_equal(next(found.read(1, same))[..., 0], grey[0])
-    assert open_pictures([tmp_path / "a.npz"], "test") is None
+    assert open_images([tmp_path / "a.npz"], "test") is None
     np.savez(tmp_path / "b.npz", x_train=grey, y_train=labels, x_test=grey[:2], y_test=labels[:2])
-    assert len(open_pictures([tmp_path / "b.npz"], "train").labels) == 5
-    assert len(open_pictures([tmp_path / "b.npz"], "test").labels) == 2
-    assert open_pictures([tmp_path / "b.npz"], "valid") is None
+    assert len(open_images([tmp_path / "b.npz"], "train").labels) == 5
+    assert len(open_images([tmp_path / "b.npz"], "test").labels) == 2
+    assert open_images([tmp_path / "b.npz"], "valid") is None
     np.savez(tmp_path / "c.npz", images=grey, labels=labels % 2, classes=np.array(["even", "odd"]))
-    assert open_pictures([tmp_path / "c.npz"]).labels == ("odd", "odd", "even", "odd", "even")
+    assert open_images([tmp_path / "c.npz"]).labels == ("odd", "odd", "even", "odd", "even")
     np.save(tmp_path / "x.npy", grey.transpose(0, 2, 1)[:, None] / 255)
     np.save(tmp_path / "y.npy", np.array(["p", "q", "p", "q", "p"]))
-    found = open_pictures([tmp_path / "x.npy", tmp_path / "y.npy"])
+    found = open_images([tmp_path / "x.npy", tmp_path / "y.npy"])
     assert np.array_equal(next(found.read(3, same))[..., 2], grey[0].T)
-    assert open_pictures([tmp_path / "x.npy", tmp_path / "y.npy"], "valid") is None
+    assert open_images([tmp_path / "x.npy", tmp_path / "y.npy"], "valid") is None
     assert found.labels == ("p", "q", "p", "q", "p")
     colour = random_pixels(2, 4, 4, 3)
-    (first, _) = PictureArray.of(colour).read(1, same)
+    (first, _) = ImageArray.of(colour).read(1, same)
     assert abs(float(first[0, 0, 0]) - float(colour[0, 0, 0] @ [0.299, 0.587, 0.114])) <= 0.5
 
 
@@ -104,12 +103,12 @@ def test_what_cannot_be_read_is_named(folder, tmp_path, monkeypatch):
     whole = (folder / "train" / "dog" / "1.png").read_bytes()
     (folder / "train" / "dog" / "1.png").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match=r"cat.0\.png cannot be read.*dog.1\.png cannot be read"):
-        list(open_pictures([folder], "train").read(3, same))
+        list(open_images([folder], "train").read(3, same))
     with pytest.raises(DataError, match="no such file"):
-        list(PictureFiles((tmp_path / "none.png",)).read(3, same))
-    monkeypatch.setattr(decoding, "LARGEST", 50)
+        list(ImageFiles((tmp_path / "none.png",)).read(3, same))
+    monkeypatch.setattr(image_files, "LARGEST", 50)
     with pytest.raises(DataError, match="9 x 7 pixels"):
-        list(open_pictures([folder], "test").read(3, same))
+        list(open_images([folder], "test").read(3, same))
 
 
 def test_a_picture_that_claims_to_be_enormous_is_never_decoded(tmp_path):
@@ -117,7 +116,7 @@ def test_a_picture_that_claims_to_be_enormous_is_never_decoded(tmp_path):
     Image.new("1", (20_000, 20_000)).save(made, "PNG")  # a few thousand bytes
     (tmp_path / "bomb.png").write_bytes(made.getvalue())
     with pytest.raises(DataError, match=r"bomb\.png"):
-        list(PictureFiles((tmp_path / "bomb.png",)).read(3, same))
+        list(ImageFiles((tmp_path / "bomb.png",)).read(3, same))
 
 
 def header_that_claims_more(path):
@@ -155,20 +154,20 @@ def damaged(path):
 def test_arrays_that_cannot_be_are_refused(tmp_path, monkeypatch):
     np.savez(tmp_path / "a.npz", pictures=random_pixels(2, 4, 4))
     with pytest.raises(DataError, match="holds pictures; needs images and labels"):
-        open_pictures([tmp_path / "a.npz"], "train")
+        open_images([tmp_path / "a.npz"], "train")
     np.savez(tmp_path / "b.npz", images=random_pixels(2, 4, 4), labels=np.array([1, 2, 3]))
-    with pytest.raises(DataError, match="2 pictures and 3 labels"):
-        open_pictures([tmp_path / "b.npz"])
+    with pytest.raises(DataError, match="2 images and 3 labels"):
+        open_images([tmp_path / "b.npz"])
     np.savez(tmp_path / "p.npz", images=np.array([{"a": 1}], dtype=object), labels=np.array([1]))
     with pytest.raises(DataError, match=r"p\.npz cannot be read"):
-        open_pictures([tmp_path / "p.npz"])
+        open_images([tmp_path / "p.npz"])
     (tmp_path / "z.npz").write_bytes(b"PK")
     with pytest.raises(DataError, match=r"z\.npz cannot be read"):
-        open_pictures([tmp_path / "z.npz"])
+        open_images([tmp_path / "z.npz"])
     for change in (header_that_claims_more, packed_otherwise, encrypted, damaged):
         change(tmp_path / "l.npz")
         with pytest.raises(DataError, match=r"l\.npz cannot be read"):
-            open_pictures([tmp_path / "l.npz"])
+            open_images([tmp_path / "l.npz"])
     for values, message in [
         (np.full((2, 4, 4), 256), "0 to 255"),
         (np.full((2, 4, 4), 1.5), "0 to 1"),
@@ -177,14 +176,14 @@ def test_arrays_that_cannot_be_are_refused(tmp_path, monkeypatch):
         (np.zeros((2, 4, 4, 7)), "shape"),
     ]:
         with pytest.raises(DataError, match=message):
-            PictureArray.of(values)
-    with pytest.raises(DataError, match="pictures are in one folder"):
-        open_pictures([tmp_path / "a.npz", tmp_path / "b.npz"])
+            ImageArray.of(values)
+    with pytest.raises(DataError, match="images are in one folder"):
+        open_images([tmp_path / "a.npz", tmp_path / "b.npz"])
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("images.npy", b"\0" * 2_000_000)
-    monkeypatch.setattr(sources, "LARGEST_ARRAY", 1_000_000)
+    monkeypatch.setattr(image_files, "LARGEST_ARRAY", 1_000_000)
     with pytest.raises(DataError, match="would unpack to 2,000,000 bytes"):
-        open_pictures([tmp_path / "bomb.npz"])
+        open_images([tmp_path / "bomb.npz"])
 
 
 def test_transparent_sixteen_bit_and_turned_pictures_are_read_as_they_look(tmp_path):
@@ -196,7 +195,7 @@ def test_transparent_sixteen_bit_and_turned_pictures_are_read_as_they_look(tmp_p
     exif = turned.getexif()
     exif[0x0112] = 6
     turned.save(tmp_path / "turned.png", exif=exif)
-    one, two, three = PictureFiles(tuple(tmp_path / f"{n}.png" for n in ("clear", "deep", "turned"))).read(3, same)
+    one, two, three = ImageFiles(tuple(tmp_path / f"{n}.png" for n in ("clear", "deep", "turned"))).read(3, same)
     assert (one == 255).all()
     assert (two == 128).all()
     assert three.shape == (6, 4, 3)
@@ -204,10 +203,10 @@ def test_transparent_sixteen_bit_and_turned_pictures_are_read_as_they_look(tmp_p
 
 
 def test_pictures_are_brought_to_one_size_and_kept(folder, tmp_path):
-    config, train = ImageConfig(), open_pictures([folder], "train")
+    config, train = ImageConfig(), open_images([folder], "train")
 
     def prepared(config):
-        return prepare_pictures(train, ("cat", "dog"), config, tmp_path / "cache", size=5, channels=3)
+        return prepare_images(train, ("cat", "dog"), config, tmp_path / "cache", size=5, channels=3)
 
     first = prepared(config)
     first = replace(first, pixels=first.pixels.copy())  # not the file, which is about to be damaged
@@ -221,16 +220,16 @@ def test_pictures_are_brought_to_one_size_and_kept(folder, tmp_path):
     (kept / "pixels").write_bytes(b"cut")
     assert np.array_equal(prepared(config).pixels, first.pixels)
     with pytest.raises(DataError, match="class 'dog' is not one of those trained on: cat"):
-        prepare_pictures(train, ("cat",), config, tmp_path / "cache", size=5, channels=3)
+        prepare_images(train, ("cat",), config, tmp_path / "cache", size=5, channels=3)
 
 
 def test_resizing_is_pillows(tmp_path):
     picture = random_pixels(31, 47, 3)
     expected = np.asarray(Image.fromarray(picture).resize((16, 16), Image.Resampling.BILINEAR)).astype(int)
-    assert np.abs(fitted(picture, 16, "stretch").astype(int) - expected).max() <= 1
-    assert np.array_equal(fitted(picture[:31, :31], 31), picture[:31, :31])
-    assert np.array_equal(fitted(picture, 31), picture[:, 8:39])
-    assert fitted(random_pixels(3, 100, 1), 8).shape == (8, 8, 1)
+    assert np.abs(resized(picture, 16, "stretch").astype(int) - expected).max() <= 1
+    assert np.array_equal(resized(picture[:31, :31], 31), picture[:31, :31])
+    assert np.array_equal(resized(picture, 31), picture[:, 8:39])
+    assert resized(random_pixels(3, 100, 1), 8).shape == (8, 8, 1)
 
 
 def test_a_share_of_every_class_is_held_out_by_seed():
@@ -245,7 +244,7 @@ def test_mean_and_spread_are_those_of_each_channel():
     values = made.pixels.transpose(1, 0, 2, 3).reshape(3, -1) / 255
     assert mean == pytest.approx(values.mean(1), abs=1e-6)
     assert std == pytest.approx(values.std(1), abs=1e-6)
-    normal = normalised(made.pixels, ImageConfig(mean=mean, std=std))
+    normal = normalise(made.pixels, ImageConfig(mean=mean, std=std))
     assert_close(normal.mean((0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
     assert_close(normal.std((0, 2, 3), correction=0), torch.ones(3), atol=1e-5, rtol=0)
     assert ImageStore(np.full((2, 1, 3, 3), 9, np.uint8), np.zeros(2, np.int64)).mean_and_std()[1] == (1.0,)
@@ -284,30 +283,35 @@ def test_what_is_drawn_for_a_picture_does_not_depend_on_its_batch():
 
 
 def test_luck_is_even_and_every_name_has_its_own():
-    luck = Luck(1, 2, np.arange(20_000))
-    values = luck("a")
+    random = ImageRandom(1, 2, np.arange(20_000))
+    values = random("a")
     counts = np.histogram(values, 20, (0, 1))[0]
     assert ((counts - 1000) ** 2 / 1000).sum() < 43.8  # chi-square with 19 degrees of freedom, p = 0.001
-    for other in (luck("b"), Luck(1, 3, np.arange(20_000))("a"), Luck(2, 2, np.arange(20_000))("a"), values[::-1]):
+    for other in (
+        random("b"),
+        ImageRandom(1, 3, np.arange(20_000))("a"),
+        ImageRandom(2, 2, np.arange(20_000))("a"),
+        values[::-1],
+    ):
         assert abs(np.corrcoef(values, other)[0, 1]) < 0.03
-    assert np.array_equal(Luck(1, 2, np.array([7, 3]))("a"), values[[7, 3]])
+    assert np.array_equal(ImageRandom(1, 2, np.array([7, 3]))("a"), values[[7, 3]])
 
 
 def test_without_settings_nothing_changes():
     pixels = store(4).pixels
-    luck = Luck(0, 0, np.arange(4))
-    assert torch.equal(augmented(pixels, ImageConfig(), luck), normalised(pixels, ImageConfig()))
+    random = ImageRandom(0, 0, np.arange(4))
+    assert torch.equal(augment(pixels, ImageConfig(), random), normalise(pixels, ImageConfig()))
 
 
 def test_flips_and_padded_crops_move_whole_pixels():
     pixels = store(64, size=5).pixels
     x = torch.from_numpy(pixels).float() / 255
-    flipped = moved_about(x, ImageConfig(flip=True), Luck(0, 0, np.arange(64)))
+    flipped = random_affine(x, ImageConfig(flip=True), ImageRandom(0, 0, np.arange(64)))
     turned = [index for index in range(64) if torch.allclose(flipped[index], x[index].flip(-1), atol=1e-5)]
     kept = [index for index in range(64) if torch.allclose(flipped[index], x[index], atol=1e-5)]
     assert len(turned) + len(kept) == 64
     assert 20 < len(turned) < 44
-    cropped = moved_about(x, ImageConfig(crop_padding=1), Luck(0, 0, np.arange(64)))
+    cropped = random_affine(x, ImageConfig(crop_padding=1), ImageRandom(0, 0, np.arange(64)))
     padded = torch.nn.functional.pad(x, (1, 1, 1, 1))
     found = set()
     for index in range(64):
@@ -327,17 +331,17 @@ def test_flips_and_padded_crops_move_whole_pixels():
 def test_a_turn_by_ninety_degrees_is_one():
     x = torch.from_numpy(store(1, size=6).pixels).float()
 
-    class Quarter(Luck):
+    class Quarter(ImageRandom):
         def __call__(self, name):
             return np.array([1.0 if name == "rotate" else 0.5])
 
-    turned = moved_about(x, ImageConfig(rotate=90.0), Quarter(0, 0, np.arange(1)))
+    turned = random_affine(x, ImageConfig(rotate=90.0), Quarter(0, 0, np.arange(1)))
     assert_close(turned, x.rot90(1, (2, 3)), atol=1e-3, rtol=1e-4)
 
 
 def test_erasing_leaves_the_mean_in_a_rectangle():
     config = ImageConfig(erase=1.0, mean=(0.2,), std=(0.5,))
-    x = augmented(store(50, size=12, channels=1).pixels, config, Luck(0, 0, np.arange(50)))
+    x = augment(store(50, size=12, channels=1).pixels, config, ImageRandom(0, 0, np.arange(50)))
     shares = (x == 0).float().mean((1, 2, 3))
     assert 0.05 < float(shares.mean()) < 0.3
     assert float((shares > 0).float().mean()) > 0.9
@@ -346,7 +350,7 @@ def test_erasing_leaves_the_mean_in_a_rectangle():
 def test_mixing_keeps_the_share_that_it_says():
     black_and_white = torch.stack([torch.zeros(1, 8, 8), torch.ones(1, 8, 8)] * 50)
     for config in (ImageConfig(mixup=0.5), ImageConfig(cutmix=1.0), ImageConfig(mixup=0.5, cutmix=1.0)):
-        x, shares = mixed(black_and_white, config, Luck(0, 0, np.arange(100)))
+        x, shares = mix(black_and_white, config, ImageRandom(0, 0, np.arange(100)))
         own = torch.where(black_and_white.mean((1, 2, 3)) > 0.5, x.mean((1, 2, 3)), 1 - x.mean((1, 2, 3)))
         assert_close(own, shares, atol=1e-5, rtol=0)
         assert 0 <= float(shares.min()) <= float(shares.max()) <= 1
@@ -362,7 +366,7 @@ def test_shares_follow_the_beta_distribution(alpha):
 
 def test_validation_sees_every_picture_once_as_it_is():
     made = store(7)
-    batches = list(picture_batches(made, ImageConfig(), rows=3, patches=4))
+    batches = list(image_batches(made, ImageConfig(), rows=3, patches=4))
     assert [batch.count for batch in batches] == [3, 3, 1]
     assert_close(torch.cat([batch.pixels for batch in batches]), torch.from_numpy(made.pixels).float() / 255)
 

@@ -1,6 +1,7 @@
-"""Pictures of one size as one array of bytes, made once and kept in a folder."""
+"""Images of one size as one array of bytes, made once and kept in a folder."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Int, UInt8
 
+from regard.data.batches import random_of, shuffled
 from regard.data.cache import kept_in
 from regard.data.images.config import Filter, ImageConfig, Resize
-from regard.data.images.decoding import Pixels
-from regard.data.images.sources import Pictures
+from regard.data.images.image_files import ImageSource, Pixels
 from regard.errors import DataError
 
 VERSION = 1
@@ -22,7 +23,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class ImageStore:
-    """Pictures of one size, and the number of each one's class."""
+    """Images of one size, and the number of each one's class."""
 
     pixels: UInt8[np.ndarray, "N C Y X"]
     labels: Int[np.ndarray, " N"]
@@ -32,7 +33,7 @@ class ImageStore:
 
     @classmethod
     def open(cls, folder: Path) -> "ImageStore":
-        """The store that `prepare_pictures` left in `folder`."""
+        """The store that `prepare_images` left in `folder`."""
         try:
             meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
             labels = np.fromfile(folder / "labels", dtype=np.int64)
@@ -41,10 +42,10 @@ class ImageStore:
                 raise ValueError("it is cut short or of another version")
             return cls(pixels.reshape(meta["shape"]), labels)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{folder} holds no prepared pictures: {error}") from None
+            raise DataError(f"{folder} holds no prepared images: {error}") from None
 
     def mean_and_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Of each channel, over all pictures, of values between 0 and 1."""
+        """Of each channel, over all images, of values between 0 and 1."""
         sums, squares = np.zeros(self.pixels.shape[1]), np.zeros(self.pixels.shape[1])
         for start in range(0, len(self), 1024):
             part = self.pixels[start : start + 1024].astype(np.float64) / 255
@@ -57,8 +58,8 @@ class ImageStore:
         return _rounded(mean), _rounded(np.where(std < 1e-3, 1.0, std))
 
 
-def prepare_pictures(
-    pictures: Pictures,
+def prepare_images(
+    images: ImageSource,
     classes: Sequence[str],
     config: ImageConfig,
     cache: Path,
@@ -67,68 +68,62 @@ def prepare_pictures(
     channels: int,
     progress: Callable[[int], None] | None = None,
 ) -> ImageStore:
-    """The pictures at one size, from a folder under `cache`: reused when nothing changed, else written now."""
-    labels = class_numbers(pictures, classes)
+    """The images at one size, from a folder under `cache`: reused when nothing changed, else written now."""
+    labels = class_numbers(images, classes)
 
     def write(folder: Path) -> None:
-        fit = partial(fitted, size=size, resize=config.resize, filter=config.filter)
+        fit = partial(resized, size=size, resize=config.resize, filter=config.filter)
         with (folder / "pixels").open("wb") as file:
-            for number, picture in enumerate(pictures.read(channels, fit), 1):
-                file.write(picture.transpose(2, 0, 1).tobytes())
+            for number, image in enumerate(images.read(channels, fit), 1):
+                file.write(image.transpose(2, 0, 1).tobytes())
                 if progress is not None and number % 100 == 0:
                     progress(number)
         labels.tofile(folder / "labels")
         meta = {"version": VERSION, "shape": [len(labels), channels, size, size]}
         (folder / "meta.json").write_text(json.dumps(meta) + "\n", encoding="utf-8")
 
-    key = ["pictures", VERSION, pictures.digest(), list(classes), size, channels, config.resize, config.filter]
+    key = ["pictures", VERSION, images.digest(), list(classes), size, channels, config.resize, config.filter]
     return kept_in(cache, key, ImageStore.open, write)
 
 
-def class_numbers(pictures: Pictures, classes: Sequence[str]) -> Int[np.ndarray, " N"]:
-    """The number of each picture's class, which must be one of `classes`."""
+def class_numbers(images: ImageSource, classes: Sequence[str]) -> Int[np.ndarray, " N"]:
+    """The number of each image's class, which must be one of `classes`."""
     numbers = {name: number for number, name in enumerate(classes)}
-    labels = pictures.labels
+    labels = images.labels
     if labels is None:
-        raise DataError("these pictures have no classes")
+        raise DataError("these images have no classes")
     if strange := sorted({label for label in labels if label not in numbers}):
         raise DataError(f"class '{strange[0]}' is not one of those trained on: {', '.join(classes[:12])}")
     return np.array([numbers[label] for label in labels], dtype=np.int64)
 
 
 def held_out(labels: Sequence[str], share: float, seed: int) -> list[bool]:
-    """Which pictures to set aside: this share of each class, at least one of each that has two, by chance."""
-    order = np.argsort(
-        np.random.Philox(key=np.array([seed, 0], dtype=np.uint64)).random_raw(len(labels)), kind="stable"
-    )
-    counts: dict[str, int] = {}
-    for label in labels:
-        counts[label] = counts.get(label, 0) + 1
-    left = {label: min(count - 1, max(1, round(share * count))) for label, count in counts.items()}
+    """Which images to set aside: this share of each class, at least one of each that has two, by chance."""
+    left = {label: min(count - 1, max(1, round(share * count))) for label, count in Counter(labels).items()}
     aside = [False] * len(labels)
-    for row in map(int, order):
+    for row in shuffled(len(labels), random_of(seed, 0)).tolist():
         if left[labels[row]] > 0:
             left[labels[row]] -= 1
             aside[row] = True
     return aside
 
 
-def fitted(
-    picture: Pixels, size: int, resize: Resize = "crop", filter: Filter = "bilinear"
+def resized(
+    image: Pixels, size: int, resize: Resize = "crop", filter: Filter = "bilinear"
 ) -> UInt8[np.ndarray, "N N C"]:
-    """The picture at `size` x `size` pixels."""
-    Y, X = picture.shape[:2]
+    """The image at `size` x `size` pixels."""
+    Y, X = image.shape[:2]
     if resize == "crop":
         scale = size / min(Y, X)
         wanted = (max(size, round(Y * scale)), max(size, round(X * scale)))
     else:
         wanted = (size, size)
     if wanted != (Y, X):
-        pixels = torch.from_numpy(np.array(picture.transpose(2, 0, 1)))[None]
+        pixels = torch.from_numpy(np.array(image.transpose(2, 0, 1)))[None]
         pixels = F.interpolate(pixels, size=wanted, mode=filter, align_corners=False, antialias=True)
-        picture = pixels[0].permute(1, 2, 0).numpy()
+        image = pixels[0].permute(1, 2, 0).numpy()
     top, left = (wanted[0] - size) // 2, (wanted[1] - size) // 2
-    return picture[top : top + size, left : left + size]
+    return image[top : top + size, left : left + size]
 
 
 def _rounded(values: np.ndarray) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Pictures with their classes: a folder with a sub-folder for each class, or arrays."""
+"""Images with their classes: a folder with a sub-folder for each class, or arrays. Files are decoded with Pillow."""
 
 import hashlib
 import json
@@ -12,27 +12,35 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import UInt8
 
-from regard.data.images.decoding import SUFFIXES, Pixels, check_pillow, read_picture
 from regard.data.readers import content_digest
-from regard.errors import DataError
+from regard.errors import ConfigError, DataError
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+
+LARGEST = 64_000_000
+"""Pixels of an image: a small file may claim to hold any number of them."""
+
+Pixels = UInt8[np.ndarray, "Y X C"]
 
 Part = Literal["train", "valid", "test"]
 NAMES: dict[str, tuple[str, ...]] = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
-PICTURES, LABELS = ("images", "x", "data"), ("labels", "y", "target")
+IMAGES, LABELS = ("images", "x", "data"), ("labels", "y", "target")
 
 LARGEST_ARRAY = 16 << 30
 """Bytes of an array, unpacked."""
 
-CHUNK = 256  # pictures decoded at a time
+CHUNK = 256  # images decoded at a time
 
 BROKEN = 3
-"""How many unreadable pictures are named."""
+"""How many unreadable images are named."""
 
 
 @runtime_checkable
-class Pictures(Protocol):
-    """Pictures and, where they are known, the names of their classes."""
+class ImageSource(Protocol):
+    """Images and, where they are known, the names of their classes."""
 
     @property
     def names(self) -> Sequence[str]: ...
@@ -44,14 +52,14 @@ class Pictures(Protocol):
         """What `then` makes of the pixels of each, in order."""
         ...
 
-    def select(self, rows: Sequence[int]) -> "Pictures": ...
+    def select(self, rows: Sequence[int]) -> "ImageSource": ...
 
     def digest(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
-class PictureFiles:
-    """Picture files; decoded several at a time."""
+class ImageFiles:
+    """Image files; decoded several at a time."""
 
     paths: tuple[Path, ...]
     labels: tuple[str, ...] | None = None
@@ -67,7 +75,7 @@ class PictureFiles:
         with ThreadPoolExecutor() as pool:
             while part := list(islice(paths, CHUNK)):
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # of large pictures and odd headers: our own limit is stricter
+                    warnings.simplefilter("ignore")  # of large images and odd headers: our own limit is stricter
                     results = list(pool.map(lambda path: _tried(path, channels, then), part))
                 broken += [str(found) for found in results if isinstance(found, DataError)]
                 if not broken:  # else go on only to name what else cannot be read
@@ -76,17 +84,17 @@ class PictureFiles:
             more = f"; and {len(broken) - BROKEN} more" if len(broken) > BROKEN else ""
             raise DataError("; ".join(broken[:BROKEN]) + more)
 
-    def select(self, rows: Sequence[int]) -> "PictureFiles":
+    def select(self, rows: Sequence[int]) -> "ImageFiles":
         labels = None if self.labels is None else tuple(self.labels[row] for row in rows)
-        return PictureFiles(tuple(self.paths[row] for row in rows), labels)
+        return ImageFiles(tuple(self.paths[row] for row in rows), labels)
 
     def digest(self) -> str:
         return content_digest(self.paths, ["pictures", *(self.labels or ())])
 
 
 @dataclass(frozen=True, slots=True)
-class PictureArray:
-    """Pictures in an array: picture, row, column and, with colours, channel."""
+class ImageArray:
+    """Images in an array: image, row, column and, with colours, channel."""
 
     pixels: np.ndarray
     labels: tuple[str, ...] | None = None
@@ -94,10 +102,10 @@ class PictureArray:
 
     def __post_init__(self) -> None:
         if self.labels is not None and len(self.labels) != len(self.pixels):
-            raise DataError(f"{self.where} has {len(self.pixels)} pictures and {len(self.labels)} labels")
+            raise DataError(f"{self.where} has {len(self.pixels)} images and {len(self.labels)} labels")
 
     @classmethod
-    def of(cls, values: Any, labels: Any = None, where: str = "array") -> "PictureArray":
+    def of(cls, values: Any, labels: Any = None, where: str = "array") -> "ImageArray":
         """From whole numbers up to 255, or fractions up to 1; channels first, last, or none."""
         array = _bytes(np.asarray(values), where)
         if array.ndim == 3:
@@ -105,9 +113,7 @@ class PictureArray:
         elif array.ndim == 4 and array.shape[-1] not in (1, 3) and array.shape[1] in (1, 3):
             array = array.transpose(0, 2, 3, 1)
         if array.ndim != 4 or array.shape[-1] not in (1, 3) or not array.size:
-            raise DataError(
-                f"{where} has shape {np.shape(values)}; must be pictures, rows, columns and 1 or 3 channels"
-            )
+            raise DataError(f"{where} has shape {np.shape(values)}; must be images, rows, columns and 1 or 3 channels")
         return cls(array, None if labels is None else _label_names(np.asarray(labels), where), where)
 
     @property
@@ -115,15 +121,15 @@ class PictureArray:
         return [f"{self.where}[{row}]" for row in range(len(self.pixels))]
 
     def read(self, channels: int, then: Callable[[Pixels], np.ndarray]) -> Iterator[np.ndarray]:
-        for picture in self.pixels:
-            if picture.shape[-1] == channels:
-                yield then(picture)
+        for image in self.pixels:
+            if image.shape[-1] == channels:
+                yield then(image)
             elif channels == 3:
-                yield then(picture.repeat(3, axis=-1))
+                yield then(image.repeat(3, axis=-1))
             else:  # how bright a colour looks
-                yield then((picture @ np.array([0.299, 0.587, 0.114])).round().astype(np.uint8)[..., None])
+                yield then((image @ np.array([0.299, 0.587, 0.114])).round().astype(np.uint8)[..., None])
 
-    def select(self, rows: Sequence[int]) -> "PictureArray":
+    def select(self, rows: Sequence[int]) -> "ImageArray":
         chosen = np.asarray(rows, dtype=np.int64)
         labels = None if self.labels is None else tuple(self.labels[row] for row in rows)
         return replace(self, pixels=self.pixels[chosen], labels=labels)
@@ -134,11 +140,11 @@ class PictureArray:
         return digest.hexdigest()
 
 
-def open_pictures(names: Sequence[str | Path], part: Part | None = None, *, labelled: bool = True) -> Pictures | None:
-    """The pictures of a folder, an `.npz`, or an `.npy` with one of labels; None where they have no such part.
+def open_images(names: Sequence[str | Path], part: Part | None = None, *, labelled: bool = True) -> ImageSource | None:
+    """The images of a folder, an `.npz`, or an `.npy` with one of labels; None where they have no such part.
 
     A folder of `train`, `valid` and `test`, or an `.npz` whose names say so, holds several parts; with `part=None` one
-    that holds no parts is asked for. `labelled=False` takes pictures without classes, and single files too.
+    that holds no parts is asked for. `labelled=False` takes images without classes, and single files too.
     """
     paths = [Path(name) for name in names]
     for path in paths:
@@ -148,15 +154,15 @@ def open_pictures(names: Sequence[str | Path], part: Part | None = None, *, labe
         if part not in (None, "train"):
             return None
         labels = _load(paths[1]) if labelled else None
-        return PictureArray.of(_load(paths[0]), labels, str(paths[0]))
+        return ImageArray.of(_load(paths[0]), labels, str(paths[0]))
     if len(paths) == 1 and paths[0].suffix == ".npz":
         return _archive(paths[0], part, labelled)
     if len(paths) == 1 and paths[0].is_dir() and labelled:
         return _folder(paths[0], part)
     if not labelled:
-        return PictureFiles(tuple(file for path in paths for file in _inside(path)))
+        return ImageFiles(tuple(file for path in paths for file in _inside(path)))
     shown = ", ".join(map(str, paths[:4]))
-    raise DataError(f"pictures are in one folder, one .npz, or two .npy (pictures, then labels), not in: {shown}")
+    raise DataError(f"images are in one folder, one .npz, or two .npy (images, then labels), not in: {shown}")
 
 
 def parts_of(path: Path) -> bool:
@@ -171,7 +177,7 @@ def class_names(labels: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(found, key=int) if numbers else sorted(found))
 
 
-def _folder(path: Path, part: Part | None) -> PictureFiles | None:
+def _folder(path: Path, part: Part | None) -> ImageFiles | None:
     if part is not None and parts_of(path):
         found = [path / name for name in NAMES[part] if (path / name).is_dir()]
         if not found:
@@ -185,8 +191,8 @@ def _folder(path: Path, part: Part | None) -> PictureFiles | None:
         files += inside
         labels += [folder.name] * len(inside)
     if not files:
-        raise DataError(f"{path} has no sub-folders with pictures, one for each class; known: {', '.join(SUFFIXES)}")
-    return PictureFiles(tuple(files), tuple(labels))
+        raise DataError(f"{path} has no sub-folders with images, one for each class; known: {', '.join(SUFFIXES)}")
+    return ImageFiles(tuple(files), tuple(labels))
 
 
 def _folders(path: Path) -> list[Path]:
@@ -202,26 +208,26 @@ def _inside(path: Path, *, required: bool = True) -> list[Path]:
         if file.suffix.lower() in SUFFIXES and not any(p.startswith(".") for p in file.relative_to(path).parts)
     )
     if required and not found:
-        raise DataError(f"{path} holds no pictures; known kinds: {', '.join(SUFFIXES)}")
+        raise DataError(f"{path} holds no images; known kinds: {', '.join(SUFFIXES)}")
     return found
 
 
-def _archive(path: Path, part: Part | None, labelled: bool) -> PictureArray | None:
+def _archive(path: Path, part: Part | None, labelled: bool) -> ImageArray | None:
     _check_members(path)
     try:
         with np.load(path, allow_pickle=False) as archive:
             keys = list(archive.files)
-            split = any(_key(keys, PICTURES, name) for name in NAMES["train"])
+            split = any(_key(keys, IMAGES, name) for name in NAMES["train"])
             prefixes: tuple[str, ...] = NAMES[part] if split and part is not None else ("",)
             if not split and part not in (None, "train"):
                 return None
             for prefix in prefixes:
-                pictures, labels = _key(keys, PICTURES, prefix), _key(keys, LABELS, prefix)
-                if pictures is not None and (labels is not None or not labelled):
+                images, labels = _key(keys, IMAGES, prefix), _key(keys, LABELS, prefix)
+                if images is not None and (labels is not None or not labelled):
                     named = archive[labels] if labels is not None else None
                     if named is not None and "classes" in keys and named.dtype.kind in "iu":
                         named = _named(named, archive["classes"], path)
-                    return PictureArray.of(archive[pictures], named, str(path))
+                    return ImageArray.of(archive[images], named, str(path))
     except DataError:
         raise
     except Exception as error:  # of the archive, of what packed it, of an array's header, of the memory it claims
@@ -246,10 +252,6 @@ def _load(path: Path) -> np.ndarray:
         array = np.load(path, allow_pickle=False, mmap_mode="r")
     except (ValueError, OSError, EOFError) as error:
         raise DataError(f"{path} cannot be read: {error}") from None
-    return _small_enough(array, path)
-
-
-def _small_enough(array: np.ndarray, path: Path) -> np.ndarray:
     if array.nbytes > LARGEST_ARRAY:
         raise DataError(f"{path} holds {array.nbytes:,} bytes; {LARGEST_ARRAY:,} is the most")
     return array
@@ -300,6 +302,51 @@ def _named(labels: np.ndarray, classes: np.ndarray, path: Path) -> np.ndarray:
 
 def _tried(path: Path, channels: int, then: Callable[[Pixels], np.ndarray]) -> np.ndarray | DataError:
     try:
-        return then(read_picture(path, channels))
+        return then(read_image(path, channels))
     except DataError as error:
         return error
+
+
+def check_pillow() -> None:
+    """Refuse to go on where Pillow is missing."""
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError:
+        raise ConfigError(
+            "reading images needs Pillow: pip install 'regard[images]'; arrays (.npy, .npz) do without it"
+        ) from None
+
+
+def read_image(path: Path, channels: int = 3) -> Pixels:
+    """The pixels of a file, upright as its camera says, transparent parts on white, grey where `channels` is 1."""
+    check_pillow()
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            width, height = image.size
+            if width * height > LARGEST:
+                raise DataError(f"{path} has {width:,} x {height:,} pixels; {LARGEST:,} in all is the most")
+            upright = ImageOps.exif_transpose(image)
+            return _array(upright, "L" if channels == 1 else "RGB")
+    except DataError:
+        raise
+    except FileNotFoundError:
+        raise DataError(f"no such file: {path}") from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder, not an image") from None
+    except Exception as error:  # every format fails in its own way
+        reason = str(error).splitlines()[0] if str(error).strip() else type(error).__name__
+        raise DataError(f"{path} cannot be read as an image: {reason}") from None
+
+
+def _array(image, mode: str) -> Pixels:
+    from PIL import Image
+
+    if image.mode.startswith("I"):  # sixteen bits: the upper eight are what a screen shows
+        image = Image.fromarray((np.asarray(image).astype(np.int64).clip(0, 65535) >> 8).astype(np.uint8))
+    if image.has_transparency_data:
+        rgba = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
+    pixels = np.array(image.convert(mode), dtype=np.uint8)
+    return pixels[..., None] if pixels.ndim == 2 else pixels
