@@ -36,7 +36,7 @@ def answer(
     """
     from regard import load
     from regard.data.formats import format_of
-    from regard.data.labelled import unanswered
+    from regard.data.labelled_texts import unanswered
     from regard.errors import ConfigError, DataError
     from regard.tasks.labelled import keys_of
     from regard.tasks.records import answered

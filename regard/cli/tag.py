@@ -36,7 +36,7 @@ def tag(
       regard tag runs/names --input test.tsv
     """
     from regard import load
-    from regard.data.labelled import untagged
+    from regard.data.labelled_texts import untagged
     from regard.errors import ConfigError
     from regard.tasks.labelled import keys_of
     from regard.tasks.records import tagged

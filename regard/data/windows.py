@@ -1,6 +1,8 @@
-"""Language-model data: documents tokenised once into one long row of ids, and windows of it without padding."""
+"""Language-model data: documents tokenised once into one long row of ids, and windows of it without padding,
 
-import json
+in random order, or as a few long streams read side by side so that a state can be carried on.
+"""
+
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -12,10 +14,10 @@ from jaxtyping import Int, UInt
 from torch import Tensor
 
 from regard.data.batches import random_of, shuffled
-from regard.data.cache import kept_in
-from regard.data.documents import Documents, Piece
+from regard.data.prepared_cache import cached, mapped, opened, token_dtype, write_meta
+from regard.data.readers import Documents, Piece
 from regard.errors import ConfigError, DataError
-from regard.nn.batch import Packed, Tokens, Windows
+from regard.nn.batch import Packed, Stretch, Tokens, Windows
 from regard.nn.loss import IGNORE
 from regard.text import Tokenizer
 
@@ -57,15 +59,9 @@ class TextStore:
     @classmethod
     def open(cls, folder: Path) -> "TextStore":
         """The store that `prepare_text` left in `folder`."""
-        try:
-            meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        with opened(folder, "text", VERSION) as meta:
             counts = TextCounts(**meta["counts"])
-            ids = np.asarray(np.memmap(folder / "text.tokens", dtype=meta["dtype"], mode="r"))
-            if meta["version"] != VERSION or len(ids) != counts.tokens:
-                raise ValueError("it is cut short or of another version")
-            return cls(ids, meta["eos"], counts)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{folder} holds no prepared text: {error}") from None
+            return cls(mapped(folder / "text.tokens", meta["dtype"], counts.tokens), meta["eos"], counts)
 
 
 def prepare_text(
@@ -77,7 +73,7 @@ def prepare_text(
     """
 
     def write(folder: Path) -> None:
-        dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32)
+        dtype = token_dtype(tokenizer.vocab_size)
         counts: list[TextCounts] = []
         with (folder / "text.tokens").open("wb") as file:
             file.write(np.array([tokenizer.eos], dtype=dtype).tobytes())
@@ -86,10 +82,9 @@ def prepare_text(
                 counts.append(found)
                 if progress is not None:
                     progress(sum(one.tokens for one in counts))
-        meta = {"version": VERSION, "dtype": dtype.name, "eos": tokenizer.eos, "counts": asdict(_sum(counts))}
-        (folder / "meta.json").write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
+        write_meta(folder, VERSION, dtype=dtype.name, eos=tokenizer.eos, counts=asdict(_sum(counts)))
 
-    return kept_in(cache, ["text", VERSION, documents.digest(), tokenizer.digest()], TextStore.open, write)
+    return cached(cache, ["text", VERSION, documents.digest(), tokenizer.digest()], TextStore.open, write)
 
 
 class WindowLayout:
@@ -167,6 +162,49 @@ def backward_windows(store: TextStore, length: int, *, stride: int, budget: int)
         yield Windows(inputs, batch.labels.flip(1), batch.count)
 
 
+class StreamLayout:
+    """The text in equal streams, one a row; batch after batch takes the next `length` tokens of each.
+
+    An epoch cuts the text from a place of its own, so that windows end elsewhere each time. What does not fill a
+    window, before the first and after the last of a stream, is left to other epochs.
+    """
+
+    def __init__(self, store: TextStore, length: int, *, budget: int) -> None:
+        if budget < length:
+            raise ConfigError(f"budget={budget} tokens per batch is less than one window, which has {length}")
+        self.store, self.length, self.streams = store, length, budget // length
+        if len(store.ids) <= self.streams * length:
+            raise DataError(
+                f"the text has {len(store.ids):,} tokens, too few for {self.streams} streams of at least {length} and "
+                f"the token after them; lower train.batch_tokens or data.max_len"
+            )
+
+    def order(self, seed: int, epoch: int) -> list[Int[np.ndarray, " numbers"]]:
+        """For each batch its number in the epoch, the length of its windows, and where they begin."""
+        random = random_of(seed, epoch)
+        spare = len(self.store.ids) - 1 - self.streams * self.length
+        first = int(random.random_raw() % min(self.length, spare + 1))
+        cuts = _cuts(len(self.store.ids) - 1 - first, self.length, self.streams, first)
+        return [cut for cut in cuts if cut[1] == self.length]
+
+    def batch(self, rows: Int[np.ndarray, " numbers"]) -> Stretch:
+        return _stretch(self.store, rows)
+
+
+def streamed_windows(store: TextStore, length: int, *, streams: int = 1) -> Iterator[Stretch]:
+    """Every token but the first predicted once, each from all that its stream has read before it.
+
+    One stream reads the whole text. More read it faster, each from a beginning of its own, and so do the few tokens
+    that are left over when the text is cut in equal parts.
+    """
+    predictions = len(store.ids) - 1
+    streams = max(1, min(streams, predictions // length))
+    for rows in _cuts(predictions, length, streams, 0):
+        yield _stretch(store, rows)
+    if rest := predictions % streams:
+        yield _stretch(store, np.array([0, rest, predictions - rest]))
+
+
 def _gather(store: TextStore, starts: Int[np.ndarray, " rows"], length: int) -> Int[Tensor, "rows length"]:
     return torch.from_numpy(store.ids[starts[:, None] + np.arange(length)].astype(np.int64))
 
@@ -209,3 +247,21 @@ def _sum(counts: list[TextCounts]) -> TextCounts:
     names = ("documents", "tokens", "characters", "bytes")
     total = {name: sum(getattr(one, name) for one in counts) for name in names}
     return TextCounts(**{**total, "tokens": total["tokens"] + 1})  # the eos that opens the text
+
+
+def _cuts(predictions: int, length: int, streams: int, first: int) -> list[Int[np.ndarray, " numbers"]]:
+    """Number, length and starts of each batch of streams that begin at `first`."""
+    each = predictions // streams
+    starts = first + each * np.arange(streams)
+    return [
+        np.concatenate(([number, min(length, each - begin)], starts + begin))
+        for number, begin in enumerate(range(0, each, length))
+    ]
+
+
+def _stretch(store: TextStore, rows: Int[np.ndarray, " numbers"]) -> Stretch:
+    (number, length), starts = rows[:2].tolist(), rows[2:]
+    ids = torch.from_numpy(store.ids[starts[:, None] + np.arange(length + 1)].astype(np.int64))
+    B = len(starts)
+    inputs = Tokens(ids[:, :-1], torch.full((B,), length), padded=False)
+    return Stretch(inputs, ids[:, 1:], B * length, torch.arange(B), streams=B, number=number)

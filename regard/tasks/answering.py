@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.data.formats import Columns, Header
-from regard.data.labelled import Keys, questions
+from regard.data.labelled_texts import Keys, questions
 from regard.errors import ConfigError, DataError
 from regard.metrics.classification_metrics import answer_scores
 from regard.tasks.config import RunConfig

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from regard.data.labelled import Keys, examples, unlabelled
+from regard.data.labelled_texts import Keys, examples, unlabelled
 from regard.errors import DataError
 from regard.metrics.classification_metrics import class_scores
 from regard.tasks.encoder import Encoder, Told

@@ -9,8 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from regard.data.documents import Documents
-from regard.data.readers import Corpus, PairFiles, TextFiles, content_digest
+from regard.data.readers import Corpus, Documents, PairFiles, TextFiles, content_digest
 from regard.data.synthetic.world import Grammar, Sentence, sentences
 from regard.errors import ConfigError, DataError
 from regard.tasks.config import RunConfig

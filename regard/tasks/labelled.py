@@ -11,8 +11,7 @@ from torch import nn
 
 from regard.data import Documents, Loader, Position
 from regard.data.formats import Columns, Header, format_of, notes_on
-from regard.data.labelled import Example, Keys, Question, Tagged
-from regard.data.labelled_rows import LabelledLayout, LabelledRows
+from regard.data.labelled_texts import Example, Keys, LabelledLayout, LabelledRows, Question, Tagged
 from regard.errors import ConfigError, DataError, nearest
 from regard.nn.batch import LabelledTexts, Texts, Tokens
 from regard.nn.loss import IGNORE

@@ -12,9 +12,8 @@ from torch import nn
 
 from regard.data import Documents, Loader, Position
 from regard.data.formats import Header
-from regard.data.masking import Masking
-from regard.data.pairs_of_text import MaskedRows
-from regard.data.sentences import SentenceStore, prepare_sentences
+from regard.data.masked_language_model import MaskedLayout, Masking
+from regard.data.sentence_store import SentenceStore, prepare_sentences
 from regard.errors import ConfigError
 from regard.nn.batch import MaskedTexts
 from regard.tasks.config import RunConfig
@@ -82,7 +81,7 @@ class MaskingRun:
         device = next(model.parameters()).device
         return {"word_accuracy": word_accuracy(model, self.validation() or iter(()), device)}
 
-    def _layout(self, budget: int) -> MaskedRows:
+    def _layout(self, budget: int) -> MaskedLayout:
         config = replace(self.config, train=replace(self.config.train, batch_tokens=budget))
         return masked_rows(config, self.train, self.tokenizer)
 
@@ -92,14 +91,14 @@ class MaskingRun:
         )
 
 
-def masked_rows(config: RunConfig, store: SentenceStore, tokenizer: Tokenizer) -> MaskedRows:
+def masked_rows(config: RunConfig, store: SentenceStore, tokenizer: Tokenizer) -> MaskedLayout:
     """Rows with hidden words, as the configuration says."""
     model, data = config.model_config(), config.data
     if tokenizer.mask is None:
         raise ConfigError("the vocabulary has no token for a hidden word: [MASK] or <mask>")
     specials = tokenizer.specials()
     ordinary = np.array([index for index in range(tokenizer.vocab_size) if index not in specials])
-    return MaskedRows(
+    return MaskedLayout(
         store,
         InputTemplate.of(tokenizer),
         Masking(tokenizer.mask, ordinary, data.mask, data.whole_words),
@@ -111,7 +110,7 @@ def masked_rows(config: RunConfig, store: SentenceStore, tokenizer: Tokenizer) -
     )
 
 
-def masked_rows_of(config: RunConfig, files: Sequence[str], tokenizer: Tokenizer, directory: Path) -> MaskedRows:
+def masked_rows_of(config: RunConfig, files: Sequence[str], tokenizer: Tokenizer, directory: Path) -> MaskedLayout:
     """The rows of these files, by a run in `directory`."""
     documents = Documents.of(files, config.data.text, config.data.header)
     return masked_rows(config, prepare_sentences(documents, tokenizer, _cache(config, directory)), tokenizer)

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import nn
 
 from regard.data import Loader, Position
-from regard.data.loader import Layout
+from regard.data.batches import Layout
 from regard.data.synthetic.puzzle_solvers import EXACT, area, tour_length
 from regard.data.synthetic.puzzles import (
     PUZZLES,

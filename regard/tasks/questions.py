@@ -8,9 +8,9 @@ from itertools import islice, pairwise
 from typing import Any, ClassVar, Literal
 
 from regard.data import Documents
-from regard.data.labelled import Example, Tagged
-from regard.data.labelled import Question as Asked
-from regard.data.sentences import split_sentences
+from regard.data.labelled_texts import Example, Tagged
+from regard.data.labelled_texts import Question as Asked
+from regard.data.sentence_store import split_sentences
 from regard.data.synthetic.world import Sentence
 from regard.look.roles import (
     Question,

@@ -12,12 +12,11 @@ from torch import nn
 
 from regard import config as settings
 from regard.data import Corpus, Loader, PairFiles, PairStore, Position, evaluation_batches, prepare
-from regard.data.cache import kept_in
+from regard.data.batches import Layout, PaddedLayout
 from regard.data.formats import Header
-from regard.data.loader import Layout, Padding
-from regard.data.packing import Packing
+from regard.data.prepared_cache import cached
+from regard.data.sequence_packing import PackedLayout, VariantLayout
 from regard.data.synthetic.world import Grammar
-from regard.data.variants import Variants
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, DataError
 from regard.look.watch import attentions
@@ -70,7 +69,7 @@ def _trained_vocabularies(config: RunConfig, corpus: Corpus, report: Report) -> 
     if not config.data.cache:
         return trained()
     key = ["tokenizer", corpus.digest(), settings.to_mapping(config.tokenizer, nulls=True)]
-    return kept_in(
+    return cached(
         Path(config.data.cache),
         key,
         lambda folder: _found_vocabularies(folder / TOKENIZER),
@@ -152,7 +151,7 @@ class TranslationRun:
             layout = self._layout(budget, pack)
             return [layout.batch(layout.order(self.config.train.seed, 0)[0])]
         store = max(self.stores, key=longest_pair)
-        padding = Padding(store, budget)
+        padding = PaddedLayout(store, budget)
         order = padding.order(self.config.train.seed, 0)
         longest = max(order, key=lambda rows: int(store.source.lengths[rows].max()))
         return [padding.batch(rows) for rows in (longest, max(order, key=len), order[0])]
@@ -178,8 +177,8 @@ class TranslationRun:
 
     def _layout(self, budget: int, pack: bool) -> Layout:
         if len(self.stores) > 1:
-            return Variants(self.stores, budget, pack=pack)
-        return Packing(self.train, budget) if pack else Padding(self.train, budget)
+            return VariantLayout(self.stores, budget, pack=pack)
+        return PackedLayout(self.train, budget) if pack else PaddedLayout(self.train, budget)
 
     def _variants(self, corpus: Corpus) -> list[PairStore]:
         """The training pairs as tokens, in as many ways as the tokenizer's settings ask for."""

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from regard.data.labelled import Example, Keys, Question, Tagged, examples, questions, tagged
-from regard.data.labelled_rows import LabelledRows
+from regard.data.labelled_texts import Example, Keys, LabelledRows, Question, Tagged, examples, questions, tagged
 from regard.errors import DataError
 from regard.nn.loss import IGNORE
 from regard.text.encoder_inputs import EncoderInput

@@ -16,11 +16,11 @@ from regard.data import (
     TextStore,
     WindowLayout,
     backward_windows,
-    documents,
     prepare_text,
+    readers,
     strided_windows,
 )
-from regard.data.documents import Piece
+from regard.data.readers import Piece
 from regard.data.windows import TextCounts
 from regard.errors import ConfigError, DataError
 from regard.text import TokenizerConfig, train_tokenizer
@@ -62,7 +62,7 @@ def test_parquet_is_read_under_its_column(tmp_path):
 
 
 def test_a_long_text_comes_in_pieces_cut_between_two_lines_of_text(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "PIECE", 10)
+    monkeypatch.setattr(readers, "PIECE", 10)
     text = "aaaa bbbb\ncccc\n\ndddd\n  eeee\nffff gggg hhhh\niiii\n"
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
     pieces = read(tmp_path / "a.txt")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from regard import make_config
-from regard.data.labelled import Question
+from regard.data.labelled_texts import Question
 from regard.errors import DataError
 from regard.nn.batch import Texts
 from regard.tasks.answering import answer

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 import regard
 from regard import make_config
 from regard.cli import main
-from regard.data.labelled import Keys, questions
+from regard.data.labelled_texts import Keys, questions
 from regard.errors import ConfigError, DataError, RunError
 from regard.interop.huggingface import bert, roberta
 from regard.metrics.classification_metrics import answer_scores

@@ -1,6 +1,5 @@
 """Images of one size as one array of bytes, made once and kept in a folder."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,9 +12,9 @@ import torch.nn.functional as F
 from jaxtyping import Int, UInt8
 
 from regard.data.batches import random_of, shuffled
-from regard.data.cache import kept_in
 from regard.data.images.config import Filter, ImageConfig, Resize
 from regard.data.images.image_files import ImageSource, Pixels
+from regard.data.prepared_cache import cached, mapped, opened, write_meta
 from regard.errors import DataError
 
 VERSION = 1
@@ -34,15 +33,10 @@ class ImageStore:
     @classmethod
     def open(cls, folder: Path) -> "ImageStore":
         """The store that `prepare_images` left in `folder`."""
-        try:
-            meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-            labels = np.fromfile(folder / "labels", dtype=np.int64)
-            pixels = np.asarray(np.memmap(folder / "pixels", dtype=np.uint8, mode="r"))
-            if meta["version"] != VERSION or pixels.size != int(np.prod(meta["shape"])):
-                raise ValueError("it is cut short or of another version")
-            return cls(pixels.reshape(meta["shape"]), labels)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{folder} holds no prepared images: {error}") from None
+        with opened(folder, "images", VERSION) as meta:
+            shape = meta["shape"]
+            pixels = mapped(folder / "pixels", np.uint8, int(np.prod(shape)))
+            return cls(pixels.reshape(shape), np.fromfile(folder / "labels", dtype=np.int64))
 
     def mean_and_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Of each channel, over all images, of values between 0 and 1."""
@@ -79,11 +73,10 @@ def prepare_images(
                 if progress is not None and number % 100 == 0:
                     progress(number)
         labels.tofile(folder / "labels")
-        meta = {"version": VERSION, "shape": [len(labels), channels, size, size]}
-        (folder / "meta.json").write_text(json.dumps(meta) + "\n", encoding="utf-8")
+        write_meta(folder, VERSION, shape=[len(labels), channels, size, size])
 
     key = ["pictures", VERSION, images.digest(), list(classes), size, channels, config.resize, config.filter]
-    return kept_in(cache, key, ImageStore.open, write)
+    return cached(cache, key, ImageStore.open, write)
 
 
 def class_numbers(images: ImageSource, classes: Sequence[str]) -> Int[np.ndarray, " N"]:

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import Loader, PairStore, Position
-from regard.data.packing import Packing
+from regard.data.sequence_packing import PackedLayout
 from regard.nn.loss import IGNORE
 
 pair = st.tuples(st.integers(1, 30), st.integers(1, 30))
@@ -19,10 +19,10 @@ def store(sizes):
 @given(sizes=st.lists(pair, min_size=1, max_size=60), budget=st.integers(80, 900), epoch=st.integers(0, 3))
 def test_every_pair_is_packed_once_and_whole(sizes, budget, epoch):
     pairs = store(sizes)
-    packing = Packing(pairs, budget)
+    packing = PackedLayout(pairs, budget)
     groups = packing.order(7, epoch)
     assert sorted(np.concatenate(groups)[:, 0].tolist()) == list(range(len(sizes)))
-    for again, group in zip(Packing(pairs, budget).order(7, epoch), groups, strict=True):
+    for again, group in zip(PackedLayout(pairs, budget).order(7, epoch), groups, strict=True):
         assert (again == group).all()
     for group in groups:
         batch = packing.batch(group)
@@ -50,7 +50,7 @@ def pair_at(batch, row, number):
 
 
 def test_a_pair_as_long_as_the_only_row_is_packed():
-    packing = Packing(store([(5, 6), (207, 215), (3, 4)]), 430)
+    packing = PackedLayout(store([(5, 6), (207, 215), (3, 4)]), 430)
     assert packing.rows == 1
     groups = packing.order(7, 0)
     assert sorted(np.concatenate(groups)[:, 0].tolist()) == [0, 1, 2]
@@ -61,7 +61,7 @@ def test_rows_are_well_filled_and_resume_anywhere():
     generator = np.random.default_rng(0)
     sizes = [(int(n), max(1, int(n * 1.1))) for n in np.clip(generator.lognormal(2.6, 0.4, 20_000), 2, 80)]
     pairs = store(sizes)
-    packing = Packing(pairs, 16_384)
+    packing = PackedLayout(pairs, 16_384)
     batches = [packing.batch(group) for group in packing.order(1, 0)[:-1]]
     room = packing.rows * sum(packing.widths) * len(batches)
     assert 1 - sum(batch.tokens for batch in batches) / room < 0.06

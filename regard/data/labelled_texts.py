@@ -1,11 +1,16 @@
-"""Labelled texts in TSV, CSV, JSONL or Parquet: a class a text or a pair, a tag a word, an answer in a context."""
+"""Labelled texts in TSV, CSV, JSONL or Parquet: a class per text or pair, a tag per word, answers in a context."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from jaxtyping import Int
+
+from regard.data.batches import epoch_order, evaluation_order, padded
 from regard.data.formats import (
     Columns,
     Header,
@@ -20,7 +25,11 @@ from regard.data.formats import (
     table,
     whole_characters,
 )
+from regard.data.pair_store import Rows
 from regard.errors import DataError
+from regard.nn.batch import LabelledTexts, Texts
+from regard.nn.loss import IGNORE
+from regard.text.encoder_inputs import EncoderInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +213,63 @@ def questions(path: Path, keys: Keys) -> Iterator[Question]:
 def unanswered(path: Path, keys: Keys) -> Iterator[tuple[str, str]]:
     """Each question of a file with its context, whether or not it has answers."""
     return ((question, context) for context, question in unlabelled(path, keys.asked))
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """Rows and their labels: a class, a pair of places, or as many tags as the row has tokens."""
+
+    ids: Rows
+    segments: Rows
+    labels: list[Int[np.ndarray, " _"]]
+    segmented: bool
+
+    @classmethod
+    def of(
+        cls, rows: Sequence[EncoderInput], labels: Sequence[Sequence[int]], pad: int, *, segmented: bool
+    ) -> "LabelledRows":
+        ids = Rows.of([row.ids for row in rows], pad)
+        segments = Rows.of([row.segments for row in rows])
+        return cls(ids, segments, [np.array(one, dtype=np.int64) for one in labels], segmented)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, chosen: np.ndarray) -> LabelledTexts:
+        tokens = padded(self.ids, chosen)
+        segments = padded(self.segments, chosen).ids if self.segmented else None
+        labels = [self.labels[index] for index in chosen.tolist()]
+        longest = max(map(len, labels))
+        table = np.full((len(labels), longest), IGNORE, dtype=np.int64)
+        for index, row in enumerate(labels):
+            table[index, : len(row)] = row
+        wide = torch.from_numpy(table)
+        return LabelledTexts(
+            Texts(tokens, segments), wide.squeeze(1) if longest == 1 else wide, int((table != IGNORE).sum())
+        )
+
+    def order(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
+        nothing = np.zeros_like(self.ids.lengths)
+        return epoch_order(self.ids.lengths, nothing, budget=budget, seed=seed, epoch=epoch)
+
+    def evaluation(self, budget: int) -> Iterator[LabelledTexts]:
+        """Every row once, shortest first."""
+        nothing = np.zeros_like(self.ids.lengths)
+        for chosen in evaluation_order(self.ids.lengths, nothing, budget=max(budget, int(self.ids.lengths.max()))):
+            yield self.batch(chosen)
+
+
+class LabelledLayout:
+    """Batches of at most `budget` tokens, padding included."""
+
+    def __init__(self, rows: LabelledRows, budget: int) -> None:
+        self.rows, self.budget = rows, budget
+
+    def order(self, seed: int, epoch: int) -> list[np.ndarray]:
+        return self.rows.order(self.budget, seed, epoch)
+
+    def batch(self, rows: np.ndarray) -> LabelledTexts:
+        return self.rows.batch(rows)
 
 
 def _sentence(words: list[tuple[str, str]], where: str) -> Tagged:

@@ -1,31 +1,119 @@
-"""Tokenise once: a corpus to a folder of mapped arrays, named by everything that could change them."""
+"""Prepared pairs: tokenised once, token ids on disk, mapped into memory, read without copies."""
 
-import hashlib
-import json
-import os
-import secrets
-import shutil
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, SupportsIndex
 
 import numpy as np
+from jaxtyping import Int32, Int64, UInt
 
+from regard.data.prepared_cache import cached, mapped, opened, token_dtype, write_meta
 from regard.data.readers import Corpus
-from regard.data.store import VERSION, Counts, PairStore, write_meta
 from regard.errors import ConfigError, DataError
 from regard.text import Vocabularies
 from regard.text.bpe_dropout import SPELLINGS, MergeDropout
 from regard.text.encoder_inputs import Overlong
 from regard.text.vocabularies import encode_with_copies
 
-Store = TypeVar("Store")
-
+VERSION = 1
 CHUNK = 4096  # pairs tokenised at a time: enough to keep every core busy, a few megabytes of text
-_ABANDONED = 3600.0  # seconds without a write after which an unfinished folder belongs to no one
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of the pairs that were read."""
+
+    read: int
+    kept: int
+    blank: int
+    overlong: int
+    truncated: int
+    source_tokens: int
+    target_tokens: int
+
+    def describe(self) -> str:
+        """One line for a person: what was kept, and what was not and why."""
+        pairs = "pair" + "s" * (self.kept != 1)
+        parts = [f"{self.kept:,} {pairs} ({self.source_tokens:,} source and {self.target_tokens:,} target tokens)"]
+        if self.blank:
+            parts.append(f"{self.blank:,} skipped with a blank side")
+        if self.overlong:
+            parts.append(f"{self.overlong:,} skipped as too long")
+        if self.truncated:
+            parts.append(f"{self.truncated:,} cut to the longest length allowed")
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of token ids, one after another in one array; row `i` lies between `offsets[i]` and `offsets[i + 1]`."""
+
+    tokens: UInt[np.ndarray, " tokens"]
+    offsets: Int64[np.ndarray, " bounds"]
+    pad: int = 0
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]], pad: int = 0) -> "Rows":
+        """These rows, held in memory."""
+        offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum([len(row) for row in rows], out=offsets[1:])
+        return cls(np.array([token for row in rows for token in row], dtype=np.uint32), offsets, pad)
+
+    @cached_property
+    def lengths(self) -> Int32[np.ndarray, " rows"]:
+        return np.diff(self.offsets).astype(np.int32)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: SupportsIndex) -> UInt[np.ndarray, " length"]:
+        index = operator.index(index)
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"row {index} of {len(self)}")
+        index %= len(self)
+        return self.tokens[self.offsets[index] : self.offsets[index + 1]]
+
+
+@dataclass(frozen=True)
+class PairStore:
+    """Pairs of rows: each source ends with `eos`, each target is whole, from `bos` to `eos`."""
+
+    source: Rows
+    target: Rows
+    counts: Counts
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], pad: int = 0) -> "PairStore":
+        """A store in memory of rows that already carry their `bos` and `eos`."""
+        source, target = (Rows.of([pair[side] for pair in pairs], pad) for side in (0, 1))
+        kept = len(pairs)
+        return cls(source, target, Counts(kept, kept, 0, 0, 0, len(source.tokens), len(target.tokens)))
+
+    @classmethod
+    def open(cls, folder: Path) -> "PairStore":
+        """The store that `prepare` left in `folder`."""
+        with opened(folder, "data", VERSION) as meta:
+            counts = Counts(**meta["counts"])
+            source, target = (
+                Rows(
+                    mapped(folder / f"{side}.tokens", meta["dtype"], tokens),
+                    mapped(folder / f"{side}.offsets", np.int64, counts.kept + 1),
+                    meta["pad"][side],
+                )
+                for side, tokens in (("source", counts.source_tokens), ("target", counts.target_tokens))
+            )
+            return cls(source, target, counts)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: SupportsIndex) -> tuple[UInt[np.ndarray, " source"], UInt[np.ndarray, " target"]]:
+        return self.source[index], self.target[index]
 
 
 def prepare(
@@ -52,37 +140,12 @@ def prepare(
         raise ConfigError(f"max_len={max_len} must be at least 2: one piece and a special token")
     varied: list[Any] = [] if drop is None else [drop.rate, drop.variant, SPELLINGS]
     varied += ["copying"] if copying else []
-    return kept_in(
+    return cached(
         cache,
         [VERSION, corpus.digest(), vocabularies.digest(), max_len, overlong, *varied],
         PairStore.open,
         lambda folder: _write(folder, corpus, vocabularies, max_len, overlong, progress, drop, copying),
     )
-
-
-def kept_in(cache: Path, key: list[Any], open: Callable[[Path], Store], write: Callable[[Path], None]) -> Store:
-    """What `open` finds in the folder of `cache` that `key` names; if that is not there or not whole, `write` it first.
-
-    `open` raises a DataError where something is missing. Two processes may prepare the same at once.
-    """
-    folder = cache / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]
-    try:
-        return open(folder)
-    except DataError:
-        pass
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        _sweep(cache)
-        aside = cache / f".partial-{secrets.token_hex(8)}"
-        aside.mkdir()
-        try:
-            write(aside)
-            _settle(aside, folder, open)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
-    except OSError as error:
-        raise DataError(f"cannot write prepared data to {cache}: {error.strerror or error}") from None
-    return open(folder)
 
 
 def _write(
@@ -100,7 +163,7 @@ def _write(
         side.encode_batch if drop is None else drop.encoder(side) for side in (source, target)
     )
     largest = max(source.vocab_size, target.vocab_size) + (max_len if copying else 0)
-    dtype = np.dtype(np.uint16 if largest <= 2**16 else np.uint32)
+    dtype = token_dtype(largest)
     read = kept = blank = long = cut = 0
     with ExitStack() as stack:
         sources = _Writer(folder, "source", dtype, stack)
@@ -136,7 +199,8 @@ def _write(
     if not kept:
         raise DataError(f"none of {read} pairs can be used: {blank} have a blank side, {long} exceed max_len={max_len}")
     counts = Counts(read, kept, blank, long, cut, sources.tokens, targets.tokens)
-    write_meta(folder, dtype=dtype.name, pad={"source": source.pad, "target": target.pad}, counts=counts)
+    pads = {"source": source.pad, "target": target.pad}
+    write_meta(folder, VERSION, dtype=dtype.name, pad=pads, counts=asdict(counts))
 
 
 class _Writer:
@@ -160,35 +224,3 @@ def _chunks(corpus: Corpus) -> Iterator[list[tuple[str, str]]]:
     pairs = iter(corpus)
     while chunk := list(islice(pairs, CHUNK)):
         yield chunk
-
-
-def _settle(aside: Path, folder: Path, open: Callable[[Path], Any]) -> None:
-    """Give the finished folder its name, once its bytes are on the disk."""
-    for path in aside.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    if folder.exists() and not _complete(folder, open):
-        shutil.rmtree(folder)
-    try:
-        aside.rename(folder)
-    except OSError:
-        # Another process prepared the same data meanwhile: its folder holds the same bytes.
-        if not _complete(folder, open):
-            raise
-
-
-def _complete(folder: Path, open: Callable[[Path], Any]) -> bool:
-    try:
-        open(folder)
-    except DataError:
-        return False
-    return True
-
-
-def _sweep(cache: Path) -> None:
-    """Remove what preparations that were killed left behind."""
-    for aside in cache.glob(".partial-*"):
-        with suppress(FileNotFoundError):  # finished meanwhile
-            newest = max(path.stat().st_mtime for path in [aside, *aside.iterdir()])
-            if time.time() - newest > _ABANDONED:
-                shutil.rmtree(aside, ignore_errors=True)

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data import Documents, Loader, Position
-from regard.data.masking import Masking
-from regard.data.pairs_of_text import MaskedRows
-from regard.data.sentences import (
+from regard.data.masked_language_model import MaskedLayout, Masking
+from regard.data.sentence_store import (
     SentenceCounts,
     SentenceStore,
     numbered_sentences,
@@ -34,7 +33,7 @@ def hidden_rows(B=400, S=101, **settings):
     ids = ORDINARY[random_bits(7).random_raw(B * S).reshape(B, S) % np.uint64(len(ORDINARY))].astype(np.int64)
     may = np.ones((B, S), dtype=bool)
     may[:, 0] = False
-    changed, hidden = Masking(MASK, ORDINARY, **settings).hide(ids, may, np.ones((B, S), dtype=bool), random_bits())
+    changed, hidden = Masking(MASK, ORDINARY, **settings).mask_tokens(ids, may, np.ones((B, S), dtype=bool), random_bits())
     return ids, changed, hidden, may
 
 
@@ -58,12 +57,12 @@ def test_fifteen_hundredths_are_hidden_in_the_stated_ways():
 def test_pieces_of_a_word_are_hidden_apart_unless_words_are_hidden_whole():
     ids, may, begins = np.full((20, 8), 9), np.ones((20, 8), dtype=bool), np.zeros((20, 8), dtype=bool)
     begins[:, 0] = begins[:, 4] = True
-    _, apart = Masking(MASK, ORDINARY, share=0.5).hide(ids, may, begins, random_bits())
+    _, apart = Masking(MASK, ORDINARY, share=0.5).mask_tokens(ids, may, begins, random_bits())
     assert (apart.sum(1) == 4).all()
     assert len({tuple(row) for row in apart.tolist()}) > 10
-    _, whole = Masking(MASK, ORDINARY, share=0.5, whole_words=True).hide(ids, may, begins, random_bits())
+    _, whole = Masking(MASK, ORDINARY, share=0.5, whole_words=True).mask_tokens(ids, may, begins, random_bits())
     assert {tuple(row) for row in whole.tolist()} == {(True,) * 4 + (False,) * 4, (False,) * 4 + (True,) * 4}
-    _, all_of_it = Masking(MASK, ORDINARY, share=1.0, whole_words=True).hide(ids, may, begins, random_bits())
+    _, all_of_it = Masking(MASK, ORDINARY, share=1.0, whole_words=True).mask_tokens(ids, may, begins, random_bits())
     assert all_of_it.all()
 
 
@@ -88,7 +87,7 @@ def test_whole_words_are_hidden_whole(seed, lengths):
     begins = (random_bits(seed).random_raw(may.size).reshape(may.shape) % np.uint64(3) == 0) | ~may
     begins[:, 1] = True
     ids = np.full(may.shape, 9)
-    _, hidden = Masking(MASK, ORDINARY, whole_words=True).hide(ids, may, begins, random_bits(seed + 1))
+    _, hidden = Masking(MASK, ORDINARY, whole_words=True).mask_tokens(ids, may, begins, random_bits(seed + 1))
     for row, length in enumerate(lengths):
         words = np.cumsum(begins[row])[1 : length + 1]
         chosen = hidden[row, 1 : length + 1]
@@ -139,7 +138,7 @@ def layout(prepared, **changes):
     store, tokenizer = prepared
     ordinary = np.array([i for i in range(tokenizer.vocab_size) if i not in tokenizer.specials()])
     options = {"length": 40, "budget": 320, "pairs": True, "pad": tokenizer.pad, "segmented": True} | changes
-    return MaskedRows(store, InputTemplate.of(tokenizer), Masking(tokenizer.mask, ordinary), **options)
+    return MaskedLayout(store, InputTemplate.of(tokenizer), Masking(tokenizer.mask, ordinary), **options)
 
 
 def document_of(store, token):
@@ -179,7 +178,7 @@ def test_a_batch_is_what_its_labels_say(prepared, pairs):
                 restored[row, place] = label
     for number, (a, b, c, d, _) in enumerate(group[1:].tolist()):
         first, second = store.tokens[a:b].tolist(), store.tokens[c:d].tolist()
-        wanted = rows.framing.build(first, second if pairs else None)
+        wanted = rows.template.build(first, second if pairs else None)
         size = int(batch.inputs.tokens.lengths[number])
         assert restored[number, :size].tolist() == wanted.ids
         assert set(restored[number, size:].tolist()) <= {tokenizer.pad}

@@ -9,7 +9,7 @@ import torch
 import regard
 from regard import make_config
 from regard.data import Loader, PairList, Position, prepare
-from regard.data.variants import Variants
+from regard.data.sequence_packing import VariantLayout
 from regard.errors import ConfigError
 from regard.nn.batch import PackedPairs, Pairs
 from regard.text import TokenizerConfig, train_vocabularies
@@ -85,7 +85,7 @@ def test_variants_differ_decode_to_the_text_and_are_the_same_when_made_again(tmp
 @pytest.mark.parametrize("pack", [False, True])
 def test_each_epoch_reads_the_next_variant_and_can_be_taken_up_anywhere(tmp_path, pack):
     found = stores(tmp_path)
-    layout = Variants(found, 500, pack=pack)
+    layout = VariantLayout(found, 500, pack=pack)
 
     def take(position, count):
         with Loader(layout, seed=4, position=position, ahead=2) as loader:

@@ -1,11 +1,13 @@
 """Batches with hardly any padding: several sequences to a row, in rows whose number and width never change."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
-from regard.data.batches import random_of, shuffled
-from regard.data.store import PairStore, Rows
-from regard.nn.batch import Packed, PackedPairs
+from regard.data.batches import Layout, PaddedLayout, random_of, shuffled
+from regard.data.pair_store import PairStore, Rows
+from regard.nn.batch import Packed, PackedPairs, Pairs
 from regard.nn.loss import IGNORE
 
 ROUND = 8  # rows of a multiple of this width are aligned as GPU kernels like them
@@ -13,7 +15,7 @@ NARROWEST = 128  # narrower rows leave an attention kernel's tiles half empty
 FILL = 0.98  # of a batch's room is offered to be filled; offering more leaves more sequences over
 
 
-class Packing:
+class PackedLayout:
     """Pairs in random order, fitted into rows: a pair lies whole in one row of the source and the same of the target.
 
     The budget of source and target tokens is shared between the sides as the corpus shares its tokens. What no sequence
@@ -77,9 +79,9 @@ class Packing:
         pairs, rows = group[np.argsort(group[:, 1], kind="stable")].T
         sizes = self.sizes[pairs]
         labels = np.full(self.rows * self.widths[1], IGNORE, dtype=np.int64)
-        target = _Layout(self.store.target, pairs, rows, sizes[:, 1], self.widths[1])
+        target = _PackedSide(self.store.target, pairs, rows, sizes[:, 1], self.widths[1])
         labels[target.there] = self.store.target.tokens[target.here + 1]
-        source = _Layout(self.store.source, pairs, rows, sizes[:, 0], self.widths[0])
+        source = _PackedSide(self.store.source, pairs, rows, sizes[:, 0], self.widths[0])
         return PackedPairs(
             source=source.packed(self.rows),
             inputs=target.packed(self.rows),
@@ -89,7 +91,7 @@ class Packing:
         )
 
 
-class _Layout:
+class _PackedSide:
     """Where the tokens of one side lie in the store (`here`) and where they go in the batch (`there`)."""
 
     def __init__(self, side: Rows, pairs: np.ndarray, rows: np.ndarray, lengths: np.ndarray, width: int) -> None:
@@ -112,6 +114,39 @@ class _Layout:
             self.numbers,
         )
         return Packed(*(torch.from_numpy(one.reshape(rows, -1)) for one in (ids, places, numbers)))
+
+
+class VariantLayout:
+    """A layout over stores of the same pairs: epoch e of seed s reads store s + e, counted round.
+
+    All stay mapped files, so memory is flat; and as the choice is a function of the two numbers, order and resuming are
+    as exact as with one store. Packed batches have one shape in all variants.
+    """
+
+    def __init__(self, stores: Sequence[PairStore], budget: int, *, pack: bool) -> None:
+        self.layouts: list[Layout]
+        if pack:
+            packings = [PackedLayout(store, budget) for store in stores]
+            widths = tuple(int(width) for width in np.max([packing.widths for packing in packings], 0))
+            for packing in packings:
+                packing.widths, packing.rows = widths, max(1, budget // sum(widths))
+            self.layouts = [*packings]
+        else:
+            self.layouts = [PaddedLayout(store, budget) for store in stores]
+        # Pairs are numbered through all stores, so that a batch's rows say which store they are of.
+        self.starts: list[int] = np.cumsum([0, *(len(store) for store in stores)]).tolist()
+
+    def order(self, seed: int, epoch: int) -> list[np.ndarray]:
+        variant = (seed + epoch) % len(self.layouts)
+        return [self._shifted(rows, self.starts[variant]) for rows in self.layouts[variant].order(seed, epoch)]
+
+    def batch(self, rows: np.ndarray, /) -> Pairs | PackedPairs:
+        variant = int(np.searchsorted(self.starts, rows.flat[0], "right")) - 1
+        return self.layouts[variant].batch(self._shifted(rows, -self.starts[variant]))
+
+    def _shifted(self, rows: np.ndarray, by: int) -> np.ndarray:
+        """Other numbers for the pairs; packed ones have theirs in the first column, the row to go to in the second."""
+        return rows + by if rows.ndim == 1 else rows + np.array([by, 0])
 
 
 def _rounded(size: int) -> int:

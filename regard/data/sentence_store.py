@@ -1,6 +1,5 @@
 """Documents as sentences of token ids, tokenised once: what pairs for pre-training are cut from."""
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -10,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Int64, UInt
 
-from regard.data.cache import kept_in
-from regard.data.documents import Documents
+from regard.data.prepared_cache import cached, mapped, opened, token_dtype, write_meta
+from regard.data.readers import Documents
 from regard.errors import DataError
 from regard.text import Tokenizer
 
@@ -48,21 +47,15 @@ class SentenceStore:
     @classmethod
     def open(cls, folder: Path) -> "SentenceStore":
         """The store that `prepare_sentences` left in `folder`."""
-        try:
-            meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        with opened(folder, "sentences", VERSION) as meta:
             counts = SentenceCounts(**meta["counts"])
-            kinds = {"tokens": meta["dtype"], "begins": "bool", "offsets": "int64", "documents": "int64"}
-            parts = {
-                name: np.asarray(np.memmap(folder / f"{name}.array", dtype=kind, mode="r"))
-                for name, kind in kinds.items()
+            arrays = {
+                "tokens": (meta["dtype"], counts.tokens),
+                "begins": ("bool", counts.tokens),
+                "offsets": ("int64", counts.sentences + 1),
+                "documents": ("int64", counts.documents + 1),
             }
-            sizes = {"tokens": counts.tokens, "begins": counts.tokens}
-            sizes |= {"offsets": counts.sentences + 1, "documents": counts.documents + 1}
-            if meta["version"] != VERSION or any(len(parts[name]) != size for name, size in sizes.items()):
-                raise ValueError("it is cut short or of another version")
-            return cls(**parts, counts=counts)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{folder} holds no prepared sentences: {error}") from None
+            return cls(**{name: mapped(folder / f"{name}.array", *of) for name, of in arrays.items()}, counts=counts)
 
 
 def prepare_sentences(
@@ -74,7 +67,7 @@ def prepare_sentences(
     """
 
     def write(folder: Path) -> None:
-        dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32)
+        dtype = token_dtype(tokenizer.vocab_size)
         offsets, ends = [0], [0]
         sentences = numbered_sentences(documents)
         with (folder / "tokens.array").open("wb") as tokens, (folder / "begins.array").open("wb") as begins:
@@ -98,11 +91,10 @@ def prepare_sentences(
         (folder / "offsets.array").write_bytes(np.array(offsets, dtype=np.int64).tobytes())
         (folder / "documents.array").write_bytes(np.array(ends, dtype=np.int64).tobytes())
         counts = SentenceCounts(len(ends) - 1, len(offsets) - 1, offsets[-1])
-        meta = {"version": VERSION, "dtype": dtype.name, "counts": asdict(counts)}
-        (folder / "meta.json").write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
+        write_meta(folder, VERSION, dtype=dtype.name, counts=asdict(counts))
 
     key = ["sentences", VERSION, documents.digest(), tokenizer.digest()]
-    return kept_in(cache, key, SentenceStore.open, write)
+    return cached(cache, key, SentenceStore.open, write)
 
 
 def numbered_sentences(documents: Documents) -> Iterator[tuple[int, str]]:

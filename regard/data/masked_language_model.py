@@ -1,15 +1,14 @@
-"""Rows for pre-training: two stretches of text, the second going on from the first or from another document."""
+"""Rows for pre-training a masked language model: which tokens are masked, and pairs for next-sentence prediction."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 
 from regard.data.batches import random_of, shuffled
-from regard.data.masking import Masking, uniform
-from regard.data.sentences import SentenceStore
+from regard.data.sentence_store import SentenceStore
 from regard.errors import DataError
 from regard.nn.batch import MaskedTexts, Texts, Tokens
 from regard.nn.loss import IGNORE
@@ -17,8 +16,58 @@ from regard.text.encoder_inputs import InputTemplate
 
 SHORT = 0.1  # of rows aim at a random length, as texts will have when the model is used
 
+MASKED, RANDOM = 0.8, 0.1  # of hidden tokens; the rest stay as they are
 
-class MaskedRows:
+
+@dataclass(frozen=True)
+class Masking:
+    """`share` of the tokens are hidden: 80 % of them behind `mask`, 10 % behind a random one of `ordinary`, 10 % left
+    as they are. `whole_words` hides all pieces of a word or none."""
+
+    mask: int
+    ordinary: Int[np.ndarray, " V"]
+    share: float = 0.15
+    whole_words: bool = False
+
+    def mask_tokens(
+        self,
+        ids: Int[np.ndarray, "B S"],
+        may: Bool[np.ndarray, "B S"],
+        begins: Bool[np.ndarray, "B S"],
+        random: np.random.Philox,
+    ) -> tuple[Int[np.ndarray, "B S"], Bool[np.ndarray, "B S"]]:
+        """The ids with words hidden, and where. Only tokens that `may` be are; `begins` says where words begin."""
+        hidden = self._chosen(may, begins, uniform(random, ids.shape))
+        what = uniform(random, ids.shape)
+        words = self.ordinary[random.random_raw(ids.size).reshape(ids.shape) % len(self.ordinary)]
+        changed = np.where(hidden & (what < MASKED), self.mask, ids)
+        return np.where(hidden & (what >= MASKED) & (what < MASKED + RANDOM), words, changed), hidden
+
+    def _chosen(
+        self, may: Bool[np.ndarray, "B S"], begins: Bool[np.ndarray, "B S"], draws: Float[np.ndarray, "B S"]
+    ) -> Bool[np.ndarray, "B S"]:
+        """Of each row the `share` of its tokens with the lowest draws, rounded, and at least one."""
+        counts = np.maximum(1, np.rint(self.share * may.sum(1))).astype(np.int64)
+        if self.whole_words:
+            # The pieces of a word share the draw of its first, so that they stand together in the order below.
+            columns = np.broadcast_to(np.arange(may.shape[1]), may.shape)
+            first = np.maximum.accumulate(np.where(begins | ~may, columns, 0), axis=1)
+            draws = np.take_along_axis(draws, first, 1)
+        draws = np.where(may, draws, 2.0)
+        order = np.argsort(draws, axis=1, kind="stable")
+        sorted_draws = np.take_along_axis(draws, order, 1)
+        taken = np.broadcast_to(np.arange(may.shape[1]), may.shape) < counts[:, None]
+        if self.whole_words:
+            beyond = np.minimum(counts, may.shape[1] - 1)[:, None]
+            cut = np.take_along_axis(sorted_draws, beyond, 1)  # a word that does not fit whole is left alone
+            taken &= (sorted_draws != cut) | (counts[:, None] >= may.shape[1])
+            taken |= sorted_draws == sorted_draws[:, :1]  # but one word is hidden in any case
+        chosen = np.zeros_like(may)
+        np.put_along_axis(chosen, order, taken, 1)
+        return chosen & may
+
+
+class MaskedLayout:
     """Batches of rows with hidden words. Which stretches make a row, and which words are hidden, are a function of the
     seed and of the batch's place in the stream.
 
@@ -29,7 +78,7 @@ class MaskedRows:
     def __init__(
         self,
         store: SentenceStore,
-        framing: InputTemplate,
+        template: InputTemplate,
         masking: Masking,
         *,
         length: int,
@@ -38,8 +87,8 @@ class MaskedRows:
         pad: int,
         segmented: bool,
     ) -> None:
-        self.store, self.framing, self.masking, self.pairs = store, framing, masking, pairs
-        self.room = framing.room(length, pairs)
+        self.store, self.template, self.masking, self.pairs = store, template, masking, pairs
+        self.room = template.room(length, pairs)
         self.rows, self.pad, self.segmented = max(1, budget // length), pad, segmented
         self.sizes = np.diff(store.offsets)
         counts = np.diff(store.documents)
@@ -72,7 +121,7 @@ class MaskedRows:
         ids, segments, may, begins, lengths = self._framed(rows)
         # A stream of bits of its own, so that a batch is the same wherever training was taken up.
         random = np.random.Philox(key=np.array([seed, (epoch << 32) + number + 1], dtype=np.uint64), counter=1 << 64)
-        changed, hidden = self.masking.hide(ids, may, begins, random)
+        changed, hidden = self.masking.mask_tokens(ids, may, begins, random)
         places, labels = _gathered(ids, hidden)
         tokens = Tokens(torch.from_numpy(changed), torch.from_numpy(lengths), bool(lengths.min() < ids.shape[1]))
         count = int(hidden.sum())
@@ -97,7 +146,7 @@ class MaskedRows:
 
     def _framed(self, rows: Int[np.ndarray, "B columns"]) -> tuple[np.ndarray, ...]:
         """Ids, segments, which tokens are text, which begin a word, and lengths: the template for many rows at once."""
-        frame, store = self.framing, self.store
+        frame, store = self.template, self.store
         a, b, c, d = rows[:, :4, None].transpose(1, 0, 2)
         between, after = (frame.between, frame.after) if self.pairs else ((), frame.alone)
         start, middle = len(frame.before), len(frame.before) + b - a
@@ -180,6 +229,12 @@ def _gathered(ids: Int[np.ndarray, "B S"], hidden: np.ndarray) -> tuple[Int[np.n
     rows, columns = hidden.nonzero()
     places[filled], labels[filled] = columns, ids[rows, columns]
     return places, labels
+
+
+def uniform(random: np.random.Philox, shape: tuple[int, ...]) -> Float[np.ndarray, "*shape"]:
+    """Numbers from 0 to below 1, made of raw bits, which numpy promises never to change."""
+    raw = random.random_raw(int(np.prod(shape)))
+    return (raw >> np.uint64(11)).astype(np.float64).reshape(shape) * 2.0**-53
 
 
 def _draws(random: np.random.Philox, size: int = 4096) -> Iterator[float]:
