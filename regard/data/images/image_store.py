@@ -94,7 +94,7 @@ def held_out(labels: Sequence[str], share: float, seed: int) -> list[bool]:
     """Which images to set aside: this share of each class, at least one of each that has two, by chance."""
     left = {label: min(count - 1, max(1, round(share * count))) for label, count in Counter(labels).items()}
     aside = [False] * len(labels)
-    for row in shuffled(len(labels), random_of(seed, 0)).tolist():
+    for row in map(int, shuffled(len(labels), random_of(seed, 0))):
         if left[labels[row]] > 0:
             left[labels[row]] -= 1
             aside[row] = True

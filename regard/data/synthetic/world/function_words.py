@@ -70,7 +70,7 @@ class Locality:
 
 
 LOCALITIES = tuple(
-    Locality(*name.split("/"), preposition)
+    Locality(*name.split("/"), preposition=preposition)
     for preposition, names in {
         "à": "Paris/Paris London/Londres Rome/Rome Lyon/Lyon Brussels/Bruxelles Madrid/Madrid Vienna/Vienne "
         "Geneva/Genève Athens/Athènes",
