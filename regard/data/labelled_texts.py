@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from jaxtyping import Int
 from regard.data.batches import epoch_order, evaluation_order, padded
 from regard.data.formats import (
     Columns,
+    Format,
     Header,
     format_of,
     key_of,
@@ -136,17 +138,11 @@ def tagged(path: Path, keys: Keys) -> Iterator[Tagged]:
             if words and tags:
                 yield _sentence([*zip(words, tags, strict=True)], f"{path}, row {number}")
         return
-    sentence: list[tuple[str, str]] = []
-    for number, cells in _word_lines(path):
-        if cells and len(cells) < 2:
-            raise DataError(f"{path}, line {number} is no word and tag: {cells[0][:40]}")
-        if cells:
-            sentence.append((cells[0], cells[-1]))
-        elif sentence:
-            yield _sentence(sentence, f"{path}, before line {number}")
-            sentence = []
-    if sentence:
-        yield _sentence(sentence, f"{path}, at the end")
+    for number, sentence in _word_lines(path):
+        for line, cells in enumerate(sentence, number):
+            if len(cells) < 2:
+                raise DataError(f"{path}, line {line} is no word and tag: {cells[0][:40]}")
+        yield _sentence([(cells[0], cells[-1]) for cells in sentence], f"{path}, sentence from line {number}")
 
 
 def untagged(path: Path, keys: Keys) -> Iterator[str | tuple[str, ...]]:
@@ -162,25 +158,22 @@ def untagged(path: Path, keys: Keys) -> Iterator[str | tuple[str, ...]]:
             else:
                 yield _text(words, keys.text, path, number)
     else:
-        words = []
-        for _, cells in _word_lines(path):
-            if cells:
-                words.append(cells[0])
-            elif words:
-                yield tuple(words)
-                words = []
-        if words:
-            yield tuple(words)
+        yield from (tuple(cells[0] for cells in sentence) for _, sentence in _word_lines(path))
 
 
-def _word_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each line, none for a blank one: tabs or commas lie between them, or else spaces."""
-    for number, line in enumerate(lines(path), 1):
-        if format_of(path) == "csv":
-            cells = next(csv.reader([line]), [])
-        else:
-            cells = line.split("\t") if "\t" in line else line.split()
-        yield number, [cell.strip() for cell in cells] if line.strip() else []
+def _word_lines(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
+    """The lines of each sentence, up to a blank one, as cells, with the number of the first: tabs or commas lie between
+    cells, or else spaces."""
+    for filled, sentence in groupby(enumerate(lines(path), 1), lambda numbered: bool(numbered[1].strip())):
+        if filled:
+            numbers, texts = zip(*sentence, strict=True)
+            yield numbers[0], [[cell.strip() for cell in _cells(text, format_of(path))] for text in texts]
+
+
+def _cells(line: str, format: Format) -> list[str]:
+    if format == "csv":
+        return next(csv.reader([line]), [])
+    return line.split("\t") if "\t" in line else line.split()
 
 
 def questions(path: Path, keys: Keys) -> Iterator[Question]:
@@ -248,14 +241,10 @@ class LabelledRows:
             Texts(tokens, segments), wide.squeeze(1) if longest == 1 else wide, int((table != IGNORE).sum())
         )
 
-    def order(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
-        nothing = np.zeros_like(self.ids.lengths)
-        return epoch_order(self.ids.lengths, nothing, budget=budget, seed=seed, epoch=epoch)
-
     def evaluation(self, budget: int) -> Iterator[LabelledTexts]:
         """Every row once, shortest first."""
-        nothing = np.zeros_like(self.ids.lengths)
-        for chosen in evaluation_order(self.ids.lengths, nothing, budget=max(budget, int(self.ids.lengths.max()))):
+        lengths = self.ids.lengths
+        for chosen in evaluation_order(lengths, np.zeros_like(lengths), budget=max(budget, int(lengths.max()))):
             yield self.batch(chosen)
 
 
@@ -266,7 +255,8 @@ class LabelledLayout:
         self.rows, self.budget = rows, budget
 
     def order(self, seed: int, epoch: int) -> list[np.ndarray]:
-        return self.rows.order(self.budget, seed, epoch)
+        lengths = self.rows.ids.lengths
+        return epoch_order(lengths, np.zeros_like(lengths), budget=self.budget, seed=seed, epoch=epoch)
 
     def batch(self, rows: np.ndarray) -> LabelledTexts:
         return self.rows.batch(rows)

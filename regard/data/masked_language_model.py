@@ -16,13 +16,13 @@ from regard.text.encoder_inputs import InputTemplate
 
 SHORT = 0.1  # of rows aim at a random length, as texts will have when the model is used
 
-MASKED, RANDOM = 0.8, 0.1  # of hidden tokens; the rest stay as they are
+MASKED, RANDOM = 0.8, 0.1  # of the tokens chosen; the rest stay as they are
 
 
 @dataclass(frozen=True)
 class Masking:
-    """`share` of the tokens are hidden: 80 % of them behind `mask`, 10 % behind a random one of `ordinary`, 10 % left
-    as they are. `whole_words` hides all pieces of a word or none."""
+    """`share` of the tokens are chosen: 80 % of them become `mask`, 10 % a random one of `ordinary`, 10 % stay as they
+    are. `whole_words` chooses all pieces of a word or none."""
 
     mask: int
     ordinary: Int[np.ndarray, " V"]
@@ -32,46 +32,46 @@ class Masking:
     def mask_tokens(
         self,
         ids: Int[np.ndarray, "B S"],
-        may: Bool[np.ndarray, "B S"],
+        maskable: Bool[np.ndarray, "B S"],
         begins: Bool[np.ndarray, "B S"],
         random: np.random.Philox,
     ) -> tuple[Int[np.ndarray, "B S"], Bool[np.ndarray, "B S"]]:
-        """The ids with words hidden, and where. Only tokens that `may` be are; `begins` says where words begin."""
-        hidden = self._chosen(may, begins, uniform(random, ids.shape))
+        """The ids after masking, and where tokens were chosen, of `maskable` ones; `begins` says where words begin."""
+        masked = self._chosen(maskable, begins, uniform(random, ids.shape))
         what = uniform(random, ids.shape)
         words = self.ordinary[random.random_raw(ids.size).reshape(ids.shape) % len(self.ordinary)]
-        changed = np.where(hidden & (what < MASKED), self.mask, ids)
-        return np.where(hidden & (what >= MASKED) & (what < MASKED + RANDOM), words, changed), hidden
+        changed = np.where(masked & (what < MASKED), self.mask, ids)
+        return np.where(masked & (what >= MASKED) & (what < MASKED + RANDOM), words, changed), masked
 
     def _chosen(
-        self, may: Bool[np.ndarray, "B S"], begins: Bool[np.ndarray, "B S"], draws: Float[np.ndarray, "B S"]
+        self, maskable: Bool[np.ndarray, "B S"], begins: Bool[np.ndarray, "B S"], keys: Float[np.ndarray, "B S"]
     ) -> Bool[np.ndarray, "B S"]:
-        """Of each row the `share` of its tokens with the lowest draws, rounded, and at least one."""
-        counts = np.maximum(1, np.rint(self.share * may.sum(1))).astype(np.int64)
+        """Of each row the `share` of its tokens with the lowest sort keys, rounded, and at least one."""
+        counts = np.maximum(1, np.rint(self.share * maskable.sum(1))).astype(np.int64)
         if self.whole_words:
-            # The pieces of a word share the draw of its first, so that they stand together in the order below.
-            columns = np.broadcast_to(np.arange(may.shape[1]), may.shape)
-            first = np.maximum.accumulate(np.where(begins | ~may, columns, 0), axis=1)
-            draws = np.take_along_axis(draws, first, 1)
-        draws = np.where(may, draws, 2.0)
-        order = np.argsort(draws, axis=1, kind="stable")
-        sorted_draws = np.take_along_axis(draws, order, 1)
-        taken = np.broadcast_to(np.arange(may.shape[1]), may.shape) < counts[:, None]
+            # The pieces of a word share the key of its first, so that they stand together in the order below.
+            columns = np.broadcast_to(np.arange(maskable.shape[1]), maskable.shape)
+            first = np.maximum.accumulate(np.where(begins | ~maskable, columns, 0), axis=1)
+            keys = np.take_along_axis(keys, first, 1)
+        keys = np.where(maskable, keys, 2.0)
+        order = np.argsort(keys, axis=1, kind="stable")
+        sorted_keys = np.take_along_axis(keys, order, 1)
+        taken = np.broadcast_to(np.arange(maskable.shape[1]), maskable.shape) < counts[:, None]
         if self.whole_words:
-            beyond = np.minimum(counts, may.shape[1] - 1)[:, None]
-            cut = np.take_along_axis(sorted_draws, beyond, 1)  # a word that does not fit whole is left alone
-            taken &= (sorted_draws != cut) | (counts[:, None] >= may.shape[1])
-            taken |= sorted_draws == sorted_draws[:, :1]  # but one word is hidden in any case
-        chosen = np.zeros_like(may)
+            beyond = np.minimum(counts, maskable.shape[1] - 1)[:, None]
+            cut = np.take_along_axis(sorted_keys, beyond, 1)  # a word that does not fit whole is left alone
+            taken &= (sorted_keys != cut) | (counts[:, None] >= maskable.shape[1])
+            taken |= sorted_keys == sorted_keys[:, :1]  # but one word is masked in any case
+        chosen = np.zeros_like(maskable)
         np.put_along_axis(chosen, order, taken, 1)
-        return chosen & may
+        return chosen & maskable
 
 
 class MaskedLayout:
-    """Batches of rows with hidden words. Which stretches make a row, and which words are hidden, are a function of the
+    """Batches of rows with masked words. Which spans make a row, and which words are masked, are a function of the
     seed and of the batch's place in the stream.
 
-    With `pairs`, a row is two stretches of whole sentences: half of the time the second goes on from the first, half
+    With `pairs`, a row is two spans of whole sentences: half of the time the second goes on from the first, half
     of the time it is from another document. Without, a row is as much of one document as fits.
     """
 
@@ -105,10 +105,10 @@ class MaskedLayout:
     def order(self, seed: int, epoch: int) -> list[np.ndarray]:
         """The rows of each batch of one epoch; the first line of each says the seed, the epoch and its number.
 
-        A row is where its two stretches begin and end in the store, and whether the second is from elsewhere.
+        A row is where its two spans begin and end in the store, and whether the second is from elsewhere.
         """
         random = random_of(seed, epoch)
-        rows = np.array(list(self._pairs(random) if self.pairs else self._stretches(random)), dtype=np.int64)
+        rows = np.array(list(self._pairs(random) if self.pairs else self._single_spans(random)), dtype=np.int64)
         rows = rows[shuffled(len(rows), random)]
         groups = []
         for number, start in enumerate(range(0, max(1, len(rows) - len(rows) % self.rows), self.rows)):
@@ -118,13 +118,13 @@ class MaskedLayout:
 
     def batch(self, group: np.ndarray) -> MaskedTexts:
         (seed, epoch, number), rows = group[0, :3], group[1:]
-        ids, segments, may, begins, lengths = self._framed(rows)
+        ids, segments, maskable, begins, lengths = self._framed(rows)
         # A stream of bits of its own, so that a batch is the same wherever training was taken up.
         random = np.random.Philox(key=np.array([seed, (epoch << 32) + number + 1], dtype=np.uint64), counter=1 << 64)
-        changed, hidden = self.masking.mask_tokens(ids, may, begins, random)
-        places, labels = _gathered(ids, hidden)
+        changed, masked = self.masking.mask_tokens(ids, maskable, begins, random)
+        places, labels = _gathered(ids, masked)
         tokens = Tokens(torch.from_numpy(changed), torch.from_numpy(lengths), bool(lengths.min() < ids.shape[1]))
-        count = int(hidden.sum())
+        count = int(masked.sum())
         return MaskedTexts(
             Texts(tokens, torch.from_numpy(segments) if self.segmented else None),
             torch.from_numpy(places),
@@ -135,7 +135,7 @@ class MaskedLayout:
         )
 
     def evaluation(self) -> Iterator[MaskedTexts]:
-        """Every row once, with the same words hidden every time; a pair weighs the same in whichever batch it is."""
+        """Every row once, with the same words masked every time; a pair weighs the same in whichever batch it is."""
         order = self.order(0, 0)
         share = None
         if self.pairs:
@@ -155,10 +155,10 @@ class MaskedLayout:
         lengths = (end + len(after))[:, 0]
         columns = np.arange(int(lengths.max()))[None]
         first, other = (columns >= start) & (columns < middle), (columns >= second) & (columns < end)
-        may = first | other
+        maskable = first | other
         places = np.where(first, a + columns - start, np.where(other, c + columns - second, 0))
-        ids = np.where(may, store.tokens[places], self.pad).astype(np.int64)
-        begins = np.where(may, store.begins[places], True)
+        ids = np.where(maskable, store.tokens[places], self.pad).astype(np.int64)
+        begins = np.where(maskable, store.begins[places], True)
         segments = np.full(ids.shape, frame.segments[0], dtype=np.int64)
         for kind, begin in enumerate((start, middle, second, end), 1):
             segments = np.where(columns >= begin, frame.segments[kind if self.pairs else min(kind, 2)], segments)
@@ -166,31 +166,31 @@ class MaskedLayout:
         for begin, tokens in ((start - len(frame.before), frame.before), (middle, between), (end, after)):
             for offset, token in enumerate(tokens):
                 ids = np.where(columns == begin + offset, token, ids)
-        return ids, segments, may, begins, lengths
+        return ids, segments, maskable, begins, lengths
 
     def _pairs(self, random: np.random.Philox) -> Iterator[tuple[int, ...]]:
         documents, sizes = self.store.documents, self.sizes.tolist()
-        draw = _draws(random)
+        chances = _chances(random)
         for place, document in enumerate(self.usable.tolist()):
             here, end = int(documents[document]), int(documents[document + 1])
             while end - here >= 2:
-                target = self.room if next(draw) >= SHORT else 2 + int(next(draw) * (self.room - 1))
+                target = self.room if next(chances) >= SHORT else 2 + int(next(chances) * (self.room - 1))
                 stop = _reached(sizes, here + 1, end, target - sizes[here])
-                middle = here + 1 + int(next(draw) * (stop - here - 1))
-                if next(draw) < 0.5:
+                middle = here + 1 + int(next(chances) * (stop - here - 1))
+                if next(chances) < 0.5:
                     yield self._row(here, middle, middle, stop, target, 0)
                     here = stop
                     continue
-                pick = int(next(draw) * (len(self.usable) - 1))
+                pick = int(next(chances) * (len(self.usable) - 1))
                 other = self.usable[pick + (pick >= place)]
                 low, high = int(documents[other]), int(documents[other + 1])
-                start = low + int(next(draw) * (high - low))
+                start = low + int(next(chances) * (high - low))
                 until = _reached(sizes, start, high, target - sum(sizes[here:middle]))
                 yield self._row(here, middle, start, until, target, 1)
                 here = middle  # what was not used is used next
 
     def _row(self, a: int, b: int, c: int, d: int, target: int, elsewhere: int) -> tuple[int, ...]:
-        """Sentences to tokens. The first stretch loses its beginning and the second its end, so that where one went on
+        """Sentences to tokens. The first span loses its beginning and the second its end, so that where one went on
         from the other it still does."""
         offsets = self.store.offsets
         begin, middle, start, end = (int(offsets[place]) for place in (a, b, c, d))
@@ -199,13 +199,13 @@ class MaskedLayout:
         second = min(second, target - half)
         return middle - half, middle, start, start + second, elsewhere
 
-    def _stretches(self, random: np.random.Philox) -> Iterator[tuple[int, ...]]:
+    def _single_spans(self, random: np.random.Philox) -> Iterator[tuple[int, ...]]:
         bounds = self.store.offsets[self.store.documents]
-        draw = _draws(random)
+        chances = _chances(random)
         for document in self.usable.tolist():
             here, end = int(bounds[document]), int(bounds[document + 1])
             while here < end:
-                size = self.room if next(draw) >= SHORT else 2 + int(next(draw) * (self.room - 1))
+                size = self.room if next(chances) >= SHORT else 2 + int(next(chances) * (self.room - 1))
                 yield here, min(end, here + size), 0, 0, 0
                 here += size
 
@@ -219,14 +219,14 @@ def _reached(sizes: list[int], start: int, end: int, wanted: int) -> int:
     return stop
 
 
-def _gathered(ids: Int[np.ndarray, "B S"], hidden: np.ndarray) -> tuple[Int[np.ndarray, "B M"], Int[np.ndarray, "B M"]]:
-    """Where in each row hidden words stand, and which they are; filled up with 0 and IGNORE."""
-    counts = hidden.sum(1)
+def _gathered(ids: Int[np.ndarray, "B S"], masked: np.ndarray) -> tuple[Int[np.ndarray, "B M"], Int[np.ndarray, "B M"]]:
+    """Where in each row masked words stand, and which they are; filled up with 0 and IGNORE."""
+    counts = masked.sum(1)
     most = max(1, int(counts.max()))
     places = np.zeros((len(ids), most), dtype=np.int64)
     labels = np.full((len(ids), most), IGNORE, dtype=np.int64)
     filled = np.arange(most) < counts[:, None]
-    rows, columns = hidden.nonzero()
+    rows, columns = masked.nonzero()
     places[filled], labels[filled] = columns, ids[rows, columns]
     return places, labels
 
@@ -237,6 +237,6 @@ def uniform(random: np.random.Philox, shape: tuple[int, ...]) -> Float[np.ndarra
     return (raw >> np.uint64(11)).astype(np.float64).reshape(shape) * 2.0**-53
 
 
-def _draws(random: np.random.Philox, size: int = 4096) -> Iterator[float]:
+def _chances(random: np.random.Philox, size: int = 4096) -> Iterator[float]:
     while True:
         yield from uniform(random, (size,)).tolist()

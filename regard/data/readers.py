@@ -96,7 +96,7 @@ class PairFiles:
 
 @dataclass(frozen=True, slots=True)
 class TextFiles:
-    """The texts of one or more files, one a line, under one key of JSONL or in one column of a table."""
+    """The texts of one or more files, one per line, under one key of JSONL or in one column of a table."""
 
     paths: tuple[Path, ...]
     format: Format | None = None

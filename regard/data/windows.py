@@ -163,7 +163,7 @@ def backward_windows(store: TextStore, length: int, *, stride: int, budget: int)
 
 
 class StreamLayout:
-    """The text in equal streams, one a row; batch after batch takes the next `length` tokens of each.
+    """The text in equal streams, one per row; batch after batch takes the next `length` tokens of each.
 
     An epoch cuts the text from a place of its own, so that windows end elsewhere each time. What does not fill a
     window, before the first and after the last of a stream, is left to other epochs.
@@ -188,7 +188,7 @@ class StreamLayout:
         return [cut for cut in cuts if cut[1] == self.length]
 
     def batch(self, rows: Int[np.ndarray, " numbers"]) -> Stretch:
-        return _stretch(self.store, rows)
+        return _stream_batch(self.store, rows)
 
 
 def streamed_windows(store: TextStore, length: int, *, streams: int = 1) -> Iterator[Stretch]:
@@ -200,9 +200,9 @@ def streamed_windows(store: TextStore, length: int, *, streams: int = 1) -> Iter
     predictions = len(store.ids) - 1
     streams = max(1, min(streams, predictions // length))
     for rows in _cuts(predictions, length, streams, 0):
-        yield _stretch(store, rows)
+        yield _stream_batch(store, rows)
     if rest := predictions % streams:
-        yield _stretch(store, np.array([0, rest, predictions - rest]))
+        yield _stream_batch(store, np.array([0, rest, predictions - rest]))
 
 
 def _gather(store: TextStore, starts: Int[np.ndarray, " rows"], length: int) -> Int[Tensor, "rows length"]:
@@ -259,7 +259,7 @@ def _cuts(predictions: int, length: int, streams: int, first: int) -> list[Int[n
     ]
 
 
-def _stretch(store: TextStore, rows: Int[np.ndarray, " numbers"]) -> Stretch:
+def _stream_batch(store: TextStore, rows: Int[np.ndarray, " numbers"]) -> Stretch:
     (number, length), starts = rows[:2].tolist(), rows[2:]
     ids = torch.from_numpy(store.ids[starts[:, None] + np.arange(length + 1)].astype(np.int64))
     B = len(starts)

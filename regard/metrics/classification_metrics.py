@@ -26,7 +26,7 @@ def wilson_interval(right: int, count: int, z: float = 1.959964) -> tuple[float,
 class Correlation:
     """Matthews correlation of classes found and classes given, its 95 % interval, and how both were computed.
 
-    1 where all are right, 0 where one says nothing about the other. Of more than two classes it is Gorodkin's, as in
+    1 where all are right, 0 where they are unrelated. Of more than two classes it is Gorodkin's, as in
     scikit-learn; where only one class is found or given it is 0.
     """
 

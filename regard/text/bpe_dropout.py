@@ -10,7 +10,7 @@ from functools import lru_cache
 from regard.text.tokenizer import Tokenizer
 
 SPELLINGS = 64
-"""How many spellings of a word are drawn at most: each place where it stands has one of them."""
+"""How many spellings of a word are sampled at most: each place where it stands has one of them."""
 
 _REMEMBERED = 1 << 20  # spellings that are kept in memory; when there are more, it begins anew
 
@@ -19,7 +19,7 @@ _REMEMBERED = 1 << 20  # spellings that are kept in memory; when there are more,
 class MergeDropout:
     """One variant of a tokenised corpus: at each step of cutting a word, each merge is left out at this `rate`.
 
-    The library's own dropout draws from a generator that cannot be seeded. Here the text, the place of a word in it and
+    The library's own dropout uses a generator that cannot be seeded. Here the text, the place of a word in it and
     the variant's number choose one of the word's spellings, and the word and the spelling's number choose what is left
     out: pieces are a function of text, rate and variant.
     """
@@ -64,14 +64,14 @@ class Merges:
             found = self._known[word, number] = self._cut(word, random.Random(f"{number} {word}").random)
         return found
 
-    def _cut(self, word: str, draw: Callable[[], float]) -> list[int]:
+    def _cut(self, word: str, random: Callable[[], float]) -> list[int]:
         pieces, ranks, rate = list(word), self.ranks, self.rate
         while len(pieces) > 1:
             # The merge to make is the first in the table of those that are not left out this time.
             best, place = len(ranks), -1
             for index in range(len(pieces) - 1):
                 rank = ranks.get((pieces[index], pieces[index + 1]))
-                if rank is not None and rank < best and draw() >= rate:
+                if rank is not None and rank < best and random() >= rate:
                     best, place = rank, index
             if place < 0:
                 break

@@ -76,7 +76,7 @@ class Tokenizer:
         self.eos = self._special("eos")
         self.unk = self._special("unk")
         self.mask = self._maybe("mask")
-        """What stands for a hidden word; None in a vocabulary without it."""
+        """What stands for a masked word; None in a vocabulary without it."""
         self._numbered = self._inner.token_to_id(UNNUMBERED)
         self._marked = isinstance(self._inner.model, models.Unigram) and any(
             len(name) > 1 and name[0] == NOT_CUT for name in self._inner.get_vocab(with_added_tokens=False)
@@ -158,9 +158,9 @@ class Tokenizer:
         return (self._ids(encoding), sources, encoding.type_ids) if -1 in sources else None
 
     def encode_masked(self, text: str) -> list[int]:
-        """The ids of a text in which `[MASK]`, `<mask>` or the vocabulary's own name stands for a hidden word."""
+        """The ids of a text in which `[MASK]`, `<mask>` or the vocabulary's own name stands for a masked word."""
         if self.mask is None:
-            raise DataError("the vocabulary has no token for a hidden word")
+            raise DataError("the vocabulary has no mask token")
         token = self._inner.get_added_tokens_decoder().get(self.mask)
         names = {self._token(self.mask), *MASKS}
         parts = re.split("|".join(re.escape(name) for name in sorted(names)), text)

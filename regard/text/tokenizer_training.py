@@ -46,7 +46,7 @@ _MARK_LEFT = "|".join(
 def train_tokenizer(texts: Iterable[str], config: TokenizerConfig, *, masks: bool = False) -> Tokenizer:
     """A tokenizer for texts like these. Holds the distinct words in memory, not the corpus.
 
-    With `masks` it is one for an encoder: it has a token for hidden words, and frames a text or two by `bos` and `eos`.
+    With `masks` it is one for an encoder: it has a mask token, and puts `bos` and `eos` around a text or two.
     """
     if masks:
         return with_masks(train_tokenizer(texts, replace(config, vocab_size=config.vocab_size - 1)), config.kind)
@@ -68,7 +68,7 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig, *, masks: boo
 
 
 def with_masks(tokenizer: Tokenizer, kind: Kind) -> Tokenizer:
-    """The same with one more token, which stands for a hidden word, and with special tokens around texts."""
+    """The same with one more token, the mask, and with special tokens around texts."""
     inner = tokenizers.Tokenizer.from_str(tokenizer.to_json())
     # The space before a word is part of the word's first piece in a BPE of bytes; elsewhere spaces are between words.
     beside = {"lstrip": kind != "character", "rstrip": kind not in ("character", "bpe")}

@@ -33,7 +33,8 @@ def hidden_rows(B=400, S=101, **settings):
     ids = ORDINARY[random_bits(7).random_raw(B * S).reshape(B, S) % np.uint64(len(ORDINARY))].astype(np.int64)
     may = np.ones((B, S), dtype=bool)
     may[:, 0] = False
-    changed, hidden = Masking(MASK, ORDINARY, **settings).mask_tokens(ids, may, np.ones((B, S), dtype=bool), random_bits())
+    masking, begins = Masking(MASK, ORDINARY, **settings), np.ones((B, S), dtype=bool)
+    changed, hidden = masking.mask_tokens(ids, may, begins, random_bits())
     return ids, changed, hidden, may
 
 

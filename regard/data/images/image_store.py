@@ -48,7 +48,7 @@ class ImageStore:
         count = self.pixels.size / self.pixels.shape[1]
         mean = sums / count
         std = np.sqrt(np.maximum(0.0, squares / count - mean**2))
-        # A channel that never changes says nothing, whatever it is divided by.
+        # A channel that never changes carries no information, whatever it is divided by.
         return _rounded(mean), _rounded(np.where(std < 1e-3, 1.0, std))
 
 

@@ -32,15 +32,15 @@ def long_range(
         raise ConfigError(f"unknown question '{question}'{nearest(question, get_args(Question))}")
     if length < ANSWERS + 2:
         raise ConfigError(f"length={length} must be at least {ANSWERS + 2}")
-    luck = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(VALUES + ANSWERS, VOCAB, (rows, length), generator=luck)
-    answers = torch.randint(ANSWERS, (rows,), generator=luck)
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(VALUES + ANSWERS, VOCAB, (rows, length), generator=generator)
+    answers = torch.randint(ANSWERS, (rows,), generator=generator)
     if question == "recall":
-        places = torch.randint(max(1, length // 10), (rows,), generator=luck)
+        places = torch.randint(max(1, length // 10), (rows,), generator=generator)
         tokens[torch.arange(rows), places] = VALUES + answers
     else:
         # The first places of a random order of all but the last.
-        order = torch.rand(rows, length - 1, generator=luck).argsort(dim=1)[:, :ANSWERS]
+        order = torch.rand(rows, length - 1, generator=generator).argsort(dim=1)[:, :ANSWERS]
         marked = torch.arange(ANSWERS) < answers[:, None]
         tokens[torch.arange(rows)[:, None].expand_as(order)[marked], order[marked]] = MARK
     tokens[:, -1] = ASK

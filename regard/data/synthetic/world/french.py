@@ -58,10 +58,14 @@ class FrenchText:
     def add(self, text: str, sources: tuple[int, ...]) -> None:
         self.pieces.append((text, sources))
 
+    def at(self, record: object, part: str, otherwise: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """The English words that say this part of a record."""
+        return self.places.get((id(record), part), otherwise)
+
     def thanks(self, thanks: syntax.Thanks, commas: list[tuple[int]]) -> None:
-        self.add("merci", self.places[id(thanks), "thanks"])
+        self.add("merci", self.at(thanks, "thanks"))
         if thanks.cause is not None:
-            self.add("pour", self.places[id(thanks), "for"])
+            self.add("pour", self.at(thanks, "for"))
             self.nominal(thanks.cause)
         if thanks.to is not None:
             self.add(",", commas.pop(0))
@@ -71,11 +75,11 @@ class FrenchText:
         self.nominal(clause.subject)
         for number, predicate in enumerate(clause.predicates):
             if number:
-                self.add("et", self.places[id(predicate), "coordinator"])
+                self.add("et", self.at(predicate, "coordinator"))
             self.predicate(predicate, clause.subject, None)
         if clause.subordinate is not None:
             for text in SUBORDINATORS[clause.subordinator].split():
-                self.add(text, self.places[id(clause), "subordinator"])
+                self.add(text, self.at(clause, "subordinator"))
             self.clause(clause.subordinate)
 
     def predicate(self, predicate: syntax.Predicate, subject: syntax.Nominal, preceding: syntax.Nominal | None) -> None:
@@ -103,9 +107,9 @@ class FrenchText:
     def lexical(
         self, predicate: syntax.Action | syntax.Report, subject: syntax.Nominal, preceding: syntax.Nominal | None
     ) -> None:
-        verb, key, places = predicate.verb, id(predicate), self.places
-        main = places[key, "verb"]
-        negation = places.get((key, "auxiliary")) or places.get((key, "never"), ())
+        verb = predicate.verb
+        main = self.at(predicate, "verb")
+        negation = self.at(predicate, "auxiliary") or self.at(predicate, "never")
         event = predicate.tense == "past" and not verb.state
         if not event:
             assert subject.person == 3
@@ -116,26 +120,26 @@ class FrenchText:
             self.finite(text, predicate, main, negation)
             return
         # In "didn't cross" the tense is in the auxiliary on both sides.
-        tense = places.get((key, "auxiliary"), main)
+        tense = self.at(predicate, "auxiliary", main)
         self.finite((_ETRE if verb.with_etre else _AVOIR)[_form(subject)], predicate, tense, negation)
         agreeing = subject if verb.with_etre else preceding
         text = verb.french_participle
         self.add(text if agreeing is None else agree(text, agreeing.feminine, agreeing.plural), main)
 
     def action(self, action: syntax.Action, subject: syntax.Nominal, preceding: syntax.Nominal | None) -> None:
-        verb, key, places = action.verb, id(action), self.places
+        verb = action.verb
         self.lexical(action, subject, preceding)
         if action.frequency:
-            self.add(FREQUENCIES[action.frequency], places[key, "frequency"])
-        preposition = places.get((key, "preposition"), ())
+            self.add(FREQUENCIES[action.frequency], self.at(action, "frequency"))
+        preposition = self.at(action, "preposition")
         if preposition and not verb.french_preposition:  # "look at" is one word in French
-            self.cover(places[key, "verb"][0], preposition)
+            self.cover(self.at(action, "verb")[0], preposition)
         if action.object is not None:
             if verb.french_preposition:
                 text = verb.french_preposition
                 if isinstance(action.object, syntax.PlaceName):
                     text = action.object.locality.preposition
-                self.add(text, preposition or places[key, "verb"])
+                self.add(text, preposition or self.at(action, "verb"))
             self.nominal(action.object)
         for adverbial in action.adverbials:
             self.adverbial(adverbial)
@@ -150,56 +154,51 @@ class FrenchText:
 
     def report(self, report: syntax.Report, subject: syntax.Nominal) -> None:
         self.lexical(report, subject, None)
-        self.add("que", self.places[id(report), "that"])
+        self.add("que", self.at(report, "that"))
         self.clause(report.clause)
 
     def be(self, predicate: syntax.State | syntax.Profession, subject: syntax.Nominal) -> None:
-        places, key = self.places, id(predicate)
-        word = places[key, "be"]
-        negation = places.get((key, "never"), word)
+        word = self.at(predicate, "be")
+        negation = self.at(predicate, "never", word)
         self.finite((_ETAIT if predicate.tense == "past" else _ETRE)[_form(subject)], predicate, word, negation)
 
     def state(self, state: syntax.State, subject: syntax.Nominal) -> None:
-        places, key = self.places, id(state)
         self.be(state, subject)
         if state.frequency:
-            self.add(FREQUENCIES[state.frequency], places[key, "frequency"])
+            self.add(FREQUENCIES[state.frequency], self.at(state, "frequency"))
         for number, adjective in enumerate(state.adjectives):
             if number:
-                self.add("et", places[key, "and"])
+                self.add("et", self.at(state, "and"))
             elif state.degree:
-                self.add(DEGREES[state.degree], places[key, "degree"])
-            self.add(adjective.form(subject.feminine, subject.plural), places[key, f"adjective {number}"])
+                self.add(DEGREES[state.degree], self.at(state, "degree"))
+            self.add(adjective.form(subject.feminine, subject.plural), self.at(state, f"adjective {number}"))
 
     def profession(self, profession: syntax.Profession, subject: syntax.Nominal) -> None:
-        places, key, trade = self.places, id(profession), profession.trade
+        trade = profession.trade
         self.be(profession, subject)
         feminine, plural = subject.feminine, subject.plural
         if feminine:
             noun = trade.feminine_plural if plural else trade.feminine
         else:
             noun = trade.masculine_plural if plural else trade.masculine
-        written = places.get((key, "article"), ())
+        written = self.at(profession, "article")
         if profession.adjective is None:
-            self.add(noun, (*written, *places[key, "noun"]))
+            self.add(noun, (*written, *self.at(profession, "noun")))
             return
-        at = places[key, "adjective"]
+        at = self.at(profession, "adjective")
         before = profession.adjective.before
-        text = profession.adjective.form(feminine, plural)
-        if before and not feminine and not plural and begins_with_vowel(noun):
-            text = profession.adjective.before_vowel
+        text = profession.adjective.form(feminine, plural, noun if before else "")
         kind = "de" if plural and before else DETERMINERS["a"].french(feminine, plural, False)
-        self.add(kind, written or (at if before else places[key, "noun"]))
+        self.add(kind, written or (at if before else self.at(profession, "noun")))
         if before:
             self.add(text, at)
-        self.add(noun, places[key, "noun"])
+        self.add(noun, self.at(profession, "noun"))
         if not before:
             self.add(text, at)
 
     def passive(self, passive: syntax.Passive, subject: syntax.Nominal) -> None:
-        places, key = self.places, id(passive)
-        tense = places[key, "be"]
-        negation = places.get((key, "never"), tense)
+        tense = self.at(passive, "be")
+        negation = self.at(passive, "never", tense)
         if passive.verb is None:
             self.finite(_ETRE[_form(subject)], passive, tense, negation)
             participle = "né"
@@ -207,9 +206,9 @@ class FrenchText:
             self.finite(_AVOIR[_form(subject)], passive, tense, negation)
             self.add("été", tense)
             participle = passive.verb.french_participle
-        self.add(agree(participle, subject.feminine, subject.plural), places[key, "verb"])
+        self.add(agree(participle, subject.feminine, subject.plural), self.at(passive, "verb"))
         if passive.agent is not None:
-            self.add("par", places[key, "by"])
+            self.add("par", self.at(passive, "by"))
             self.nominal(passive.agent)
         for adverbial in passive.adverbials:
             self.adverbial(adverbial)
@@ -218,12 +217,12 @@ class FrenchText:
         if isinstance(adverbial, syntax.Date):
             self.date(adverbial)
         elif isinstance(adverbial, syntax.Adverb):
-            self.add(MANNERS[adverbial.word], self.places[id(adverbial), "adverb"])
+            self.add(MANNERS[adverbial.word], self.at(adverbial, "adverb"))
         else:
             self.adjunct(adverbial)
 
     def adjunct(self, adjunct: syntax.Adjunct) -> None:
-        at = self.places[id(adjunct), "preposition"]
+        at = self.at(adjunct, "preposition")
         if isinstance(adjunct.object, syntax.PlaceName):
             self.add(adjunct.object.locality.preposition, at)
         else:
@@ -232,26 +231,25 @@ class FrenchText:
         self.nominal(adjunct.object)
 
     def date(self, date: syntax.Date) -> None:
-        places, key = self.places, id(date)
-        at = places[key, "preposition"]
+        at = self.at(date, "preposition")
         if date.weekday:
-            self.add(WEEKDAYS[date.weekday], (*at, *places[key, "weekday"]))
+            self.add(WEEKDAYS[date.weekday], (*at, *self.at(date, "weekday")))
             return
         self.add("le" if date.day else "en", at)
         if date.day:
-            self.add("1er" if date.day == "1" else date.day, places[key, "day"])
+            self.add("1er" if date.day == "1" else date.day, self.at(date, "day"))
         if date.month:
-            self.add(MONTHS[date.month], places[key, "month"])
+            self.add(MONTHS[date.month], self.at(date, "month"))
         if date.year:
-            self.add(date.year, places[key, "year"])
+            self.add(date.year, self.at(date, "year"))
 
     def nominal(self, nominal: syntax.Nominal) -> None:
-        at = self.places[id(nominal), "noun"]
+        at = self.at(nominal, "noun")
         if isinstance(nominal, syntax.NounPhrase):
             self.noun_phrase(nominal, at)
         elif isinstance(nominal, syntax.Coordination):
             self.nominal(nominal.first)
-            self.add("et", self.places[id(nominal), "and"])
+            self.add("et", self.at(nominal, "and"))
             self.nominal(nominal.second)
         elif isinstance(nominal, syntax.PersonName):
             self.add(nominal.name, at)
@@ -261,23 +259,20 @@ class FrenchText:
             self.add(_pronoun(nominal), at)
 
     def noun_phrase(self, phrase: syntax.NounPhrase, at: tuple[int, ...]) -> None:
-        noun, plural, places, key = phrase.noun, phrase.plural, self.places, id(phrase)
+        noun, plural = phrase.noun, phrase.plural
         feminine = noun.feminine
         following = noun.french_plural if plural else noun.french
         pieces: list[Piece] = [(following, at)]
         # From the noun outwards: what English puts nearest to the noun stands nearest in French too, on either side.
         for number in range(len(phrase.adjectives) - 1, -1, -1):
             adjective = phrase.adjectives[number]
-            text = adjective.form(feminine, plural)
-            place = places[key, f"adjective {number}"]
+            place = self.at(phrase, f"adjective {number}")
             if adjective.before:
-                if not feminine and not plural and begins_with_vowel(following):
-                    text = adjective.before_vowel
-                pieces.insert(0, (text, place))
-                following = text
+                following = adjective.form(feminine, plural, following)
+                pieces.insert(0, (following, place))
             else:
-                pieces.append((text, place))
-        at = places[key, "determiner"]
+                pieces.append((adjective.form(feminine, plural), place))
+        at = self.at(phrase, "determiner")
         determiner = DETERMINERS[phrase.determiner].french(feminine, plural, begins_with_vowel(following))
         if determiner == "des" and any(adjective.before for adjective in phrase.adjectives):
             determiner = "de"
@@ -291,7 +286,7 @@ class FrenchText:
             self.relative_clause(phrase.relative, phrase)
 
     def relative_clause(self, relative: syntax.RelativeClause, phrase: syntax.NounPhrase) -> None:
-        at = self.places[id(relative), "marker"]
+        at = self.at(relative, "marker")
         if relative.subject is None:
             self.add("qui", at)
             self.predicate(relative.predicate, phrase, None)

@@ -5,7 +5,13 @@ Each noun is of a kind; the kinds say which adjective can be said of what, and w
 
 from dataclasses import dataclass
 
-from regard.data.synthetic.world.morphology import english_ed, english_s, french_feminine, french_plural
+from regard.data.synthetic.world.morphology import (
+    begins_with_vowel,
+    english_ed,
+    english_s,
+    french_feminine,
+    french_plural,
+)
 
 PEOPLE = ("person", "worker")
 LIVING = (*PEOPLE, "animal")
@@ -136,8 +142,10 @@ class Adjective:
     before_vowel: str
     before: bool
 
-    def form(self, feminine: bool, plural: bool) -> str:
-        """The French form that agrees with such a noun."""
+    def form(self, feminine: bool, plural: bool, following: str = "") -> str:
+        """The French form that agrees with such a noun, before the word that follows it where one does."""
+        if following and not feminine and not plural and begins_with_vowel(following):
+            return self.before_vowel
         word = self.feminine if feminine else self.masculine
         return french_plural(word) if plural else word
 
