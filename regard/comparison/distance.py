@@ -8,7 +8,7 @@ from typing import Any, get_args
 import torch
 import torch.nn.functional as F
 
-from regard.data.synthetic.long_range import ANSWERS, VOCAB, Question, long_range
+from regard.data.synthetic.long_range import ANSWERS, VOCAB, LongRangeQuestion, long_range
 from regard.errors import ConfigError
 from regard.models.reader import Reader, Way
 
@@ -24,7 +24,7 @@ def distance(
     updates: int = 300,
     *,
     ways: Sequence[Way] = get_args(Way),
-    questions: Sequence[Question] = get_args(Question),
+    questions: Sequence[LongRangeQuestion] = get_args(LongRangeQuestion),
     width: int = 64,
     seed: int = 1,
     progress: Callable[[int, int], None] | None = None,
@@ -70,7 +70,7 @@ def distance(
     }
 
 
-def _train(reader: Reader, question: Question, longest: int, updates: int, seed: int):
+def _train(reader: Reader, question: LongRangeQuestion, longest: int, updates: int, seed: int):
     optimizer = torch.optim.AdamW(reader.parameters(), lr=3e-3, betas=(0.9, 0.98), weight_decay=0.0)
     luck = torch.Generator().manual_seed(seed)
     for step in range(updates):
@@ -96,7 +96,7 @@ def _lengths(longest: int) -> list[int]:
 
 
 @torch.inference_mode()
-def _accuracy(reader: Reader, question: Question, length: int, seed: int) -> float:
+def _accuracy(reader: Reader, question: LongRangeQuestion, length: int, seed: int) -> float:
     """On sequences that training never draws: their seeds are negative."""
     reader.eval()
     right = 0

@@ -19,7 +19,7 @@ from regard.errors import ConfigError
 from regard.nn.batch import moved
 
 Item = TypeVar("Item")
-Step = tuple[np.ndarray, Position]
+BatchRows = tuple[np.ndarray, Position]
 
 
 class Loader:
@@ -59,7 +59,7 @@ class Loader:
             layout = store
         self.position = position or Position()
         self._layout, self._seed = layout, seed
-        self._batches = _batches(layout, _steps(layout, seed, self.position, rank, world), pin)
+        self._batches = _batches(layout, _batch_rows(layout, seed, self.position, rank, world), pin)
         self._stop: Callable[[], object] | None = None
         if ahead:
             self._batches, self._stop = in_background(self._batches, ahead, self)
@@ -90,7 +90,7 @@ class Loader:
         self.close()
 
 
-def _steps(layout: Layout, seed: int, start: Position, rank: int, world: int) -> Iterator[Step]:
+def _batch_rows(layout: Layout, seed: int, start: Position, rank: int, world: int) -> Iterator[BatchRows]:
     """The rows of each of this process's batches, and the position after every process has taken its own."""
 
     @lru_cache(maxsize=2)
@@ -110,8 +110,8 @@ def _steps(layout: Layout, seed: int, start: Position, rank: int, world: int) ->
         yield order(mine.epoch)[mine.index], here
 
 
-def _batches(layout: Layout, steps: Iterator[Step], pin: bool) -> Iterator[tuple[Any, Position]]:
-    for rows, after in steps:
+def _batches(layout: Layout, rows_of_batches: Iterator[BatchRows], pin: bool) -> Iterator[tuple[Any, Position]]:
+    for rows, after in rows_of_batches:
         batch = layout.batch(rows)
         yield (moved(batch, "pinned") if pin else batch), after
 

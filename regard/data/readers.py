@@ -14,7 +14,7 @@ SUFFIXES = (".txt", ".text", ".md", ".jsonl", ".parquet")
 COMPRESSED = (".gz", ".bz2", ".xz")
 """What is read of a folder, the first kinds also compressed."""
 
-PIECE = 1 << 16
+PART_SIZE = 1 << 16
 """Characters of a piece of a long text, about: enough that cutting there does not matter, few enough to hold many."""
 
 
@@ -128,7 +128,7 @@ class PairList:
         return digest.hexdigest()
 
 
-class Piece(NamedTuple):
+class DocumentPart(NamedTuple):
     """A part of a document, whole lines of it; `last` where the document ends with it."""
 
     text: str
@@ -167,13 +167,13 @@ class Documents:
                 paths.append(path)
         return cls(tuple(paths), key, header)
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[DocumentPart]:
         for path in self.paths:
             if self.tabular(path):
                 found = rows(path, format_of(path), self.columns)
-                yield from (Piece(row[0], True) for row in found if row[0].strip())
+                yield from (DocumentPart(row[0], True) for row in found if row[0].strip())
             else:
-                yield from _pieces(path)
+                yield from _document_parts(path)
 
     @property
     def columns(self) -> Columns:
@@ -233,18 +233,18 @@ def _refuse_twice(files: Sequence[Path]) -> None:
             raise DataError(f"{_inner(file)} and {file} would be read as two texts: remove one")
 
 
-def _pieces(path: Path) -> Iterator[Piece]:
+def _document_parts(path: Path) -> Iterator[DocumentPart]:
     held = ""
     try:
         for _, line in whole_lines(path):
-            if held and len(held) >= PIECE and _between(held, line):
-                yield Piece(held, False)
+            if held and len(held) >= PART_SIZE and _between(held, line):
+                yield DocumentPart(held, False)
                 held = ""
             held += line
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from None
     if held.strip():
-        yield Piece(held, True)
+        yield DocumentPart(held, True)
     elif held == "":
         raise DataError(f"{path} is empty")
 

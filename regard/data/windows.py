@@ -3,8 +3,8 @@
 in random order, or as a few long streams read side by side so that a state can be carried on.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -15,14 +15,14 @@ from torch import Tensor
 
 from regard.data.batches import random_of, shuffled
 from regard.data.prepared_cache import cached, mapped, opened, token_dtype, write_meta
-from regard.data.readers import Documents, Piece
+from regard.data.readers import DocumentPart, Documents
 from regard.errors import ConfigError, DataError
 from regard.nn.batch import Packed, Stretch, Tokens, Windows
 from regard.nn.loss import IGNORE
 from regard.text import Tokenizer
 
 VERSION = 1
-CHUNK = 64  # pieces tokenised at a time
+CHUNK = 64  # parts tokenised at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,11 @@ class TextStore:
     counts: TextCounts
 
     @classmethod
-    def of(cls, pieces: Iterator[Piece] | list[Piece], tokenizer: Tokenizer) -> "TextStore":
+    def of(cls, parts: Iterator[DocumentPart] | list[DocumentPart], tokenizer: Tokenizer) -> "TextStore":
         """A store in memory."""
-        parts = list(_encoded(iter(pieces), tokenizer))
-        ids = np.concatenate([np.array([tokenizer.eos], dtype=np.uint32), *(ids for ids, _ in parts)])
-        counts = _sum([counts for _, counts in parts])
-        return cls(ids.astype(np.uint32), tokenizer.eos, counts)
+        encoded, counts = zip(*_encoded(iter(parts), tokenizer), strict=True)
+        ids = np.concatenate([np.array([tokenizer.eos], dtype=np.uint32), *encoded])
+        return cls(ids.astype(np.uint32), tokenizer.eos, _sum(counts))
 
     @classmethod
     def open(cls, folder: Path) -> "TextStore":
@@ -219,34 +218,32 @@ def _inputs(ids: Int[Tensor, "B T"], eos: int, isolate: bool) -> Tokens | Packed
     return Packed(ids, places, 1 + begins.cumsum(1))
 
 
-def _encoded(pieces: Iterator[Piece], tokenizer: Tokenizer) -> Iterator[tuple[UInt[np.ndarray, " tokens"], TextCounts]]:
-    """The ids of a few pieces at a time, an `eos` after each document."""
+def _encoded(
+    parts: Iterator[DocumentPart], tokenizer: Tokenizer
+) -> Iterator[tuple[UInt[np.ndarray, " tokens"], TextCounts]]:
+    """The ids of a few parts at a time, an `eos` after each document."""
     found = False
-    while chunk := list(islice(pieces, CHUNK)):
+    while chunk := list(islice(parts, CHUNK)):
         found = True
-        rows = tokenizer.encode_batch([piece.text for piece in chunk])
-        ids = [token for row, piece in zip(rows, chunk, strict=True) for token in _closed(row, piece, tokenizer.eos)]
+        rows = tokenizer.encode_batch([part.text for part in chunk])
+        closed = ([*row, tokenizer.eos] if part.last else row for row, part in zip(rows, chunk, strict=True))
+        ids = [token for row in closed for token in row]
         yield (
             np.array(ids, dtype=np.uint32),
             TextCounts(
-                documents=sum(piece.last for piece in chunk),
+                documents=sum(part.last for part in chunk),
                 tokens=len(ids),
-                characters=sum(len(piece.text) for piece in chunk),
-                bytes=sum(len(piece.text.encode()) for piece in chunk),
+                characters=sum(len(part.text) for part in chunk),
+                bytes=sum(len(part.text.encode()) for part in chunk),
             ),
         )
     if not found:
         raise DataError("there is no text: every document is blank")
 
 
-def _closed(row: list[int], piece: Piece, eos: int) -> list[int]:
-    return [*row, eos] if piece.last else row
-
-
-def _sum(counts: list[TextCounts]) -> TextCounts:
-    names = ("documents", "tokens", "characters", "bytes")
-    total = {name: sum(getattr(one, name) for one in counts) for name in names}
-    return TextCounts(**{**total, "tokens": total["tokens"] + 1})  # the eos that opens the text
+def _sum(counts: Sequence[TextCounts]) -> TextCounts:
+    total = TextCounts(*(sum(column) for column in zip(*map(astuple, counts), strict=True)))
+    return replace(total, tokens=total.tokens + 1)  # the eos that opens the text
 
 
 def _cuts(predictions: int, length: int, streams: int, first: int) -> list[Int[np.ndarray, " numbers"]]:

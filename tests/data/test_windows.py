@@ -20,7 +20,7 @@ from regard.data import (
     readers,
     strided_windows,
 )
-from regard.data.readers import Piece
+from regard.data.readers import DocumentPart
 from regard.data.windows import TextCounts
 from regard.errors import ConfigError, DataError
 from regard.text import TokenizerConfig, train_tokenizer
@@ -42,7 +42,7 @@ def test_a_plain_file_is_one_document_and_a_row_is_one(tmp_path):
     (tmp_path / "b.jsonl").write_text('{"text": "three"}\n{"text": " "}\n{"text": "four"}\n', encoding="utf-8")
     (tmp_path / "notes.csv").write_text("not read of a folder", encoding="utf-8")
     (tmp_path / ".hidden.txt").write_text("nor this", encoding="utf-8")
-    whole = [Piece("one\n\n two\r\n", True), Piece("three", True), Piece("four", True)]
+    whole = [DocumentPart("one\n\n two\r\n", True), DocumentPart("three", True), DocumentPart("four", True)]
     assert read(tmp_path) == whole
     assert read(tmp_path / "a.txt", tmp_path / "b.jsonl") == whole
     moved = tmp_path / "elsewhere"
@@ -56,13 +56,13 @@ def test_parquet_is_read_under_its_column(tmp_path):
     from pyarrow import parquet
 
     parquet.write_table(pyarrow.table({"body": ["one", None, "two"]}), tmp_path / "a.parquet")
-    assert read(tmp_path, key="body") == [Piece("one", True), Piece("two", True)]
+    assert read(tmp_path, key="body") == [DocumentPart("one", True), DocumentPart("two", True)]
     with pytest.raises(DataError, match="no column 'text'"):
         read(tmp_path)
 
 
 def test_a_long_text_comes_in_pieces_cut_between_two_lines_of_text(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "PIECE", 10)
+    monkeypatch.setattr(readers, "PART_SIZE", 10)
     text = "aaaa bbbb\ncccc\n\ndddd\n  eeee\nffff gggg hhhh\niiii\n"
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
     pieces = read(tmp_path / "a.txt")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.errors import ConfigError, nearest
 
-Question = Literal["recall", "count"]
+LongRangeQuestion = Literal["recall", "count"]
 
 ANSWERS = 8
 NOISE = 16
@@ -21,15 +21,15 @@ VOCAB = VALUES + ANSWERS + NOISE
 
 
 def long_range(
-    question: Question, rows: int, length: int, *, seed: int
+    question: LongRangeQuestion, rows: int, length: int, *, seed: int
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]:
     """(tokens, answers): `rows` sequences of `length` tokens, and what each asks for, from 0 to 7.
 
     `recall` shows one of eight values once, in the first tenth, among noise, and asks for it at the end. `count` strews
     zero to seven marks over the whole, and asks how many.
     """
-    if question not in get_args(Question):
-        raise ConfigError(f"unknown question '{question}'{nearest(question, get_args(Question))}")
+    if question not in get_args(LongRangeQuestion):
+        raise ConfigError(f"unknown question '{question}'{nearest(question, get_args(LongRangeQuestion))}")
     if length < ANSWERS + 2:
         raise ConfigError(f"length={length} must be at least {ANSWERS + 2}")
     generator = torch.Generator().manual_seed(seed)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from regard.data.batches import epoch_order, evaluation_order
-from regard.data.formats import numbered, objects
+from regard.data.formats import check_file, numbered, objects
 from regard.data.synthetic.puzzle_solvers import hull_orders, sorted_orders, tour_orders
 from regard.errors import ConfigError, DataError, nearest
 from regard.nn.points import Pointings
@@ -155,8 +155,7 @@ def read_problems(path: Path, puzzle: Puzzle, *, answered: bool = False) -> list
     A line of JSONL is an object: `{"points": [[0.1, 0.2], ...], "order": [2, 0, 1]}`, `numbers` for sorting. A CSV
     file has one item per row, and may begin with a row of names. With `answered` an answer that is missing is found.
     """
-    if not path.is_file():
-        raise DataError(f"no such file: {path}" if not path.exists() else f"{path} is not a file")
+    check_file(path)
     if path.suffix.lower() not in (".jsonl", ".csv"):
         raise DataError(f"{path}: problems are in a .jsonl or a .csv file")
     read = _read_csv if path.suffix.lower() == ".csv" else _read_jsonl

@@ -17,7 +17,7 @@ from regard.data.synthetic.world.function_words import (
 from regard.data.synthetic.world.morphology import agree, begins_with_vowel
 
 # A French word and the indices of the English words that it translates.
-Piece = tuple[str, tuple[int, ...]]
+AlignedWord = tuple[str, tuple[int, ...]]
 
 _ELIDED = {"le": "l'", "la": "l'", "je": "j'", "ne": "n'", "que": "qu'", "de": "d'"}
 _CONTRACTED = {("de", "le"): "du", ("de", "les"): "des", ("à", "le"): "au", ("à", "les"): "aux"}
@@ -27,7 +27,7 @@ _ETAIT = ("étais", "était", "étions", "étaient")
 _AVOIR = ("ai", "a", "avons", "ont")
 
 
-def write(statement: syntax.Statement, words: list[str], places: syntax.Places) -> list[Piece]:
+def write(statement: syntax.Statement, words: list[str], places: syntax.Places) -> list[AlignedWord]:
     """The statement in French; `words` and `places` are its English and say what each French word translates."""
     french = FrenchText(places)
     commas = [(index,) for index, word in enumerate(words) if word == ","]
@@ -53,7 +53,7 @@ class FrenchText:
 
     def __init__(self, places: syntax.Places) -> None:
         self.places = places
-        self.pieces: list[Piece] = []
+        self.pieces: list[AlignedWord] = []
 
     def add(self, text: str, sources: tuple[int, ...]) -> None:
         self.pieces.append((text, sources))
@@ -262,7 +262,7 @@ class FrenchText:
         noun, plural = phrase.noun, phrase.plural
         feminine = noun.feminine
         following = noun.french_plural if plural else noun.french
-        pieces: list[Piece] = [(following, at)]
+        pieces: list[AlignedWord] = [(following, at)]
         # From the noun outwards: what English puts nearest to the noun stands nearest in French too, on either side.
         for number in range(len(phrase.adjectives) - 1, -1, -1):
             adjective = phrase.adjectives[number]
@@ -307,12 +307,12 @@ def _pronoun(pronoun: syntax.PronounPhrase) -> str:
     return ("elle" if pronoun.feminine else "il") + ("s" if pronoun.plural else "")
 
 
-def join(pieces: Sequence[Piece]) -> list[Piece]:
+def join(pieces: Sequence[AlignedWord]) -> list[AlignedWord]:
     """The pieces as they are written: elided, then contracted, the first with a capital.
 
     Elision comes first, so that "de le accord" is "de l'accord" and never "du accord".
     """
-    written: list[Piece] = []
+    written: list[AlignedWord] = []
     for place, (text, sources) in enumerate(pieces):
         if text in _ELIDED and place + 1 < len(pieces) and begins_with_vowel(pieces[place + 1][0]):
             text = _ELIDED[text]
