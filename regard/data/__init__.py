@@ -4,7 +4,7 @@ from regard.data.batches import Position, collate, epoch_order, evaluation_batch
 from regard.data.loader import Loader
 from regard.data.pair_store import Counts, Overlong, PairStore, Rows, prepare
 from regard.data.readers import Corpus, Documents, PairFiles, PairList, TextFiles
-from regard.data.windows import (
+from regard.data.text_windows import (
     StreamLayout,
     TextStore,
     WindowLayout,

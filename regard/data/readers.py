@@ -15,7 +15,7 @@ COMPRESSED = (".gz", ".bz2", ".xz")
 """What is read of a folder, the first kinds also compressed."""
 
 PART_SIZE = 1 << 16
-"""Characters of a piece of a long text, about: enough that cutting there does not matter, few enough to hold many."""
+"""Characters of a part of a long text, about: enough that cutting there does not matter, few enough to hold many."""
 
 
 @runtime_checkable
@@ -142,7 +142,7 @@ class Documents:
     A TSV is a table where its header has the column `key`, or where `key` is a column's number; else it is plain text,
     tabs and all.
 
-    Long texts come in pieces, so that memory stays flat, cut only after a line break with text on both sides: there
+    Long texts come in parts, so that memory stays flat, cut only after a line break with text on both sides: there
     tokenizers cut anyway. Their characters are left as they are, line breaks included. Blank documents are left out.
     """
 
@@ -200,7 +200,7 @@ class Documents:
         return tuple(found)
 
     def texts(self) -> Iterator[str]:
-        return (piece.text for piece in self)
+        return (part.text for part in self)
 
     def digest(self) -> str:
         """The same for two that yield the same documents from files of the same kinds."""

@@ -21,7 +21,7 @@ from regard.data import (
     strided_windows,
 )
 from regard.data.readers import DocumentPart
-from regard.data.windows import TextCounts
+from regard.data.text_windows import TextCounts
 from regard.errors import ConfigError, DataError
 from regard.text import TokenizerConfig, train_tokenizer
 
