@@ -1,7 +1,4 @@
-"""Language-model data: documents tokenised once into one long row of ids, and windows of it without padding,
-
-in random order, or as a few long streams read side by side so that a state can be carried on.
-"""
+"""Language-model data: documents as one long row of ids, cut into windows in random order or into parallel streams."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
