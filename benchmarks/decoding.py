@@ -15,7 +15,7 @@ import torch
 from peer import BOS, EOS, arguments, copy_weights, ours, store
 
 from regard.bench.training_speed import marian
-from regard.data.loader import collate
+from regard.data.batches import collate
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.greedy import greedy

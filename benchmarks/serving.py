@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 
 import regard
-from regard.data.world import sentences as drawn
+from regard.data.synthetic.world import sentences as drawn
 
 
 def main() -> None:

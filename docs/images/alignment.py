@@ -10,13 +10,14 @@ from pathlib import Path
 import torch
 
 import regard
-from regard.data.world import LECTURE, spans
+from regard.data.synthetic.world.corpus import LECTURE
+from regard.data.synthetic.world.sentence import spans
 from regard.look.alignment import best_head, merge, words_of_pieces
 from regard.look.watch import attentions, watch
 from regard.nn.batch import Pairs, Tokens
 from regard.tasks.corpora import world_held_out
-from regard.tasks.translation_metrics import head_alignment
 from regard.tasks.translation import encode_pair
+from regard.tasks.translation_metrics import head_alignment
 
 CELL, LEFT, TOP = 34, 116, 104
 FONT = 'font-family="system-ui, -apple-system, \'Segoe UI\', Helvetica, Arial, sans-serif" font-size="14"'

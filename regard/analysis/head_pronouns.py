@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from regard.analysis.head_roles import Quizzes, ask, attention_kind, quiz
-from regard.data.world import Sentence, pronoun_accuracy
+from regard.data.synthetic.world.sentence import Sentence, pronoun_accuracy
 from regard.look.edits import masked
 from regard.look.roles import RoleCounts
 from regard.look.watch import attentions
-from regard.metrics.classification import wilson_interval
+from regard.metrics.classification_metrics import wilson_interval
 from regard.tasks.corpora import world_held_out
 from regard.tasks.probes import Kind, Probe, by_pronoun, pair_probe
 from regard.tasks.run import Run

@@ -13,7 +13,7 @@ from torch import nn
 
 from regard.bench.timing import Speed, Stopwatch
 from regard.data import PairStore, collate, epoch_order
-from regard.data.packing import Packing
+from regard.data.sequence_packing import PackedLayout
 from regard.errors import ConfigError
 from regard.nn.batch import Pairs
 from regard.nn.operations import forward_flops, operations
@@ -195,7 +195,7 @@ class _Timing:
         self.count_flops(model)
         name, batches = "regard", self.padded
         if packed:
-            packing = Packing(self.store, options.batch_tokens)
+            packing = PackedLayout(self.store, options.batch_tokens)
             placed = [packing.fit(rows) for rows in self.groups]
             packing.rows = max(int(group[:, 1].max()) + 1 for group in placed)
             name, batches = "regard, packed", [packing.batch(group) for group in placed]

@@ -30,7 +30,7 @@ def _answer(
     asked = _asked(question, text, input)
     loaded = opened(ANSWER, run, device)
     if asked is None:
-        from regard.data.labelled import unanswered
+        from regard.data.labelled_texts import unanswered
         from regard.tasks.encoder_tasks import keys_of
 
         assert input is not None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 if TYPE_CHECKING:
-    from regard.data.puzzles.problems import Part
+    from regard.data.synthetic.puzzles import Part
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -43,7 +43,7 @@ def world(
       regard train --preset tiny --data corpus/train.tsv --valid corpus/valid.tsv --out runs/mine
     """
     from regard.cli.progress import counting
-    from regard.data.world import Grammar, Split, sentences
+    from regard.data.synthetic.world import Grammar, Split, sentences
     from regard.errors import ConfigError, nearest
     from regard.runs.files import whole_file, whole_or_nothing
 
@@ -122,8 +122,8 @@ def telegrams(
       regard train --preset see-2017 --data telegrams/train.tsv --valid telegrams/valid.tsv --out runs/telegrams
     """
     from regard.cli.progress import counting
-    from regard.data.world import Split
-    from regard.data.world.telegrams import telegrams as draw
+    from regard.data.synthetic.world import Split
+    from regard.data.synthetic.world import telegrams as draw
     from regard.runs.files import whole_file, whole_or_nothing
 
     parts: dict[Split, int] = {"train": train, "valid": valid, "test": test}
@@ -218,8 +218,7 @@ def write_puzzle(
 ) -> None:
     """The three files of a puzzle, or none."""
     from regard.cli.progress import counting
-    from regard.data.puzzles import puzzle_named
-    from regard.data.puzzles.problems import drawn, write_problems
+    from regard.data.synthetic.puzzles import puzzle_named, sample_problems, write_problems
     from regard.errors import ConfigError
     from regard.runs.files import whole_file, whole_or_nothing
 
@@ -229,7 +228,7 @@ def write_puzzle(
     with whole_or_nothing(out), ExitStack() as stack:
         for part, count in parts.items():
             with counting(f"writing {part}") as progress:
-                made = drawn(
+                made = sample_problems(
                     puzzle, count, (fewest or size, size), seed=seed, part=cast("Part", part), progress=progress
                 )
                 write_problems(stack.enter_context(whole_file(out / f"{part}.jsonl")), puzzle, made)

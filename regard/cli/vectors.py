@@ -138,7 +138,7 @@ def plane(
 
 def _read(file: Path):
     from regard.cli.progress import counting
-    from regard.text.vectors import read_vectors
+    from regard.text.word_vectors import read_vectors
 
     with counting("reading", "vectors") as progress:
         return read_vectors(file, progress=progress)

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.data.long_range import ANSWERS, VOCAB, Question, long_range
+from regard.data.labelled_texts import Question
+from regard.data.synthetic.long_range import ANSWERS, VOCAB, long_range
 from regard.errors import ConfigError
 from regard.look.watch import attentions
 from regard.models.reader import Reader, Way

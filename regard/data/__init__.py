@@ -1,13 +1,18 @@
 """Files to batches: readers, the prepared cache, token-budget batches and a loader that resumes anywhere."""
 
-from regard.data.batches import Position, epoch_order, evaluation_order
-from regard.data.cache import Overlong, prepare
-from regard.data.documents import Documents
-from regard.data.loader import Loader, collate, evaluation_batches
-from regard.data.readers import Corpus, PairFiles, PairList, TextFiles
-from regard.data.store import Counts, PairStore, Rows
-from regard.data.streams import StreamLayout, streamed_windows
-from regard.data.windows import TextStore, WindowLayout, backward_windows, prepare_text, strided_windows
+from regard.data.batches import Position, collate, epoch_order, evaluation_batches, evaluation_order
+from regard.data.loader import Loader
+from regard.data.pair_store import Counts, Overlong, PairStore, Rows, prepare
+from regard.data.readers import Corpus, Documents, PairFiles, PairList, TextFiles
+from regard.data.text_windows import (
+    StreamLayout,
+    TextStore,
+    WindowLayout,
+    backward_windows,
+    prepare_text,
+    streamed_windows,
+    strided_windows,
+)
 
 __all__ = [
     "Corpus",

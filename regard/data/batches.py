@@ -1,11 +1,16 @@
-"""Which rows go together: batches filled to a token budget, in an order that is a function of seed and epoch."""
+"""Rows to batches filled to a token budget, in an order that is a function of seed and epoch, padded to tensors."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from jaxtyping import Int
 
+from regard.data.pair_store import PairStore, Rows
 from regard.errors import ConfigError
+from regard.nn.batch import Pairs, Tokens
 
 Lengths = Int[np.ndarray, " rows"]
 
@@ -19,6 +24,19 @@ class Position:
 
     epoch: int = 0
     index: int = 0
+
+
+@runtime_checkable
+class Layout(Protocol):
+    """A way to lay a corpus out in batches."""
+
+    def order(self, seed: int, epoch: int) -> list[np.ndarray]:
+        """The rows of each batch of one epoch: a function of these two alone."""
+        ...
+
+    def batch(self, rows: np.ndarray, /) -> Any:
+        """These rows as tensors."""
+        ...
 
 
 def epoch_order(source: Lengths, target: Lengths, *, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
@@ -91,3 +109,44 @@ def _cut(rows: np.ndarray, source: Lengths, target: Lengths, budget: int) -> lis
         groups.append(ahead[:size])
         start += size
     return groups
+
+
+class PaddedLayout:
+    """Batches of like lengths, padded."""
+
+    def __init__(self, store: PairStore, budget: int) -> None:
+        self.store, self.budget = store, budget
+
+    def order(self, seed: int, epoch: int) -> list[np.ndarray]:
+        lengths = self.store.source.lengths, self.store.target.lengths
+        return epoch_order(*lengths, budget=self.budget, seed=seed, epoch=epoch)
+
+    def batch(self, rows: np.ndarray) -> Pairs:
+        return collate(self.store, rows)
+
+
+def collate(store: PairStore, rows: np.ndarray) -> Pairs:
+    """These pairs side by side, padded to the longest of each side."""
+    count = int(store.target.lengths[rows].sum()) - len(rows)
+    return Pairs(padded(store.source, rows), padded(store.target, rows), count)
+
+
+def evaluation_batches(store: PairStore, budget: int) -> Iterator[Pairs]:
+    """Every pair once, shortest first."""
+    for rows in evaluation_order(store.source.lengths, store.target.lengths, budget=budget):
+        yield collate(store, rows)
+
+
+def padded(rows: Rows, chosen: np.ndarray) -> Tokens:
+    """These rows side by side, padded to the longest."""
+    lengths = rows.lengths[chosen]
+    longest = int(lengths.max())
+    uneven = int(lengths.min()) < longest
+    columns = np.arange(longest)
+    places = rows.offsets[chosen][:, None] + columns
+    if uneven:  # places beyond a row's end are another row's tokens, or beyond the last: read, then covered
+        ids = rows.tokens[np.minimum(places, len(rows.tokens) - 1)].astype(np.int64)
+        ids[columns >= lengths[:, None]] = rows.pad
+    else:
+        ids = rows.tokens[places].astype(np.int64)
+    return Tokens(torch.from_numpy(ids), torch.from_numpy(lengths.astype(np.int64)), uneven)

@@ -58,7 +58,7 @@ class Columns:
     label_optional: bool = False
 
 
-class Layout(NamedTuple):
+class TableLayout(NamedTuple):
     """Where the wanted columns of a table stand, how many it has, and what should be said about it once."""
 
     places: tuple[int, ...]
@@ -111,7 +111,7 @@ def table(
         yield number, tuple(cells[place] for place in layout.places)
 
 
-def table_layout(path: Path, first: Sequence[str], columns: Columns) -> Layout:
+def table_layout(path: Path, first: Sequence[str], columns: Columns) -> TableLayout:
     """Where the columns stand in a table with this first row."""
     cells = [cell.strip() for cell in first]
     header = _is_header(cells, columns) if columns.header == "auto" else columns.header
@@ -141,8 +141,8 @@ def table_layout(path: Path, first: Sequence[str], columns: Columns) -> Layout:
         raise _no_column(path, str(named[needed[0]]), needed[0], cells)
     places = tuple(place for place in found.values() if place is not None)
     if columns.label_optional:
-        return Layout(places, len(cells), True, tuple(notes))
-    return Layout(places, len(cells), True, (*notes, *unused(path, [cells[place] for place in spare], columns)))
+        return TableLayout(places, len(cells), True, tuple(notes))
+    return TableLayout(places, len(cells), True, (*notes, *unused(path, [cells[place] for place in spare], columns)))
 
 
 def unused(path: Path, names: Sequence[str], columns: Columns) -> list[str]:
@@ -179,7 +179,7 @@ def table_header(path: Path, format: Format, columns: Columns) -> bool:
     return format in ("tsv", "csv") and _first_layout(path, format, columns).header
 
 
-def _first_layout(path: Path, format: Format, columns: Columns) -> Layout:
+def _first_layout(path: Path, format: Format, columns: Columns) -> TableLayout:
     first = next(_at_least_one(path, (cells for _, cells in _raw_rows(path, format))))
     return table_layout(path, first, columns)
 
@@ -225,9 +225,14 @@ def _raw_lines(path: Path) -> Iterator[bytes]:
         raise DataError(f"{path} is not a readable {suffix} file: {error}") from None
 
 
-def _at_least_one(path: Path, found: Iterator[Any]) -> Iterator[Any]:
+def check_file(path: Path) -> None:
+    """Refuse what is not there, or is not a file."""
     if not path.is_file():
         raise DataError(f"no such file: {path}" if not path.exists() else f"{path} is not a file")
+
+
+def _at_least_one(path: Path, found: Iterator[Any]) -> Iterator[Any]:
+    check_file(path)
     empty = True
     try:
         for one in found:
@@ -266,7 +271,7 @@ def _is_header(cells: Sequence[str], columns: Columns) -> bool:
     return all(cell.casefold() in KNOWN for cell in cells)
 
 
-def _by_number_or_order(path: Path, cells: Sequence[str], columns: Columns) -> Layout:
+def _by_number_or_order(path: Path, cells: Sequence[str], columns: Columns) -> TableLayout:
     """The columns of a table without a header: by their numbers, or in their order where there are no others."""
     width = len(cells)
     named = [
@@ -286,8 +291,10 @@ def _by_number_or_order(path: Path, cells: Sequence[str], columns: Columns) -> L
             raise DataError(
                 f"{path} has no header that names a column '{named[0][0]}': give {named[0][1]} as a number too, from 1"
             )
-        pairs = zip(names, columns.settings, strict=False)
-        return Layout(tuple(_numbered_column(path, name, setting, width) for name, setting in pairs), width, False, ())  # type: ignore[arg-type]
+        numbers = [
+            (name, setting) for name, setting in zip(names, columns.settings, strict=False) if isinstance(name, int)
+        ]
+        return TableLayout(tuple(_numbered_column(path, *one, width) for one in numbers), width, False, ())
     if width != len(names):
         hint = ""
         if mark := next((mark for mark in ("\t", ";") if width == 1 and mark in cells[0]), None):
@@ -297,7 +304,7 @@ def _by_number_or_order(path: Path, cells: Sequence[str], columns: Columns) -> L
             hint = f"; choose them by number ({chosen}) or by the names of a header (data.header=true)"
         wanted = f"{_columns(len(names))} should be ({', '.join(map(str, names))})"
         raise DataError(f"{path}, line 1: {_columns(width)} where {wanted}{hint}")
-    return Layout(tuple(range(width)), width, False, ())
+    return TableLayout(tuple(range(width)), width, False, ())
 
 
 def _named(name: str, cells: Sequence[str]) -> int | None:
@@ -383,8 +390,7 @@ def parquet_file(path: Path) -> Iterator[Any]:
         from pyarrow import parquet
     except ModuleNotFoundError:
         raise DataError(f"reading {path} needs pyarrow: pip install 'regard[parquet]'") from None
-    if not path.is_file():
-        raise DataError(f"no such file: {path}" if not path.exists() else f"{path} is not a file")
+    check_file(path)
     try:
         with parquet.ParquetFile(path) as file:
             yield file

@@ -1,46 +1,25 @@
-"""Rows to tensors: an endless stream of batches that can be stopped and taken up at any position."""
+"""An endless stream of batches, made ahead by a thread, that can be stopped and taken up at any position."""
 
+import queue
+import threading
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, TypeVar
 
 import numpy as np
-import torch
 
-from regard.data.batches import Position, check_budget, epoch_order, evaluation_order
-from regard.data.packing import Packing
-from regard.data.prefetch import in_background
-from regard.data.store import PairStore, Rows
+from regard.data.batches import Layout, PaddedLayout, Position, check_budget
+from regard.data.pair_store import PairStore
+from regard.data.sequence_packing import PackedLayout
 from regard.errors import ConfigError
-from regard.nn.batch import Pairs, Tokens, moved
+from regard.nn.batch import moved
 
-Step = tuple[np.ndarray, Position]
-
-
-def collate(store: PairStore, rows: np.ndarray) -> Pairs:
-    """These pairs side by side, padded to the longest of each side."""
-    count = int(store.target.lengths[rows].sum()) - len(rows)
-    return Pairs(padded(store.source, rows), padded(store.target, rows), count)
-
-
-def evaluation_batches(store: PairStore, budget: int) -> Iterator[Pairs]:
-    """Every pair once, shortest first."""
-    for rows in evaluation_order(store.source.lengths, store.target.lengths, budget=budget):
-        yield collate(store, rows)
-
-
-@runtime_checkable
-class Layout(Protocol):
-    """A way to lay a corpus out in batches."""
-
-    def order(self, seed: int, epoch: int) -> list[np.ndarray]:
-        """The rows of each batch of one epoch: a function of these two alone."""
-        ...
-
-    def batch(self, rows: np.ndarray, /) -> Any:
-        """These rows as tensors."""
-        ...
+Item = TypeVar("Item")
+BatchRows = tuple[np.ndarray, Position]
 
 
 class Loader:
@@ -75,12 +54,12 @@ class Loader:
         if isinstance(store, PairStore):
             # Here, not in the thread, so that a budget that cannot be is refused at once.
             check_budget(store.source.lengths, store.target.lengths, budget)
-            layout = Packing(store, budget) if pack else Padding(store, budget)
+            layout = PackedLayout(store, budget) if pack else PaddedLayout(store, budget)
         else:
             layout = store
         self.position = position or Position()
         self._layout, self._seed = layout, seed
-        self._batches = _batches(layout, _steps(layout, seed, self.position, rank, world), pin)
+        self._batches = _batches(layout, _batch_rows(layout, seed, self.position, rank, world), pin)
         self._stop: Callable[[], object] | None = None
         if ahead:
             self._batches, self._stop = in_background(self._batches, ahead, self)
@@ -111,21 +90,7 @@ class Loader:
         self.close()
 
 
-class Padding:
-    """Batches of like lengths, padded."""
-
-    def __init__(self, store: PairStore, budget: int) -> None:
-        self.store, self.budget = store, budget
-
-    def order(self, seed: int, epoch: int) -> list[np.ndarray]:
-        lengths = self.store.source.lengths, self.store.target.lengths
-        return epoch_order(*lengths, budget=self.budget, seed=seed, epoch=epoch)
-
-    def batch(self, rows: np.ndarray) -> Pairs:
-        return collate(self.store, rows)
-
-
-def _steps(layout: Layout, seed: int, start: Position, rank: int, world: int) -> Iterator[Step]:
+def _batch_rows(layout: Layout, seed: int, start: Position, rank: int, world: int) -> Iterator[BatchRows]:
     """The rows of each of this process's batches, and the position after every process has taken its own."""
 
     @lru_cache(maxsize=2)
@@ -145,22 +110,50 @@ def _steps(layout: Layout, seed: int, start: Position, rank: int, world: int) ->
         yield order(mine.epoch)[mine.index], here
 
 
-def _batches(layout: Layout, steps: Iterator[Step], pin: bool) -> Iterator[tuple[Any, Position]]:
-    for rows, after in steps:
+def _batches(layout: Layout, rows_of_batches: Iterator[BatchRows], pin: bool) -> Iterator[tuple[Any, Position]]:
+    for rows, after in rows_of_batches:
         batch = layout.batch(rows)
         yield (moved(batch, "pinned") if pin else batch), after
 
 
-def padded(rows: Rows, chosen: np.ndarray) -> Tokens:
-    """These rows side by side, padded to the longest."""
-    lengths = rows.lengths[chosen]
-    longest = int(lengths.max())
-    uneven = int(lengths.min()) < longest
-    columns = np.arange(longest)
-    places = rows.offsets[chosen][:, None] + columns
-    if uneven:  # places beyond a row's end are another row's tokens, or beyond the last: read, then covered
-        ids = rows.tokens[np.minimum(places, len(rows.tokens) - 1)].astype(np.int64)
-        ids[columns >= lengths[:, None]] = rows.pad
-    else:
-        ids = rows.tokens[places].astype(np.int64)
-    return Tokens(torch.from_numpy(ids), torch.from_numpy(lengths.astype(np.int64)), uneven)
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    error: BaseException
+
+
+def in_background(items: Iterator[Item], ahead: int, owner: object) -> tuple[Iterator[Item], Callable[[], object]]:
+    """The same endless items, up to `ahead` of them made early by a thread, and a function that ends the thread.
+
+    It ends also when `owner` is forgotten, or Python ends; so nothing that `items` holds may refer to `owner`. What
+    goes wrong in the thread is raised to the reader, in its turn.
+    """
+    ready: queue.Queue[Item | _Failure] = queue.Queue(maxsize=ahead)
+    stop = threading.Event()
+    thread = threading.Thread(target=_fill, args=(items, ready, stop), name="regard-loader", daemon=True)
+    thread.start()
+    return _drain(ready), weakref.finalize(owner, _end, thread, ready, stop)
+
+
+def _fill(items: Iterator[Any], ready: queue.Queue[Any], stop: threading.Event) -> None:
+    try:
+        while not stop.is_set():
+            ready.put(next(items))
+    except BaseException as error:
+        ready.put(_Failure(error))
+
+
+def _drain(ready: queue.Queue[Any]) -> Iterator[Any]:
+    while True:
+        item = ready.get()
+        if isinstance(item, _Failure):
+            raise item.error
+        yield item
+
+
+def _end(thread: threading.Thread, ready: queue.Queue[Any], stop: threading.Event) -> None:
+    # Between two looks at `stop` the thread puts one thing in the queue; emptied, the queue has room for it.
+    stop.set()
+    with suppress(queue.Empty):
+        while True:
+            ready.get_nowait()
+    thread.join()

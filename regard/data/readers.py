@@ -1,14 +1,21 @@
-"""Where text comes from: pairs and single texts, in files or in memory, read with flat memory as often as needed."""
+"""Readers of text: pairs, single texts and whole documents, in files or in memory, read with flat memory."""
 
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
-from regard.data.formats import Columns, Format, Header, format_of, lines, notes_on, rows, table_header
+from regard.data.formats import Columns, Format, Header, format_of, lines, notes_on, rows, table_header, whole_lines
 from regard.errors import ConfigError, DataError
+
+SUFFIXES = (".txt", ".text", ".md", ".jsonl", ".parquet")
+COMPRESSED = (".gz", ".bz2", ".xz")
+"""What is read of a folder, the first kinds also compressed."""
+
+PART_SIZE = 1 << 16
+"""Characters of a part of a long text, about: enough that cutting there does not matter, few enough to hold many."""
 
 
 @runtime_checkable
@@ -89,7 +96,7 @@ class PairFiles:
 
 @dataclass(frozen=True, slots=True)
 class TextFiles:
-    """The texts of one or more files, one a line, under one key of JSONL or in one column of a table."""
+    """The texts of one or more files, one per line, under one key of JSONL or in one column of a table."""
 
     paths: tuple[Path, ...]
     format: Format | None = None
@@ -119,6 +126,132 @@ class PairList:
         for pair in self.pairs:
             digest.update(json.dumps(pair).encode())
         return digest.hexdigest()
+
+
+class DocumentPart(NamedTuple):
+    """A part of a document, whole lines of it; `last` where the document ends with it."""
+
+    text: str
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """The texts of files: a plain file is one document, a row of JSONL, Parquet or CSV is one under `key`.
+
+    A TSV is a table where its header has the column `key`, or where `key` is a column's number; else it is plain text,
+    tabs and all.
+
+    Long texts come in parts, so that memory stays flat, cut only after a line break with text on both sides: there
+    tokenizers cut anyway. Their characters are left as they are, line breaks included. Blank documents are left out.
+    """
+
+    paths: tuple[Path, ...]
+    key: str | int = "text"
+    header: Header = "auto"
+
+    @classmethod
+    def of(cls, names: Sequence[str | Path], key: str | int = "text", header: Header = "auto") -> "Documents":
+        """The documents of these files, and of the files in these folders and below, in order of their names."""
+        paths: list[Path] = []
+        for path in map(Path, names):
+            if not path.exists():
+                raise DataError(f"no such file or folder: {path}")
+            if path.is_dir():
+                inside = sorted(file for file in path.rglob("*") if _readable(file, path))
+                if not inside:
+                    raise DataError(f"{path} holds no file to read; known kinds: {', '.join(SUFFIXES)}")
+                _refuse_twice(inside)
+                paths += inside
+            else:
+                paths.append(path)
+        return cls(tuple(paths), key, header)
+
+    def __iter__(self) -> Iterator[DocumentPart]:
+        for path in self.paths:
+            if self.tabular(path):
+                found = rows(path, format_of(path), self.columns)
+                yield from (DocumentPart(row[0], True) for row in found if row[0].strip())
+            else:
+                yield from _document_parts(path)
+
+    @property
+    def columns(self) -> Columns:
+        return Columns((self.key,), ("data.text",), self.header)
+
+    def tabular(self, path: Path) -> bool:
+        """Whether a document of this file is a row of it."""
+        format = format_of(path)
+        if format != "tsv":
+            return format != "lines"
+        if isinstance(self.key, int) or self.header is True:
+            return True
+        first = next(lines(path))
+        return self.header == "auto" and self.key in [cell.strip() for cell in first.split("\t")]
+
+    def notes(self) -> tuple[str, ...]:
+        """What should be said once before the texts are read."""
+        found: list[str] = []
+        for path in self.paths:
+            if self.tabular(path):
+                found += notes_on(path, format_of(path), self.columns)
+            elif format_of(path) == "tsv":
+                found.append(f"{path} has no header with a column '{self.key}' (data.text): it is read as plain text")
+        return tuple(found)
+
+    def texts(self) -> Iterator[str]:
+        return (part.text for part in self)
+
+    def digest(self) -> str:
+        """The same for two that yield the same documents from files of the same kinds."""
+        return content_digest(self.paths, ["documents", *map(self._kind, self.paths), str(self.key)])
+
+    def _kind(self, path: Path) -> str:
+        """What a digest says of how a file is read: of files that were always read so, what it always said."""
+        format: Format = format_of(path)
+        if format in ("tsv", "csv"):
+            header = self.tabular(path) and table_header(path, format, self.columns)
+            return f"{format}, rows{', header' if header else ''}" if self.tabular(path) else format
+        return format
+
+
+def _readable(file: Path, folder: Path) -> bool:
+    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    return not hidden and _inner(file).suffix.lower() in SUFFIXES and file.is_file()
+
+
+def _inner(file: Path) -> Path:
+    """The name without the suffix of a compression; Parquet is not compressed from outside."""
+    inner = file.with_suffix("")
+    return inner if file.suffix.lower() in COMPRESSED and inner.suffix.lower() != ".parquet" else file
+
+
+def _refuse_twice(files: Sequence[Path]) -> None:
+    kept = set(files)
+    for file in files:
+        if _inner(file) != file and _inner(file) in kept:
+            raise DataError(f"{_inner(file)} and {file} would be read as two texts: remove one")
+
+
+def _document_parts(path: Path) -> Iterator[DocumentPart]:
+    held = ""
+    try:
+        for _, line in whole_lines(path):
+            if held and len(held) >= PART_SIZE and _between(held, line):
+                yield DocumentPart(held, False)
+                held = ""
+            held += line
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+    if held.strip():
+        yield DocumentPart(held, True)
+    elif held == "":
+        raise DataError(f"{path} is empty")
+
+
+def _between(before: str, after: str) -> bool:
+    """Whether a single line break stands between text here."""
+    return before[-1] == "\n" and not before[-2:-1].isspace() and not after[0].isspace()
 
 
 def content_digest(paths: Sequence[Path], settings: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Scores of text and of predictions. Every text score carries the signature of how it was computed."""
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -13,6 +13,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from regard.errors import ConfigError, DataError
+from regard.metrics.word_errors import edit_distance
 from regard.plugins import Registry
 
 References: TypeAlias = Sequence[str] | Sequence[Sequence[str]]
@@ -29,7 +30,7 @@ class Scores:
     BLEU and chrF run from 0 to 100, the higher the better; TER from 0 up, the lower the better; `exact_match` is
     the share, from 0 to 1, of hypotheses equal to a reference. `tokenised_bleu` takes the words as the spaces cut
     them: it equals a published tokenised score only where both texts are tokenised the way that table's were.
-    `token_error_rate` is edits a reference word, words as the spaces cut them, to the nearest reference.
+    `token_error_rate` is edits per reference word, words as the spaces cut them, to the nearest reference.
     """
 
     bleu: float
@@ -101,10 +102,10 @@ def corpus_scores(
     resampled = _resampled_bleu(bleu_statistics(hypotheses, references, lowercase=lowercase, tokenize=tokenize))
     return Scores(
         **found,
-        bleu_interval=_interval(resampled),
-        bleu_interval_signature=_bootstrap_signature(),
+        bleu_interval=percentile_interval(resampled),
+        bleu_interval_signature=bootstrap_signature(),
         exact_match=float(matches.mean()),
-        exact_match_interval=_interval(_resampled(matches)),
+        exact_match_interval=percentile_interval(_resampled(matches)),
         token_error_rate=word_error_rate(
             _folded(hypotheses) if lowercase else hypotheses, _folded(references) if lowercase else references
         ),
@@ -204,47 +205,9 @@ def paired_bootstrap(
     _, signature = corpus_bleu(first, references, lowercase=lowercase, tokenize=tokenize)
     return Difference(
         bleu=gap,
-        interval=_interval(gaps),
+        interval=percentile_interval(gaps),
         p_value=(as_large + 1) / (len(gaps) + 1),
-        signature=f"{signature}|{_bootstrap_signature()}",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Correlation:
-    """Matthews correlation of classes found and classes given, its 95 % interval, and how both were computed.
-
-    1 where all are right, 0 where one says nothing about the other. Of more than two classes it is Gorodkin's, as in
-    scikit-learn; where only one class is found or given it is 0.
-    """
-
-    value: float
-    interval: tuple[float, float]
-    signature: str
-
-
-def matthews_correlation(found: Sequence[Hashable], gold: Sequence[Hashable]) -> Correlation:
-    """How far the classes found go with those given, however unlike in size the classes are."""
-    _same_length(found, gold)
-    numbers = {label: number for number, label in enumerate(dict.fromkeys((*gold, *found)))}
-    pairs = np.array([(numbers[one], numbers[right]) for one, right in zip(found, gold, strict=True)])
-    # Drawing texts again is drawing from the kinds of answer there are, each as often as it occurs.
-    kinds, counts = np.unique(pairs, axis=0, return_counts=True)
-    of_found, of_gold = (np.eye(len(numbers), dtype=np.float64)[kinds[:, side]] for side in (0, 1))
-
-    def of(draws: Int[np.ndarray, "draws kinds"]) -> Float[np.ndarray, " draws"]:
-        drawn = draws.astype(np.float64)
-        right, total = drawn[:, kinds[:, 0] == kinds[:, 1]].sum(1), drawn.sum(1)
-        predicted, actual = drawn @ of_found, drawn @ of_gold
-        spread = (total**2 - (predicted**2).sum(1)) * (total**2 - (actual**2).sum(1))
-        together = right * total - (predicted * actual).sum(1)
-        return np.divide(together, np.sqrt(spread), out=np.zeros_like(together), where=spread > 0)
-
-    drawn = np.random.default_rng(SEED).multinomial(len(gold), counts / len(gold), size=SAMPLES)
-    return Correlation(
-        value=float(of(counts[None])[0]),
-        interval=_interval(of(drawn)),
-        signature=f"matthews|classes:{len(numbers)}|{_bootstrap_signature()}",
+        signature=f"{signature}|{bootstrap_signature()}",
     )
 
 
@@ -255,20 +218,8 @@ def perplexity(nll_sum: float, count: int | float) -> float:
 
 
 def bits_per_character(nll_sum: float, characters: int | float) -> float:
-    """The bits a character or byte costs, from a sum in nats: comparable between tokenizers, as perplexity is not."""
+    """Bits per character or byte, from a sum in nats: comparable between tokenizers, as perplexity is not."""
     return _mean(nll_sum, characters) / math.log(2)
-
-
-def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
-    """The fewest insertions, deletions and substitutions that turn `first` into `second`."""
-    above = list(range(len(second) + 1))
-    for row, left in enumerate(first, 1):
-        current = [row]
-        for column, right in enumerate(second):
-            change = above[column] + (left != right)
-            current.append(min(change, above[column + 1] + 1, current[column] + 1))
-        above = current
-    return above[-1]
 
 
 def token_error_rate(
@@ -278,7 +229,7 @@ def token_error_rate(
 
     With phonemes as tokens this is the phoneme error rate. Of equally near references the longest counts.
     """
-    _same_length(hypotheses, references)
+    check_same_length(hypotheses, references)
     edits = tokens = 0
     for hypothesis, choices in zip(hypotheses, references, strict=True):
         if not choices:
@@ -309,35 +260,37 @@ def _bleu_of(statistics: Int[np.ndarray, "10"]) -> float:
 
 
 def _resampled_bleu(statistics: Int[np.ndarray, "B 10"]) -> Float[np.ndarray, " samples"]:
-    """BLEU of `SAMPLES` corpora drawn with replacement; the draw depends on the seed and the size alone."""
-    generator = np.random.default_rng(SEED)
-    count = len(statistics)
-    draws = (statistics[generator.integers(count, size=count)].sum(0) for _ in range(SAMPLES))
-    return np.array([_bleu_of(draw) for draw in draws])
+    """BLEU of `SAMPLES` bootstrap samples of the corpus."""
+    return np.array([_bleu_of(statistics[rows].sum(0)) for rows in _bootstrap_rows(len(statistics))])
 
 
 def _resampled(values: Float[np.ndarray, " B"]) -> Float[np.ndarray, " samples"]:
-    """The mean of `SAMPLES` corpora drawn with replacement."""
+    """The mean of `SAMPLES` bootstrap samples of the corpus."""
+    return np.array([values[rows].mean() for rows in _bootstrap_rows(len(values))])
+
+
+def _bootstrap_rows(count: int) -> Iterator[Int[np.ndarray, " rows"]]:
+    """The rows of each bootstrap sample, with replacement: they depend on the seed and the size alone."""
     generator = np.random.default_rng(SEED)
-    return np.array([values[generator.integers(len(values), size=len(values))].mean() for _ in range(SAMPLES)])
+    return (generator.integers(count, size=count) for _ in range(SAMPLES))
 
 
 def _folded(texts: References) -> Any:
     return [text.lower() if isinstance(text, str) else [one.lower() for one in text] for text in texts]
 
 
-def _bootstrap_signature() -> str:
+def bootstrap_signature() -> str:
     return f"interval:95%|bootstrap:percentile|samples:{SAMPLES}|seed:{SEED}"
 
 
-def _interval(values: Float[np.ndarray, " samples"]) -> tuple[float, float]:
+def percentile_interval(values: Float[np.ndarray, " samples"]) -> tuple[float, float]:
     low, high = np.percentile(values, [2.5, 97.5])
     return float(low), float(high)
 
 
 def _choices(hypotheses: Sequence[str], references: References) -> list[list[str]]:
     """The references of each hypothesis as a list, one or several."""
-    _same_length(hypotheses, references)
+    check_same_length(hypotheses, references)
     choices = [[right] if isinstance(right, str) else list(right) for right in references]
     if not all(choices):
         raise DataError(f"hypothesis {choices.index([])} has no reference: each needs at least one")
@@ -351,7 +304,7 @@ def _streams(hypotheses: Sequence[str], references: References) -> list[list[Any
     return [[right[index] if index < len(right) else None for right in choices] for index in range(most)]
 
 
-def _same_length(hypotheses: Sequence[Any], references: Sequence[Any]) -> None:
+def check_same_length(hypotheses: Sequence[Any], references: Sequence[Any]) -> None:
     if len(hypotheses) != len(references):
         raise DataError(f"{len(hypotheses)} hypotheses for {len(references)} references: must be as many")
     if not hypotheses:

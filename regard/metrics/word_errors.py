@@ -4,7 +4,7 @@ The cheapest edits that turn the reference into the hypothesis say which words a
 stand for another; the alignment says whose translation they are.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,42 +56,50 @@ class WordErrors:
         }
 
 
+def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
+    """The fewest insertions, deletions and substitutions that turn `first` into `second`."""
+    edit, costs = _edit_costs(first, second)
+    return -(-costs[0][0] // edit)
+
+
 def differences(reference: Sequence[str], hypothesis: Sequence[str]) -> tuple[set[int], set[int]]:
     """(missing, new): words of the reference that the hypothesis lacks, and words of it that are too many.
 
     By the fewest insertions, deletions and substitutions; of equally few, those that keep the most words.
     """
-    R, H = len(reference), len(hypothesis)
-    # (edits, minus words kept) from each pair of places to the end.
-    cost = [[(0, 0)] * (H + 1) for _ in range(R + 1)]
-    for r in range(R, -1, -1):
-        for h in range(H, -1, -1):
-            if r == R or h == H:
-                cost[r][h] = (R - r + H - h, 0)
-                continue
-            same = reference[r] == hypothesis[h]
-            edits, kept = cost[r + 1][h + 1]
-            choices = [(edits + (not same), kept - same)]
-            choices += [(edits + 1, kept) for edits, kept in (cost[r + 1][h], cost[r][h + 1])]
-            cost[r][h] = min(choices)
+    edit, costs = _edit_costs(reference, hypothesis)
     missing, new = set(), set()
     r = h = 0
-    while r < R or h < H:
-        if r == R or h == H:
-            missing |= set(range(r, R))
-            new |= set(range(h, H))
-            break
-        same = reference[r] == hypothesis[h]
-        edits, kept = cost[r + 1][h + 1]
-        if cost[r][h] == (edits + (not same), kept - same):
+    while r < len(reference) and h < len(hypothesis):
+        if costs[r][h] == costs[r + 1][h + 1] + (-1 if reference[r] == hypothesis[h] else edit):
             r, h = r + 1, h + 1
-        elif cost[r][h] == (cost[r + 1][h][0] + 1, cost[r + 1][h][1]):
+        elif costs[r][h] == costs[r + 1][h] + edit:
             missing.add(r)
             r += 1
         else:
             new.add(h)
             h += 1
-    return missing, new
+    return missing | {*range(r, len(reference))}, new | {*range(h, len(hypothesis))}
+
+
+def _edit_costs(first: Sequence[Hashable], second: Sequence[Hashable]) -> tuple[int, list[list[int]]]:
+    """What an edit costs, and the least cost from each pair of places to both ends.
+
+    Keeping a word costs -1 and an edit more than all words that can be kept, so fewer edits come first. (sacreBLEU's
+    edit distance, made for TER, searches a beam and misses the least where words at the beginning are missing.)
+    """
+    edit = min(len(first), len(second)) + 1
+    costs = [[edit * count for count in range(len(second), -1, -1)]]
+    for word in reversed(first):
+        below = costs[-1]
+        cost = below[-1] + edit
+        row = [cost]
+        for place in range(len(second) - 1, -1, -1):
+            kept = below[place + 1] + (-1 if word == second[place] else edit)
+            cost = min(kept, below[place] + edit, cost + edit)
+            row.append(cost)
+        costs.append(row[::-1])
+    return edit, costs[::-1]
 
 
 def said_twice(words: Sequence[str]) -> set[int]:

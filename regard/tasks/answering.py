@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from regard.data.formats import Columns
-from regard.data.framer import Stretch
-from regard.data.labelled import Keys, questions
+from regard.data.labelled_texts import Keys, questions
 from regard.errors import ConfigError, DataError
-from regard.metrics.classification import answer_scores
+from regard.metrics.classification_metrics import answer_scores
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import TextData
 from regard.tasks.encoder import Encoder
@@ -20,6 +19,7 @@ from regard.tasks.encoder_tasks import LabelledTask
 from regard.tasks.run import Run
 from regard.tasks.spec import Progress, check_columns
 from regard.tasks.verbs.encoders import Answer
+from regard.text.encoder_inputs import ContextWindow
 from regard.training.objectives import Answering
 
 LONGEST = 30
@@ -43,7 +43,7 @@ def answer_all(encoder: Encoder, asked: Sequence[tuple[str, str]], *, top: int =
     ]
 
 
-def _stretches(encoder: Encoder, question: str, context: str) -> list[Stretch]:
+def _stretches(encoder: Encoder, question: str, context: str) -> list[ContextWindow]:
     if encoder.model.config.head != "spans":
         raise ConfigError("this run has no head for answers: train one with task='answering'")
     if not question.strip() or not context.strip():
@@ -51,7 +51,7 @@ def _stretches(encoder: Encoder, question: str, context: str) -> list[Stretch]:
     return encoder.framer.question(question, context)
 
 
-def _best(context: str, stretches: Sequence[Stretch], found: Sequence[Tensor], top: int) -> list[Answer]:
+def _best(context: str, stretches: Sequence[ContextWindow], found: Sequence[Tensor], top: int) -> list[Answer]:
     best: dict[tuple[int, int], float] = {}
     for stretch, logits in zip(stretches, found, strict=True):
         inside = [place for place, span in enumerate(stretch.spans) if span is not None]

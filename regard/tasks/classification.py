@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from regard.data.labelled import Keys, examples, unlabelled
+from regard.data.labelled_texts import Keys, examples, unlabelled
 from regard.errors import DataError
-from regard.metrics.classification import class_scores
+from regard.metrics.classification_metrics import class_scores
 from regard.tasks.encoder import Encoder, Told
 from regard.tasks.encoder_tasks import LabelledTask, keys_of, unknown_labels
 from regard.tasks.run import Run

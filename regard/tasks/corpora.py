@@ -14,11 +14,11 @@ import torch
 from torch import nn
 
 from regard.data import Loader, Position
-from regard.data.documents import Documents
 from regard.data.formats import Header
 from regard.data.loader import Layout
-from regard.data.readers import Corpus, PairFiles, TextFiles, content_digest
-from regard.data.world import Grammar, Sentence, sentences
+from regard.data.readers import Corpus, Documents, PairFiles, TextFiles, content_digest
+from regard.data.synthetic.world.corpus import Grammar, sentences
+from regard.data.synthetic.world.sentence import Sentence
 from regard.errors import ConfigError, DataError
 from regard.nn.batch import Texts, Tokens
 from regard.tasks.config import RunConfig
@@ -126,7 +126,7 @@ class WorldCorpus:
     def digest(self) -> str:
         """From the grammar's own text, so that a grammar that changed is a corpus that changed."""
         digest = hashlib.sha256(repr((self.count, self.seed, self.part, self.source, self.grammar)).encode())
-        for entry in sorted(resources.files("regard.data.world").iterdir(), key=lambda entry: entry.name):
+        for entry in sorted(resources.files("regard.data.synthetic.world").iterdir(), key=lambda entry: entry.name):
             if entry.name.endswith(".py"):
                 digest.update(entry.read_bytes())
         return digest.hexdigest()

@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.data.framer import Framer
 from regard.errors import ConfigError, DataError, RunError
 from regard.models.bert import Pooling
 from regard.models.protocols import TextEncoder
@@ -17,7 +16,7 @@ from regard.nn.batch import Texts, Tokens
 from regard.tasks.run import Run
 from regard.tasks.verbs.encoders import Filling
 from regard.text import Tokenizer
-from regard.text.framing import Framed
+from regard.text.encoder_inputs import EncoderInput, InputBuilder
 
 BUDGET = 8192
 """Tokens of one batch, padding included."""
@@ -30,16 +29,16 @@ class Encoder:
 
     def __init__(self, model: Any, tokenizer: Tokenizer, length: int) -> None:
         self.model, self.tokenizer = model, tokenizer
-        self.framer = Framer(tokenizer, length)
+        self.framer = InputBuilder(tokenizer, length)
         self.segmented: bool = model.config.segments > 1
 
-    def texts(self, rows: Sequence[Framed]) -> Texts:
+    def texts(self, rows: Sequence[EncoderInput]) -> Texts:
         """The rows side by side, on the model's device."""
         tokens = Tokens.of([row.ids for row in rows], self.tokenizer.pad)
         segments = Tokens.of([row.segments for row in rows]).ids if self.segmented else None
         return Texts(tokens, segments).to(next(self.model.parameters()).device)
 
-    def batches(self, rows: Sequence[Framed]) -> Iterator[tuple[list[int], Texts]]:
+    def batches(self, rows: Sequence[EncoderInput]) -> Iterator[tuple[list[int], Texts]]:
         """Every row once, the like lengths together: the rows' numbers, and they themselves."""
         order = sorted(range(len(rows)), key=lambda index: len(rows[index].ids))
         start = 0
@@ -51,7 +50,9 @@ class Encoder:
             start = stop
 
     @torch.inference_mode()
-    def each(self, rows: Sequence[Framed], of: Callable[[Texts], Tensor], progress: Told | None = None) -> list[Tensor]:
+    def each(
+        self, rows: Sequence[EncoderInput], of: Callable[[Texts], Tensor], progress: Told | None = None
+    ) -> list[Tensor]:
         """What `of` says of each row, in the rows' order, on the host."""
         self.model.eval()
         found: list[Tensor] = [torch.empty(0)] * len(rows)
@@ -90,7 +91,7 @@ def fill(encoder: Encoder, text: str, second: str | None = None, *, top: int = 5
     return found
 
 
-def masked_row(encoder: Encoder, text: str, second: str | None = None) -> Framed:
+def masked_row(encoder: Encoder, text: str, second: str | None = None) -> EncoderInput:
     """The text as the model reads it, its hidden words as such; refused if none is, or if it is too long."""
     if encoder.model.words is None:
         raise ConfigError("this run has no head for words: start from one that was pre-trained, or import one with it")
@@ -104,7 +105,7 @@ def masked_row(encoder: Encoder, text: str, second: str | None = None) -> Framed
     return row
 
 
-def fill_rows(encoder: Encoder, rows: Sequence[Framed], *, top: int = 5) -> list[list[list[Filling]]]:
+def fill_rows(encoder: Encoder, rows: Sequence[EncoderInput], *, top: int = 5) -> list[list[list[Filling]]]:
     """The same for many rows at a time."""
     if top < 1:
         raise ConfigError(f"top={top} must be at least 1")
@@ -112,7 +113,7 @@ def fill_rows(encoder: Encoder, rows: Sequence[Framed], *, top: int = 5) -> list
     return [_fillings(encoder, row, logits, top) for row, logits in zip(rows, found, strict=True)]
 
 
-def _fillings(encoder: Encoder, row: Framed, logits: Float[Tensor, "S V"], top: int) -> list[list[Filling]]:
+def _fillings(encoder: Encoder, row: EncoderInput, logits: Float[Tensor, "S V"], top: int) -> list[list[Filling]]:
     tokenizer = encoder.tokenizer
     places = [place for place, token in enumerate(row.ids) if token == tokenizer.mask]
     values, tokens = logits[places].softmax(-1).topk(min(top, logits.shape[-1]))

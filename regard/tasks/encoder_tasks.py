@@ -10,9 +10,7 @@ import torch
 
 from regard.data import Documents
 from regard.data.formats import Columns, format_of, notes_on
-from regard.data.framer import Framer
-from regard.data.labelled import Example, Keys, Question, Tagged
-from regard.data.labelled_rows import LabelledLayout, LabelledRows
+from regard.data.labelled_texts import Example, Keys, LabelledLayout, LabelledRows, Question, Tagged
 from regard.errors import ConfigError, DataError, nearest
 from regard.look.watch import attentions
 from regard.nn.batch import LabelledTexts, Texts, Tokens
@@ -33,10 +31,10 @@ from regard.tasks.probes import (
 from regard.tasks.run import Run, prepared_vocabularies
 from regard.tasks.spec import MEASURING, OF_PAIRS, Measuring, Progress, Report, Say, Task, check_columns
 from regard.text import Tokenizer
-from regard.text.framing import Framed
+from regard.text.encoder_inputs import EncoderInput, InputBuilder
 from regard.training.objectives import Objective
 
-Row = tuple[Framed, list[int]]
+Row = tuple[EncoderInput, list[int]]
 
 
 class EncoderTask(Task):
@@ -247,7 +245,7 @@ def labelled_rows(
 ) -> LabelledRows:
     """The items as rows of tokens and labels."""
     data, model = config.data, config.model_config()
-    framer = Framer(tokenizer, data.max_len)
+    framer = InputBuilder(tokenizer, data.max_len)
     numbers = {label: number for number, label in enumerate(model.labels)}
     rows: list[Row] = []
     for item in items:
@@ -266,7 +264,7 @@ def labelled_rows(
     return LabelledRows.of(framed_rows, labels, tokenizer.pad, segmented=model.segments > 1)
 
 
-def _tag_rows(framer: Framer, item: Tagged, numbers: dict[str, int]) -> Iterator[Row]:
+def _tag_rows(framer: InputBuilder, item: Tagged, numbers: dict[str, int]) -> Iterator[Row]:
     for row, first in framer.words(item.words):
         labels = [IGNORE] * len(row.ids)
         for word, place in first.items():
@@ -275,7 +273,7 @@ def _tag_rows(framer: Framer, item: Tagged, numbers: dict[str, int]) -> Iterator
             yield row, labels
 
 
-def _answer_rows(framer: Framer, item: Question) -> Iterator[Row]:
+def _answer_rows(framer: InputBuilder, item: Question) -> Iterator[Row]:
     """Each stretch with where the answer begins and ends in it: at the first token where it is not there."""
     end = item.start + len(item.answer)
     for stretch in framer.question(item.question, item.context):

@@ -14,22 +14,21 @@ from torch import Tensor
 
 from regard.data.formats import lines
 from regard.data.images import (
+    ImageArray,
+    ImageFiles,
     ImageLayout,
+    ImageSource,
     ImageStore,
-    PictureArray,
-    PictureFiles,
-    Pictures,
-    fitted,
-    open_pictures,
-    picture_batches,
-    prepare_pictures,
+    image_batches,
+    open_images,
+    prepare_images,
+    resized,
 )
-from regard.data.images.augment import normalised
-from regard.data.images.sources import Part, class_names
-from regard.data.images.store import class_numbers, held_out
+from regard.data.images.augmentation import normalise
+from regard.data.images.image_files import Part, class_names
+from regard.data.images.image_store import class_numbers, held_out
 from regard.errors import ConfigError, DataError
-from regard.metrics.classification import wilson_interval
-from regard.metrics.text import matthews_correlation
+from regard.metrics.classification_metrics import matthews_correlation, wilson_interval
 from regard.nn.batch import Images
 from regard.tasks.classification import Choice, classify, ranked
 from regard.tasks.config import RunConfig
@@ -41,7 +40,7 @@ from regard.tasks.spec import MEASURING, Measuring, Report, Task
 from regard.training.objectives import ImageClassification, Objective
 
 
-def with_classes(config: RunConfig, images: Pictures) -> RunConfig:
+def with_classes(config: RunConfig, images: ImageSource) -> RunConfig:
     """The configuration with the names of the classes: those of the run it starts from, where they hold all of them.
 
     Where the configuration names them itself, it is those, in that order.
@@ -54,10 +53,10 @@ def with_classes(config: RunConfig, images: Pictures) -> RunConfig:
 
 
 class ImagesRun(PreparedData):
-    """Pictures to train on and, where there are any, to validate on."""
+    """Images to train on and, where there are any, to validate on."""
 
     def __init__(
-        self, config: RunConfig, train: Pictures, valid: Pictures | None, directory: Path, report: Report
+        self, config: RunConfig, train: ImageSource, valid: ImageSource | None, directory: Path, report: Report
     ) -> None:
         self.config, self.report = config, report
         self.cache = cache_directory(config, directory)
@@ -70,13 +69,13 @@ class ImagesRun(PreparedData):
 
     @property
     def rows(self) -> int:
-        """Pictures of a batch."""
+        """Images of a batch."""
         return self.config.train.batch_tokens // self.patches
 
     def validation(self) -> Iterator[Images] | None:
         if self.valid is None:
             return None
-        return picture_batches(self.valid, self.config.images, rows=self.rows, patches=self.patches)
+        return image_batches(self.valid, self.config.images, rows=self.rows, patches=self.patches)
 
     def bounds(self) -> tuple[int, int]:
         return self.patches, self.patches * len(self.train)
@@ -86,9 +85,9 @@ class ImagesRun(PreparedData):
         config, rows = self.config, budget // self.patches
         return ImageLayout(self.train, config.images, rows=rows, seed=config.train.seed, patches=self.patches)
 
-    def _store(self, images: Pictures, what: str) -> ImageStore:
+    def _store(self, images: ImageSource, what: str) -> ImageStore:
         config, model = self.config, self.config.model_config()
-        return prepare_pictures(
+        return prepare_images(
             images,
             model.labels,
             config.images,
@@ -107,17 +106,17 @@ class ImagesRun(PreparedData):
         )
 
 
-def images_of(config: RunConfig, part: Part) -> Pictures | None:
+def images_of(config: RunConfig, part: Part) -> ImageSource | None:
     """The images to train on, to validate on or to test on, as they are named; None where none are.
 
     Where the training images' folder or file has such a part, that serves.
     """
     if names := getattr(config.data, part):
-        return open_pictures(names, part) or open_pictures(names)
-    return open_pictures(config.data.train, part) if config.data.train else None
+        return open_images(names, part) or open_images(names)
+    return open_images(config.data.train, part) if config.data.train else None
 
 
-def training_images(config: RunConfig) -> tuple[Pictures, Pictures | None]:
+def training_images(config: RunConfig) -> tuple[ImageSource, ImageSource | None]:
     """The images to train on, and those to validate on: if none are named, a share of the former is set aside."""
     train = images_of(config, "train")
     if train is None:
@@ -131,7 +130,7 @@ def training_images(config: RunConfig) -> tuple[Pictures, Pictures | None]:
     return train.select(np.flatnonzero(~aside).tolist()), train.select(np.flatnonzero(aside).tolist())
 
 
-def evaluation_images(config: RunConfig) -> Pictures:
+def evaluation_images(config: RunConfig) -> ImageSource:
     """The images to measure on: the test part, else what was validated on."""
     images = images_of(config, "test") or training_images(config)[1]
     if images is None:
@@ -139,9 +138,9 @@ def evaluation_images(config: RunConfig) -> Pictures:
     return images
 
 
-def open_test_images(names: Sequence[str | Path]) -> Pictures:
+def open_test_images(names: Sequence[str | Path]) -> ImageSource:
     """The images to measure on that these files or folders hold: their test part, where they have parts."""
-    images = open_pictures(names, "test") or open_pictures(names)
+    images = open_images(names, "test") or open_images(names)
     assert images is not None
     return images
 
@@ -169,7 +168,7 @@ class ImageClassifier:
         self.labels: tuple[str, ...] = shape.labels
         self.channels, self.patches = shape.channels, shape.max_len
         images = config.images
-        self.fit = partial(fitted, size=shape.image_size, resize=images.resize, filter=images.filter)
+        self.fit = partial(resized, size=shape.image_size, resize=images.resize, filter=images.filter)
 
     def arguments(self, words: Sequence[str]) -> list[NamedImage]:
         """Image files, the images in folders, and those of arrays."""
@@ -206,26 +205,26 @@ class ImageClassifier:
         device = next(self.model.parameters()).device
         return self.model.logits(images.to(device)).float().softmax(-1).cpu()
 
-    def batches(self, images: Pictures) -> Iterator[Images]:
+    def batches(self, images: ImageSource) -> Iterator[Images]:
         """The images as the model reads them, a few at a time."""
         read = images.read(self.channels, self.fit)
         while part := list(islice(read, BATCH)):
             yield self.images(part)
 
     def images(self, arrays: Sequence[np.ndarray]) -> Images:
-        """Pictures of the model's size as a batch."""
+        """Images of the model's size as a batch."""
         pixels = np.stack([image.transpose(2, 0, 1) for image in arrays])
         labels = torch.zeros(len(pixels), dtype=torch.long)
-        return Images(normalised(pixels, self.config.images), labels, len(pixels), self.patches)
+        return Images(normalise(pixels, self.config.images), labels, len(pixels), self.patches)
 
     def _named(self, path: Path) -> list[NamedImage]:
-        images = open_pictures([path], labelled=False)
+        images = open_images([path], labelled=False)
         assert images is not None
-        pixels = images.pixels if isinstance(images, PictureArray) else [None] * len(images.names)
+        pixels = images.pixels if isinstance(images, ImageArray) else [None] * len(images.names)
         return [NamedImage(name, values) for name, values in zip(images.names, pixels, strict=True)]
 
 
-def _runs_of(items: Sequence[Any]) -> Iterator[Pictures]:
+def _runs_of(items: Sequence[Any]) -> Iterator[ImageSource]:
     """The items in order, files that follow one another together."""
     files: list[Path] = []
     for item in items:
@@ -234,13 +233,13 @@ def _runs_of(items: Sequence[Any]) -> Iterator[Pictures]:
             files.append(Path(item.name if isinstance(item, NamedImage) else item))
             continue
         if files:
-            yield PictureFiles(tuple(files))
+            yield ImageFiles(tuple(files))
             files = []
         if not isinstance(pixels, np.ndarray) or pixels.ndim not in (2, 3):
             raise DataError("an image is a path, or an array of rows, columns and perhaps channels")
-        yield PictureArray.of(pixels[None])
+        yield ImageArray.of(pixels[None])
     if files:
-        yield PictureFiles(tuple(files))
+        yield ImageFiles(tuple(files))
 
 
 CONFUSED = 5
@@ -303,7 +302,7 @@ class ImagesTask(Task):
         these are.
         """
         config = run.config
-        if data is not None and not isinstance(data, Pictures):
+        if data is not None and not isinstance(data, ImageSource):
             data = open_test_images(data)
         images = data or evaluation_images(config)
         classes = config.model_config().labels
@@ -376,7 +375,7 @@ class ImagesTask(Task):
     def held_out_data(self, run: Run, files: Sequence[str] | None, limit: int) -> HeldOutData:
         images = open_test_images(files) if files else evaluation_images(run.config)
         labels = torch.from_numpy(class_numbers(images, run.config.model_config().labels))
-        # Pictures often come sorted by class: some from everywhere.
+        # Images often come sorted by class: some from everywhere.
         chosen = torch.linspace(0, len(labels) - 1, min(limit, len(labels))).round().long()
         batches, start = [], 0
         for batch in run.classifier().batches(images.select(chosen.tolist())):

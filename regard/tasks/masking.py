@@ -11,9 +11,8 @@ import torch
 from torch import nn
 
 from regard.data import Documents
-from regard.data.masking import Masking
-from regard.data.pairs_of_text import MaskedRows
-from regard.data.sentences import SentenceStore, prepare_sentences
+from regard.data.masked_language_model import MaskedLayout, Masking
+from regard.data.sentence_store import SentenceStore, prepare_sentences
 from regard.errors import ConfigError
 from regard.nn.batch import MaskedTexts
 from regard.tasks.config import RunConfig
@@ -34,7 +33,7 @@ from regard.tasks.probes import HeldOutData, Probe, framed_text_probes, held_out
 from regard.tasks.run import Run, prepared_vocabularies
 from regard.tasks.spec import MEASURING, OF_PAIRS, Measuring, Report, Say
 from regard.text import Tokenizer, Vocabularies
-from regard.text.framing import Framing
+from regard.text.encoder_inputs import InputTemplate
 from regard.training.loop import validate
 from regard.training.objectives import MaskedWords, Objective
 
@@ -77,7 +76,7 @@ class MaskingRun(PreparedData):
         device = next(model.parameters()).device
         return {"word_accuracy": word_accuracy(model, self.valid.evaluation(), device)}
 
-    def layout(self, budget: int, *, pack: bool = False) -> MaskedRows:
+    def layout(self, budget: int, *, pack: bool = False) -> MaskedLayout:
         config = replace(self.config, train=replace(self.config.train, batch_tokens=budget))
         return masked_rows(config, self.train, self.tokenizer)
 
@@ -87,16 +86,16 @@ class MaskingRun(PreparedData):
         )
 
 
-def masked_rows(config: RunConfig, store: SentenceStore, tokenizer: Tokenizer) -> MaskedRows:
+def masked_rows(config: RunConfig, store: SentenceStore, tokenizer: Tokenizer) -> MaskedLayout:
     """Rows with masked words, as the configuration says."""
     model, data = config.model_config(), config.data
     if tokenizer.mask is None:
         raise ConfigError("the vocabulary has no token for a masked word: [MASK] or <mask>")
     specials = tokenizer.specials()
     ordinary = np.array([index for index in range(tokenizer.vocab_size) if index not in specials])
-    return MaskedRows(
+    return MaskedLayout(
         store,
-        Framing.of(tokenizer),
+        InputTemplate.of(tokenizer),
         Masking(tokenizer.mask, ordinary, data.mask, data.whole_words),
         length=data.max_len,
         budget=config.train.batch_tokens,
@@ -106,7 +105,7 @@ def masked_rows(config: RunConfig, store: SentenceStore, tokenizer: Tokenizer) -
     )
 
 
-def masked_rows_of(config: RunConfig, files: Sequence[str], tokenizer: Tokenizer, directory: Path) -> MaskedRows:
+def masked_rows_of(config: RunConfig, files: Sequence[str], tokenizer: Tokenizer, directory: Path) -> MaskedLayout:
     """The rows of these files, by a run in `directory`."""
     documents = Documents.of(files, config.data.text, config.data.header)
     return masked_rows(config, prepare_sentences(documents, tokenizer, cache_directory(config, directory)), tokenizer)

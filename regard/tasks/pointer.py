@@ -5,8 +5,7 @@ from typing import Any
 
 import torch
 
-from regard.data.puzzles import Puzzle
-from regard.data.puzzles.problems import Problem, in_unit_square, problem_of
+from regard.data.synthetic.puzzles import Problem, Puzzle, in_unit_square, problem_of
 from regard.decode.batching import batches
 from regard.decode.config import DecodeConfig
 from regard.decode.search import search

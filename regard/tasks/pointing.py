@@ -12,25 +12,26 @@ import numpy as np
 from jaxtyping import Float
 from torch import nn
 
-from regard.data.loader import Layout
-from regard.data.puzzles import PUZZLES, Puzzle, puzzle_named
-from regard.data.puzzles.hulls import area
-from regard.data.puzzles.problems import (
-    FreshProblems,
+from regard.data.batches import Layout
+from regard.data.synthetic.puzzle_solvers import EXACT, area, tour_length
+from regard.data.synthetic.puzzles import (
+    PUZZLES,
     Part,
     Problem,
     ProblemList,
-    drawn,
+    Puzzle,
+    SampledProblems,
     in_unit_square,
     problem_batches,
     problem_of,
+    puzzle_named,
     read_problems,
+    sample_problems,
     solved,
 )
-from regard.data.puzzles.tours import EXACT, tour_length
 from regard.errors import ConfigError, DataError
 from regard.look.watch import attentions
-from regard.metrics.classification import wilson_interval
+from regard.metrics.classification_metrics import wilson_interval
 from regard.nn.points import Pointings
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData
@@ -94,7 +95,7 @@ class PointingRun(PreparedData):
         data = self.config.data
         if self.train is not None:
             return ProblemList(self.train, budget)
-        return FreshProblems(self.puzzle, (data.puzzle_sizes[0], data.puzzle_sizes[1]), budget)
+        return SampledProblems(self.puzzle, (data.puzzle_sizes[0], data.puzzle_sizes[1]), budget)
 
     def _check_sizes(self, problems: list[Problem]) -> None:
         most, longest = max(len(problem.items) for problem in problems), self.config.model_config().max_len
@@ -129,7 +130,7 @@ def problems_of(config: PointingData, puzzle: Puzzle, part: Part) -> list[Proble
 def held_out(config: PointingData, puzzle: Puzzle, part: Part, count: int = HELD_OUT) -> list[Problem]:
     """Problems of the sizes that the configuration names, which training never samples."""
     fewest, most = config.puzzle_sizes
-    return drawn(puzzle, count, (fewest, most), seed=SEED, part=part)
+    return sample_problems(puzzle, count, (fewest, most), seed=SEED, part=part)
 
 
 WINDOW = 256

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from torch import nn
 
 from regard.data import Documents
-from regard.data.labelled import Example, Tagged
-from regard.data.labelled import Question as Asked
-from regard.data.sentences import split_sentences
-from regard.data.world import Sentence
+from regard.data.labelled_texts import Example, Tagged
+from regard.data.labelled_texts import Question as Asked
+from regard.data.sentence_store import split_sentences
+from regard.data.synthetic.world.sentence import Sentence
 from regard.errors import ConfigError, DataError
 from regard.look.roles import (
     Question,
@@ -31,7 +31,7 @@ from regard.tasks.corpora import sides_of
 from regard.tasks.run import Run
 from regard.tasks.translation_metrics import words_by_piece
 from regard.tasks.translator import encode_pair
-from regard.text.framing import Framed
+from regard.text.encoder_inputs import EncoderInput
 from regard.training.loop import validate
 from regard.training.objectives import Objective
 
@@ -101,7 +101,7 @@ def labelled_text_probes(run: Run, items: Sequence[Labelled], limit: int) -> lis
     """Labelled texts as the run reads them: a text or two a row, a sentence's words, a question with its text."""
     framer = run.encoder.framer
 
-    def rows(item: Labelled) -> list[Framed | None]:
+    def rows(item: Labelled) -> list[EncoderInput | None]:
         if isinstance(item, Example):
             return [framer.texts(item.texts[0], item.texts[1] if len(item.texts) > 1 else None)]
         if isinstance(item, Tagged):
@@ -119,7 +119,7 @@ def framed_text_probes(run: Run, documents: Documents, limit: int) -> list[Probe
     return _all_framed(rows)
 
 
-def _all_framed(rows: Sequence[Framed]) -> list[Probe]:
+def _all_framed(rows: Sequence[EncoderInput]) -> list[Probe]:
     counts = Counter(token for row in rows for token, source in zip(row.ids, row.sources, strict=True) if source >= 0)
     return [_framed(row, counts) for row in rows]
 
@@ -130,7 +130,7 @@ def _neighbours(documents: Documents) -> Iterator[tuple[str, str]]:
         yield from islice(pairwise(sentences), 0, None, 2)
 
 
-def _framed(row: Framed, counts: Counter[int]) -> Probe:
+def _framed(row: EncoderInput, counts: Counter[int]) -> Probe:
     places = len(row.ids)
     special = [place for place, source in enumerate(row.sources) if source < 0]
     questions = [one for one in at_landmarks(places, places, apart=True) if one.role == "first"]

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from regard.data.formats import Columns, format_of
-from regard.data.labelled import Keys, tagged
+from regard.data.labelled_texts import Keys, tagged
 from regard.errors import ConfigError, DataError
-from regard.metrics.classification import tag_scores
+from regard.metrics.classification_metrics import tag_scores
 from regard.tasks.corpora import TextData
 from regard.tasks.encoder import Encoder, Told
 from regard.tasks.encoder_tasks import LabelledTask, unknown_labels

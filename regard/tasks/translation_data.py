@@ -8,10 +8,10 @@ from torch import nn
 
 from regard import config as settings
 from regard.data import Corpus, PairStore, evaluation_batches, prepare
-from regard.data.cache import kept_in
-from regard.data.loader import Layout, Padding
-from regard.data.packing import Packing
-from regard.data.variants import Variants
+from regard.data.batches import PaddedLayout
+from regard.data.loader import Layout
+from regard.data.prepared_cache import cached
+from regard.data.sequence_packing import PackedLayout, VariantLayout
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, DataError
 from regard.metrics.text import corpus_scores
@@ -23,7 +23,7 @@ from regard.tasks.run import load_config
 from regard.tasks.spec import Report
 from regard.tasks.translator import Translator
 from regard.text import Vocabularies, train_vocabularies
-from regard.text.dropout import MergeDropout
+from regard.text.bpe_dropout import MergeDropout
 from regard.training.objectives import Objective, SequenceToSequence
 
 
@@ -37,7 +37,7 @@ def trained_vocabularies(config: RunConfig, corpus: Corpus, report: Report) -> V
     if not config.data.cache:
         return trained()
     key = ["tokenizer", corpus.digest(), settings.to_mapping(config.tokenizer, nulls=True)]
-    return kept_in(
+    return cached(
         Path(config.data.cache),
         key,
         lambda folder: _found_vocabularies(folder / TOKENIZER),
@@ -113,7 +113,7 @@ class TranslationRun(PreparedData):
         if pack:  # all batches have one shape
             return super().trials(budget, pack=pack)
         store = max(self.stores, key=longest_pair)
-        padding = Padding(store, budget)
+        padding = PaddedLayout(store, budget)
         order = padding.order(self.config.train.seed, 0)
         longest = max(order, key=lambda rows: int(store.source.lengths[rows].max()))
         return [padding.batch(rows) for rows in (longest, max(order, key=len), order[0])]
@@ -139,8 +139,8 @@ class TranslationRun(PreparedData):
 
     def layout(self, budget: int, *, pack: bool = False) -> Layout:
         if len(self.stores) > 1:
-            return Variants(self.stores, budget, pack=pack)
-        return Packing(self.train, budget) if pack else Padding(self.train, budget)
+            return VariantLayout(self.stores, budget, pack=pack)
+        return PackedLayout(self.train, budget) if pack else PaddedLayout(self.train, budget)
 
     def _variants(self, corpus: Corpus) -> list[PairStore]:
         """The training pairs as tokens, in as many ways as the tokenizer's settings ask for."""

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 
 from regard.data import PairStore, evaluation_batches
-from regard.data.world import Sentence, pronoun_accuracy, words_of
+from regard.data.synthetic.world.sentence import Sentence, pronoun_accuracy, words_of
 from regard.errors import ConfigError, DataError
 from regard.look.alignment import AlignmentCounts, HeadScores, best_head, merge
 from regard.look.watch import attentions, watch
-from regard.metrics.classification import wilson_interval
+from regard.metrics.classification_metrics import wilson_interval
 from regard.metrics.text import corpus_bleu, perplexity
 from regard.metrics.word_errors import WordErrors
 from regard.nn.attention import ACROSS
@@ -23,7 +23,6 @@ from regard.nn.batch import Pairs, Tokens
 from regard.tasks.corpora import WorldCorpus, sides_of, world_held_out
 from regard.tasks.run import Run
 from regard.tasks.translator import encode_pair, words_of_row
-from regard.text.copying import surface
 from regard.training.loop import validate
 from regard.training.objectives import SequenceToSequence
 
@@ -135,7 +134,7 @@ def unknown_words(run: Run, hypotheses: Sequence[str], references: Sequence[str]
         return {}
 
     def unknown(text: str) -> list[str]:
-        pairs = zip(surface(tokenizer, text), tokenizer.encode(text), strict=True)
+        pairs = zip(tokenizer.split(text), tokenizer.encode(text), strict=True)
         return [word for word, index in pairs if index == tokenizer.unk]
 
     judged = [(unknown(one), unknown(other)) for one, other in zip(hypotheses, references, strict=True)]

@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from regard.data.world import spans
+from regard.data.synthetic.world import spans
 from regard.decode.batching import in_batches
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
@@ -23,7 +23,7 @@ from regard.nn.copying import CopyHead
 from regard.tasks.run import Run
 from regard.tasks.verbs.translate import Overlong, Translation
 from regard.text import Tokenizer, Vocabularies
-from regard.text.copying import reading
+from regard.text.vocabularies import extended
 
 Row = tuple[int, list[int], Tokenizer, int]
 """The number that decides what is drawn, the tokens of a source, what turns its translation to text, and which of the
@@ -110,7 +110,7 @@ class Translator:
 
     def reading(self, source: str) -> Vocabularies:
         """The vocabularies with which this source is read and translated: for a model that copies, with its words."""
-        return reading(self.vocabularies, source) if self.copies else self.vocabularies
+        return extended(self.vocabularies, source) if self.copies else self.vocabularies
 
     def _fit(self, sentence: str, number: int, overlong: Overlong, read: Vocabularies) -> list[list[int]]:
         """The sentence as rows that the model can read: none if it is blank, several if it had to be split."""

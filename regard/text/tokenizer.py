@@ -11,7 +11,11 @@ from tokenizers import decoders, models
 
 from regard.errors import DataError
 from regard.text.config import MASK
-from regard.text.pipelines import LINE, SPACE, WORD_START
+
+JOINER = "￭"  # on a piece: no space between it and its neighbour on that side
+SPACE = "␣"  # a space that does not stand between two words: doubled, leading or trailing
+LINE = "↵"  # how a line break is shown
+WORD_START = "▁"  # unigram: the space before a word
 
 # What each special token is called, ours first, then in vocabularies trained elsewhere.
 _NAMES = {
@@ -72,7 +76,7 @@ class Tokenizer:
         self.eos = self._special("eos")
         self.unk = self._special("unk")
         self.mask = self._maybe("mask")
-        """What stands for a hidden word; None in a vocabulary without it."""
+        """What stands for a masked word; None in a vocabulary without it."""
         self._numbered = self._inner.token_to_id(UNNUMBERED)
         self._marked = isinstance(self._inner.model, models.Unigram) and any(
             len(name) > 1 and name[0] == NOT_CUT for name in self._inner.get_vocab(with_added_tokens=False)
@@ -143,7 +147,9 @@ class Tokenizer:
                 return [text]
             return [word for word, _ in self._inner.pre_tokenizer.pre_tokenize_str(text)]
 
-    def framed(self, text: str, second: str | None = None) -> tuple[list[int], list[int], list[int]] | None:
+    def with_special_tokens(
+        self, text: str, second: str | None = None
+    ) -> tuple[list[int], list[int], list[int]] | None:
         """Ids, the text that each is of (-1: neither) and segments, as the tokenizer itself puts special tokens
         around texts; None where it adds none."""
         with panics(f"cannot read {_shown(text)}" + ("" if second is None else f" beside {_shown(second)}")):
@@ -152,9 +158,9 @@ class Tokenizer:
         return (self._ids(encoding), sources, encoding.type_ids) if -1 in sources else None
 
     def encode_masked(self, text: str) -> list[int]:
-        """The ids of a text in which `[MASK]`, `<mask>` or the vocabulary's own name stands for a hidden word."""
+        """The ids of a text in which `[MASK]`, `<mask>` or the vocabulary's own name stands for a masked word."""
         if self.mask is None:
-            raise DataError("the vocabulary has no token for a hidden word")
+            raise DataError("the vocabulary has no mask token")
         token = self._inner.get_added_tokens_decoder().get(self.mask)
         names = {self._token(self.mask), *MASKS}
         parts = re.split("|".join(re.escape(name) for name in sorted(names)), text)

@@ -1,10 +1,12 @@
-"""The source's and the target's tokenizer, kept together in one `tokenizer.json`."""
+"""The source's and the target's tokenizer, kept together in one `tokenizer.json`; extended by words to be copied."""
 
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from tokenizers import decoders
 
 from regard.config import bounded_text
 from regard.errors import RegardError, RunError
@@ -79,3 +81,50 @@ class Vocabularies:
             return cls(shared, shared)
         except RegardError as error:
             raise RunError(f"{path}: {error}") from None
+
+
+def extended(vocabularies: Vocabularies, source: str) -> Vocabularies:
+    """The joint vocabulary, extended for copying by the words of `source` that it does not know, in order."""
+    base = vocabularies.source
+    ids, words = base.encode(source), base.split(source)
+    unknown = dict.fromkeys(word for word, index in zip(words, ids, strict=True) if index == base.unk)
+    if not unknown:
+        return vocabularies
+    tokenizer = ExtendedTokenizer(base, tuple(unknown))
+    return Vocabularies(tokenizer, tokenizer)
+
+
+class ExtendedTokenizer(Tokenizer):
+    """A word tokenizer with `extra` words, numbered after its own."""
+
+    def __init__(self, base: Tokenizer, words: tuple[str, ...]) -> None:
+        super().__init__(base.inner)
+        self.extra = words
+        self._numbers = {word: base.vocab_size + number for number, word in enumerate(words)}
+
+    def encode(self, text: str) -> list[int]:
+        ids = super().encode(text)
+        if self.unk not in ids:
+            return ids
+        return [
+            self._numbers.get(word, index) if index == self.unk else index
+            for word, index in zip(self.split(text), ids, strict=True)
+        ]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self.encode(text) for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        decoder = self.inner.decoder
+        assert isinstance(decoder, decoders.Decoder)
+        return decoder.decode([self._token(index) for index in ids if index not in (self.pad, self.bos, self.eos)])
+
+    def _token(self, index: int) -> str:
+        beyond = index - self.vocab_size
+        return self.extra[beyond] if 0 <= beyond < len(self.extra) else super()._token(index)
+
+
+def encode_with_copies(vocabularies: Vocabularies, source: str, target: str) -> tuple[list[int], list[int]]:
+    """Both texts as ids; what only the source knows is numbered alike in both."""
+    read = extended(vocabularies, source)
+    return read.source.encode(source), read.target.encode(target)

@@ -18,8 +18,8 @@ from regard.tasks.fine_tuning import load_base_weights
 from regard.tasks.run import build_model, load_vocabularies
 from regard.tasks.spec import Report
 from regard.text import Tokenizer, TokenizerConfig, Vocabularies, train_tokenizer
-from regard.text.pipelines import JOINER
-from regard.text.vectors import WordVectors, read_vectors, write_vectors
+from regard.text.tokenizer import JOINER
+from regard.text.word_vectors import WordVectors, read_vectors, write_vectors
 from regard.training.skipgram import SkipGramConfig, train_skip_gram
 
 

@@ -177,7 +177,7 @@ def full(*_):
 
 
 def test_a_full_disk_while_preparing_leaves_nothing(refused, corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.data.cache._settle", full)
+    monkeypatch.setattr("regard.data.prepared_cache._settle", full)
     arguments = ["--preset", "tiny", "--data", corpus / "train.tsv", *small_settings()]
     assert "No space left on device" in refused("train", *arguments, "--out", tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

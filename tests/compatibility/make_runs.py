@@ -476,9 +476,8 @@ def write_data(folder: Path) -> None:
 
 
 def _write_texts(folder: Path, part: str, count: int) -> None:
-    from regard.data.puzzles import PUZZLES
-    from regard.data.puzzles.problems import drawn, write_problems
-    from regard.data.world import sentences
+    from regard.data.synthetic.puzzles import PUZZLES, sample_problems, write_problems
+    from regard.data.synthetic.world import sentences
 
     dice = random.Random(part)
     drawn_sentences = sentences(5000, seed=7, split=part, lengths=(4, 6), grammar="plain")  # type: ignore[arg-type]
@@ -505,7 +504,7 @@ def _write_texts(folder: Path, part: str, count: int) -> None:
     write("-tags.jsonl", [_json({"words": [w for w, _ in one], "tags": [t for _, t in one]}) for one in tagged])
     asked = [{"context": one, "question": "who?", "answer": one.split()[-3]} for one in english]
     write("-answers.jsonl", [_json(one) for one in asked])
-    hulls = drawn(PUZZLES["hull"], 60 if part == "train" else 12, (4, 6), seed=1, part=part)  # type: ignore[arg-type]
+    hulls = sample_problems(PUZZLES["hull"], 60 if part == "train" else 12, (4, 6), seed=1, part=part)  # type: ignore[arg-type]
     write_problems(folder / f"{part}-hulls.jsonl", PUZZLES["hull"], hulls)
 
 

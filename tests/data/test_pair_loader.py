@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data import Loader, PairStore, Position, collate, epoch_order, evaluation_batches, loader
+from regard.data import Loader, PairStore, Position, collate, epoch_order, evaluation_batches
+from regard.data import batches as batch_module
 from regard.errors import ConfigError
 
 PAD, BOS, EOS = 0, 1, 2
@@ -133,7 +134,7 @@ def test_the_thread_ends_when_closed_and_when_forgotten():
 def test_no_more_than_asked_is_made_ahead(monkeypatch):
     made = []
     enough = threading.Event()
-    real = loader.collate
+    real = batch_module.collate
 
     def counted(store, rows):
         made.append(rows)
@@ -141,7 +142,7 @@ def test_no_more_than_asked_is_made_ahead(monkeypatch):
             enough.set()
         return real(store, rows)
 
-    monkeypatch.setattr(loader, "collate", counted)
+    monkeypatch.setattr(batch_module, "collate", counted)
     with Loader(STORE, budget=BUDGET, ahead=3) as batches:
         assert enough.wait(60)
         assert batches.position == Position()
@@ -153,7 +154,7 @@ def test_an_error_in_the_thread_reaches_the_caller(monkeypatch):
     def broken(store, rows):
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(loader, "collate", broken)
+    monkeypatch.setattr(batch_module, "collate", broken)
     with Loader(STORE, budget=BUDGET) as batches:
         with pytest.raises(OSError, match="the disk is gone"):
             next(batches)
@@ -163,7 +164,7 @@ def test_an_error_in_the_thread_reaches_the_caller(monkeypatch):
 
 
 def test_closing_while_the_thread_is_about_to_fail_does_not_hang(monkeypatch):
-    real, calls, going = loader.collate, [], threading.Event()
+    real, calls, going = batch_module.collate, [], threading.Event()
 
     def failing(store, rows):
         calls.append(rows)
@@ -172,7 +173,7 @@ def test_closing_while_the_thread_is_about_to_fail_does_not_hang(monkeypatch):
             raise OSError("the disk is gone")
         return real(store, rows)
 
-    monkeypatch.setattr(loader, "collate", failing)
+    monkeypatch.setattr(batch_module, "collate", failing)
     batches = Loader(STORE, budget=BUDGET, ahead=1)
     next(batches)
     assert going.wait(5)  # one batch waits in the queue, and the failure waits for room behind it

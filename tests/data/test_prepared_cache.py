@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data import PairFiles, PairList, PairStore, cache, prepare
-from regard.data.store import Counts
+from regard.data import PairFiles, PairList, PairStore, pair_store, prepare
+from regard.data.pair_store import Counts
 from regard.errors import ConfigError, DataError
 from regard.text import Tokenizer, TokenizerConfig, Vocabularies, train_vocabularies
 
@@ -29,7 +29,7 @@ def texts(store):
 def test_stored_pairs_are_the_corpus_without_its_blanks(tmp_path_factory, pairs, chunk):
     full = [pair for pair in pairs if pair in PAIRS]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "CHUNK", chunk)
+        patch.setattr(pair_store, "CHUNK", chunk)
         folder = tmp_path_factory.mktemp("cache")
         if not full:
             with pytest.raises(DataError, match=f"none of {len(pairs)} pairs can be used: {len(pairs)} have a blank"):

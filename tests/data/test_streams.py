@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from regard.data import Loader, Position, StreamLayout, TextStore, streamed_windows
-from regard.data.windows import TextCounts
+from regard.data.text_windows import TextCounts
 from regard.errors import ConfigError, DataError
 
 

@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import Documents, PairFiles, TextFiles, formats
-from regard.data.labelled import Example, Keys, Question, examples, questions, tagged, unanswered, unlabelled, untagged
+from regard.data.labelled_texts import (
+    Example,
+    Keys,
+    Question,
+    examples,
+    questions,
+    tagged,
+    unanswered,
+    unlabelled,
+    untagged,
+)
 from regard.errors import DataError
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), min_size=1, max_size=8)

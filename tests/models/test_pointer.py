@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from regard.data.puzzles import PUZZLES
-from regard.data.puzzles.problems import batch_of, drawn
+from regard.data.synthetic.puzzles import PUZZLES, batch_of, sample_problems
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.greedy import greedy
@@ -238,7 +237,7 @@ def test_it_learns():
     torch.manual_seed(0)
     model = PointerNetwork(PointerConfig(inputs=1, width=32, heads=2, feed_forward=32, encoder_layers=1))
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-    batch = batch_of(drawn(PUZZLES["sort"], 64, (4, 4), seed=1, part="train"))
+    batch = batch_of(sample_problems(PUZZLES["sort"], 64, (4, 4), seed=1, part="train"))
     losses = []
     for _ in range(40):
         loss = Pointing().loss(model, batch).total / batch.count

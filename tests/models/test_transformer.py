@@ -5,8 +5,8 @@ import torch
 from model_zoo import TRANSFORMER, TRANSFORMERS, batch, make, rows
 from torch.testing import assert_close
 
-from regard.data.packing import Packing
-from regard.data.store import PairStore
+from regard.data.pair_store import PairStore
+from regard.data.sequence_packing import PackedLayout
 from regard.errors import ConfigError
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs, Tokens
@@ -84,8 +84,8 @@ def test_packing_changes_no_prediction_and_no_gradient(variant):
     model = make(f"transformer, {variant}").train()
     sources, targets = rows([(3, 4), (5, 2), (1, 6), (7, 3)], torch.Generator().manual_seed(0))
     padded = batch(sources, targets)
-    (group,) = Packing(PairStore.of(list(zip(sources, targets, strict=True))), 600).order(0, 0)
-    packed = Packing(PairStore.of(list(zip(sources, targets, strict=True))), 600).batch(group)
+    (group,) = PackedLayout(PairStore.of(list(zip(sources, targets, strict=True))), 600).order(0, 0)
+    packed = PackedLayout(PairStore.of(list(zip(sources, targets, strict=True))), 600).batch(group)
     assert int(packed.source.numbers.max()) > 1
     assert packed.count == padded.count == 11
     assert packed.tokens == padded.tokens == 16 + 11

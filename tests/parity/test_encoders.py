@@ -16,7 +16,7 @@ from regard.errors import ConfigError, DataError, RunError
 from regard.interop.huggingface import export_run, import_directory
 from regard.nn.batch import Texts, Tokens
 from regard.runs.files import read_tensors, write_tensors
-from regard.text.framing import Framing
+from regard.text.encoder_inputs import InputTemplate
 
 transformers = pytest.importorskip("transformers")
 V, LABELS = 61, ("red", "green", "blue")
@@ -154,11 +154,11 @@ def test_texts_are_framed_as_transformers_frames_them(family, saved, tmp_path):
     export_run(run, tmp_path / "out")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     tokenizer = run.vocabularies.target
-    framing = Framing.of(tokenizer)
-    pair = framing.frame(tokenizer.encode("a0 b1"), tokenizer.encode("c0"))
+    framing = InputTemplate.of(tokenizer)
+    pair = framing.build(tokenizer.encode("a0 b1"), tokenizer.encode("c0"))
     expected = theirs("a0 b1", "c0")
     assert pair.ids == expected["input_ids"]
-    assert framing.frame(tokenizer.encode("a0 b1")).ids == theirs("a0 b1")["input_ids"]
+    assert framing.build(tokenizer.encode("a0 b1")).ids == theirs("a0 b1")["input_ids"]
     if "token_type_ids" in expected:
         assert pair.segments == expected["token_type_ids"]
     assert framing.room(10, pair=True) == 10 - (len(pair.ids) - 3)
@@ -292,7 +292,7 @@ def test_a_vocabulary_alone_is_a_wordpiece_tokenizer(copy, tmp_path):
     tokenizer = import_directory(folder, tmp_path / "run").vocabularies.target
     theirs = transformers.BertTokenizer(vocab=str(folder / "vocab.txt"))
     for text in ("The SUNNY été", "sun, moon"):
-        assert Framing.of(tokenizer).frame(tokenizer.encode(text)).ids == theirs(text)["input_ids"]
+        assert InputTemplate.of(tokenizer).build(tokenizer.encode(text)).ids == theirs(text)["input_ids"]
     (folder / "vocab.txt").write_text("the\nsun\n", encoding="utf-8")
     refused(folder, tmp_path, r"lacks \[PAD\]", DataError)
     (folder / "vocab.txt").write_text("\n".join([*entries, "sun"]), encoding="utf-8")

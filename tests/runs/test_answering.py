@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from regard import make_config
-from regard.data.framer import Framer
-from regard.data.labelled import Question
+from regard.data.labelled_texts import Question
 from regard.errors import DataError
 from regard.nn.batch import Texts
 from regard.tasks.answering import answer
 from regard.tasks.encoder import Encoder
 from regard.tasks.encoder_tasks import labelled_rows
 from regard.text import TokenizerConfig, Vocabularies, train_tokenizer
+from regard.text.encoder_inputs import InputBuilder
 
 WORDS = [f"w{index}" for index in range(60)]
 CONTEXT = " ".join(WORDS[:40])
@@ -59,7 +59,7 @@ def test_an_answer_is_learned_only_where_a_stretch_has_all_of_it():
     asked = " ".join(WORDS[8:12])  # the first stretch ends after w9, the second has w5 to w14
     items = [Question("who ?", CONTEXT, asked, CONTEXT.index(asked)), Question("who ?", CONTEXT, "", -1)]
     rows = labelled_rows(config, items, TOKENIZER)
-    stretches = Framer(TOKENIZER, LENGTH).question("who ?", CONTEXT)
+    stretches = InputBuilder(TOKENIZER, LENGTH).question("who ?", CONTEXT)
     assert len(rows) == 2 * len(stretches)
     found = [labels.tolist() for labels in rows.labels]
     assert found[len(stretches) :] == [[0, 0]] * len(stretches)
@@ -75,13 +75,13 @@ def test_an_answer_is_learned_only_where_a_stretch_has_all_of_it():
 
 
 def test_stretches_overlap_and_leave_nothing_out():
-    stretches = Framer(TOKENIZER, LENGTH).question("who ?", CONTEXT)
+    stretches = InputBuilder(TOKENIZER, LENGTH).question("who ?", CONTEXT)
     covered = [[span for span in stretch.spans if span is not None] for stretch in stretches]
     assert all(len(stretch.row.ids) <= LENGTH for stretch in stretches)
     assert {span for part in covered for span in part} == {spans(place, place) for place in range(40)}
     assert all(set(one) & set(other) for one, other in pairwise(covered))
     with pytest.raises(DataError, match="no room"):
-        Framer(TOKENIZER, 5).question("who who", CONTEXT)
+        InputBuilder(TOKENIZER, 5).question("who who", CONTEXT)
 
 
 def test_the_best_stretch_begins_before_it_ends():

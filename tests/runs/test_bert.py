@@ -1,7 +1,6 @@
 """The life of an encoder: pre-train on plain text, tune, and use: fill, classify, tag, answer, embed, look."""
 
 import json
-import random
 from dataclasses import replace
 
 import numpy as np
@@ -14,11 +13,10 @@ from torch.testing import assert_close
 import regard
 from regard import make_config
 from regard.cli import main
-from regard.data.framer import Framer, fit_pair
-from regard.data.labelled import Keys, questions
+from regard.data.labelled_texts import Keys, questions
 from regard.errors import ConfigError, DataError, RunError
 from regard.interop.huggingface.bert import BERT, ROBERTA
-from regard.metrics.classification import _plain, answer_scores, class_scores, stretches, token_f1
+from regard.metrics.classification_metrics import answer_scores
 from regard.models.bert import Bert, BertConfig
 from regard.nn.batch import Texts, Tokens
 from regard.runs.files import read_tensors
@@ -26,6 +24,7 @@ from regard.runs.log import read_log
 from regard.tasks.encoder import nearest_texts
 from regard.tasks.looking import document
 from regard.tasks.spec import Silence
+from regard.text.encoder_inputs import InputBuilder, truncate_pair
 from regard.trainer.trainer import Stopped
 
 
@@ -249,16 +248,16 @@ def test_every_kind_of_run_can_be_looked_into(base, classifier, tmp_path):
 
 @pytest.mark.parametrize(("first", "second", "room"), [(10, 2, 8), (10, 9, 9), (3, 3, 9), (0, 7, 4), (5, 5, 0)])
 def test_of_two_texts_the_longer_loses_first(first, second, room):
-    one, other = fit_pair(first, second, room)
+    one, other = truncate_pair(first, second, room)
     a, b = list(range(first)), list(range(second))
     while len(a) + len(b) > room:  # as BERT does it, a token at a time
         (a if len(a) > len(b) else b).pop()
     assert (one, other) == (len(a), len(b))
-    assert fit_pair(first, None, room) == (min(first, room), 0)
+    assert truncate_pair(first, None, room) == (min(first, room), 0)
 
 
 def test_words_keep_whole_in_rows(base):
-    framer = Framer(base.vocabularies.target, 8)
+    framer = InputBuilder(base.vocabularies.target, 8)
     words = ["sun", "unheardof", "sea", "was"] * 4
     rows = framer.words(words)
     assert sorted(word for _, first in rows for word in first) == list(range(16))
@@ -266,35 +265,6 @@ def test_words_keep_whole_in_rows(base):
     assert 2 <= len(base.vocabularies.target.encode("odd")) <= 6  # pieces that a row has room for
     for before in range(6):  # every row begins with a word's beginning
         assert all(min(first.values()) == 1 for _, first in framer.words(["sun"] * before + ["odd"] * 8))
-
-
-def test_scores_of_labels_are_the_usual_ones():
-    assert stretches(["B-A", "I-A", "O", "I-B", "B-B", "I-A"]) == [
-        (0, 0, 2, "A"), (0, 3, 4, "B"), (0, 4, 5, "B"), (0, 5, 6, "A"),
-    ]  # fmt: skip
-    assert token_f1(["red", "sea"], ["the", "sea"]) == 0.5
-    assert token_f1([], []) == 1.0
-    assert _plain("The Sea, a twenty-one-year-old's: An ANT.") == ["sea", "twentyoneyearolds", "ant"]  # as SQuAD's own
-    scores = class_scores(["a", "a", "b", "b"], ["a", "b", "b", "b"])
-    assert scores["accuracy"] == 0.75
-    assert scores["classes"]["b"] == {"precision": 1.0, "recall": 2 / 3, "f1": 0.8, "count": 3}
-    assert scores["macro_f1"] == pytest.approx((2 / 3 + 0.8) / 2)
-    low, high = class_scores(["a"] * 90 + ["b"] * 10, ["a"] * 100)["accuracy_interval"]
-    assert (round(low, 4), round(high, 4)) == (0.8256, 0.9448)
-
-
-def test_scores_of_classes_are_scikit_learns():
-    from sklearn.metrics import f1_score, matthews_corrcoef, precision_recall_fscore_support
-
-    dice = random.Random(1)
-    gold = [dice.choice("abc") for _ in range(60)]
-    found = [one if dice.random() < 0.7 else dice.choice("abcd") for one in gold]
-    scores = class_scores(found, gold)
-    assert scores["matthews_correlation"] == pytest.approx(matthews_corrcoef(gold, found))
-    assert scores["macro_f1"] == pytest.approx(f1_score(gold, found, average="macro", zero_division=0))
-    theirs = precision_recall_fscore_support(gold, found, labels=[*"abcd"], zero_division=0)
-    ours = [[scores["classes"][label][part] for label in "abcd"] for part in ("precision", "recall", "f1", "count")]
-    assert ours == [pytest.approx(list(row)) for row in theirs]
 
 
 def test_an_answer_is_right_if_any_is(tmp_path):

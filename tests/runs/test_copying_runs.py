@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 import regard
 from regard import make_config
-from regard.data.world.telegrams import LEFT_OUT, is_held_out, telegrams
+from regard.data.synthetic.world.corpus import LEFT_OUT, is_held_out, telegrams
 from regard.errors import ConfigError
 from regard.look.document import Document
 from regard.models.recurrent import RecurrentConfig, RecurrentModel
@@ -18,7 +18,7 @@ from regard.nn.batch import Pairs, Tokens
 from regard.tasks.looking import document
 from regard.tasks.translation import encode_pair
 from regard.text import TokenizerConfig, train_vocabularies
-from regard.text.copying import encode_with_copies, reading, surface
+from regard.text.vocabularies import encode_with_copies, extended
 from regard.trainer.trainer import Stopped
 
 sys.path.append(str(Path(__file__).parents[1] / "models"))
@@ -146,11 +146,11 @@ def test_unknown_words_are_numbered_by_source_and_come_back_as_they_were():
     assert [index - size for index in source if index >= size] == [0, 1, 0]
     assert [index - size for index in target if index >= size] == [1, 0]
     assert target[1] == vocabularies.target.unk
-    read = reading(vocabularies, "the dog, it sees Foo's dog")
+    read = extended(vocabularies, "the dog, it sees Foo's dog")
     assert read.target.decode(target) == "Foo's <unk> dog, it"
     assert read.source.decode(source) == "the dog, it sees Foo's dog"
-    assert reading(vocabularies, "the cat") is vocabularies
-    assert len(surface(vocabularies.source, "the dog, it")) == len(vocabularies.source.encode("the dog, it"))
+    assert extended(vocabularies, "the cat") is vocabularies
+    assert len(vocabularies.source.split("the dog, it")) == len(vocabularies.source.encode("the dog, it"))
 
 
 def test_telegrams_keep_the_words_and_hold_out_half_of_the_nouns():

@@ -15,11 +15,11 @@ from torch.testing import assert_close
 import regard
 from regard import make_config
 from regard.cli import main
-from regard.data.images import PictureArray
+from regard.data.images import ImageArray
 from regard.errors import ConfigError, DataError, RunError
 from regard.look import rollout
 from regard.look.packed_arrays import png_address
-from regard.metrics.classification import wilson_interval
+from regard.metrics.classification_metrics import wilson_interval
 from regard.nn.patches import resized_positions
 from regard.runs.files import read_json
 from regard.tasks.looking import document
@@ -59,7 +59,7 @@ def test_a_model_learns_classes_and_says_how_sure_it_is(run, arrays):
     found = run.classify(list(pictures))
     assert sum(best[0].label == label for best, label in zip(found, labels, strict=True)) >= 7
     assert sum(choice.probability for choice in found[0]) == pytest.approx(1)
-    measured = regard.evaluate(run, PictureArray.of(pictures, labels))
+    measured = regard.evaluate(run, ImageArray.of(pictures, labels))
     assert measured["pictures"] == 8
     assert sum(one["pictures"] for one in measured["by_class"]) == 8
 

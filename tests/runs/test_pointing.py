@@ -9,8 +9,7 @@ import pytest
 import regard
 from regard import make_config
 from regard.analysis.model_summary import describe
-from regard.data.puzzles import PUZZLES
-from regard.data.puzzles.problems import Problem, drawn, write_problems
+from regard.data.synthetic.puzzles import PUZZLES, Problem, sample_problems, write_problems
 from regard.errors import ConfigError, DataError, RunError
 from regard.look.attention_svg import svg
 from regard.tasks.looking import document, page
@@ -51,7 +50,9 @@ def run(request, tmp_path_factory):
 def test_a_resumed_run_equals_an_unbroken_one_byte_for_byte(given, tmp_path):
     data = {}
     if given == "files":
-        write_problems(tmp_path / "a.jsonl", PUZZLES["hull"], drawn(PUZZLES["hull"], 40, (4, 6), seed=1, part="train"))
+        write_problems(
+            tmp_path / "a.jsonl", PUZZLES["hull"], sample_problems(PUZZLES["hull"], 40, (4, 6), seed=1, part="train")
+        )
         data = {"train": [str(tmp_path / "a.jsonl")], "valid": [str(tmp_path / "a.jsonl")]}
     config = config_of("hull", "model.dropout=0.1", data=data)
     whole = regard.train(config, tmp_path / "whole")
@@ -64,7 +65,7 @@ def test_a_resumed_run_equals_an_unbroken_one_byte_for_byte(given, tmp_path):
 
 def test_answers_are_valid_in_any_batch_and_by_any_search(run):
     puzzle = run.pointer.puzzle
-    problems = [problem.items.tolist() for problem in drawn(puzzle, 9, (4, 7), seed=5, part="test")]
+    problems = [problem.items.tolist() for problem in sample_problems(puzzle, 9, (4, 7), seed=5, part="test")]
     for settings in ({}, {"beam": 3}, {"temperature": 1.0, "seed": 3}):
         together = run.point(problems, **settings)
         for problem, order in zip(problems, together, strict=True):
@@ -76,7 +77,7 @@ def test_answers_are_valid_in_any_batch_and_by_any_search(run):
 
 
 def test_a_problem_is_the_same_moved_and_scaled(run):
-    problem = drawn(run.pointer.puzzle, 1, (6, 6), seed=5, part="test")[0].items
+    problem = sample_problems(run.pointer.puzzle, 1, (6, 6), seed=5, part="test")[0].items
     unit = (problem - problem.min(0)) / np.ptp(problem, axis=0).max()
     # Powers of two, so that bringing them back is exact.
     assert run.point([unit]) == run.point([unit * 1024 - 512])
@@ -99,7 +100,7 @@ def test_scores_come_with_intervals(run):
 
 def test_right_answers_score_as_such(run, monkeypatch):
     puzzle = run.pointer.puzzle
-    problems = drawn(puzzle, 12, (4, 6), seed=5, part="test")
+    problems = sample_problems(puzzle, 12, (4, 6), seed=5, part="test")
 
     def answers(problems, config=None):
         from regard.tasks.verbs.point import Pointed
@@ -115,7 +116,7 @@ def test_right_answers_score_as_such(run, monkeypatch):
 
 def test_the_page_shows_the_pointing(run):
     puzzle = run.pointer.puzzle
-    (problem,) = drawn(puzzle, 1, (5, 5), seed=5, part="test")
+    (problem,) = sample_problems(puzzle, 1, (5, 5), seed=5, part="test")
     (sentence,) = document(run, [problem]).sentences
     (order,) = run.point([problem])
     shown = {one.name: one.array() for one in sentence.attentions}
@@ -126,7 +127,7 @@ def test_the_page_shows_the_pointing(run):
 
 def test_what_was_pointed_at_is_named_as_a_reader_would(run):
     puzzle = run.pointer.puzzle
-    (problem,) = drawn(puzzle, 1, (5, 5), seed=5, part="test")
+    (problem,) = sample_problems(puzzle, 1, (5, 5), seed=5, part="test")
     found = document(run, [problem])
     (sentence,) = found.sentences
     names = sentence.source.pieces

@@ -12,7 +12,7 @@ from regard import make_config
 from regard.cli import main
 from regard.errors import ConfigError
 from regard.tasks.spec import Silence
-from regard.text.vectors import WordVectors, read_vectors
+from regard.text.word_vectors import WordVectors, read_vectors
 from regard.trainer.initialize import save_vectors
 
 WORDS = ["the", "cat", "sees", "dog", "hears"]

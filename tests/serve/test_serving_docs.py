@@ -14,7 +14,7 @@ from regard.serve import Limits
 from regard.serve.openapi import schema
 from regard.serve.refusals import STATUS
 from regard.serve.routes import endpoints
-from regard.text.training import train_tokenizer
+from regard.text.tokenizer_training import train_tokenizer
 
 VERBS = endpoints()
 PAGE = (Path(__file__).parents[2] / "docs/serving.md").read_text(encoding="utf-8")

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from regard.errors import ConfigError, DataError
 from regard.text import Tokenizer, TokenizerConfig, train_tokenizer
-from regard.text.copying import surface
 from regard.text.tokenizer import panics
 
 CORPUS = [
@@ -254,9 +253,8 @@ def panicking():
         lambda tokenizer: tokenizer.words(["fine", GREEDY]),
         lambda tokenizer: tokenizer.offsets(GREEDY),
         lambda tokenizer: tokenizer.split(GREEDY),
-        lambda tokenizer: tokenizer.framed(GREEDY),
-        lambda tokenizer: tokenizer.framed("fine", GREEDY),
-        lambda tokenizer: surface(tokenizer, GREEDY),
+        lambda tokenizer: tokenizer.with_special_tokens(GREEDY),
+        lambda tokenizer: tokenizer.with_special_tokens("fine", GREEDY),
     ],
 )
 def test_a_panic_of_the_library_is_an_error_that_names_the_text(panicking, ask):

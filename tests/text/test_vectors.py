@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from regard.errors import ConfigError, DataError
-from regard.text.vectors import MOST_FEATURES, WordVectors, read_vectors, write_vectors
+from regard.text.word_vectors import MOST_FEATURES, WordVectors, read_vectors, write_vectors
 
 RANDOM = np.random.default_rng(0)
 SOME = WordVectors(("the", "été", "naïve-ish", "N"), RANDOM.normal(size=(4, 3)).astype(np.float32))

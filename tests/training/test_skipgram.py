@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 from torch.testing import assert_close
 
 from regard.errors import ConfigError, DataError
-from regard.text.vectors import WordVectors
+from regard.text.word_vectors import WordVectors
 from regard.training import skipgram
 from regard.training.skipgram import SkipGramConfig, train_skip_gram
 

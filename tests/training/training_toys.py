@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from regard.data import PairStore, collate
-from regard.data.packing import Packing
+from regard.data.sequence_packing import PackedLayout
 from regard.models.transformer import Transformer, TransformerConfig
 
 
@@ -24,5 +24,5 @@ def work(packed=False):
     store = PairStore.of([([*ids(1 + i % 5), 2], [1, *ids(1 + i % 7), 2]) for i in range(40)])
     if not packed:
         return collate(store, np.arange(20))
-    packing = Packing(store, 1500)
+    packing = PackedLayout(store, 1500)
     return packing.batch(packing.order(0, 0)[0])

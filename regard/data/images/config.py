@@ -1,4 +1,4 @@
-"""The settings of pictures: a configuration's `[images]` section."""
+"""The settings of images: a configuration's `[images]` section."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,22 +11,22 @@ Filter = Literal["bilinear", "bicubic"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageConfig:
-    """How pictures are brought to one size, and how they are changed while training. By default nothing is changed."""
+    """How images are brought to one size, and how they are changed while training. By default nothing is changed."""
 
     resize: Resize = "crop"
     """`crop` scales the shorter side and takes the middle; `stretch` scales both."""
     filter: Filter = "bilinear"
     mean: tuple[float, ...] = ()
-    """Of each channel, subtracted from values between 0 and 1; found from the training pictures unless given."""
+    """Of each channel, subtracted from values between 0 and 1; found from the training images unless given."""
     std: tuple[float, ...] = ()
     held_out: float = 0.1
-    """The share of each class that is validated on where no validation pictures are given; 0 for none."""
+    """The share of each class that is validated on where no validation images are given; 0 for none."""
     split_seed: int = 1
 
     flip: bool = False
     """Left and right change places, half of the time."""
     crop_padding: int = 0
-    """Pad by so many black pixels on every side, and cut the picture's size out of that anywhere."""
+    """Pad by so many black pixels on every side, and cut the image's size out of that anywhere."""
     least_area: float = 1.0
     """Cut out a part with at least this share of the area, and scale it to the whole."""
     rotate: float = 0.0
@@ -41,9 +41,9 @@ class ImageConfig:
     erase: float = 0.0
     """How often a rectangle is blotted out with the mean colour."""
     mixup: float = 0.0
-    """Mix each picture with another, by shares drawn from Beta(mixup, mixup); 0 does not."""
+    """Mix each image with another, by shares sampled from Beta(mixup, mixup); 0 does not."""
     cutmix: float = 0.0
-    """Paste a rectangle of another picture in, of a share drawn likewise; with both, each half of the time."""
+    """Paste a rectangle of another image in, of a share sampled likewise; with both, each half of the time."""
 
     def __post_init__(self) -> None:
         for name in ("crop_padding", "rotate", "mixup", "cutmix", "split_seed"):
@@ -57,6 +57,6 @@ class ImageConfig:
         if not 0.0 < self.least_area <= 1.0:
             raise ConfigError(f"images.least_area={self.least_area} must be above 0 and at most 1")
         if len(self.mean) != len(self.std) or len(self.mean) not in (0, 1, 3):
-            raise ConfigError("images.mean and images.std go together: one number a channel in both, or none")
+            raise ConfigError("images.mean and images.std go together: one number per channel in both, or none")
         if any(value <= 0 for value in self.std):
             raise ConfigError(f"images.std={list(self.std)} must be above 0")

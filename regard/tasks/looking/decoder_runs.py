@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.puzzles.problems import Problem, in_unit_square
-from regard.data.world import LECTURE, spans
+from regard.data.synthetic.puzzles import Problem, in_unit_square
+from regard.data.synthetic.world.corpus import LECTURE
+from regard.data.synthetic.world.sentence import spans
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, DataError
 from regard.look.document import AttentionMap, Branch, Candidate, Document, Sentence, Side

@@ -18,7 +18,7 @@ from regard.tasks.images import ImageClassifier
 from regard.tasks.looking.look_options import LookOptions, attention_maps, left_out_note, watched_parts
 from regard.tasks.looking.steps import decoding, edited_classes, looked, same_length, spans_in_order
 from regard.tasks.run import Run
-from regard.text.framing import Framed
+from regard.text.encoder_inputs import EncoderInput
 
 BETWEEN = " ||| "
 """Stands between the two texts of a pair."""
@@ -65,7 +65,7 @@ def _text(run: Run, given: Sequence[str], number: int, options: LookOptions) -> 
     ), left_out_note(run.model, names, options)
 
 
-def _row(run: Run, text: str) -> Framed:
+def _row(run: Run, text: str) -> EncoderInput:
     row = run.encoder.framer.ids(*(_encode(run, part) for part in text.split(BETWEEN, 1)), overlong="refuse")
     assert row is not None
     return row

@@ -17,7 +17,7 @@ from regard.nn.copying import CopyHead
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.run import Run
 from regard.text import Tokenizer
-from regard.text.pipelines import JOINER
+from regard.text.tokenizer import JOINER
 
 END = "⟨end⟩"
 START = "⟨start⟩"

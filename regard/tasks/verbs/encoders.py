@@ -166,7 +166,7 @@ class TagWords(OfTexts):
     def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[Any]:
         if file is None:
             return iter(words)
-        from regard.data.labelled import untagged
+        from regard.data.labelled_texts import untagged
         from regard.tasks.encoder_tasks import keys_of
 
         return iter(untagged(file, keys_of(run.config)))

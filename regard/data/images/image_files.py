@@ -1,0 +1,352 @@
+"""Images with their classes: a folder with a sub-folder for each class, or arrays. Files are decoded with Pillow."""
+
+import hashlib
+import json
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import UInt8
+
+from regard.data.readers import content_digest
+from regard.errors import ConfigError, DataError
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+
+LARGEST = 64_000_000
+"""Pixels of an image: a small file may claim to hold any number of them."""
+
+Pixels = UInt8[np.ndarray, "Y X C"]
+
+Part = Literal["train", "valid", "test"]
+NAMES: dict[str, tuple[str, ...]] = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
+IMAGES, LABELS = ("images", "x", "data"), ("labels", "y", "target")
+
+LARGEST_ARRAY = 16 << 30
+"""Bytes of an array, unpacked."""
+
+CHUNK = 256  # images decoded at a time
+
+BROKEN = 3
+"""How many unreadable images are named."""
+
+
+@runtime_checkable
+class ImageSource(Protocol):
+    """Images and, where they are known, the names of their classes."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    @property
+    def labels(self) -> Sequence[str] | None: ...
+
+    def read(self, channels: int, then: Callable[[Pixels], np.ndarray]) -> Iterator[np.ndarray]:
+        """What `then` makes of the pixels of each, in order."""
+        ...
+
+    def select(self, rows: Sequence[int]) -> "ImageSource": ...
+
+    def digest(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFiles:
+    """Image files; decoded several at a time."""
+
+    paths: tuple[Path, ...]
+    labels: tuple[str, ...] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        return [str(path) for path in self.paths]
+
+    def read(self, channels: int, then: Callable[[Pixels], np.ndarray]) -> Iterator[np.ndarray]:
+        check_pillow()
+        broken: list[str] = []
+        paths = iter(self.paths)
+        with ThreadPoolExecutor() as pool:
+            while part := list(islice(paths, CHUNK)):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # of large images and odd headers: our own limit is stricter
+                    results = list(pool.map(lambda path: _tried(path, channels, then), part))
+                broken += [str(found) for found in results if isinstance(found, DataError)]
+                if not broken:  # else go on only to name what else cannot be read
+                    yield from (found for found in results if not isinstance(found, DataError))
+        if broken:
+            more = f"; and {len(broken) - BROKEN} more" if len(broken) > BROKEN else ""
+            raise DataError("; ".join(broken[:BROKEN]) + more)
+
+    def select(self, rows: Sequence[int]) -> "ImageFiles":
+        labels = None if self.labels is None else tuple(self.labels[row] for row in rows)
+        return ImageFiles(tuple(self.paths[row] for row in rows), labels)
+
+    def digest(self) -> str:
+        return content_digest(self.paths, ["pictures", *(self.labels or ())])
+
+
+@dataclass(frozen=True, slots=True)
+class ImageArray:
+    """Images in an array: image, row, column and, with colours, channel."""
+
+    pixels: np.ndarray
+    labels: tuple[str, ...] | None = None
+    where: str = "array"
+
+    def __post_init__(self) -> None:
+        if self.labels is not None and len(self.labels) != len(self.pixels):
+            raise DataError(f"{self.where} has {len(self.pixels)} images and {len(self.labels)} labels")
+
+    @classmethod
+    def of(cls, values: Any, labels: Any = None, where: str = "array") -> "ImageArray":
+        """From whole numbers up to 255, or fractions up to 1; channels first, last, or none."""
+        array = _bytes(np.asarray(values), where)
+        if array.ndim == 3:
+            array = array[..., None]
+        elif array.ndim == 4 and array.shape[-1] not in (1, 3) and array.shape[1] in (1, 3):
+            array = array.transpose(0, 2, 3, 1)
+        if array.ndim != 4 or array.shape[-1] not in (1, 3) or not array.size:
+            raise DataError(f"{where} has shape {np.shape(values)}; must be images, rows, columns and 1 or 3 channels")
+        return cls(array, None if labels is None else _label_names(np.asarray(labels), where), where)
+
+    @property
+    def names(self) -> list[str]:
+        return [f"{self.where}[{row}]" for row in range(len(self.pixels))]
+
+    def read(self, channels: int, then: Callable[[Pixels], np.ndarray]) -> Iterator[np.ndarray]:
+        for image in self.pixels:
+            if image.shape[-1] == channels:
+                yield then(image)
+            elif channels == 3:
+                yield then(image.repeat(3, axis=-1))
+            else:  # how bright a colour looks
+                yield then((image @ np.array([0.299, 0.587, 0.114])).round().astype(np.uint8)[..., None])
+
+    def select(self, rows: Sequence[int]) -> "ImageArray":
+        chosen = np.asarray(rows, dtype=np.int64)
+        labels = None if self.labels is None else tuple(self.labels[row] for row in rows)
+        return replace(self, pixels=self.pixels[chosen], labels=labels)
+
+    def digest(self) -> str:
+        digest = hashlib.sha256(json.dumps(["array", self.pixels.shape, *(self.labels or ())]).encode())
+        digest.update(np.ascontiguousarray(self.pixels).data)
+        return digest.hexdigest()
+
+
+def open_images(names: Sequence[str | Path], part: Part | None = None, *, labelled: bool = True) -> ImageSource | None:
+    """The images of a folder, an `.npz`, or an `.npy` with one of labels; None where they have no such part.
+
+    A folder of `train`, `valid` and `test`, or an `.npz` whose names say so, holds several parts; with `part=None` one
+    that holds no parts is asked for. `labelled=False` takes images without classes, and single files too.
+    """
+    paths = [Path(name) for name in names]
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"no such file or folder: {path}")
+    if all(path.suffix == ".npy" for path in paths) and len(paths) in ((2,) if labelled else (1,)):
+        if part not in (None, "train"):
+            return None
+        labels = _load(paths[1]) if labelled else None
+        return ImageArray.of(_load(paths[0]), labels, str(paths[0]))
+    if len(paths) == 1 and paths[0].suffix == ".npz":
+        return _archive(paths[0], part, labelled)
+    if len(paths) == 1 and paths[0].is_dir() and labelled:
+        return _folder(paths[0], part)
+    if not labelled:
+        return ImageFiles(tuple(file for path in paths for file in _inside(path)))
+    shown = ", ".join(map(str, paths[:4]))
+    raise DataError(f"images are in one folder, one .npz, or two .npy (images, then labels), not in: {shown}")
+
+
+def parts_of(path: Path) -> bool:
+    """Whether a folder holds parts, each with classes, rather than classes."""
+    return any((path / name).is_dir() and _folders(path / name) for name in NAMES["train"])
+
+
+def class_names(labels: Sequence[str]) -> tuple[str, ...]:
+    """Every class once, in order: numbers as numbers, else by name."""
+    found = set(labels)
+    numbers = all(name.lstrip("-").isdigit() for name in found)
+    return tuple(sorted(found, key=int) if numbers else sorted(found))
+
+
+def _folder(path: Path, part: Part | None) -> ImageFiles | None:
+    if part is not None and parts_of(path):
+        found = [path / name for name in NAMES[part] if (path / name).is_dir()]
+        if not found:
+            return None
+        path = found[0]
+    elif part not in (None, "train"):
+        return None
+    files, labels = [], []
+    for folder in _folders(path):
+        inside = _inside(folder, required=False)
+        files += inside
+        labels += [folder.name] * len(inside)
+    if not files:
+        raise DataError(f"{path} has no sub-folders with images, one for each class; known: {', '.join(SUFFIXES)}")
+    return ImageFiles(tuple(files), tuple(labels))
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _inside(path: Path, *, required: bool = True) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted(
+        file
+        for file in path.rglob("*")
+        if file.suffix.lower() in SUFFIXES and not any(p.startswith(".") for p in file.relative_to(path).parts)
+    )
+    if required and not found:
+        raise DataError(f"{path} holds no images; known kinds: {', '.join(SUFFIXES)}")
+    return found
+
+
+def _archive(path: Path, part: Part | None, labelled: bool) -> ImageArray | None:
+    _check_members(path)
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            keys = list(archive.files)
+            split = any(_key(keys, IMAGES, name) for name in NAMES["train"])
+            prefixes: tuple[str, ...] = NAMES[part] if split and part is not None else ("",)
+            if not split and part not in (None, "train"):
+                return None
+            for prefix in prefixes:
+                images, labels = _key(keys, IMAGES, prefix), _key(keys, LABELS, prefix)
+                if images is not None and (labels is not None or not labelled):
+                    named = archive[labels] if labels is not None else None
+                    if named is not None and "classes" in keys and named.dtype.kind in "iu":
+                        named = _named(named, archive["classes"], path)
+                    return ImageArray.of(archive[images], named, str(path))
+    except DataError:
+        raise
+    except Exception as error:  # of the archive, of what packed it, of an array's header, of the memory it claims
+        raise DataError(f"{path} cannot be read: {error}") from None
+    if split and part is not None and part != "train":
+        return None
+    wanted = "images and labels" if labelled else "images"
+    raise DataError(f"{path} holds {', '.join(keys) or 'nothing'}; needs {wanted} (or train_images, test_images, ...)")
+
+
+def _key(keys: Sequence[str], known: Sequence[str], prefix: str) -> str | None:
+    """The name that an array has, such as `images`, `train_images` or `x_train`."""
+    for name in known:
+        for key in (f"{prefix}_{name}", f"{name}_{prefix}") if prefix else (name,):
+            if key in keys:
+                return key
+    return None
+
+
+def _load(path: Path) -> np.ndarray:
+    try:
+        array = np.load(path, allow_pickle=False, mmap_mode="r")
+    except (ValueError, OSError, EOFError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
+    if array.nbytes > LARGEST_ARRAY:
+        raise DataError(f"{path} holds {array.nbytes:,} bytes; {LARGEST_ARRAY:,} is the most")
+    return array
+
+
+def _check_members(path: Path) -> None:
+    """Refuse an archive that would unpack to more than it should, before anything is unpacked."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
+    except (zipfile.BadZipFile, OSError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
+    if sum(sizes.values()) > LARGEST_ARRAY:
+        raise DataError(f"{path} would unpack to {sum(sizes.values()):,} bytes; {LARGEST_ARRAY:,} is the most")
+
+
+def _bytes(array: np.ndarray, where: str) -> np.ndarray:
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{where} holds {array.dtype}, not numbers")
+    if array.dtype.kind == "b":
+        return array.astype(np.uint8) * 255
+    low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
+    largest = 1.0 if array.dtype.kind == "f" else 255
+    if not (low >= 0 and high <= largest):
+        kind = "fractions" if array.dtype.kind == "f" else "whole numbers"
+        raise DataError(f"{where} has values from {low:g} to {high:g}; {kind} must be from 0 to {largest:g}")
+    return (array * 255).round().astype(np.uint8) if array.dtype.kind == "f" else array.astype(np.uint8)
+
+
+def _label_names(labels: np.ndarray, where: str) -> tuple[str, ...]:
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1 or labels.dtype.kind not in "iuU":
+        found = f"{labels.dtype} of shape {labels.shape}"
+        raise DataError(f"the labels of {where} are {found}; must be a row of whole numbers or names")
+    return tuple(map(str, labels.tolist()))
+
+
+def _named(labels: np.ndarray, classes: np.ndarray, path: Path) -> np.ndarray:
+    if classes.dtype.kind != "U" or classes.ndim != 1:
+        raise DataError(f"the classes of {path} must be a row of names")
+    if labels.size and not 0 <= int(labels.min()) <= int(labels.max()) < len(classes):
+        raise DataError(f"the labels of {path} run to {int(labels.max())}; it names {len(classes)} classes")
+    return classes[labels]
+
+
+def _tried(path: Path, channels: int, then: Callable[[Pixels], np.ndarray]) -> np.ndarray | DataError:
+    try:
+        return then(read_image(path, channels))
+    except DataError as error:
+        return error
+
+
+def check_pillow() -> None:
+    """Refuse to go on where Pillow is missing."""
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError:
+        raise ConfigError(
+            "reading images needs Pillow: pip install 'regard[images]'; arrays (.npy, .npz) do without it"
+        ) from None
+
+
+def read_image(path: Path, channels: int = 3) -> Pixels:
+    """The pixels of a file, upright as its camera says, transparent parts on white, grey where `channels` is 1."""
+    check_pillow()
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            width, height = image.size
+            if width * height > LARGEST:
+                raise DataError(f"{path} has {width:,} x {height:,} pixels; {LARGEST:,} in all is the most")
+            upright = ImageOps.exif_transpose(image)
+            return _array(upright, "L" if channels == 1 else "RGB")
+    except DataError:
+        raise
+    except FileNotFoundError:
+        raise DataError(f"no such file: {path}") from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder, not an image") from None
+    except Exception as error:  # every format fails in its own way
+        reason = str(error).splitlines()[0] if str(error).strip() else type(error).__name__
+        raise DataError(f"{path} cannot be read as an image: {reason}") from None
+
+
+def _array(image, mode: str) -> Pixels:
+    from PIL import Image
+
+    if image.mode.startswith("I"):  # sixteen bits: the upper eight are what a screen shows
+        image = Image.fromarray((np.asarray(image).astype(np.int64).clip(0, 65535) >> 8).astype(np.uint8))
+    if image.has_transparency_data:
+        rgba = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
+    pixels = np.array(image.convert(mode), dtype=np.uint8)
+    return pixels[..., None] if pixels.ndim == 2 else pixels

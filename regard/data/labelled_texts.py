@@ -1,0 +1,317 @@
+"""Labelled texts in TSV, CSV, JSONL or Parquet: a class per text or pair, a tag per word, answers in a context."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+
+from regard.data.batches import epoch_order, evaluation_order, padded
+from regard.data.formats import (
+    Columns,
+    Format,
+    Header,
+    format_of,
+    key_of,
+    lines,
+    objects,
+    parquet_columns,
+    parquet_file,
+    rows,
+    shown,
+    table,
+    whole_characters,
+)
+from regard.data.pair_store import Rows
+from regard.errors import DataError
+from regard.nn.batch import LabelledTexts, Texts
+from regard.nn.loss import IGNORE
+from regard.text.encoder_inputs import EncoderInput
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What the parts of a row are called: the text, a second one where there are two, and the label.
+
+    A column may be given by its number, from 1. `header` says whether the first row of a table has the names.
+    """
+
+    text: str | int = "text"
+    pair: str | int | None = None
+    label: str | int = "label"
+    header: Header = "auto"
+
+    @property
+    def texts(self) -> Columns:
+        """The text, or the two, without the label."""
+        if self.pair is None:
+            return Columns((self.text,), ("data.text",), self.header)
+        return Columns((self.text, self.pair), ("data.text", "data.pair"), self.header)
+
+    @property
+    def labelled(self) -> Columns:
+        """The texts and the label."""
+        texts = self.texts
+        return Columns((*texts.names, self.label), (*texts.settings, "data.label"), self.header)
+
+    @property
+    def asked(self) -> "Keys":
+        """The same of questions, which have a second text always."""
+        return self if self.pair is not None else replace(self, pair="question")
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A text, or two, and its class."""
+
+    texts: tuple[str, ...]
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """The words of a sentence and the tag of each."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question, the text that answers it, and where in it the answer stands; `start` is -1 where it does not.
+
+    `others` are answers that are as right.
+    """
+
+    question: str
+    context: str
+    answer: str
+    start: int
+    others: tuple[str, ...] = ()
+
+
+def examples(path: Path, keys: Keys) -> Iterator[Example]:
+    """The rows of a file for classification.
+
+    The columns of a TSV or CSV are the texts and the label, in that order, unless its first row names them or they are
+    chosen by number.
+    """
+    for number, values in _records(path, keys.labelled):
+        *texts, label = (
+            _text(value, name, path, number) for value, name in zip(values, keys.labelled.names, strict=True)
+        )
+        if not label.strip():
+            raise DataError(f"{path}, row {number} has no label")
+        yield Example(tuple(texts), label.strip())
+
+
+def unlabelled(path: Path, keys: Keys) -> Iterator[tuple[str, ...]]:
+    """The texts of a file for classification, whether or not it has labels: of a plain file its lines, or for pairs
+    lines with a tab between the two."""
+    format = format_of(path)
+    if format == "lines" and keys.pair is None:
+        yield from ((line,) for line in lines(path))
+    elif format in ("jsonl", "parquet"):
+        for number, values in _records(path, keys.texts):
+            yield tuple(_text(value, name, path, number) for value, name in zip(values, keys.texts.names, strict=True))
+    else:
+        wanted, count = replace(keys.labelled, label_optional=True), len(keys.texts.names)
+        found = rows(path, "csv" if format == "csv" else "tsv", wanted)
+        yield from (cells[:count] for cells in found)
+
+
+def tagged(path: Path, keys: Keys) -> Iterator[Tagged]:
+    """The sentences of a file for tagging: lines of a word and its tag with a tab between them, in a CSV a comma, and a
+    blank line after each sentence, or JSONL or Parquet with lists of words and of tags."""
+    if format_of(path) in ("jsonl", "parquet"):
+        for number, (words, tags) in _records(path, replace(keys, pair=None).labelled):
+            good = all(isinstance(one, list) and all(isinstance(word, str) for word in one) for one in (words, tags))
+            if not good or len(words) != len(tags):
+                raise DataError(
+                    f"{path}, row {number}: '{keys.text}' and '{keys.label}' must be lists of texts of one length"
+                )
+            if words and tags:
+                yield _sentence([*zip(words, tags, strict=True)], f"{path}, row {number}")
+        return
+    for number, sentence in _word_lines(path):
+        for line, cells in enumerate(sentence, number):
+            if len(cells) < 2:
+                raise DataError(f"{path}, line {line} is no word and tag: {cells[0][:40]}")
+        yield _sentence([(cells[0], cells[-1]) for cells in sentence], f"{path}, sentence from line {number}")
+
+
+def untagged(path: Path, keys: Keys) -> Iterator[str | tuple[str, ...]]:
+    """The sentences of a file for tagging, whether or not it has tags: of a plain file its lines, of a TSV or CSV the
+    words, a line each, of JSONL or Parquet lists of words, or texts."""
+    format = format_of(path)
+    if format == "lines":
+        yield from lines(path)
+    elif format in ("jsonl", "parquet"):
+        for number, (words,) in _records(path, Columns((keys.text,), ("data.text",))):
+            if isinstance(words, list) and all(isinstance(word, str) for word in words):
+                yield tuple(whole_characters(word, f"{path}, row {number}: a word") for word in words)
+            else:
+                yield _text(words, keys.text, path, number)
+    else:
+        yield from (tuple(cells[0] for cells in sentence) for _, sentence in _word_lines(path))
+
+
+def _word_lines(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
+    """The lines of each sentence, up to a blank one, as cells, with the number of the first: tabs or commas lie between
+    cells, or else spaces."""
+    for filled, sentence in groupby(enumerate(lines(path), 1), lambda numbered: bool(numbered[1].strip())):
+        if filled:
+            numbers, texts = zip(*sentence, strict=True)
+            yield numbers[0], [[cell.strip() for cell in _cells(text, format_of(path))] for text in texts]
+
+
+def _cells(line: str, format: Format) -> list[str]:
+    if format == "csv":
+        return next(csv.reader([line]), [])
+    return line.split("\t") if "\t" in line else line.split()
+
+
+def questions(path: Path, keys: Keys) -> Iterator[Question]:
+    """The questions of a file: contexts, questions and answers, which stand where `start` says or else first occur.
+
+    An answer may also be an object with lists `text` and `answer_start`, as SQuAD has them: the first is to be learned,
+    any is right. An empty one says that the context has none.
+    """
+    names = keys.asked.labelled
+    for number, (context, question, value, start) in _records(path, names, start=True):
+        context, question = _text(context, names.names[0], path, number), _text(question, names.names[1], path, number)
+        others = ()
+        if isinstance(value, dict):
+            texts, starts = value.get("text"), value.get("answer_start")
+            value, *more = texts if isinstance(texts, list) and texts else [""]
+            start = starts[0] if isinstance(starts, list) and starts else None
+            others = tuple(text for text in more if isinstance(text, str))
+        if not isinstance(value, str):
+            raise DataError(f"{path}, row {number}: '{keys.label}' is {shown(value)}, not an answer")
+        whole_characters(value, f"{path}, row {number}: '{keys.label}'")
+        if not value:
+            yield Question(question, context, "", -1)
+            continue
+        start = context.find(value) if start is None else start
+        if not isinstance(start, int) or start < 0 or context[start : start + len(value)] != value:
+            raise DataError(f"{path}, row {number}: the answer '{value[:40]}' does not stand in its context")
+        yield Question(question, context, value, start, others)
+
+
+def unanswered(path: Path, keys: Keys) -> Iterator[tuple[str, str]]:
+    """Each question of a file with its context, whether or not it has answers."""
+    return ((question, context) for context, question in unlabelled(path, keys.asked))
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """Rows and their labels: a class, a pair of places, or as many tags as the row has tokens."""
+
+    ids: Rows
+    segments: Rows
+    labels: list[Int[np.ndarray, " _"]]
+    segmented: bool
+
+    @classmethod
+    def of(
+        cls, rows: Sequence[EncoderInput], labels: Sequence[Sequence[int]], pad: int, *, segmented: bool
+    ) -> "LabelledRows":
+        ids = Rows.of([row.ids for row in rows], pad)
+        segments = Rows.of([row.segments for row in rows])
+        return cls(ids, segments, [np.array(one, dtype=np.int64) for one in labels], segmented)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, chosen: np.ndarray) -> LabelledTexts:
+        tokens = padded(self.ids, chosen)
+        segments = padded(self.segments, chosen).ids if self.segmented else None
+        labels = [self.labels[index] for index in chosen.tolist()]
+        longest = max(map(len, labels))
+        table = np.full((len(labels), longest), IGNORE, dtype=np.int64)
+        for index, row in enumerate(labels):
+            table[index, : len(row)] = row
+        wide = torch.from_numpy(table)
+        return LabelledTexts(
+            Texts(tokens, segments), wide.squeeze(1) if longest == 1 else wide, int((table != IGNORE).sum())
+        )
+
+    def evaluation(self, budget: int) -> Iterator[LabelledTexts]:
+        """Every row once, shortest first."""
+        lengths = self.ids.lengths
+        for chosen in evaluation_order(lengths, np.zeros_like(lengths), budget=max(budget, int(lengths.max()))):
+            yield self.batch(chosen)
+
+
+class LabelledLayout:
+    """Batches of at most `budget` tokens, padding included."""
+
+    def __init__(self, rows: LabelledRows, budget: int) -> None:
+        self.rows, self.budget = rows, budget
+
+    def order(self, seed: int, epoch: int) -> list[np.ndarray]:
+        lengths = self.rows.ids.lengths
+        return epoch_order(lengths, np.zeros_like(lengths), budget=self.budget, seed=seed, epoch=epoch)
+
+    def batch(self, rows: np.ndarray) -> LabelledTexts:
+        return self.rows.batch(rows)
+
+
+def _sentence(words: list[tuple[str, str]], where: str) -> Tagged:
+    if 2 * sum(len(word.split()) > 1 for word, _ in words) > len(words):
+        raise DataError(
+            f"{where}: '{words[0][0][:40]}' is a text, not a word: a line must be one word and its tag; texts with one "
+            f"label each are for task='classification'"
+        )
+    for word, tag in words:
+        if not tag.strip():
+            raise DataError(f"{where}: '{word}' has no tag")
+        whole_characters(word + tag, f"{where}: a word")
+    return Tagged(tuple(word for word, _ in words), tuple(tag for _, tag in words))
+
+
+def _records(path: Path, columns: Columns, *, start: bool = False) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """The wanted values of each row, as they are, with its number; with `start`, then the one called so, or None."""
+    format = format_of(path)
+    more = (None,) if start else ()
+    if format == "jsonl":
+        for number, record in _objects(path):
+            keys = [
+                key_of(record, name, f"{path}, row {number}", setting)
+                for name, setting in zip(columns.names, columns.settings, strict=True)
+            ]
+            yield number, (*(record[key] for key in keys), *((record.get("start"),) if start else ()))
+    elif format == "parquet":
+        yield from _parquet(path, columns, start)
+    else:
+        found = table(path, "csv" if format == "csv" else "tsv", columns, skip_blank=True)
+        yield from ((number, (*cells, *more)) for number, cells in found)
+
+
+def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    return objects(path, enumerate(lines(path), 1))
+
+
+def _parquet(path: Path, columns: Columns, start: bool) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """The values as they are: texts, numbers, lists."""
+    number = 0
+    with parquet_file(path) as file:
+        names = parquet_columns(path, file, columns)
+        more = {"start"} & set(file.schema_arrow.names) if start else set()
+        for batch in file.iter_batches(batch_size=4096, columns=[*names, *more - {*names}]):
+            for row in batch.to_pylist():
+                number += 1
+                yield number, (*(row[name] for name in names), *((row.get("start"),) if start else ()))
+    if not number:
+        raise DataError(f"{path} is empty")
+
+
+def _text(value: Any, key: str | int, path: Path, number: int) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise DataError(f"{path}, row {number}: '{key}' is {shown(value)}, not text")
+    return whole_characters(str(value), f"{path}, row {number}: '{key}'")
