@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ConfigError
-from regard.nn.cells import RecurrentLayer
 from regard.nn.embedding import Embedding
+from regard.nn.recurrent.layers import RecurrentLayer
 
 
 def step_gradients(model: Any, batch: Any) -> list[Float[Tensor, " T"]]:

@@ -11,10 +11,11 @@ from regard.errors import ConfigError, DataError
 from regard.models.protocols import Capabilities
 from regard.models.recurrent_language import TextState
 from regard.nn.batch import LabelledTexts, Pairs, Texts, Tokens, Windows
-from regard.nn.cells import CellKind, Recurrent, RecurrentLayer, initialise_cell
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
+from regard.nn.recurrent.cells import CellKind, initialise_cell
+from regard.nn.recurrent.layers import Recurrent, RecurrentLayer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from regard.errors import ConfigError
 from regard.models.protocols import Capabilities
 from regard.nn.blocks import BlockConfig, EncoderBlock, make_norm
-from regard.nn.cells import CellKind, Recurrent, RecurrentLayer, States, initialise_cell
 from regard.nn.dropout import Dropout
 from regard.nn.initial import initialise
 from regard.nn.masks import Visible
 from regard.nn.points import END, Pointings, Points
+from regard.nn.recurrent.cells import CellKind, initialise_cell
+from regard.nn.recurrent.layers import CellStates, Recurrent, RecurrentLayer
 from regard.nn.scores import ScoredAttention
 from regard.nn.stack import Stack
 
@@ -85,7 +86,7 @@ class Pointed:
 class PointerState:
     """The decoder between two steps: its layers' states and what each row has pointed at, and the problems."""
 
-    states: States
+    states: CellStates
     chosen: Bool[Tensor, "R C"]
     source: Pointed
 
@@ -139,7 +140,7 @@ class PointerNetwork(nn.Module):
     def logits(self, batch: Pointings) -> Float[Tensor, "B T C"]:
         return self(batch)
 
-    def encode(self, points: Points) -> tuple[Pointed, States]:
+    def encode(self, points: Points) -> tuple[Pointed, CellStates]:
         """The items as the decoder will know them, and the state that it starts from."""
         B, S, _ = points.values.shape
         x = self.items(features(points.values, self.config.octaves))

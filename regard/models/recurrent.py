@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from regard.errors import ConfigError
 from regard.models.protocols import Capabilities
 from regard.nn.batch import Pairs, Tokens
-from regard.nn.cells import CellKind, Direction, Recurrent, RecurrentLayer, States, initialise_cell
 from regard.nn.copying import CopyHead, known_only
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
 from regard.nn.masks import Visible
+from regard.nn.recurrent.cells import CellKind, initialise_cell
+from regard.nn.recurrent.layers import CellStates, Direction, Recurrent, RecurrentLayer
 from regard.nn.scores import ScoredAttention
 from regard.nn.stack import Stack
 from regard.text.config import SPECIALS
@@ -113,7 +114,7 @@ class Source:
 class RecurrentState:
     """The decoder between two steps: `states` of its layers and the vector to `feed` by row, and the source."""
 
-    states: States
+    states: CellStates
     feed: Float[Tensor, "R D"]
     source: Source
 
@@ -171,7 +172,7 @@ class RecurrentModel(nn.Module):
         """The scores of every next token, given the true ones before it."""
         return self.head(self(batch))
 
-    def encode(self, source: Tokens) -> tuple[Source, States]:
+    def encode(self, source: Tokens) -> tuple[Source, CellStates]:
         """What the decoder will know of the source, and the state that it starts from."""
         assert isinstance(source, Tokens), "a recurrent model reads one sequence a row"
         words = self.source(self._known(source.ids))
@@ -180,7 +181,7 @@ class RecurrentModel(nn.Module):
         keys = memory if self.cross_attention is None else self.cross_attention.keys(memory)
         return Source(memory, keys, source.seen_from(source), ends[-1][0], source.ids), self._first_states(ends)
 
-    def decode(self, inputs: Tokens, source: Source, states: States) -> Float[Tensor, "B T P"]:
+    def decode(self, inputs: Tokens, source: Source, states: CellStates) -> Float[Tensor, "B T P"]:
         words = self.target(self._known(inputs.ids))
         if self._one_by_one():
             return self._decode_one_by_one(words, source, states)
@@ -220,7 +221,7 @@ class RecurrentModel(nn.Module):
             return self.head(vectors).log_softmax(-1), after
         return self.head(self._with_copies(vectors.unflatten(0, (B, -1)), kept[-1], source.ids)).flatten(0, 1), after
 
-    def _advance(self, words: Tensor, states: States, feed: Tensor, look) -> tuple[Tensor, States]:
+    def _advance(self, words: Tensor, states: CellStates, feed: Tensor, look) -> tuple[Tensor, CellStates]:
         """One step of all rows: the vector of its prediction, and the states after it."""
         fed = [feed] if self.config.input_feeding else []
         if self.cross_attention is not None and self.config.attend == "after":
@@ -231,7 +232,7 @@ class RecurrentModel(nn.Module):
         output, states = self.decoder.step(torch.cat((words, *given, *fed), dim=-1), states)
         return self._read_out(output, context, words), states
 
-    def _decode_one_by_one(self, words: Tensor, source: Source, states: States) -> Tensor:
+    def _decode_one_by_one(self, words: Tensor, source: Source, states: CellStates) -> Tensor:
         """All steps in turn. A watcher sees them together, as one matrix; if it changes that, they are taken again."""
         attention = self.cross_attention
         assert attention is not None
@@ -242,7 +243,7 @@ class RecurrentModel(nn.Module):
         return self._with_copies(vectors, weights, source.ids)
 
     def _steps(
-        self, words: Tensor, source: Source, states: States, forced: Tensor | None = None
+        self, words: Tensor, source: Source, states: CellStates, forced: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The vectors, queries and weights of every step; weights that are `forced` are taken as they are."""
         attention = self.cross_attention
@@ -275,7 +276,7 @@ class RecurrentModel(nn.Module):
         read = self._read_out(torch.stack(outputs, dim=1), torch.stack(contexts, dim=1), words)
         return read, torch.stack(queries, dim=1), torch.cat(kept, dim=1)
 
-    def _join(self, words: Tensor) -> Callable[[int, Tensor, States], tuple[Tensor, States]]:
+    def _join(self, words: Tensor) -> Callable[[int, Tensor, CellStates], tuple[Tensor, CellStates]]:
         """The decoder's step at a position, given what was found in the source.
 
         Where the first cell projects its inputs by one matrix, the words' share of the product is taken beforehand, for
@@ -288,12 +289,12 @@ class RecurrentModel(nn.Module):
         of_words, of_context = weight.split(words.shape[-1], dim=1)
         ahead = F.linear(words, of_words, bias).unbind(1)
 
-        def step(t: int, context: Tensor, states: States) -> tuple[Tensor, States]:
+        def step(t: int, context: Tensor, states: CellStates) -> tuple[Tensor, CellStates]:
             return self.decoder.step(ahead[t] + F.linear(context, of_context), states, projected=True)
 
         return step
 
-    def _first_states(self, ends: States) -> States:
+    def _first_states(self, ends: CellStates) -> CellStates:
         if self.bridge is None:
             return ends
         layers = self.config.decoder_layers

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from regard.errors import ConfigError, DataError
 from regard.models.protocols import Capabilities
 from regard.nn.batch import Pairs, Stretch, Tokens, Windows
-from regard.nn.cells import CellKind, Recurrent, RecurrentLayer, States, initialise_cell
 from regard.nn.copying import CopyHead
 from regard.nn.dropout import Dropout, SharedDropout
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
+from regard.nn.recurrent.cells import CellKind, initialise_cell
+from regard.nn.recurrent.layers import CellStates, Recurrent, RecurrentLayer
 from regard.nn.sentinel import Memory, Sentinel, joined, last_read, nothing_read, within
 
 Kept = tuple[tuple[Tensor, ...], ...]
@@ -162,7 +163,7 @@ class RecurrentLanguageModel(nn.Module):
         packed, memory = self._pointing(output[:, None], choices[:, None], past)
         return self.head(packed).squeeze(1), TextState((*states, memory))
 
-    def _apart(self, states: Kept | None) -> tuple[States | None, Memory | None]:
+    def _apart(self, states: Kept | None) -> tuple[CellStates | None, Memory | None]:
         """The layers' states, and what there is to point at."""
         if states is None or self.sentinel is None:
             return states, None

@@ -11,10 +11,10 @@ from regard.errors import ConfigError, DataError
 from regard.models.protocols import Capabilities
 from regard.models.recurrent_language import TextState
 from regard.nn.batch import Pairs, Stretch, Tokens, Windows
-from regard.nn.cells import States
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
+from regard.nn.recurrent.layers import CellStates
 from regard.nn.rwkv import RWKVBlock, after
 from regard.nn.stack import Stack
 
@@ -76,7 +76,7 @@ class RWKV(nn.Module):
         """The scores of every next token, given the true ones before it."""
         return self.head(self(batch))
 
-    def carry(self, inputs: Tokens, states: States | None = None) -> tuple[Float[Tensor, "B T D"], States]:
+    def carry(self, inputs: Tokens, states: CellStates | None = None) -> tuple[Float[Tensor, "B T D"], CellStates]:
         """The same from `states` on, and the states after it."""
         return self._read(inputs.ids, inputs.lengths - 1, states)
 
@@ -101,14 +101,14 @@ class RWKV(nn.Module):
             ends.append(end)
         return self.head(self.norm(x)).log_softmax(-1), TextState(tuple(ends))
 
-    def _read(self, ids: Tensor, last: Tensor, states: States | None) -> tuple[Tensor, States]:
+    def _read(self, ids: Tensor, last: Tensor, states: CellStates | None) -> tuple[Tensor, CellStates]:
         x, ends = self.first_norm(self.embedding(ids)), []
         for block, own in zip(self.blocks, states or self._nothing(ids), strict=True):
             x, everywhere = block(x, own)
             ends.append(after(everywhere, last))
         return self.norm(x), tuple(ends)
 
-    def _nothing(self, ids: Tensor) -> States:
+    def _nothing(self, ids: Tensor) -> CellStates:
         like = self.embedding.tokens.weight.new_zeros(ids.shape[0], 1)
         return tuple(block.zeros(like, self.config.width) for block in self.blocks)
 

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.nn.attention import WITHIN, softmax_visible
-from regard.nn.basic_cells import StateLinear
+from regard.nn.recurrent.cells import StateLinear
 from regard.nn.scores import ScoredAttention
 
 Tape = tuple[Tensor, Tensor, Tensor, Tensor]

@@ -9,7 +9,7 @@ from regard.models.lstmn import LSTMN, LSTMNConfig
 from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentLanguageModel
 from regard.models.rwkv import RWKV, RWKVConfig
 from regard.nn.batch import Stretch, Tokens, Windows
-from regard.nn.cells import CELLS
+from regard.nn.recurrent.cells import CELLS
 
 SIZES = {"vocab_size": 19, "width": 6, "dropout": 0.0, "max_len": 40}
 
