@@ -11,7 +11,7 @@ from regard.data.batches import epoch_order, evaluation_order
 from regard.data.loader import padded
 from regard.data.store import Rows
 from regard.nn.batch import LabelledTexts, Texts
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.text.framing import Framed
 
 

@@ -12,7 +12,7 @@ from regard.data.masking import Masking, uniform
 from regard.data.sentences import SentenceStore
 from regard.errors import DataError
 from regard.nn.batch import MaskedTexts, Texts, Tokens
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.text.framing import Framing
 
 SHORT = 0.1  # of rows aim at a random length, as texts will have when the model is used

@@ -16,7 +16,7 @@ from regard.data.cache import kept_in
 from regard.data.documents import Documents, Piece
 from regard.errors import ConfigError, DataError
 from regard.nn.batch import Packed, Tokens, Windows
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.text import Tokenizer
 
 VERSION = 1

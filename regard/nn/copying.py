@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.errors import ConfigError
 from regard.nn.embedding import Head
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 
 
 def mixture(

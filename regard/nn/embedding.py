@@ -7,9 +7,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.nn.dropout import Dropout, SharedDropout
-from regard.nn.loss import linear_cross_entropy, loss_and_gradient
+from regard.nn.losses.cross_entropy import (
+    interleaved,
+    linear_cross_entropy,
+    loss_and_gradient,
+    r_drop_kernel,
+    r_drop_loss_and_gradient,
+)
 from regard.nn.positions import Positions
-from regard.nn.r_drop import interleaved, r_drop_kernel, r_drop_loss_and_gradient
 
 
 class Embedding(nn.Module):
@@ -75,7 +80,7 @@ class Head(nn.Module):
     def fuse(self) -> None:
         """The loss's elementwise work in few kernels: worth it on a GPU."""
         if self.weight.is_cuda and find_spec("triton"):
-            from regard.nn.fused_loss import fused_loss_and_gradient
+            from regard.nn.losses.fused_cross_entropy import fused_loss_and_gradient
 
             self.kernel = fused_loss_and_gradient
         else:

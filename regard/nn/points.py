@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.nn.batch import moved
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 
 END = 0
 """The choice that ends an output. Position p of the input is choice p + 1."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.nn.batch import Packed, PackedPairs
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 
 
 def doubled(batch: Any) -> Any:

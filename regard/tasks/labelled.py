@@ -16,7 +16,7 @@ from regard.data.labelled import Example, Keys, Question, Tagged
 from regard.data.labelled_rows import LabelledLayout, LabelledRows
 from regard.errors import ConfigError, DataError, nearest
 from regard.nn.batch import LabelledTexts, Texts, Tokens
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.runs.files import TOKENIZER
 from regard.tasks.config import RunConfig
 from regard.tasks.evidence import BUDGET, Evidence, held_out_files

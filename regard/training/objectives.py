@@ -15,7 +15,7 @@ from regard.models.protocols import capabilities
 from regard.nn.batch import Images, LabelledTexts, MaskedTexts, PackedPairs, Pairs, Stretch, Windows
 from regard.nn.blocks import DecoderBlock, EncoderBlock
 from regard.nn.embedding import Head
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.nn.points import Pointings
 from regard.nn.rows import doubled
 from regard.training.config import TrainConfig

@@ -8,7 +8,7 @@ import pytest
 from regard.data.labelled import Example, Keys, Question, Tagged, examples, questions, tagged
 from regard.data.labelled_rows import LabelledRows
 from regard.errors import DataError
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.text.framing import Framed
 
 pyarrow = pytest.importorskip("pyarrow")

@@ -18,7 +18,7 @@ from regard.data.sentences import (
     split_sentences,
 )
 from regard.errors import DataError
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.text import TokenizerConfig, train_tokenizer
 from regard.text.framing import Framing
 

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from regard.look.watch import attentions, watch
 from regard.nn.batch import LabelledTexts, MaskedTexts
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.nn.rows import halves
 from regard.training.objectives import Answering, Classification, MaskedWords, Tagging
 

@@ -23,7 +23,7 @@ from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfi
 from regard.models.transformer import Transformer
 from regard.models.vit import ViT
 from regard.nn.batch import Images, LabelledTexts, MaskedTexts
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.nn.points import Pointings
 from regard.nn.rows import halves
 from regard.runs.checkpoint import load_weights_strictly, weights_of

@@ -15,7 +15,7 @@ from regard.errors import ConfigError
 from regard.models.elmo import Elmo, ElmoConfig, LayerMix
 from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
 from regard.nn.batch import Texts, Tokens, Windows
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.nn.recurrent.cells import CELLS
 from regard.tasks.language import text_perplexity
 from regard.trainer.training import Stopped

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from regard.nn.copying import CopyHead, known_only, mixture
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 
 V, D = 7, 5
 

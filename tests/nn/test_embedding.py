@@ -7,7 +7,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.nn.embedding import Embedding, Head
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.nn.positions import Positions
 
 IDS = torch.tensor([[3, 5, 3], [1, 0, 5]])

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-import regard.nn.loss as loss_module
+import regard.nn.losses.cross_entropy as loss_module
 from regard.nn.embedding import Head
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 
 
 def by_hand(logits, labels, smoothing, alpha):

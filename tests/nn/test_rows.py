@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.nn.batch import LabelledTexts, Texts, Tokens
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.nn.rows import doubled, halves
 
 

@@ -8,7 +8,7 @@ from torch.optim import SGD
 from torch.testing import assert_close
 
 from regard.nn.batch import LabelledTexts, MaskedTexts, Texts, Tokens
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.training.loop import train_step
 from regard.training.objectives import Answering, Classification, MaskedWords, Tagging, labelled_loss
 

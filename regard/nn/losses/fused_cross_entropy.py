@@ -6,7 +6,7 @@ import triton  # comes with torch for a GPU, and not with torch for a CPU
 import triton.language as tl
 from torch import Tensor
 
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 
 _WIDEST = 16384  # columns at a time
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from regard.nn.embedding import Head
-from regard.nn.loss import _ALIGN, IGNORE, linear_cross_entropy, loss_and_gradient
+from regard.nn.losses.cross_entropy import _ALIGN, IGNORE, linear_cross_entropy, loss_and_gradient
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 runs = pytest.mark.skipif(
@@ -28,7 +28,7 @@ def test_it_is_torchs_cross_entropy_and_its_gradient(V, smoothing):
     labels[2] = IGNORE
     expected = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
     expected.backward()
-    from regard.nn.fused_loss import fused_loss_and_gradient
+    from regard.nn.losses.fused_cross_entropy import fused_loss_and_gradient
 
     loss, plain, gradient = fused_loss_and_gradient(logits.detach().clone(), labels, smoothing)
     assert_close(loss, expected.detach())
@@ -51,7 +51,7 @@ def test_the_whole_loss_is_the_same_with_it(smoothing, dtype, monkeypatch):
         return total, plain, *torch.autograd.grad(total, (x, weight))
 
     close = {"atol": 1e-3, "rtol": 1e-3} if dtype == torch.float32 else {"atol": 0.1, "rtol": 0.02}
-    from regard.nn.fused_loss import fused_loss_and_gradient
+    from regard.nn.losses.fused_cross_entropy import fused_loss_and_gradient
 
     wanted = found(loss_and_gradient)
     monkeypatch.setitem(_ALIGN, "cpu", 8)  # as on a GPU

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-import regard.nn.loss as loss_module
-from regard.nn.loss import IGNORE, linear_cross_entropy
+import regard.nn.losses.cross_entropy as loss_module
+from regard.nn.losses.cross_entropy import IGNORE, linear_cross_entropy
 
 
 @given(
