@@ -13,7 +13,7 @@ from regard.decode.config import DecodeConfig
 from regard.decode.search import search
 from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import DataError
-from regard.nn.points import END, Pointings
+from regard.nn.batch import END, Pointings
 
 BUDGET = 4096
 """Items of one batch."""

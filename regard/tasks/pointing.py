@@ -31,7 +31,7 @@ from regard.data.puzzles.problems import (
 from regard.data.puzzles.tours import EXACT, tour_length
 from regard.errors import ConfigError, DataError
 from regard.look.watch import attentions
-from regard.nn.points import Pointings
+from regard.nn.batch import Pointings
 from regard.tasks.config import RunConfig
 from regard.tasks.pointer import Pointer
 from regard.tasks.run import Run, absolute

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from regard.nn.rows import halves
+from regard.nn.batch import halves
 from regard.training.average import ExponentialAverage
 from regard.training.objectives import Batch, Objective, Weighing, precision_context, predictions
 from regard.training.replay import Replay

@@ -12,12 +12,10 @@ from torch import Tensor, nn
 
 from regard.errors import RunError
 from regard.models.protocols import capabilities
-from regard.nn.batch import Images, LabelledTexts, MaskedTexts, PackedPairs, Pairs, Stretch, Windows
+from regard.nn.batch import Images, LabelledTexts, MaskedTexts, PackedPairs, Pairs, Pointings, Stretch, Windows, doubled
 from regard.nn.blocks import DecoderBlock, EncoderBlock
 from regard.nn.embedding import Head
 from regard.nn.losses.cross_entropy import IGNORE
-from regard.nn.points import Pointings
-from regard.nn.rows import doubled
 from regard.training.config import TrainConfig
 
 

@@ -8,9 +8,8 @@ from model_zoo import ENCODERS, make, texts
 from torch.testing import assert_close
 
 from regard.look.watch import attentions, watch
-from regard.nn.batch import LabelledTexts, MaskedTexts
+from regard.nn.batch import LabelledTexts, MaskedTexts, halves
 from regard.nn.losses.cross_entropy import IGNORE
-from regard.nn.rows import halves
 from regard.training.objectives import Answering, Classification, MaskedWords, Tagging
 
 every_encoder = pytest.mark.parametrize("name", ENCODERS)

@@ -22,10 +22,8 @@ from regard.models.recurrent import RecurrentModel
 from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
 from regard.models.transformer import Transformer
 from regard.models.vit import ViT
-from regard.nn.batch import Images, LabelledTexts, MaskedTexts
+from regard.nn.batch import Images, LabelledTexts, MaskedTexts, Pointings, halves
 from regard.nn.losses.cross_entropy import IGNORE
-from regard.nn.points import Pointings
-from regard.nn.rows import halves
 from regard.runs.checkpoint import load_weights_strictly, weights_of
 from regard.runs.files import read_tensors, write_tensors
 from regard.training.loop import train_step, validate

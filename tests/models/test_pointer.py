@@ -18,7 +18,7 @@ from regard.decode.search import search
 from regard.errors import ConfigError
 from regard.look.watch import watch
 from regard.models.pointer import PointerConfig, PointerNetwork, features
-from regard.nn.points import END, Pointings
+from regard.nn.batch import END, Pointings
 from regard.training.objectives import Pointing
 
 SMALL = PointerConfig(inputs=2, width=6, heads=2, feed_forward=7, encoder_layers=2, max_len=20)

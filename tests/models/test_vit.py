@@ -14,9 +14,8 @@ from torch.testing import assert_close
 from regard.errors import ConfigError, DataError, RunError
 from regard.look.watch import attentions, watch
 from regard.models.vit import ViT
-from regard.nn.batch import Images
+from regard.nn.batch import Images, halves
 from regard.nn.patches import cut, resized_positions
-from regard.nn.rows import halves
 from regard.tasks.config import make_config
 from regard.training.objectives import ImageClassification
 

@@ -71,7 +71,7 @@ def test_both_objectives_are_logged_apart(base):
 
 
 def test_a_batch_split_by_rows_gives_the_same_gradient(files, base):
-    from regard.nn.rows import halves
+    from regard.nn.batch import halves
     from regard.training.objectives import MaskedWords
 
     _, job = base.config.kind.prepare(base.config, base.directory, Silence(), new=False)

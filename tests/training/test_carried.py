@@ -8,8 +8,7 @@ from torch.testing import assert_close
 
 from regard.errors import RunError
 from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentLanguageModel
-from regard.nn.batch import Stretch, Tokens
-from regard.nn.rows import halves
+from regard.nn.batch import Stretch, Tokens, halves
 from regard.training.objectives import LanguageModelling, StreamedLanguageModelling
 
 

@@ -8,8 +8,7 @@ from torch.testing import assert_close
 from training_toys import tiny, work
 
 from regard.models.elmo import Elmo, ElmoConfig
-from regard.nn.batch import Tokens, Windows
-from regard.nn.rows import halves
+from regard.nn.batch import Tokens, Windows, halves
 from regard.training.loop import fit, train_step
 from regard.training.objectives import BothWaysModelling, SequenceToSequence
 from regard.training.replay import MOST, Replay, form, tensors

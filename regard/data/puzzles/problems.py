@@ -15,7 +15,7 @@ from regard.data.batches import epoch_order, evaluation_order
 from regard.data.formats import numbered
 from regard.data.puzzles import Puzzle
 from regard.errors import DataError, nearest
-from regard.nn.points import Pointings
+from regard.nn.batch import Pointings
 
 Part = Literal["train", "valid", "test"]
 

@@ -10,7 +10,7 @@ from regard.data.puzzles.problems import Problem, in_unit_square
 from regard.errors import ConfigError
 from regard.look.document import AttentionMap, Candidate, Document, Sentence, Side
 from regard.look.watch import Trace, watch
-from regard.nn.points import Pointings
+from regard.nn.batch import Pointings
 from regard.tasks.looking.pieces import END
 from regard.tasks.looking.wanted import Wanted
 from regard.tasks.pointer import Answer

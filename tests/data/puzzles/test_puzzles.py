@@ -26,7 +26,7 @@ from regard.data.puzzles.problems import (
 from regard.data.puzzles.sorting import sorted_orders
 from regard.data.puzzles.tours import improved_tour, oriented, tour_length, tour_orders
 from regard.errors import ConfigError, DataError
-from regard.nn.points import END
+from regard.nn.batch import END
 
 SORT, HULL, TSP = PUZZLES["sort"], PUZZLES["hull"], PUZZLES["tsp"]
 

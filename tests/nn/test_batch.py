@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from regard.nn.batch import LabelledTexts, Texts, Tokens
+from regard.nn.batch import LabelledTexts, Texts, Tokens, doubled, halves
 from regard.nn.losses.cross_entropy import IGNORE
-from regard.nn.rows import doubled, halves
 
 
 @dataclass(frozen=True)
