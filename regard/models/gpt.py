@@ -11,9 +11,9 @@ from regard.models.protocols import Capabilities
 from regard.nn.attention import WITHIN
 from regard.nn.batch import Pairs, Sequences, Tokens, Windows
 from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, check_layer_heads, make_norm
-from regard.nn.cache import KeyValues, PromptState
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise_small
+from regard.nn.kv_cache import KVCache, PromptState
 from regard.nn.positions import Positions, Rotary
 from regard.nn.stack import Stack
 
@@ -104,7 +104,7 @@ class GPT(nn.Module):
         """Prompts, all but the last token of each read: `step` with those last tokens goes on from here."""
         if int(batch.lengths.min()) < 1:
             raise DataError("a prompt without a token has nothing to go on from")
-        caches = tuple(KeyValues(self.config.window, block.attention.joined()) for block in self.blocks)
+        caches = tuple(KVCache(self.config.window, block.attention.joined()) for block in self.blocks)
         columns = batch.ids.shape[1] - 1
         if columns:
             x = self.embedding(batch.ids[:, :-1])

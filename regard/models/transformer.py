@@ -21,9 +21,9 @@ from regard.nn.blocks import (
     make_norm,
     through,
 )
-from regard.nn.cache import DecoderState, KeyValues, SourceMemory
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
+from regard.nn.kv_cache import DecoderState, KVCache, SourceMemory
 from regard.nn.positions import Alibi, Layout, PositionKind, Positions, RelativeBias, Rotary
 from regard.nn.stack import Stack
 
@@ -189,7 +189,7 @@ class Transformer(nn.Module):
         """The source, encoded: what decoding starts from."""
         memory, visible = self.encode(batch.source), batch.source.seen_from(batch.source)
         return DecoderState(
-            caches=tuple(KeyValues(self.config.window, block.attention.joined()) for block in self.decoder),
+            caches=tuple(KVCache(self.config.window, block.attention.joined()) for block in self.decoder),
             memories=tuple(SourceMemory(*block.cross_attention.keys_values(memory), visible) for block in self.decoder),
         )
 

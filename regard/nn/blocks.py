@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError
 from regard.nn.attention import ACROSS, BEFORE, WITHIN, Attention, NoHeads, Sides
-from regard.nn.cache import KeyValues, SourceMemory
 from regard.nn.dropout import Dropout
+from regard.nn.kv_cache import KVCache, SourceMemory
 from regard.nn.masks import CAUSAL, EVERYTHING, Visible
 from regard.nn.positions import Alibi, RelativeBias, Rotary
 
@@ -188,7 +188,7 @@ class EncoderBlock(nn.Module):
     def step(
         self,
         x: Float[Tensor, "R N D"],
-        cache: KeyValues,
+        cache: KVCache,
         places: Int[Tensor, "R N"] | None = None,
         visible: Visible | None = None,
     ) -> Float[Tensor, "R N D"]:
@@ -233,7 +233,7 @@ class DecoderBlock(nn.Module):
         x = around.leave(x, self.cross_attention(around.enter(x), memory, memory_visible))
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
 
-    def step(self, x: Float[Tensor, "R 1 D"], cache: KeyValues, memory: SourceMemory) -> Float[Tensor, "R 1 D"]:
+    def step(self, x: Float[Tensor, "R 1 D"], cache: KVCache, memory: SourceMemory) -> Float[Tensor, "R 1 D"]:
         """The same for one new position of R rows, which share the memory of their sources."""
         x = self.around_attention.leave(x, _extend(self.attention, self.around_attention.enter(x), cache))
         around = self.around_cross_attention
@@ -244,7 +244,7 @@ class DecoderBlock(nn.Module):
 def _extend(
     attention: Attention | NoHeads,
     x: Float[Tensor, "R N D"],
-    cache: KeyValues,
+    cache: KVCache,
     places: Int[Tensor, "R N"] | None = None,
     visible: Visible | None = None,
 ) -> Float[Tensor, "R N D"]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.nn.masks import Visible
 
 
-class KeyValues:
+class KVCache:
     """The keys and values of R rows so far, in room that grows by doubling, so that a step copies one position.
 
     `joined` are the attention's matrices side by side, which every step would otherwise lay together anew.
@@ -31,9 +31,9 @@ class KeyValues:
         self.length = end
         return self._keys[:, :, :end], self._values[:, :, :end]
 
-    def select(self, rows: Int[Tensor, " R"]) -> "KeyValues":
+    def select(self, rows: Int[Tensor, " R"]) -> "KVCache":
         """A cache with these rows; the old one must not be used again."""
-        chosen = KeyValues(self.window, self.joined)
+        chosen = KVCache(self.window, self.joined)
         chosen.length = self.length
         if self._keys is not None and self._values is not None:
             chosen._keys, chosen._values = self._take(self._keys, rows), self._take(self._values, rows)
@@ -73,7 +73,7 @@ class SourceMemory:
 class DecoderState:
     """A Transformer decoder between two steps: `caches` by row, `memories` by source, one of each a layer."""
 
-    caches: tuple[KeyValues, ...]
+    caches: tuple[KVCache, ...]
     memories: tuple[SourceMemory, ...] = ()
 
     def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> "DecoderState":
@@ -91,7 +91,7 @@ class PromptState:
     sees: what comes next stands at place `lengths[r]`, though in the cache it lies beyond the gap.
     """
 
-    caches: tuple[KeyValues, ...]
+    caches: tuple[KVCache, ...]
     columns: int = 0
     lengths: Int[Tensor, " R"] | None = None
 
