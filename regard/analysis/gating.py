@@ -12,7 +12,7 @@ from regard.analysis.pruning import Head, every_head, gates_of, prune
 from regard.data import Position
 from regard.errors import ConfigError
 from regard.look.watch import attentions
-from regard.nn.gates import HardConcrete
+from regard.nn.dropout import HardConcrete
 from regard.tasks.run import Run, choose_precision, packs
 from regard.tasks.spec import Silence
 from regard.training.loop import clip_gradients, precision_context, seed_step, train_step

@@ -21,7 +21,7 @@ from regard.look.watch import attentions, watch
 from regard.models import MODELS
 from regard.models.protocols import capabilities
 from regard.nn.attention import Attention, NoHeads, Watchable
-from regard.nn.gates import HardConcrete
+from regard.nn.dropout import HardConcrete
 from regard.runs.checkpoint import Progress, load_weights_strictly, save_checkpoint, weights_of
 from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, TOKENIZER, whole_or_nothing, write_json, write_tensors
 from regard.tasks.config import RunConfig

@@ -10,12 +10,11 @@ from regard.errors import ConfigError
 from regard.models.protocols import Capabilities
 from regard.nn.attention import WITHIN
 from regard.nn.batch import LabelledTexts, MaskedTexts, Texts
-from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, activate, check_layer_heads
+from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, Stack, activate, check_layer_heads
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Head
 from regard.nn.initial import initialise_small
 from regard.nn.positions import Positions
-from regard.nn.stack import Stack
 
 HeadKind = Literal["none", "pretraining", "words", "classes", "tags", "spans"]
 PoolerKind = Literal["none", "tanh", "relu"]

@@ -9,14 +9,13 @@ from torch import Tensor, nn
 from regard.errors import ConfigError
 from regard.models.protocols import Capabilities
 from regard.nn.batch import Pairs, Tokens
-from regard.nn.convolution import GatedConvolution
+from regard.nn.blocks import GatedConvolution, Stack
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
 from regard.nn.masks import Visible
 from regard.nn.positions import Positions
 from regard.nn.scores import ScoredAttention
-from regard.nn.stack import Stack
 
 HALF = 0.5**0.5  # a sum of two vectors of variance one, times this, has variance one
 

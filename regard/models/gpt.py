@@ -10,12 +10,11 @@ from regard.errors import ConfigError, DataError
 from regard.models.protocols import Capabilities
 from regard.nn.attention import WITHIN
 from regard.nn.batch import Pairs, Sequences, Tokens, Windows
-from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, check_layer_heads, make_norm
+from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, Stack, check_layer_heads, make_norm
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise_small
 from regard.nn.kv_cache import KVCache, PromptState
 from regard.nn.positions import Positions, Rotary
-from regard.nn.stack import Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

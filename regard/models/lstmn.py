@@ -11,11 +11,11 @@ from regard.errors import ConfigError, DataError
 from regard.models.protocols import Capabilities
 from regard.models.recurrent_language import TextState
 from regard.nn.batch import Pairs, Stretch, Tokens, Windows
+from regard.nn.blocks import Stack
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
 from regard.nn.lstmn import LSTMNLayer, Tape
-from regard.nn.stack import Stack
 
 Tapes = tuple[Tape, ...]  # one a layer
 

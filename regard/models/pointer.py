@@ -11,14 +11,13 @@ from torch import Tensor, nn
 from regard.errors import ConfigError
 from regard.models.protocols import Capabilities
 from regard.nn.batch import END, Pointings, Points
-from regard.nn.blocks import BlockConfig, EncoderBlock, make_norm
+from regard.nn.blocks import BlockConfig, EncoderBlock, Stack, make_norm
 from regard.nn.dropout import Dropout
 from regard.nn.initial import initialise
 from regard.nn.masks import Visible
 from regard.nn.recurrent.cells import CellKind, initialise_cell
 from regard.nn.recurrent.layers import CellStates, Recurrent, RecurrentLayer
 from regard.nn.scores import ScoredAttention
-from regard.nn.stack import Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

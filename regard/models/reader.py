@@ -10,15 +10,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, nearest
-from regard.nn.blocks import BlockConfig, EncoderBlock
-from regard.nn.convolution import GatedConvolution
+from regard.nn.blocks import BlockConfig, EncoderBlock, GatedConvolution, Stack
 from regard.nn.embedding import Embedding
 from regard.nn.initial import initialise
 from regard.nn.masks import CAUSAL
 from regard.nn.positions import Positions
 from regard.nn.recurrent.cells import CellKind, initialise_cell
 from regard.nn.recurrent.layers import Recurrent, RecurrentLayer
-from regard.nn.stack import Stack
 
 Way = Literal["rnn", "gru", "lstm", "convolution", "attention"]
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from regard.errors import ConfigError
 from regard.models.protocols import Capabilities
 from regard.nn.batch import Pairs, Tokens
+from regard.nn.blocks import Stack
 from regard.nn.copying import CopyHead, known_only
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Head
@@ -20,7 +21,6 @@ from regard.nn.masks import Visible
 from regard.nn.recurrent.cells import CellKind, initialise_cell
 from regard.nn.recurrent.layers import CellStates, Direction, Recurrent, RecurrentLayer
 from regard.nn.scores import ScoredAttention
-from regard.nn.stack import Stack
 from regard.text.config import SPECIALS
 
 UNKNOWN = SPECIALS.index("<unk>")

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from regard.errors import ConfigError
 from regard.models.protocols import Capabilities
 from regard.nn.batch import LabelledTexts, Texts
+from regard.nn.blocks import Stack
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding
 from regard.nn.initial import initialise
 from regard.nn.lstmn import LSTMNLayer
 from regard.nn.recurrent.cells import CellKind, initialise_cell
 from regard.nn.recurrent.layers import Direction, Recurrent, RecurrentLayer
-from regard.nn.stack import Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

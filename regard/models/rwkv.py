@@ -11,12 +11,12 @@ from regard.errors import ConfigError, DataError
 from regard.models.protocols import Capabilities
 from regard.models.recurrent_language import TextState
 from regard.nn.batch import Pairs, Stretch, Tokens, Windows
+from regard.nn.blocks import Stack
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
 from regard.nn.recurrent.layers import CellStates
 from regard.nn.rwkv import RWKVBlock, after
-from regard.nn.stack import Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,6 +17,7 @@ from regard.nn.blocks import (
     Distances,
     EncoderBlock,
     NormKind,
+    Stack,
     check_layer_heads,
     make_norm,
     through,
@@ -25,7 +26,6 @@ from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
 from regard.nn.kv_cache import DecoderState, KVCache, SourceMemory
 from regard.nn.positions import Alibi, Layout, PositionKind, Positions, RelativeBias, Rotary
-from regard.nn.stack import Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,11 +10,19 @@ from regard.errors import ConfigError, RunError
 from regard.models.protocols import Capabilities
 from regard.nn.attention import WITHIN
 from regard.nn.batch import Images
-from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, check_layer_heads, make_norm, through
+from regard.nn.blocks import (
+    Activation,
+    BlockConfig,
+    EncoderBlock,
+    NormKind,
+    Stack,
+    check_layer_heads,
+    make_norm,
+    through,
+)
 from regard.nn.embedding import Head
 from regard.nn.initial import initialise
 from regard.nn.patches import PatchEmbedding, resized_positions
-from regard.nn.stack import Stack
 
 LARGEST_GRID = 1 << 16
 """No more patches than this: attention over them would not fit any memory."""

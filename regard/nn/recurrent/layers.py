@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.errors import ConfigError
+from regard.nn.blocks import Stack
 from regard.nn.dropout import Dropout, SharedDropout
 from regard.nn.recurrent.cells import CELLS, Cell, CellKind, CellState, StateLinear, initialise_cell
 from regard.nn.recurrent.kernels import run_kernel
-from regard.nn.stack import Stack
 
 Direction = Literal["forward", "backward", "both"]
 CellStates = tuple[CellState, ...]  # one per layer
