@@ -16,7 +16,7 @@ from regard.data import PairStore, collate, epoch_order
 from regard.data.packing import Packing
 from regard.errors import ConfigError
 from regard.nn.batch import Pairs
-from regard.nn.operations import forward_flops, operations
+from regard.nn.flops import forward_flops, operations
 from regard.tasks.config import RunConfig
 from regard.tasks.examples import FIRST
 from regard.tasks.run import build_model, packs

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError
 from regard.models.protocols import Capabilities
+from regard.nn.attention_scores import ScoredAttention
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.blocks import GatedConvolution, Stack
 from regard.nn.dropout import Dropout
@@ -15,7 +16,6 @@ from regard.nn.embedding import Embedding, Head
 from regard.nn.initial import initialise
 from regard.nn.masks import Visible
 from regard.nn.positions import Positions
-from regard.nn.scores import ScoredAttention
 
 HALF = 0.5**0.5  # a sum of two vectors of variance one, times this, has variance one
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError
 from regard.models.protocols import Capabilities
+from regard.nn.attention_scores import ScoredAttention
 from regard.nn.batch import END, Pointings, Points
 from regard.nn.blocks import BlockConfig, EncoderBlock, Stack, make_norm
 from regard.nn.dropout import Dropout
@@ -17,7 +18,6 @@ from regard.nn.initial import initialise
 from regard.nn.masks import Visible
 from regard.nn.recurrent.cells import CellKind, initialise_cell
 from regard.nn.recurrent.layers import CellStates, Recurrent, RecurrentLayer
-from regard.nn.scores import ScoredAttention
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

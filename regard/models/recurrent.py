@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError
 from regard.models.protocols import Capabilities
+from regard.nn.attention_scores import ScoredAttention
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.blocks import Stack
 from regard.nn.copying import CopyHead, known_only
@@ -20,7 +21,6 @@ from regard.nn.initial import initialise
 from regard.nn.masks import Visible
 from regard.nn.recurrent.cells import CellKind, initialise_cell
 from regard.nn.recurrent.layers import CellStates, Direction, Recurrent, RecurrentLayer
-from regard.nn.scores import ScoredAttention
 from regard.text.config import SPECIALS
 
 UNKNOWN = SPECIALS.index("<unk>")

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.nn.attention import WITHIN, softmax_visible
+from regard.nn.attention_scores import ScoredAttention
 from regard.nn.recurrent.cells import StateLinear
-from regard.nn.scores import ScoredAttention
 
 Tape = tuple[Tensor, Tensor, Tensor, Tensor]
 """Rows of the mean last read, m; of the states h and c so far, and of which of them the row has, the last one last."""

@@ -5,8 +5,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.nn.attention import WITHIN
+from regard.nn.attention_scores import ScoredAttention
 from regard.nn.masks import Visible
-from regard.nn.scores import ScoredAttention
 
 Memory = tuple[Float[Tensor, "B _ D"], Int[Tensor, "B _"], Bool[Tensor, "B _"]]
 """What can be pointed at, oldest first: the outputs after the last tokens read, those tokens, and which are real."""
