@@ -12,7 +12,7 @@ from regard.nn.attention import WITHIN
 from regard.nn.batch import LabelledTexts, MaskedTexts, Texts
 from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, Stack, activate, check_layer_heads
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Head
+from regard.nn.embedding import OutputProjection
 from regard.nn.initial import initialise_small
 from regard.nn.positions import Positions
 
@@ -115,7 +115,7 @@ class WordHead(nn.Module):
         self.activation: Activation = config.activation
         self.dense = nn.Linear(config.width, config.width)
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.output = Head(config.width, config.vocab_size, bias=True, tied=table)
+        self.output = OutputProjection(config.width, config.vocab_size, bias=True, tied=table)
 
     def vectors(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
         return self.norm(activate(self.dense(x), self.activation))

@@ -12,7 +12,7 @@ from regard.nn.attention_scores import ScoredAttention
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.blocks import GatedConvolution, Stack
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding, Head
+from regard.nn.embedding import Embedding, OutputProjection
 from regard.nn.initial import initialise
 from regard.nn.masks import Visible
 from regard.nn.positions import Positions
@@ -122,7 +122,7 @@ class Convolutional(nn.Module):
         self.source = _embedding(config, config.source_vocab_size)
         self.target = self.source if config.share == "all" else _embedding(config, config.target_vocab_size)
         tied = None if config.share == "none" else self.target.tokens.weight
-        self.head = Head(config.width, config.target_vocab_size, bias=config.output_bias, tied=tied)
+        self.head = OutputProjection(config.width, config.target_vocab_size, bias=config.output_bias, tied=tied)
         self.encoder = Stack(
             GatedConvolution(config.width, config.encoder_kernel, dropout=config.dropout)
             for _ in range(config.encoder_layers)

@@ -12,7 +12,7 @@ from regard.models.protocols import Capabilities
 from regard.models.recurrent_language import TextState
 from regard.nn.batch import LabelledTexts, Pairs, Texts, Tokens, Windows
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding, Head
+from regard.nn.embedding import Embedding, OutputProjection
 from regard.nn.initial import initialise
 from regard.nn.recurrent.cells import CellKind, initialise_cell
 from regard.nn.recurrent.layers import Recurrent, RecurrentLayer
@@ -76,7 +76,7 @@ class Elmo(nn.Module):
         self.back = Recurrent(config.cell, D, D, config.layers, direction="backward", dropout=dropout)
         self.head = self.mix = self.classifier = None
         if config.head == "words":
-            self.head = Head(D, config.vocab_size, bias=True, tied=self.embedding.tokens.weight)
+            self.head = OutputProjection(D, config.vocab_size, bias=True, tied=self.embedding.tokens.weight)
         else:
             if not config.labels:
                 raise ConfigError(f"head='{config.head}' needs labels: the names of what it tells apart")

@@ -11,7 +11,7 @@ from regard.models.protocols import Capabilities
 from regard.nn.attention import WITHIN
 from regard.nn.batch import Pairs, Sequences, Tokens, Windows
 from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, Stack, check_layer_heads, make_norm
-from regard.nn.embedding import Embedding, Head
+from regard.nn.embedding import Embedding, OutputProjection
 from regard.nn.initial import initialise_small
 from regard.nn.kv_cache import KVCache, PromptState
 from regard.nn.positions import Positions, Rotary
@@ -81,7 +81,9 @@ class GPT(nn.Module):
         heads = config.layer_heads or (None,) * config.layers
         self.blocks = Stack(EncoderBlock(config.block(), rotary, heads=own) for own in heads)
         self.norm = make_norm(config.norm, config.width, config.norm_epsilon)
-        self.head = Head(config.width, config.vocab_size, tied=self.embedding.tokens.weight if config.tied else None)
+        self.head = OutputProjection(
+            config.width, config.vocab_size, tied=self.embedding.tokens.weight if config.tied else None
+        )
         initialise_small(self, config.layers)
 
     def forward(self, batch: Windows | Pairs) -> Float[Tensor, "B T D"]:

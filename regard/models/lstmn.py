@@ -13,7 +13,7 @@ from regard.models.recurrent_language import TextState
 from regard.nn.batch import Pairs, Stretch, Tokens, Windows
 from regard.nn.blocks import Stack
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding, Head
+from regard.nn.embedding import Embedding, OutputProjection
 from regard.nn.initial import initialise
 from regard.nn.lstmn import LSTMNLayer, Tape
 
@@ -53,7 +53,7 @@ class LSTMN(nn.Module):
         self.embedding = Embedding(config.vocab_size, config.width, dropout=config.dropout)
         self.layers = Stack(LSTMNLayer(config.width, config.width, config.span) for _ in range(config.layers))
         tied = self.embedding.tokens.weight if config.tied else None
-        self.head = Head(config.width, config.vocab_size, bias=config.output_bias, tied=tied)
+        self.head = OutputProjection(config.width, config.vocab_size, bias=config.output_bias, tied=tied)
         self.dropout = Dropout(config.dropout)
         initialise(self)
         for layer in self.layers:

@@ -14,9 +14,9 @@ from regard.models.protocols import Capabilities
 from regard.nn.attention_scores import ScoredAttention
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.blocks import Stack
-from regard.nn.copying import CopyHead, known_only
+from regard.nn.copy_mechanism import CopyProjection, known_only
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding, Head
+from regard.nn.embedding import Embedding, OutputProjection
 from regard.nn.initial import initialise
 from regard.nn.masks import Visible
 from regard.nn.recurrent.cells import CellKind, initialise_cell
@@ -137,7 +137,7 @@ class RecurrentModel(nn.Module):
         shared = config.share == "all"
         self.target = self.source if shared else Embedding(config.target_vocab_size, D, dropout=config.dropout)
         tied = None if config.share == "none" else self.target.tokens.weight
-        head = CopyHead if config.copy else Head
+        head = CopyProjection if config.copy else OutputProjection
         self.head = head(D, config.target_vocab_size, bias=config.output_bias, tied=tied)
         self.gate = nn.Linear(3 * D, 1) if config.copy else None
         self.encoder = Recurrent(
@@ -321,7 +321,7 @@ class RecurrentModel(nn.Module):
         """What the head is given: with copying, also where each prediction looked and which words stand there."""
         if self.gate is None:
             return read_out
-        assert isinstance(self.head, CopyHead)
+        assert isinstance(self.head, CopyProjection)
         return self.head.packed(read_out[..., :-1], read_out[..., -1:], weights, ids)
 
     def _known(self, ids: Tensor) -> Tensor:

@@ -10,13 +10,20 @@ from torch import Tensor, nn
 from regard.errors import ConfigError, DataError
 from regard.models.protocols import Capabilities
 from regard.nn.batch import Pairs, Stretch, Tokens, Windows
-from regard.nn.copying import CopyHead
+from regard.nn.copy_mechanism import (
+    CopyProjection,
+    Memory,
+    PointerSentinel,
+    appended,
+    empty_memory,
+    last_entries,
+    window_mask,
+)
 from regard.nn.dropout import Dropout, SharedDropout
-from regard.nn.embedding import Embedding, Head
+from regard.nn.embedding import Embedding, OutputProjection
 from regard.nn.initial import initialise
 from regard.nn.recurrent.cells import CellKind, initialise_cell
 from regard.nn.recurrent.layers import CellStates, Recurrent, RecurrentLayer
-from regard.nn.sentinel import Memory, Sentinel, joined, last_read, nothing_read, within
 
 Kept = tuple[tuple[Tensor, ...], ...]
 """The layers' states and, in a model that points, a `Memory` after them."""
@@ -102,9 +109,9 @@ class RecurrentLanguageModel(nn.Module):
             weight_drop=config.weight_drop,
         )
         tied = self.embedding.tokens.weight if config.tied else None
-        head = CopyHead if config.pointer else Head
+        head = CopyProjection if config.pointer else OutputProjection
         self.head = head(config.width, config.vocab_size, bias=config.output_bias, tied=tied)
-        self.sentinel = Sentinel(config.width) if config.pointer else None
+        self.sentinel = PointerSentinel(config.width) if config.pointer else None
         self.dropout = SharedDropout(dropout) if shared else Dropout(dropout)
         initialise(self)
         for layer in self.layers.layers:
@@ -143,14 +150,14 @@ class RecurrentLanguageModel(nn.Module):
         read = batch.lengths - 1
         if batch.ids.shape[1] == 1:
             zeros = tuple(layer.zeros(words) for layer in self.layers.layers)
-            return TextState(zeros if self.sentinel is None else (*zeros, nothing_read(words, self.config.pointer)))
+            return TextState(zeros if self.sentinel is None else (*zeros, empty_memory(words, self.config.pointer)))
         outputs, states = self.layers(words[:, :-1], read.clamp(min=1) if batch.padded else None)
         # A prompt of one token has read nothing yet.
         begun = (read > 0)[:, None]
         states = tuple(tuple(torch.where(begun, part, 0.0) for part in state) for state in states)
         if self.sentinel is None:
             return TextState(states)
-        return TextState((*states, last_read(self.dropout(outputs), batch.ids[:, :-1], read, self.config.pointer)))
+        return TextState((*states, last_entries(self.dropout(outputs), batch.ids[:, :-1], read, self.config.pointer)))
 
     def step(self, choices: Int[Tensor, " R"], state: TextState) -> tuple[Float[Tensor, "R V"], TextState]:
         """Log-probabilities of the tokens that may follow `choices`."""
@@ -173,12 +180,12 @@ class RecurrentLanguageModel(nn.Module):
     def _pointing(self, outputs: Tensor, ids: Tensor, past: Memory | None) -> tuple[Tensor, Memory]:
         """What the head is given for these outputs, and what can be pointed at after them."""
         assert self.sentinel is not None
-        assert isinstance(self.head, CopyHead)
-        memory, words, real = joined(past, outputs, ids)
-        visible = within(real, outputs.shape[1], self.config.pointer)
+        assert isinstance(self.head, CopyProjection)
+        memory, words, real = appended(past, outputs, ids)
+        visible = window_mask(real, outputs.shape[1], self.config.pointer)
         gate, weights = self.sentinel(outputs, memory, visible)
         lengths = torch.full_like(ids[:, 0], words.shape[1])
-        kept = last_read(memory, words, lengths, self.config.pointer, real)
+        kept = last_entries(memory, words, lengths, self.config.pointer, real)
         return self.head.packed(outputs, gate, weights, words), kept
 
 

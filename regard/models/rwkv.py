@@ -13,7 +13,7 @@ from regard.models.recurrent_language import TextState
 from regard.nn.batch import Pairs, Stretch, Tokens, Windows
 from regard.nn.blocks import Stack
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding, Head
+from regard.nn.embedding import Embedding, OutputProjection
 from regard.nn.initial import initialise
 from regard.nn.recurrent.layers import CellStates
 from regard.nn.rwkv import RWKVBlock, after
@@ -56,7 +56,7 @@ class RWKV(nn.Module):
             for layer in range(config.layers)
         )
         tied = self.embedding.tokens.weight if config.tied else None
-        self.head = Head(config.width, config.vocab_size, tied=tied)
+        self.head = OutputProjection(config.width, config.vocab_size, tied=tied)
         initialise(self)
         for block in self.blocks:
             # What a block adds starts as nothing, so that a deep stack starts as a shallow one.

@@ -22,7 +22,7 @@ from regard.nn.blocks import (
     make_norm,
     through,
 )
-from regard.nn.embedding import Embedding, Head
+from regard.nn.embedding import Embedding, OutputProjection
 from regard.nn.initial import initialise
 from regard.nn.kv_cache import DecoderState, KVCache, SourceMemory
 from regard.nn.positions import Alibi, Layout, PositionKind, Positions, RelativeBias, Rotary
@@ -146,7 +146,7 @@ class Transformer(nn.Module):
             tokens = self.source.tokens if config.shares_tokens else None
             self.target = _embedding(config, config.target_vocab_size, tokens)
         tied = None if config.share in ("input", "none") or _concatenates(config) else self.target.tokens.weight
-        self.head = Head(
+        self.head = OutputProjection(
             config.width, config.target_vocab_size, bias=config.output_bias, tied=tied, scale=config.scale_output
         )
         rotary = Rotary(block.per_head, config.max_len) if config.positions == "rotary" else None

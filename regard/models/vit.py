@@ -20,9 +20,8 @@ from regard.nn.blocks import (
     make_norm,
     through,
 )
-from regard.nn.embedding import Head
+from regard.nn.embedding import OutputProjection, PatchEmbedding, resized_positions
 from regard.nn.initial import initialise
-from regard.nn.patches import PatchEmbedding, resized_positions
 
 LARGEST_GRID = 1 << 16
 """No more patches than this: attention over them would not fit any memory."""
@@ -110,7 +109,7 @@ class ViT(nn.Module):
         self.embedding = PatchEmbedding(
             config.image_size, config.patch_size, config.channels, config.width, dropout=config.dropout
         )
-        self.head = Head(config.width, len(config.labels), bias=True) if config.labels else None
+        self.head = OutputProjection(config.width, len(config.labels), bias=True) if config.labels else None
         if self.head is not None:  # first predictions are near uniform
             nn.init.normal_(self.head.weight, std=0.02)
 

@@ -4,7 +4,7 @@ import re
 
 from torch import nn
 
-from regard.nn.embedding import Embedding, Head
+from regard.nn.embedding import Embedding, OutputProjection
 
 
 def initialise(module: nn.Module) -> None:
@@ -24,7 +24,7 @@ def initialise(module: nn.Module) -> None:
             nn.init.normal_(table.weight, std=table.embedding_dim**-0.5)
     tables = {id(part.tokens.weight) for part in module.modules() if isinstance(part, Embedding)}
     for part in module.modules():
-        if isinstance(part, Head) and id(part.weight) not in tables:
+        if isinstance(part, OutputProjection) and id(part.weight) not in tables:
             nn.init.xavier_uniform_(part.weight)
 
 
@@ -40,5 +40,5 @@ def initialise_small(module: nn.Module, layers: int | None = None) -> None:
             nn.init.normal_(part.weight, std=0.02 / (2 * layers) ** 0.5 if layers and into_residual else 0.02)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
-        elif isinstance(part, (nn.Embedding, Head)):
+        elif isinstance(part, (nn.Embedding, OutputProjection)):
             nn.init.normal_(part.weight, std=0.02)

@@ -20,7 +20,7 @@ from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import DataError
 from regard.look.align import words_of_pieces
 from regard.nn.batch import Pairs, Tokens
-from regard.nn.copying import CopyHead
+from regard.nn.copy_mechanism import CopyProjection
 from regard.tasks.run import Run
 from regard.text import Tokenizer, Vocabularies
 from regard.text.copying import reading
@@ -59,7 +59,7 @@ class Translator:
     def __init__(self, model: nn.Module, vocabularies: Vocabularies, config: DecodeConfig, max_len: int) -> None:
         self.model, self.vocabularies, self.config, self.max_len = model, vocabularies, config, max_len
         self._stepper = cast("Stepper[Any]", model)
-        self.copies = any(isinstance(part, CopyHead) for part in model.children())
+        self.copies = any(isinstance(part, CopyProjection) for part in model.children())
 
     @property
     def device(self) -> torch.device:

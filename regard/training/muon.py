@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from regard.nn.embedding import Embedding, Head
+from regard.nn.embedding import Embedding, OutputProjection
 
 # A quintic that drives singular values from anywhere in (0, 1] to near 1 within five rounds.
 _QUINTIC = (3.4445, -4.7750, 2.0315)
@@ -83,6 +83,6 @@ def orthogonalised(matrices: Tensor) -> Tensor:
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     """The weights of linear layers inside the model: not tables of token vectors, not the head."""
     outer = {id(part.tokens.weight) for part in model.modules() if isinstance(part, Embedding)}
-    outer |= {id(part.weight) for part in model.modules() if isinstance(part, Head)}
+    outer |= {id(part.weight) for part in model.modules() if isinstance(part, OutputProjection)}
     inner = {id(part.weight) for part in model.modules() if isinstance(part, nn.Linear)} - outer
     return [parameter for parameter in model.parameters() if id(parameter) in inner and parameter.requires_grad]

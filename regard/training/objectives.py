@@ -14,7 +14,7 @@ from regard.errors import RunError
 from regard.models.protocols import capabilities
 from regard.nn.batch import Images, LabelledTexts, MaskedTexts, PackedPairs, Pairs, Pointings, Stretch, Windows, doubled
 from regard.nn.blocks import DecoderBlock, EncoderBlock
-from regard.nn.embedding import Head
+from regard.nn.embedding import OutputProjection
 from regard.nn.losses.cross_entropy import IGNORE
 from regard.training.config import TrainConfig
 
@@ -121,7 +121,7 @@ def compiled(task: Objective, model: nn.Module, config: TrainConfig, *, dynamic:
 
 def _fuse_heads(model: nn.Module) -> None:
     for part in model.modules():
-        if isinstance(part, Head):
+        if isinstance(part, OutputProjection):
             part.fuse()
 
 

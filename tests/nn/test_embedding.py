@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from regard.nn.embedding import Embedding, Head
+from regard.nn.embedding import Embedding, OutputProjection
 from regard.nn.losses.cross_entropy import IGNORE
 from regard.nn.positions import Positions
 
@@ -38,7 +38,7 @@ def test_a_word_that_is_dropped_is_dropped_wherever_it_stands():
 @pytest.mark.parametrize("scale", [False, True])
 def test_a_loss_is_that_of_the_scores(scale):
     torch.manual_seed(0)
-    head = Head(4, 7, bias=True, scale=scale)
+    head = OutputProjection(4, 7, bias=True, scale=scale)
     nn.init.normal_(head.weight)
     nn.init.normal_(head.bias)
     x, labels = torch.randn(4, 3, 4), torch.randint(7, (4, 3))
@@ -56,4 +56,4 @@ def test_a_loss_is_that_of_the_scores(scale):
 
 def test_a_tied_head_has_the_table_itself():
     table = nn.Parameter(torch.randn(7, 4))
-    assert Head(4, 7, tied=table).weight is table
+    assert OutputProjection(4, 7, tied=table).weight is table

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from regard.nn.embedding import Head
+from regard.nn.embedding import OutputProjection
 from regard.nn.losses.cross_entropy import _ALIGN, IGNORE, linear_cross_entropy, loss_and_gradient
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -61,7 +61,7 @@ def test_the_whole_loss_is_the_same_with_it(smoothing, dtype, monkeypatch):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own imports
 def test_a_head_on_a_cpu_is_compiled_even_where_triton_is_installed(monkeypatch):
     monkeypatch.setattr("regard.nn.embedding.find_spec", lambda _: "found")
-    head = Head(4, 8)
+    head = OutputProjection(4, 8)
     assert head.kernel is loss_and_gradient
     head.fuse()
     assert getattr(head.kernel, "__wrapped__", None) is loss_and_gradient
@@ -69,6 +69,6 @@ def test_a_head_on_a_cpu_is_compiled_even_where_triton_is_installed(monkeypatch)
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_head_on_a_gpu_has_the_kernel():
-    head = Head(4, 8).cuda()
+    head = OutputProjection(4, 8).cuda()
     head.fuse()
     assert getattr(head.kernel, "__name__", "") == "fused_loss_and_gradient"

@@ -10,7 +10,7 @@ from regard.look.decoding import Branch, Decoding, Edited, Mixture
 from regard.look.document import Candidate
 from regard.look.edits import evened, masked, swapped
 from regard.look.watch import Trace, attentions
-from regard.nn.copying import CopyHead
+from regard.nn.copy_mechanism import CopyProjection
 from regard.tasks.looking.wanted import Wanted
 
 MOST_VECTORS = 1_000_000
@@ -52,14 +52,14 @@ def decoding(
     If their `head` copies, also how each came to its piece of `pieces`, None where there is none.
     """
     mixture = ()
-    if isinstance(head, CopyHead):
+    if isinstance(head, CopyProjection):
         mixture, hidden = mixtures(head, hidden, pieces), head.vectors(hidden)
     if hidden.numel() > MOST_VECTORS:
         return Decoding(beam=beam, mixture=mixture)
     return Decoding(hidden=hidden.float().cpu(), context=_context(trace, names), beam=beam, mixture=mixture)
 
 
-def mixtures(head: CopyHead, packed: Tensor, pieces: Sequence[int | None]) -> tuple[Mixture, ...]:
+def mixtures(head: CopyProjection, packed: Tensor, pieces: Sequence[int | None]) -> tuple[Mixture, ...]:
     """How each step of a model that copies came to its piece."""
     labels = torch.tensor([-1 if piece is None else piece for piece in pieces], device=packed.device)
     shares = torch.stack(head.shares(packed, labels.clamp_min(0)), dim=-1).float().clamp(0, 1).tolist()

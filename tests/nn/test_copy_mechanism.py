@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from regard.nn.copying import CopyHead, known_only, mixture
+from regard.nn.copy_mechanism import CopyProjection, known_only, mixture
 from regard.nn.losses.cross_entropy import IGNORE
 
 V, D = 7, 5
@@ -13,7 +13,7 @@ V, D = 7, 5
 
 def head():
     torch.manual_seed(0)
-    made = CopyHead(D, V, bias=True).double()
+    made = CopyProjection(D, V, bias=True).double()
     torch.nn.init.normal_(made.weight)
     return made
 
