@@ -13,7 +13,7 @@ from regard.nn.batch import LabelledTexts, MaskedTexts, Texts
 from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, Stack, activate, check_layer_heads
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import OutputProjection
-from regard.nn.initial import initialise_small
+from regard.nn.initialization import initialise_small
 from regard.nn.positions import Positions
 
 HeadKind = Literal["none", "pretraining", "words", "classes", "tags", "spans"]

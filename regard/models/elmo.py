@@ -13,9 +13,9 @@ from regard.models.recurrent_language import TextState
 from regard.nn.batch import LabelledTexts, Pairs, Texts, Tokens, Windows
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, OutputProjection
-from regard.nn.initial import initialise
-from regard.nn.recurrent.cells import CellKind, initialise_cell
-from regard.nn.recurrent.layers import Recurrent, RecurrentLayer
+from regard.nn.initialization import initialise
+from regard.nn.recurrent.cells import CellKind
+from regard.nn.recurrent.layers import Recurrent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,9 +84,6 @@ class Elmo(nn.Module):
             self.classifier = nn.Linear(2 * D, len(config.labels))
         self.dropout = Dropout(config.dropout)
         initialise(self)
-        for layer in self.modules():
-            for cell in layer.cells if isinstance(layer, RecurrentLayer) else ():
-                initialise_cell(cell)
 
     def forward(self, batch: Windows | Pairs | Texts | LabelledTexts) -> Float[Tensor, "B S D"]:
         """Of running text, the vectors that predict what follows; of a text to be labelled, the mixture of its layers.

@@ -14,10 +14,10 @@ from regard.nn.attention_scores import ScoredAttention
 from regard.nn.batch import END, Pointings, Points
 from regard.nn.blocks import BlockConfig, EncoderBlock, Stack, make_norm
 from regard.nn.dropout import Dropout
-from regard.nn.initial import initialise
+from regard.nn.initialization import initialise
 from regard.nn.masks import Visible
-from regard.nn.recurrent.cells import CellKind, initialise_cell
-from regard.nn.recurrent.layers import CellStates, Recurrent, RecurrentLayer
+from regard.nn.recurrent.cells import CellKind
+from regard.nn.recurrent.layers import CellStates, Recurrent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,10 +125,6 @@ class PointerNetwork(nn.Module):
         self.pointing = ScoredAttention(config.score, D, D)
         self.dropout = Dropout(config.dropout)
         initialise(self)
-        for layer in self.modules():
-            if isinstance(layer, RecurrentLayer):
-                for cell in layer.cells:
-                    initialise_cell(cell)
 
     def forward(self, batch: Pointings) -> Float[Tensor, "B T C"]:
         """The log-probability of every choice at every step, given the right choices before it."""

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from regard.errors import ConfigError, nearest
 from regard.nn.blocks import BlockConfig, EncoderBlock, GatedConvolution, Stack
 from regard.nn.embedding import Embedding
-from regard.nn.initial import initialise
+from regard.nn.initialization import initialise
 from regard.nn.masks import CAUSAL
 from regard.nn.positions import Positions
-from regard.nn.recurrent.cells import CellKind, initialise_cell
-from regard.nn.recurrent.layers import Recurrent, RecurrentLayer
+from regard.nn.recurrent.cells import CellKind
+from regard.nn.recurrent.layers import Recurrent
 
 Way = Literal["rnn", "gru", "lstm", "convolution", "attention"]
 
@@ -55,9 +55,6 @@ class Reader(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.answer = nn.Linear(width, answers)
         initialise(self)
-        for layer in self.modules():
-            for cell in layer.cells if isinstance(layer, RecurrentLayer) else ():
-                initialise_cell(cell)
 
     @property
     def receptive_field(self) -> int | None:

@@ -17,10 +17,10 @@ from regard.nn.blocks import Stack
 from regard.nn.copy_mechanism import CopyProjection, known_only
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, OutputProjection
-from regard.nn.initial import initialise
+from regard.nn.initialization import initialise
 from regard.nn.masks import Visible
-from regard.nn.recurrent.cells import CellKind, initialise_cell
-from regard.nn.recurrent.layers import CellStates, Direction, Recurrent, RecurrentLayer
+from regard.nn.recurrent.cells import CellKind
+from regard.nn.recurrent.layers import CellStates, Direction, Recurrent
 from regard.text.config import SPECIALS
 
 UNKNOWN = SPECIALS.index("<unk>")
@@ -155,10 +155,6 @@ class RecurrentModel(nn.Module):
         self.readout = nn.Linear(D * self._readout_width(), D) if self._readout_width() > 1 else None
         self.dropout = Dropout(config.dropout)
         initialise(self)
-        for layer in self.modules():
-            if isinstance(layer, RecurrentLayer):
-                for cell in layer.cells:
-                    initialise_cell(cell)
 
     def forward(self, batch: Pairs) -> Float[Tensor, "B T P"]:
         """For each token that the decoder reads, the vector from which `head` predicts the next one.

@@ -21,9 +21,9 @@ from regard.nn.copy_mechanism import (
 )
 from regard.nn.dropout import Dropout, SharedDropout
 from regard.nn.embedding import Embedding, OutputProjection
-from regard.nn.initial import initialise
-from regard.nn.recurrent.cells import CellKind, initialise_cell
-from regard.nn.recurrent.layers import CellStates, Recurrent, RecurrentLayer
+from regard.nn.initialization import initialise
+from regard.nn.recurrent.cells import CellKind
+from regard.nn.recurrent.layers import CellStates, Recurrent
 
 Kept = tuple[tuple[Tensor, ...], ...]
 """The layers' states and, in a model that points, a `Memory` after them."""
@@ -114,10 +114,6 @@ class RecurrentLanguageModel(nn.Module):
         self.sentinel = PointerSentinel(config.width) if config.pointer else None
         self.dropout = SharedDropout(dropout) if shared else Dropout(dropout)
         initialise(self)
-        for layer in self.layers.layers:
-            assert isinstance(layer, RecurrentLayer)
-            for cell in layer.cells:
-                initialise_cell(cell)
 
     def forward(self, batch: Windows | Stretch | Pairs) -> Float[Tensor, "B T P"]:
         """For each token read, the vector from which `head` predicts the next one."""

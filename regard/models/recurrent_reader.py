@@ -13,10 +13,10 @@ from regard.nn.batch import LabelledTexts, Texts
 from regard.nn.blocks import Stack
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding
-from regard.nn.initial import initialise
+from regard.nn.initialization import initialise
 from regard.nn.lstmn import LSTMNLayer
-from regard.nn.recurrent.cells import CellKind, initialise_cell
-from regard.nn.recurrent.layers import Direction, Recurrent, RecurrentLayer
+from regard.nn.recurrent.cells import CellKind
+from regard.nn.recurrent.layers import Direction, Recurrent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,8 +91,6 @@ class RecurrentReader(nn.Module):
         for part in self.modules():
             if isinstance(part, LSTMNLayer):
                 part.initialise()
-            for cell in part.cells if isinstance(part, RecurrentLayer) else ():
-                initialise_cell(cell)
 
     def forward(self, batch: Texts | LabelledTexts) -> Float[Tensor, "B S D"]:
         """A vector for each token; the first place holds what the whole was read to."""

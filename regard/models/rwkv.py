@@ -14,7 +14,7 @@ from regard.nn.batch import Pairs, Stretch, Tokens, Windows
 from regard.nn.blocks import Stack
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, OutputProjection
-from regard.nn.initial import initialise
+from regard.nn.initialization import initialise
 from regard.nn.recurrent.layers import CellStates
 from regard.nn.rwkv import RWKVBlock, after
 

@@ -23,7 +23,7 @@ from regard.nn.blocks import (
     through,
 )
 from regard.nn.embedding import Embedding, OutputProjection
-from regard.nn.initial import initialise
+from regard.nn.initialization import initialise
 from regard.nn.kv_cache import DecoderState, KVCache, SourceMemory
 from regard.nn.positions import Alibi, Layout, PositionKind, Positions, RelativeBias, Rotary
 

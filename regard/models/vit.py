@@ -21,7 +21,7 @@ from regard.nn.blocks import (
     through,
 )
 from regard.nn.embedding import OutputProjection, PatchEmbedding, resized_positions
-from regard.nn.initial import initialise
+from regard.nn.initialization import initialise
 
 LARGEST_GRID = 1 << 16
 """No more patches than this: attention over them would not fit any memory."""

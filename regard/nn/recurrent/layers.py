@@ -48,6 +48,9 @@ class RecurrentLayer(nn.Module):
         self.kind, self.direction, self.width, self.fused = kind, direction, width, fused
         self.cells = Stack(CELLS[kind](input_width, width // ways) for _ in range(ways))
         self.weight_drop = Dropout(weight_drop)
+        self.initialise()
+
+    def initialise(self) -> None:
         for cell in self.cells:
             initialise_cell(cell)
 

@@ -1,18 +1,19 @@
-"""How weights start, stated in one place."""
+"""How weights are initialised, stated in one place."""
 
 import re
 
 from torch import nn
 
 from regard.nn.embedding import Embedding, OutputProjection
+from regard.nn.recurrent.layers import RecurrentLayer
 
 
 def initialise(module: nn.Module) -> None:
     """Xavier-uniform matrices and zero biases, as in the 2017 paper's code; token vectors normal with std width^-0.5.
 
     Token vectors are multiplied by sqrt(width) on the way in, so they enter with unit variance, and serve as they are
-    on the way out, so first predictions are near uniform. Norms start as the identity; learned positions say their
-    own start.
+    on the way out, so first predictions are near uniform. Norms start as the identity; learned positions and recurrent
+    cells have their own initialisation.
     """
     for part in module.modules():
         if isinstance(part, nn.Linear):
@@ -26,6 +27,9 @@ def initialise(module: nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, OutputProjection) and id(part.weight) not in tables:
             nn.init.xavier_uniform_(part.weight)
+    for part in module.modules():
+        if isinstance(part, RecurrentLayer):
+            part.initialise()
 
 
 def initialise_small(module: nn.Module, layers: int | None = None) -> None:
