@@ -8,13 +8,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ConfigError
+from regard.models.lstmn import LSTMNLayer
 from regard.models.protocols import Capabilities
 from regard.nn.batch import LabelledTexts, Texts
 from regard.nn.blocks import Stack
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding
 from regard.nn.initialization import initialise
-from regard.nn.lstmn import LSTMNLayer
 from regard.nn.recurrent.cells import CellKind
 from regard.nn.recurrent.layers import Direction, Recurrent
 

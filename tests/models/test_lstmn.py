@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from regard.nn.lstmn import LSTMNLayer
+from regard.models.lstmn import LSTMNLayer
 
 X, D = 4, 3
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from regard.nn.rwkv import RWKVBlock, no_sums, wkv, wkv_step
+from regard.models.rwkv import RWKVBlock, no_sums, wkv, wkv_step
 
 B, T, D = 2, 11, 3
 
