@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, check_at_least, check_fractions
 from regard.models.protocols import Capabilities
 from regard.nn.attention import WITHIN
 from regard.nn.batch import LabelledTexts, MaskedTexts, Texts
@@ -53,14 +53,9 @@ class BertConfig:
     max_len: int = 512
 
     def __post_init__(self) -> None:
-        for name in ("layers", "max_len", "vocab_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        for name in ("segments", "position_offset"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name}={getattr(self, name)} must not be negative")
-        if not 0.0 <= self.head_dropout < 1.0:
-            raise ConfigError(f"head_dropout={self.head_dropout} must be at least 0 and below 1")
+        check_at_least(self, 1, "layers", "max_len", "vocab_size")
+        check_at_least(self, 0, "segments", "position_offset")
+        check_fractions(self, "head_dropout")
         if self.head == "pretraining" and self.pooler == "none":
             raise ConfigError("head='pretraining' judges whether a text follows by a pooler: set pooler='tanh'")
         if len(set(self.labels)) < len(self.labels):
@@ -71,8 +66,7 @@ class BertConfig:
 
     def block(self) -> BlockConfig:
         """The settings that concern a block, checked; norms always come after."""
-        names = BlockConfig.__dataclass_fields__.keys() & self.__dataclass_fields__.keys()
-        return BlockConfig(norm_first=False, **{name: getattr(self, name) for name in names})
+        return BlockConfig.of(self, norm_first=False)
 
 
 class TextEmbedding(nn.Module):

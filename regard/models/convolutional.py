@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError
-from regard.models.protocols import Capabilities
+from regard.errors import ConfigError, check_at_least, check_fractions
+from regard.models.protocols import Capabilities, check_shared_vocabulary
 from regard.nn.attention_scores import ScoredAttention
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.blocks import GatedConvolution, Stack
@@ -38,21 +38,12 @@ class ConvolutionalConfig:
     max_len: int = 1024
 
     def __post_init__(self) -> None:
-        if self.share == "all" and self.source_vocab_size != self.target_vocab_size:
-            raise ConfigError(
-                f"share='all' needs one vocabulary, not {self.source_vocab_size} source and "
-                f"{self.target_vocab_size} target entries; use share='output' or a joint tokenizer"
-            )
-        for name in (
-            *("width", "encoder_layers", "decoder_layers", "encoder_kernel", "decoder_kernel"),
-            *("max_len", "source_vocab_size", "target_vocab_size"),
-        ):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        check_shared_vocabulary(self)
+        check_at_least(self, 1, "width", "encoder_layers", "decoder_layers", "encoder_kernel", "decoder_kernel")
+        check_at_least(self, 1, "max_len", "source_vocab_size", "target_vocab_size")
         if self.encoder_kernel % 2 == 0:
             raise ConfigError(f"encoder_kernel={self.encoder_kernel} must be odd, to have a middle")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
+        check_fractions(self, "dropout")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, check_at_least
 from regard.models.protocols import Capabilities
 from regard.nn.attention import WITHIN
 from regard.nn.batch import Pairs, Sequences, Tokens, Windows
@@ -46,19 +46,15 @@ class GPTConfig:
     max_len: int = 1024
 
     def __post_init__(self) -> None:
-        for name in ("layers", "max_len", "vocab_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.window is not None and self.window < 1:
-            raise ConfigError(f"window={self.window} must be at least 1")
+        check_at_least(self, 1, "layers", "max_len", "vocab_size")
+        check_at_least(self, 1, "window")
         if self.rotary_base <= 1:
             raise ConfigError(f"rotary_base={self.rotary_base} must be above 1")
         check_layer_heads("layer_heads", self.layer_heads, self.layers, self.block())
 
     def block(self) -> BlockConfig:
         """The settings that concern a block, checked; norms always come first."""
-        names = BlockConfig.__dataclass_fields__.keys() & self.__dataclass_fields__.keys()
-        return BlockConfig(norm_first=True, **{name: getattr(self, name) for name in names})
+        return BlockConfig.of(self, norm_first=True)
 
 
 class GPT(nn.Module):

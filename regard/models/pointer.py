@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, check_at_least
 from regard.models.protocols import Capabilities
 from regard.nn.attention_scores import ScoredAttention
 from regard.nn.batch import END, Pointings, Points
@@ -48,20 +48,14 @@ class PointerConfig:
     max_len: int = 1024
 
     def __post_init__(self) -> None:
-        for name in ("inputs", "width", "encoder_layers", "decoder_layers", "max_len"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        for name in ("octaves", "glimpses"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name}={getattr(self, name)} must not be negative")
+        check_at_least(self, 1, "inputs", "width", "encoder_layers", "decoder_layers", "max_len")
+        check_at_least(self, 0, "octaves", "glimpses")
         if self.encoder == "recurrent" and self.width % 2:
             raise ConfigError(f"width={self.width} must be even for an encoder that reads both ways")
         self.block()
 
     def block(self) -> BlockConfig:
-        return BlockConfig(
-            width=self.width, heads=self.heads, feed_forward=self.feed_forward, dropout=self.dropout, norm_first=True
-        )
+        return BlockConfig.of(self, norm_first=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,16 @@ def capabilities(kind: type[nn.Module]) -> Capabilities:
     return found
 
 
+def check_shared_vocabulary(config: Any) -> None:
+    """Refuse settings of an encoder-decoder that `share` a table of tokens between vocabularies of different sizes."""
+    source, target = config.source_vocab_size, config.target_vocab_size
+    if config.share in ("all", "input") and source != target:
+        raise ConfigError(
+            f"share='{config.share}' needs one vocabulary, not {source} source and {target} target entries; "
+            "use share='output' or a joint tokenizer"
+        )
+
+
 @runtime_checkable
 class Carries(Protocol):
     """A language model whose state at the end of a window can be its state at the start of the next."""

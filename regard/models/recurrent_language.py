@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, DataError
+from regard.errors import DataError, check_at_least, check_fractions
 from regard.models.protocols import Capabilities
 from regard.nn.batch import Pairs, Stretch, Tokens, Windows
 from regard.nn.copy_mechanism import (
@@ -61,14 +61,9 @@ class RecurrentLanguageConfig:
     max_len: int = 1024
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "width", "layers", "max_len"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.pointer < 0:
-            raise ConfigError(f"pointer={self.pointer} must not be negative")
-        for name in ("dropout", "layer_dropout", "token_dropout", "weight_drop"):
-            if not 0 <= (getattr(self, name) or 0.0) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
+        check_at_least(self, 1, "vocab_size", "width", "layers", "max_len")
+        check_at_least(self, 0, "pointer")
+        check_fractions(self, "dropout", "layer_dropout", "token_dropout", "weight_drop")
 
 
 @dataclass(frozen=True, slots=True)

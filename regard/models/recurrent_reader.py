@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, check_at_least, check_fractions
 from regard.models.lstmn import LSTMNLayer
 from regard.models.protocols import Capabilities
 from regard.nn.batch import LabelledTexts, Texts
@@ -39,11 +39,8 @@ class RecurrentReaderConfig:
     max_len: int = 512
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "width", "layers", "span", "max_len"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
+        check_at_least(self, 1, "vocab_size", "width", "layers", "span", "max_len")
+        check_fractions(self, "dropout")
         if self.direction == "both" and self.width % 2:
             raise ConfigError(f"width={self.width} must be even for a layer that reads both ways")
         if self.cell == "lstmn" and self.direction != "forward":

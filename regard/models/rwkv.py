@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, DataError
+from regard.errors import DataError, check_at_least, check_fractions
 from regard.models.protocols import Capabilities
 from regard.models.recurrent_language import TextState
 from regard.nn.batch import Pairs, Stretch, Tokens, Windows
@@ -198,11 +198,8 @@ class RWKVConfig:
     max_len: int = 1024
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "width", "layers", "feed_forward", "max_len"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
+        check_at_least(self, 1, "vocab_size", "width", "layers", "feed_forward", "max_len")
+        check_fractions(self, "dropout")
 
 
 class RWKV(nn.Module):

@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError
-from regard.models.protocols import Capabilities
+from regard.errors import ConfigError, check_at_least, check_fractions
+from regard.models.protocols import Capabilities, check_shared_vocabulary
 from regard.nn.attention import ACROSS, BEFORE, WITHIN
 from regard.nn.batch import PackedPairs, Pairs, Sequences
 from regard.nn.blocks import (
@@ -78,18 +78,11 @@ class TransformerConfig:
     max_len: int = 1024
 
     def __post_init__(self) -> None:
-        if self.shares_tokens and self.source_vocab_size != self.target_vocab_size:
-            raise ConfigError(
-                f"share='{self.share}' needs one vocabulary, not {self.source_vocab_size} source and "
-                f"{self.target_vocab_size} target entries; use share='output' or a joint tokenizer"
-            )
-        for name in ("encoder_layers", "decoder_layers", "max_len", "source_vocab_size", "target_vocab_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        check_shared_vocabulary(self)
+        check_at_least(self, 1, "encoder_layers", "decoder_layers", "max_len", "source_vocab_size", "target_vocab_size")
         if self.position_how == "concatenate" and not 0 < self.position_width < self.width:
             raise ConfigError(f"position_width={self.position_width} must be between 0 and width={self.width}")
-        if not 0.0 <= self.layer_drop < 1.0:
-            raise ConfigError(f"layer_drop={self.layer_drop} must be at least 0 and below 1")
+        check_fractions(self, "layer_drop")
         self._check_positions()
         self._check_heads()
 
@@ -123,8 +116,7 @@ class TransformerConfig:
 
     def block(self) -> BlockConfig:
         """The settings that concern a block, checked."""
-        names = BlockConfig.__dataclass_fields__
-        return BlockConfig(**{name: getattr(self, name) for name in names})
+        return BlockConfig.of(self)
 
 
 class Transformer(nn.Module):

@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, RunError
+from regard.errors import ConfigError, RunError, check_at_least, check_fractions
 from regard.models.protocols import Capabilities
 from regard.nn.attention import WITHIN
 from regard.nn.batch import Images
@@ -57,9 +57,7 @@ class ViTConfig:
     layer_drop: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("layers", "image_size", "patch_size", "channels"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        check_at_least(self, 1, "layers", "image_size", "patch_size", "channels")
         if len(set(self.labels)) < len(self.labels):
             raise ConfigError("labels must differ from each other")
         if self.image_size % self.patch_size:
@@ -68,8 +66,7 @@ class ViTConfig:
             raise ConfigError(f"image_size={self.image_size} makes {self.patches:,} patches; {LARGEST_GRID:,} is most")
         if self.channels not in (1, 3):
             raise ConfigError(f"channels={self.channels} must be 1 (grey) or 3 (red, green and blue)")
-        if not 0.0 <= self.layer_drop < 1.0:
-            raise ConfigError(f"layer_drop={self.layer_drop} must be at least 0 and below 1")
+        check_fractions(self, "layer_drop")
         check_layer_heads("layer_heads", self.layer_heads, self.layers, self.block())
 
     @property
@@ -83,8 +80,7 @@ class ViTConfig:
 
     def block(self) -> BlockConfig:
         """The settings that concern a block, checked; norms always come first."""
-        names = BlockConfig.__dataclass_fields__.keys() & self.__dataclass_fields__.keys()
-        return BlockConfig(norm_first=True, **{name: getattr(self, name) for name in names})
+        return BlockConfig.of(self, norm_first=True)
 
 
 class ViT(nn.Module):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, check_at_least, check_fractions
 from regard.nn.attention import ACROSS, BEFORE, WITHIN, Attention, NoHeads, Sides
 from regard.nn.dropout import Dropout
 from regard.nn.kv_cache import KVCache, SourceMemory
@@ -61,16 +61,18 @@ class BlockConfig:
     window: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("width", "heads", "head_width", "feed_forward"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ConfigError(f"{name}={value} must be at least 1")
+        check_at_least(self, 1, "width", "heads", "head_width", "feed_forward")
         if self.head_width is None and self.width % self.heads:
             raise ConfigError(f"width={self.width} must be a multiple of heads={self.heads}")
         if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
             raise ConfigError(f"heads={self.heads} must be a multiple of kv_heads={self.kv_heads}")
-        for name in ("dropout", "attention_dropout", "activation_dropout"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
+        check_fractions(self, "dropout", "attention_dropout", "activation_dropout")
+
+    @classmethod
+    def of(cls, config: Any, **given: Any) -> "BlockConfig":
+        """The settings of a model that concern a block, checked; what is `given` is the same for all such models."""
+        names = cls.__dataclass_fields__.keys() & config.__dataclass_fields__.keys()
+        return cls(**{name: getattr(config, name) for name in names}, **given)
 
     @property
     def per_head(self) -> int:

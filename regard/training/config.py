@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, check_at_least, check_fractions
 from regard.training.schedule import ScheduleKind
 
 
@@ -87,16 +87,11 @@ class TrainConfig:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_tokens", "accumulate", "validate_every", "save_every", "keep", "log_every"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 1")
+        above_zero = ("steps", "batch_tokens", "accumulate", "validate_every", "save_every", "keep", "log_every")
+        check_at_least(self, 1, *above_zero, where="train.")
         counts = ("warmup", "patience", "average_last", "threads", "validate_sentences", "dropout_until")
-        for name in (*counts, "clip", "weight_decay", "r_drop", "epochs"):
-            if not getattr(self, name) >= 0:  # nor what is not a number
-                raise ConfigError(f"train.{name}={getattr(self, name)} must not be negative")
-        for name in ("smoothing", "ema", "floor", "momentum", "warmup_share"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 0 and below 1")
+        check_at_least(self, 0, *counts, "clip", "weight_decay", "r_drop", "epochs", where="train.")
+        check_fractions(self, "smoothing", "ema", "floor", "momentum", "warmup_share", where="train.")
         for name in ("decay", "layer_decay"):
             if not 0.0 < getattr(self, name) <= 1.0:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be above 0 and at most 1")

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, check_at_least
 
 BLOCK = 64
 """Words of one product: fewer waste more of it on the windows at its sides, more on pairs too far apart."""
@@ -43,9 +43,7 @@ class SkipGramConfig:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("width", "window", "negatives", "epochs"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        check_at_least(self, 1, "width", "window", "negatives", "epochs")
         if self.window >= BLOCK:
             raise ConfigError(f"window={self.window} must be below {BLOCK}")
         if self.subsample < 0 or self.learning_rate <= 0 or self.seed < 0:
