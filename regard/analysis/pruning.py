@@ -27,8 +27,7 @@ from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, TOKENIZER, whole_or_no
 from regard.tasks.config import RunConfig
 from regard.tasks.evidence import Evidence
 from regard.tasks.run import Run, build_model
-from regard.training.average import ExponentialAverage
-from regard.training.optim import make_optimizer
+from regard.training.optim import ExponentialAverage, make_optimizer
 
 By = Literal["masking", "gradient", "gates"]
 Head: TypeAlias = tuple[str, int]

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regard.nn.batch import halves
-from regard.training.average import ExponentialAverage
+from regard.training.cuda_graphs import GraphReplay
 from regard.training.objectives import Batch, Objective, Weighing, precision_context, predictions
-from regard.training.replay import Replay
+from regard.training.optim import ExponentialAverage
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def fit(
     precision: torch.dtype = torch.float32,
     average: ExponentialAverage | None = None,
     before: Callable[[int], None] | None = None,
-    replay: Replay | None = None,
+    replay: GraphReplay | None = None,
 ) -> Iterator[Step]:
     """Train on each group of batches, one update a group, yielding after each; the first is numbered `start` + 1.
 
@@ -81,7 +81,7 @@ def train_step(
     number: int = 1,
     device: torch.device | str = "cpu",
     precision: torch.dtype = torch.float32,
-    replay: Replay | None = None,
+    replay: GraphReplay | None = None,
 ) -> Step:
     """Update once from `parts`. Weighs by prediction, so how a batch was split changes nothing.
 

@@ -9,9 +9,9 @@ from training_toys import tiny, work
 
 from regard.models.elmo import Elmo, ElmoConfig
 from regard.nn.batch import Tokens, Windows, halves
+from regard.training.cuda_graphs import MOST, GraphReplay, form, tensors
 from regard.training.loop import fit, train_step
 from regard.training.objectives import BothWaysModelling, SequenceToSequence
-from regard.training.replay import MOST, Replay, form, tensors
 
 
 def test_batches_of_one_form_are_told_from_others():
@@ -31,7 +31,7 @@ def test_all_tensors_of_a_batch_are_found():
     )
 
 
-class Pretended(Replay):
+class Pretended(GraphReplay):
     """Records as little as a machine without a GPU can: the passes are made anew at each play.
 
     As with recordings, all that play leave their gradients in the same memory: each writes over what the last left.
@@ -208,7 +208,7 @@ def test_replayed_training_is_training(dropout):
     def trained(replayed):
         model, batch = tiny(dropout=dropout).cuda(), work(packed=True)
         task, device = SequenceToSequence(0.1), torch.device("cuda")
-        replay = Replay(model, task, device, torch.float32) if replayed else None
+        replay = GraphReplay(model, task, device, torch.float32) if replayed else None
         updates = [[batch]] * 6 + updates_of(batch) + [[batch, batch]] * 3 + [[batch]] * 3
         optimizer = torch.optim.Adam(model.parameters(), 1e-2)
         steps = list(fit(model, task, updates, optimizer, lambda n: 1e-2, clip=1.0, device=device, replay=replay))

@@ -13,7 +13,7 @@ WARM = 2  # passes made in the ordinary way first: what compiles or allocates on
 MOST = 8  # forms of batches that are recorded; more would fill the memory with recordings
 
 
-class Replay:
+class GraphReplay:
     """Forward and backward of a batch, recorded as a CUDA graph once for each form of batch and replayed ever after.
 
     Launching a kernel costs the host microseconds, and a step of a small model is a thousand kernels that each run for
