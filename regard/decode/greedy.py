@@ -8,11 +8,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.decode.batching import staying
-from regard.decode.best import best
 from regard.decode.config import DecodeConfig, limits
 from regard.decode.constraints import Constraint, Past, rules
-from regard.decode.stepper import Hypothesis, S, Stepper
+from regard.decode.stepper import Hypothesis, S, Stepper, unfinished
+from regard.decode.topk import best_sums
 from regard.errors import RegardError
 
 
@@ -38,7 +37,7 @@ class Pick(Protocol):
 
 def likeliest(log_probs: Float[Tensor, "N C"], rows: Int[Tensor, " N"], step: int) -> Int[Tensor, " N"]:
     """The choice of greatest log-probability, the first of equal ones."""
-    return best(log_probs.new_zeros(len(log_probs), 1), log_probs, 1)[1][:, 0]
+    return best_sums(log_probs.new_zeros(len(log_probs), 1), log_probs, 1)[1][:, 0]
 
 
 def decode(
@@ -85,7 +84,7 @@ def decode(
             return
         with torch.inference_mode():
             past.extend(tokens)
-            kept = staying(np.any(running[computed].reshape(-1, per_source), axis=1))
+            kept = unfinished(np.any(running[computed].reshape(-1, per_source), axis=1))
             if kept is not None:
                 sources = torch.from_numpy(kept).to(first.device)
                 places = (sources[:, None] * per_source + torch.arange(per_source, device=first.device)).flatten()

@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.decode.best import best
 from regard.decode.config import DecodeConfig, limits
 from regard.decode.constraints import Constraint, rules
 from regard.decode.greedy import collect, decode
 from regard.decode.stepper import Hypothesis, S, Stepper
+from regard.decode.topk import best_sums
 
 
 def draws(seed: int, ids: Sequence[int], *, samples: int, steps: int) -> Float[Tensor, "R T"]:
@@ -42,7 +42,7 @@ class Sampler:
     def __call__(self, log_probs: Float[Tensor, "N C"], rows: Int[Tensor, " N"], step: int) -> Int[Tensor, " N"]:
         values, places = log_probs.float(), None
         if self.top_k is not None:
-            values, places = best(values.new_zeros(len(values), 1), values, self.top_k)
+            values, places = best_sums(values.new_zeros(len(values), 1), values, self.top_k)
         elif self.top_p is not None and self.top_p < 1:
             values, places = torch.sort(values, dim=-1, descending=True, stable=True)
         # Measured from the likeliest and in twofold precision, so that no temperature takes the likeliest to infinity.

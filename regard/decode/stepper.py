@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from jaxtyping import Float, Int
+import numpy as np
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Same = TypeVar("Same")
@@ -58,3 +59,12 @@ class Hypothesis:
     finished: bool
     token_log_probs: list[float]
     rows: list[int]
+
+
+ENDED_SHARE = 1 / 32  # leaving sources out copies the state of the rest, so wait until so many of them have ended
+
+
+def unfinished(running: Bool[np.ndarray, " B"]) -> Int[np.ndarray, " A"] | None:
+    """The places of the sources to go on with; None while too few have ended to be worth it."""
+    kept = np.flatnonzero(running)
+    return None if len(running) - len(kept) < max(1, ENDED_SHARE * len(running)) else kept

@@ -8,9 +8,8 @@ import torch
 
 from regard.data.puzzles import Puzzle
 from regard.data.puzzles.problems import Problem, in_unit_square, problem_of
-from regard.decode.batching import batches
 from regard.decode.config import DecodeConfig
-from regard.decode.search import search
+from regard.decode.search import batches, search
 from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import DataError
 from regard.nn.batch import END, Pointings

@@ -10,12 +10,10 @@ import torch
 from torch import nn
 
 from regard.data.world import spans
-from regard.decode.batching import in_batches
-from regard.decode.beam import beam_search
+from regard.decode.beam import Candidates, beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import unwanted
-from regard.decode.pool import Candidates
-from regard.decode.search import search
+from regard.decode.search import in_batches, search
 from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import DataError
 from regard.look.align import words_of_pieces

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from regard.decode.pool import Candidates
+from regard.decode.beam import Candidates
 from regard.decode.stepper import Hypothesis
 from regard.look.decoding import Branch
 from regard.tasks.looking.pieces import named

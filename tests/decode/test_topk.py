@@ -3,14 +3,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.decode.best import CHUNK, best, by_chunks, top
+from regard.decode.topk import CHUNK, best_sums, by_chunks, stable_topk
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=100)
 
 
 @repeatable
 @given(
-    find=st.sampled_from([best, by_chunks]),
+    find=st.sampled_from([best_sums, by_chunks]),
     B=st.integers(1, 3),
     W=st.integers(1, 4),
     C=st.sampled_from([1, 2, 7, CHUNK, 20 * CHUNK, 20 * CHUNK + 1, 37 * CHUNK - 1]),
@@ -40,11 +40,11 @@ def test_the_best_are_those_of_a_stable_sort_ties_and_all(find, B, W, C, count, 
 
 def test_numbers_of_either_sign_and_none_are_ordered():
     values = torch.tensor([[-0.0, 3.5, -torch.inf, 0.0, 1e-40, -1e-40, torch.inf, -2.0, -1e30, 3.5]])
-    _, places = top(values, 10)
+    _, places = stable_topk(values, 10)
     assert places.tolist() == [[6, 1, 9, 4, 0, 3, 5, 7, 8, 2]]
 
 
-@pytest.mark.parametrize("find", [best, by_chunks])
+@pytest.mark.parametrize("find", [best_sums, by_chunks])
 def test_log_probabilities_are_left_as_they_are(find):
     log_probs = torch.randn(2, 100 * CHUNK + 5)
     kept = log_probs.clone()
@@ -55,11 +55,11 @@ def test_log_probabilities_are_left_as_they_are(find):
 def test_many_choices_are_looked_at_by_chunks(monkeypatch):
     seen = []
     monkeypatch.setattr(
-        "regard.decode.best.by_chunks", lambda *arguments: seen.append(arguments) or by_chunks(*arguments)
+        "regard.decode.topk.by_chunks", lambda *arguments: seen.append(arguments) or by_chunks(*arguments)
     )
     scores, log_probs = torch.zeros(1, 20), torch.randn(20, 10_000)
-    _, places = best(scores, log_probs, 3)
+    _, places = best_sums(scores, log_probs, 3)
     assert len(seen) == 1
     assert places.tolist() == [log_probs.flatten().topk(3).indices.tolist()]
-    best(scores[:, :2], log_probs[:2, :100], 3)
+    best_sums(scores[:, :2], log_probs[:2, :100], 3)
     assert len(seen) == 1

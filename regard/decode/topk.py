@@ -8,7 +8,7 @@ CHUNK = 64  # choices that are first looked at only through their maximum
 LARGE = 1 << 17  # log-probabilities fewer than these are looked through faster than chunks are made
 
 
-def best(
+def best_sums(
     scores: Float[Tensor, "B W"], log_probs: Float[Tensor, "R C"], count: int
 ) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"]]:
     """The `count` best sums of a row's score and one of its C choices, best first, and where among W * C they lie.
@@ -20,13 +20,13 @@ def best(
     looked_at = W * C / CHUNK + count * CHUNK
     if log_probs.device.type == "cpu" and log_probs.numel() > LARGE and 8 * looked_at < W * C:
         return by_chunks(scores, log_probs, count)
-    return top((scores[..., None] + log_probs.view(B, W, C)).flatten(1), count)
+    return stable_topk((scores[..., None] + log_probs.view(B, W, C)).flatten(1), count)
 
 
 def by_chunks(
     scores: Float[Tensor, "B W"], log_probs: Float[Tensor, "R C"], count: int
 ) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"]]:
-    """What `best` finds, by one fast pass over all choices and another look at a few.
+    """What `best_sums` finds, by one fast pass over all choices and another look at a few.
 
     On a CPU torch.topk over all of W * C can take several times as long as the rest of a search. But the best N
     choices lie within the N chunks of best maximum, and maxima are fast.
@@ -34,18 +34,18 @@ def by_chunks(
     (B, W), C = scores.shape, log_probs.shape[1]
     chunks = -(-C // CHUNK)
     maxima = scores[..., None] + _chunk_maxima(log_probs).view(B, W, chunks)
-    _, nearby = top(maxima.flatten(1), count)
+    _, nearby = stable_topk(maxima.flatten(1), count)
     nearby = nearby.sort(-1).values  # so that places below keep the order of places among all
     rows = nearby // chunks
     columns = (nearby % chunks * CHUNK)[..., None] + torch.arange(CHUNK, device=nearby.device)
     places = (rows[..., None] * C + columns).flatten(1).clamp(max=W * C - 1)
     sums = log_probs.reshape(B, W * C).gather(1, places).view(columns.shape)
     sums = (sums + scores.gather(1, rows)[..., None]).masked_fill(columns >= C, -torch.inf)
-    values, where = top(sums.flatten(1), min(count, W * C))
+    values, where = stable_topk(sums.flatten(1), min(count, W * C))
     return values, places.gather(1, where)
 
 
-def top(values: Float[Tensor, "B M"], count: int) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"]]:
+def stable_topk(values: Float[Tensor, "B M"], count: int) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"]]:
     """The `count` greatest of each row, greatest first, and their places; ties lower place first, save for -inf."""
     found, places = values.topk(min(count + 1, values.shape[1]))
     # torch.topk leaves the order of ties open. They are rare, so they are looked for and only then settled.
@@ -55,7 +55,7 @@ def top(values: Float[Tensor, "B M"], count: int) -> tuple[Float[Tensor, "B N"],
 
 
 def _settled(values: Float[Tensor, "B M"], count: int) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"]]:
-    """As `top`, in single precision, by whole numbers that hold the value above the place: no two are equal."""
+    """As `stable_topk`, in single precision, by whole numbers that hold the value above the place: no two are equal."""
     M = values.shape[1]
     values = values.float() + 0.0  # -0.0 is not below 0.0
     bits = values.view(torch.int32)
