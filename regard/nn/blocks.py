@@ -268,6 +268,9 @@ def _extend(
 ) -> Float[Tensor, "R N D"]:
     """More positions: their keys and values join the cache, their queries look over what they may see of it."""
     past = cache.length
+    if isinstance(attention, NoHeads):
+        cache.length += x.shape[1]
+        return attention(x)
     q, k, v = attention.queries_keys_values(x, past, places, joined=cache.joined)
     k, v = cache.append(k, v)
     return attention.gather(q, k, v, visible or Visible(causal=True, window=cache.window, past=past))
@@ -275,6 +278,8 @@ def _extend(
 
 def _consult(attention: Attention | NoHeads, x: Float[Tensor, "R 1 D"], memory: SourceMemory) -> Float[Tensor, "R 1 D"]:
     """Look at the source. The rows of one source are its queries side by side, so its memory is read once."""
+    if isinstance(attention, NoHeads):
+        return attention(x)
     sources = memory.keys.shape[0]
     q = attention.queries(x.view(sources, -1, x.shape[-1]))
     return attention.gather(q, memory.keys, memory.values, memory.visible).view(x.shape)
