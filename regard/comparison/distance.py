@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from regard.data.long_range import ANSWERS, VOCAB, Question, long_range
 from regard.errors import ConfigError
-from regard.models.reader import Reader, Way
+from regard.models.sequence_classifier import LayerKind, SequenceClassifier
 
 SHORTEST = 16
 TOKENS = 8192
@@ -23,7 +23,7 @@ def distance(
     longest: int = 2048,
     updates: int = 300,
     *,
-    ways: Sequence[Way] = get_args(Way),
+    ways: Sequence[LayerKind] = get_args(LayerKind),
     questions: Sequence[Question] = get_args(Question),
     width: int = 64,
     seed: int = 1,
@@ -41,7 +41,7 @@ def distance(
     for question in questions:
         for way in ways:
             torch.manual_seed(seed)
-            reader = Reader(way, VOCAB, ANSWERS, width=width)
+            reader = SequenceClassifier(way, VOCAB, ANSWERS, width=width)
             began = time.perf_counter()
             for step in _train(reader, question, longest, updates, seed):
                 if progress is not None and step % 10 == 0:
@@ -70,7 +70,7 @@ def distance(
     }
 
 
-def _train(reader: Reader, question: Question, longest: int, updates: int, seed: int):
+def _train(reader: SequenceClassifier, question: Question, longest: int, updates: int, seed: int):
     optimizer = torch.optim.AdamW(reader.parameters(), lr=3e-3, betas=(0.9, 0.98), weight_decay=0.0)
     luck = torch.Generator().manual_seed(seed)
     for step in range(updates):
@@ -96,7 +96,7 @@ def _lengths(longest: int) -> list[int]:
 
 
 @torch.inference_mode()
-def _accuracy(reader: Reader, question: Question, length: int, seed: int) -> float:
+def _accuracy(reader: SequenceClassifier, question: Question, length: int, seed: int) -> float:
     """On sequences that training never draws: their seeds are negative."""
     reader.eval()
     right = 0

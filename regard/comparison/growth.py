@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.data.long_range import VOCAB
 from regard.look.watch import attentions
-from regard.models.reader import Reader
+from regard.models.sequence_classifier import SequenceClassifier
 
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 WAYS = ("rnn", "gru", "lstm", "convolution", "attention")
@@ -38,7 +38,7 @@ def growth(
     for name in (*WAYS, WEIGHTS):
         torch.manual_seed(1)
         way = "attention" if name == WEIGHTS else name
-        reader = Reader(way, VOCAB, 2, width=width, layers=layers, kernel=kernel)
+        reader = SequenceClassifier(way, VOCAB, 2, width=width, layers=layers, kernel=kernel)
         if name == WEIGHTS:
             for attention in attentions(reader).values():
                 attention.watcher = lambda q, k, v, weights: weights
@@ -68,7 +68,7 @@ def growth(
     }
 
 
-def _cost(reader: Reader, ids: Tensor, repeats: int) -> dict[str, float]:
+def _cost(reader: SequenceClassifier, ids: Tensor, repeats: int) -> dict[str, float]:
     seconds = []
     torch.set_flush_denormal(True)
     try:

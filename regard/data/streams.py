@@ -9,7 +9,7 @@ from jaxtyping import Int
 from regard.data.batches import random_of
 from regard.data.windows import TextStore
 from regard.errors import ConfigError, DataError
-from regard.nn.batch import Stretch, Tokens
+from regard.nn.batch import StreamedWindows, Tokens
 
 
 class StreamLayout:
@@ -37,11 +37,11 @@ class StreamLayout:
         cuts = _cuts(len(self.store.ids) - 1 - first, self.length, self.streams, first)
         return [cut for cut in cuts if cut[1] == self.length]
 
-    def batch(self, rows: Int[np.ndarray, " numbers"]) -> Stretch:
+    def batch(self, rows: Int[np.ndarray, " numbers"]) -> StreamedWindows:
         return _stretch(self.store, rows)
 
 
-def streamed_windows(store: TextStore, length: int, *, streams: int = 1) -> Iterator[Stretch]:
+def streamed_windows(store: TextStore, length: int, *, streams: int = 1) -> Iterator[StreamedWindows]:
     """Every token but the first predicted once, each from all that its stream has read before it.
 
     One stream reads the whole text. More read it faster, each from a beginning of its own, and so do the few tokens
@@ -65,9 +65,9 @@ def _cuts(predictions: int, length: int, streams: int, first: int) -> list[Int[n
     ]
 
 
-def _stretch(store: TextStore, rows: Int[np.ndarray, " numbers"]) -> Stretch:
+def _stretch(store: TextStore, rows: Int[np.ndarray, " numbers"]) -> StreamedWindows:
     (number, length), starts = rows[:2].tolist(), rows[2:]
     ids = torch.from_numpy(store.ids[starts[:, None] + np.arange(length + 1)].astype(np.int64))
     B = len(starts)
     inputs = Tokens(ids[:, :-1], torch.full((B,), length), padded=False)
-    return Stretch(inputs, ids[:, 1:], B * length, torch.arange(B), streams=B, number=number)
+    return StreamedWindows(inputs, ids[:, 1:], B * length, torch.arange(B), streams=B, number=number)

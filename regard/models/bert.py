@@ -101,7 +101,7 @@ class Pooler(nn.Module):
         return first.tanh() if self.kind == "tanh" else first.relu()
 
 
-class WordHead(nn.Module):
+class MaskedLMHead(nn.Module):
     """Which word stands here: a vector through one more layer, compared with the vectors of all tokens."""
 
     def __init__(self, config: BertConfig, table: Tensor) -> None:
@@ -137,7 +137,7 @@ class Bert(nn.Module):
         self.pooler = None if config.pooler == "none" else Pooler(config.width, config.pooler)
         self.words = self.next_text = self.classifier = None
         if config.head in ("pretraining", "words"):
-            self.words = WordHead(config, self.embedding.tokens.weight)
+            self.words = MaskedLMHead(config, self.embedding.tokens.weight)
         if config.head == "pretraining":
             self.next_text = nn.Linear(config.width, 2)
         if config.head in ("classes", "tags", "spans"):

@@ -47,7 +47,7 @@ class ConvolutionalConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConvolutionalSource:
     """What the decoder knows of a batch of sources, one row a source: `keys` a layer, and the values of all layers.
 
     A sum of many values with like weights is small, so what is gathered is multiplied by `scale`, the root of the
@@ -59,10 +59,12 @@ class Source:
     visible: Visible
     scale: Float[Tensor, "B 1 1"]
 
-    def select(self, sources: Int[Tensor, " N"]) -> "Source":
+    def select(self, sources: Int[Tensor, " N"]) -> "ConvolutionalSource":
         lengths = self.visible.lengths
         visible = self.visible if lengths is None else Visible(lengths=lengths[sources])
-        return Source(tuple(keys[sources] for keys in self.keys), self.values[sources], visible, self.scale[sources])
+        return ConvolutionalSource(
+            tuple(keys[sources] for keys in self.keys), self.values[sources], visible, self.scale[sources]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class ConvolutionalState:
 
     windows: tuple[Float[Tensor, "R N D"], ...]
     past: int
-    source: Source
+    source: ConvolutionalSource
 
     def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> "ConvolutionalState":
         source = self.source if sources is None else self.source.select(sources)
@@ -90,11 +92,15 @@ class ConvolutionalBlock(nn.Module):
         self.output = nn.Linear(D, D)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], words: Float[Tensor, "B T D"], keys: Float[Tensor, "B S D"], source: Source
+        self,
+        x: Float[Tensor, "B T D"],
+        words: Float[Tensor, "B T D"],
+        keys: Float[Tensor, "B S D"],
+        source: ConvolutionalSource,
     ) -> Float[Tensor, "B T D"]:
         return self.join(x, self.convolution(x), words, keys, source)
 
-    def join(self, x: Tensor, mixed: Tensor, words: Tensor, keys: Tensor, source: Source) -> Tensor:
+    def join(self, x: Tensor, mixed: Tensor, words: Tensor, keys: Tensor, source: ConvolutionalSource) -> Tensor:
         """`x` with what the convolution made of it and what that found in the source."""
         query = (self.query(mixed) + words) * HALF
         found = self.cross_attention(query, keys, source.values, source.visible) * source.scale
@@ -130,7 +136,7 @@ class Convolutional(nn.Module):
         """The scores of every next token, given the true ones before it."""
         return self.head(self(batch))
 
-    def encode(self, source: Tokens) -> Source:
+    def encode(self, source: Tokens) -> ConvolutionalSource:
         assert isinstance(source, Tokens), "a convolutional model reads one sequence a row"
         words = self.source(source.ids)
         # A convolution must find zeros past a row's end, as it does past the longest row's.
@@ -141,9 +147,9 @@ class Convolutional(nn.Module):
             x = (x + block(x)) * HALF
         keys = tuple(block.cross_attention.keys(x) for block in self.decoder)
         scale = source.lengths.to(x.dtype).sqrt()[:, None, None]
-        return Source(keys, (x + words) * HALF, source.seen_from(source), scale)
+        return ConvolutionalSource(keys, (x + words) * HALF, source.seen_from(source), scale)
 
-    def decode(self, inputs: Tokens, source: Source) -> Float[Tensor, "B T D"]:
+    def decode(self, inputs: Tokens, source: ConvolutionalSource) -> Float[Tensor, "B T D"]:
         x = words = self.target(inputs.ids)
         for block, keys in zip(self.decoder, source.keys, strict=True):
             x = block(x, words, keys, source)

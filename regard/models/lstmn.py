@@ -18,7 +18,7 @@ from regard.models.protocols import Capabilities
 from regard.models.recurrent_language import TextState
 from regard.nn.attention import WITHIN, softmax_visible
 from regard.nn.attention_scores import ScoredAttention
-from regard.nn.batch import Pairs, Stretch, Tokens, Windows
+from regard.nn.batch import Pairs, StreamedWindows, Tokens, Windows
 from regard.nn.blocks import Stack
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, OutputProjection
@@ -155,7 +155,7 @@ class LSTMN(nn.Module):
         for layer in self.layers:
             layer.initialise()
 
-    def forward(self, batch: Windows | Stretch | Pairs) -> Float[Tensor, "B T D"]:
+    def forward(self, batch: Windows | StreamedWindows | Pairs) -> Float[Tensor, "B T D"]:
         """For each token read, the vector from which `head` predicts the next one."""
         assert isinstance(batch.inputs, Tokens), "a recurrent model reads one sequence a row"
         return self.carry(batch.inputs)[0]
@@ -164,7 +164,7 @@ class LSTMN(nn.Module):
         """The same of tokens alone."""
         return self.carry(inputs)[0]
 
-    def logits(self, batch: Windows | Stretch | Pairs) -> Float[Tensor, "B T V"]:
+    def logits(self, batch: Windows | StreamedWindows | Pairs) -> Float[Tensor, "B T V"]:
         """The scores of every next token, given the true ones before it."""
         return self.head(self(batch))
 

@@ -86,7 +86,7 @@ class RecurrentConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RecurrentSource:
     """What the decoder knows of a batch of sources: one row a source, however many rows of a search consult it.
 
     `memory` are the encoder's outputs and `keys` what the attention compares them by; `context` is its last output.
@@ -99,10 +99,12 @@ class Source:
     context: Float[Tensor, "B D"]
     ids: Int[Tensor, "B S"]
 
-    def select(self, sources: Int[Tensor, " N"]) -> "Source":
+    def select(self, sources: Int[Tensor, " N"]) -> "RecurrentSource":
         lengths = self.visible.lengths
         visible = self.visible if lengths is None else Visible(lengths=lengths[sources])
-        return Source(self.memory[sources], self.keys[sources], visible, self.context[sources], self.ids[sources])
+        return RecurrentSource(
+            self.memory[sources], self.keys[sources], visible, self.context[sources], self.ids[sources]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class RecurrentState:
 
     states: CellStates
     feed: Float[Tensor, "R D"]
-    source: Source
+    source: RecurrentSource
 
     def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> "RecurrentState":
         states = tuple(tuple(part[rows] for part in state) for state in self.states)
@@ -163,16 +165,18 @@ class RecurrentModel(nn.Module):
         """The scores of every next token, given the true ones before it."""
         return self.head(self(batch))
 
-    def encode(self, source: Tokens) -> tuple[Source, CellStates]:
+    def encode(self, source: Tokens) -> tuple[RecurrentSource, CellStates]:
         """What the decoder will know of the source, and the state that it starts from."""
         assert isinstance(source, Tokens), "a recurrent model reads one sequence a row"
         words = self.source(self._known(source.ids))
         memory, ends = self.encoder(words, source.lengths if source.padded else None)
         memory = self.dropout(memory)
         keys = memory if self.cross_attention is None else self.cross_attention.keys(memory)
-        return Source(memory, keys, source.seen_from(source), ends[-1][0], source.ids), self._first_states(ends)
+        return RecurrentSource(memory, keys, source.seen_from(source), ends[-1][0], source.ids), self._first_states(
+            ends
+        )
 
-    def decode(self, inputs: Tokens, source: Source, states: CellStates) -> Float[Tensor, "B T P"]:
+    def decode(self, inputs: Tokens, source: RecurrentSource, states: CellStates) -> Float[Tensor, "B T P"]:
         words = self.target(self._known(inputs.ids))
         if self._one_by_one():
             return self._decode_one_by_one(words, source, states)
@@ -223,7 +227,7 @@ class RecurrentModel(nn.Module):
         output, states = self.decoder.step(torch.cat((words, *given, *fed), dim=-1), states)
         return self._read_out(output, context, words), states
 
-    def _decode_one_by_one(self, words: Tensor, source: Source, states: CellStates) -> Tensor:
+    def _decode_one_by_one(self, words: Tensor, source: RecurrentSource, states: CellStates) -> Tensor:
         """All steps in turn. A watcher sees them together, as one matrix; if it changes that, they are taken again."""
         attention = self.cross_attention
         assert attention is not None
@@ -234,7 +238,7 @@ class RecurrentModel(nn.Module):
         return self._with_copies(vectors, weights, source.ids)
 
     def _steps(
-        self, words: Tensor, source: Source, states: CellStates, forced: Tensor | None = None
+        self, words: Tensor, source: RecurrentSource, states: CellStates, forced: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The vectors, queries and weights of every step; weights that are `forced` are taken as they are."""
         attention = self.cross_attention

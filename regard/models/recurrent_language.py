@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.errors import DataError, check_at_least, check_fractions
 from regard.models.protocols import Capabilities
-from regard.nn.batch import Pairs, Stretch, Tokens, Windows
+from regard.nn.batch import Pairs, StreamedWindows, Tokens, Windows
 from regard.nn.copy_mechanism import (
     CopyProjection,
     Memory,
@@ -110,7 +110,7 @@ class RecurrentLanguageModel(nn.Module):
         self.dropout = SharedDropout(dropout) if shared else Dropout(dropout)
         initialise(self)
 
-    def forward(self, batch: Windows | Stretch | Pairs) -> Float[Tensor, "B T P"]:
+    def forward(self, batch: Windows | StreamedWindows | Pairs) -> Float[Tensor, "B T P"]:
         """For each token read, the vector from which `head` predicts the next one."""
         assert isinstance(batch.inputs, Tokens), "a recurrent model reads one sequence a row"
         return self.carry(batch.inputs)[0]
@@ -129,7 +129,7 @@ class RecurrentLanguageModel(nn.Module):
         packed, memory = self._pointing(outputs, inputs.ids, past)
         return packed, (*ends, memory)
 
-    def logits(self, batch: Windows | Stretch | Pairs) -> Float[Tensor, "B T V"]:
+    def logits(self, batch: Windows | StreamedWindows | Pairs) -> Float[Tensor, "B T V"]:
         """The scores of every next token, given the true ones before it."""
         return self.head(self(batch))
 

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.nn.losses.cross_entropy import IGNORE
-from regard.nn.masks import Numbers, Visible
+from regard.nn.masks import SequenceIds, Visible
 
 Same = TypeVar("Same")
 
@@ -114,13 +114,13 @@ class Packed(Movable):
     numbers: Int[Tensor, "B S"]
 
     def visible(self, causal: bool = False, window: int | None = None) -> Visible:
-        packed = Numbers(self.numbers, self.numbers, self.places)
+        packed = SequenceIds(self.numbers, self.numbers, self.places)
         T = self.ids.shape[1]
         return Visible(causal=causal, window=window, packed=packed).build(T, T, self.ids.device)
 
     def seen_from(self, queries: Sequences) -> Visible:
         assert isinstance(queries, Packed), "packed sequences are seen by packed sequences"
-        packed = Numbers(queries.numbers, self.numbers, queries.places)
+        packed = SequenceIds(queries.numbers, self.numbers, queries.places)
         return Visible(packed=packed).build(queries.ids.shape[1], self.ids.shape[1], self.ids.device)
 
 
@@ -183,7 +183,7 @@ class Windows(Movable):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch(Movable):
+class StreamedWindows(Movable):
     """The next tokens of several streams of running text, as `Windows` that go on where those before them ended.
 
     Row `b` belongs to stream `rows[b]` of as many as `streams`; where the batch is whole those are 0, 1, 2 and so on.

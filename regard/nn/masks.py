@@ -10,7 +10,7 @@ Mask = Bool[Tensor, "#B #H #T S"]
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class SequenceIds:
     """Which sequence of its row each query and each key belongs to, counted from 1; 0 is padding.
 
     `places` are the queries' positions in their own sequences.
@@ -33,7 +33,7 @@ class Visible:
     causal: bool = False
     window: int | None = None
     lengths: Int[Tensor, " B"] | None = None
-    packed: Numbers | None = None
+    packed: SequenceIds | None = None
     past: int = 0
     built: Mask | None = None
 

@@ -29,7 +29,7 @@ from regard.errors import ConfigError
 from regard.look.watch import attentions
 from regard.metrics.text import bits_per_character, perplexity
 from regard.models.protocols import Carries, capabilities
-from regard.nn.batch import Stretch, Tokens, Windows
+from regard.nn.batch import StreamedWindows, Tokens, Windows
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import (
     check_documents,
@@ -62,7 +62,7 @@ from regard.tasks.spec import (
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
 from regard.training.loop import validate
 from regard.training.objectives import (
-    BackwardModelling,
+    BackwardLanguageModelling,
     LanguageModelling,
     Objective,
     StreamedLanguageModelling,
@@ -102,11 +102,11 @@ class LanguageRun:
         length = self.config.data.max_len
         return length, max(length, len(self.train.ids) - 1)
 
-    def trials(self, budget: int, *, pack: bool) -> list[Windows | Stretch]:
+    def trials(self, budget: int, *, pack: bool) -> list[Windows | StreamedWindows]:
         layout = self._layout(budget)
         return [layout.batch(layout.order(self.config.train.seed, 0)[0])]
 
-    def validation(self) -> Iterator[Windows] | Iterator[Stretch] | None:
+    def validation(self) -> Iterator[Windows] | Iterator[StreamedWindows] | None:
         """Windows side by side: every token predicted once, those at the start of one from little.
 
         Where states are carried, only the few at the start of a stream are.
@@ -168,7 +168,7 @@ def text_perplexity(
     total = len(store.ids) - 1
     device = next(run.model.parameters()).device
 
-    def nll(objective: Objective, windows: Iterator[Windows] | Iterator[Stretch]) -> float:
+    def nll(objective: Objective, windows: Iterator[Windows] | Iterator[StreamedWindows]) -> float:
         return validate(run.model, objective, _told(windows, total, progress), device=device)["nll"]
 
     budget = max(BUDGET, length)
@@ -179,7 +179,7 @@ def text_perplexity(
             LanguageModelling(), strided_windows(store, length, stride=stride, budget=budget, isolate=data.isolate)
         )
         if capabilities(type(run.model)).both_ways:
-            back = nll(BackwardModelling(), backward_windows(store, length, stride=stride, budget=budget))
+            back = nll(BackwardLanguageModelling(), backward_windows(store, length, stride=stride, budget=budget))
             found = (found + back) / 2
     nats = found * total
     return {
@@ -198,8 +198,8 @@ def text_perplexity(
 
 
 def _told(
-    windows: Iterator[Windows] | Iterator[Stretch], total: int, progress: Callable[[int, int], None] | None
-) -> Iterator[Windows | Stretch]:
+    windows: Iterator[Windows] | Iterator[StreamedWindows], total: int, progress: Callable[[int, int], None] | None
+) -> Iterator[Windows | StreamedWindows]:
     done = 0
     for batch in windows:
         yield batch

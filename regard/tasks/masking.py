@@ -37,7 +37,7 @@ from regard.tasks.spec import (
 from regard.text import Tokenizer, Vocabularies, train_tokenizer
 from regard.text.framing import Framing
 from regard.training.loop import validate
-from regard.training.objectives import MaskedWords, Objective
+from regard.training.objectives import MaskedLanguageModelling, Objective
 
 KINDS = ("wordpiece", "bpe", "word", "unigram")
 
@@ -50,7 +50,7 @@ class MaskingRun:
     ) -> None:
         self.config, self.tokenizer, self.report = config, tokenizer, report
         self.cache = _cache(config, directory)
-        self.objective: Objective = MaskedWords(config.train.smoothing)
+        self.objective: Objective = MaskedLanguageModelling(config.train.smoothing)
         report.say("reading and tokenising the text")
         self.train = self._store(documents)
         report.say(self.train.counts.describe())
@@ -201,7 +201,7 @@ class MaskingTask(EncoderTask):
             raise ConfigError("nothing to evaluate on: the run names no test or validation set; give one")
         rows = masked_rows_of(run.config, files, run.encoder.tokenizer, run.directory)
         device = next(run.model.parameters()).device
-        values = validate(run.model, MaskedWords(), rows.evaluation(), device=device)
+        values = validate(run.model, MaskedLanguageModelling(), rows.evaluation(), device=device)
         accuracy = word_accuracy(run.model, rows.evaluation(), device)
         hidden = sum(batch.count for batch in rows.evaluation())
         found = {"hidden_words": hidden, "word_loss": values["words"], "word_accuracy": accuracy}
@@ -218,7 +218,7 @@ class MaskingTask(EncoderTask):
     def evidence(self, run: Run, files: Sequence[str] | None, limit: int) -> Evidence:
         rows = masked_rows_of(run.config, held_out_files(run, files), run.encoder.tokenizer, run.directory)
         batches = [rows.batch(one) for one in rows.order(0, 0)[: math.ceil(limit / rows.rows)]]
-        return HiddenWords(run, MaskedWords(), batches, sum(len(batch.labels) for batch in batches))
+        return HiddenWords(run, MaskedLanguageModelling(), batches, sum(len(batch.labels) for batch in batches))
 
     def random_batches(self, config: RunConfig, count: int) -> tuple[RunConfig, Objective, list[MaskedTexts]]:
         draw = torch.Generator().manual_seed(0)
@@ -232,7 +232,7 @@ class MaskingTask(EncoderTask):
             follows = torch.zeros(rows, dtype=torch.long) if pretraining else None
             return MaskedTexts(texts, places, texts.ids.gather(1, places), follows, rows * hidden, float(hidden))
 
-        return config, MaskedWords(config.train.smoothing), [batch() for _ in range(count)]
+        return config, MaskedLanguageModelling(config.train.smoothing), [batch() for _ in range(count)]
 
 
 TASK = MaskingTask()

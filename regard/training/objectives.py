@@ -12,7 +12,17 @@ from torch import Tensor, nn
 
 from regard.errors import RunError
 from regard.models.protocols import capabilities
-from regard.nn.batch import Images, LabelledTexts, MaskedTexts, PackedPairs, Pairs, Pointings, Stretch, Windows, doubled
+from regard.nn.batch import (
+    Images,
+    LabelledTexts,
+    MaskedTexts,
+    PackedPairs,
+    Pairs,
+    Pointings,
+    StreamedWindows,
+    Windows,
+    doubled,
+)
 from regard.nn.blocks import DecoderBlock, EncoderBlock
 from regard.nn.embedding import OutputProjection
 from regard.nn.losses.cross_entropy import IGNORE
@@ -144,7 +154,7 @@ class LanguageModelling:
 
     smoothing: float = 0.0
 
-    def loss(self, model: Any, batch: Windows | Stretch) -> Loss:
+    def loss(self, model: Any, batch: Windows | StreamedWindows) -> Loss:
         total, plain = model.head.loss(model(batch), batch.labels, self.smoothing)
         return Loss(total, batch.count, {"nll": plain})
 
@@ -156,7 +166,7 @@ def precision_context(device: torch.device | str, precision: torch.dtype) -> Abs
 
 
 @dataclass(frozen=True, slots=True)
-class BothWaysModelling:
+class BidirectionalLanguageModelling:
     """Predict each token of running text from those before it, and from those after it: two predictions a token."""
 
     smoothing: float = 0.0
@@ -173,7 +183,7 @@ class BothWaysModelling:
 
 
 @dataclass(frozen=True, slots=True)
-class BackwardModelling:
+class BackwardLanguageModelling:
     """Predict the token before each of running text from it and those after it: what else the above asks for, alone."""
 
     def loss(self, model: Any, batch: Windows) -> Loss:
@@ -183,11 +193,11 @@ class BackwardModelling:
 
 def language_objective(model: type[nn.Module], smoothing: float = 0.0) -> Objective:
     """What is asked of this kind of language model."""
-    return BothWaysModelling(smoothing) if capabilities(model).both_ways else LanguageModelling(smoothing)
+    return BidirectionalLanguageModelling(smoothing) if capabilities(model).both_ways else LanguageModelling(smoothing)
 
 
 @dataclass(frozen=True, slots=True)
-class MaskedWords:
+class MaskedLanguageModelling:
     """Say which words are hidden and, of pairs, whether the second text goes on from the first.
 
     Both are means that add up: all words of an update weigh as much as all its pairs.
@@ -325,7 +335,7 @@ class StreamedLanguageModelling:
         self.smoothing = smoothing
         self._trained, self._validated = _Carried(), _Carried()
 
-    def loss(self, model: Any, batch: Stretch) -> Loss:
+    def loss(self, model: Any, batch: StreamedWindows) -> Loss:
         carried = self._trained if model.training else self._validated
         x, ends = model.carry(batch.inputs, carried.before(batch))
         carried.keep(batch, ends)
@@ -357,7 +367,7 @@ class _Carried:
         self.start: States | None = None
         self.after: States | None = None
 
-    def before(self, batch: Stretch) -> States | None:
+    def before(self, batch: StreamedWindows) -> States | None:
         """What the batch's rows start from. A batch that comes again, in halves that fit, starts where it did."""
         if batch.number != self.number:
             self.start, self.number = (self.after if batch.number else None), batch.number
@@ -368,7 +378,7 @@ class _Carried:
             self.start = tuple(tuple(part.to(device) for part in own) for own in self.start)
         return self.start if batch.rows.shape[0] == batch.streams else _each(self.start, lambda part: part[batch.rows])
 
-    def keep(self, batch: Stretch, ends: States) -> None:
+    def keep(self, batch: StreamedWindows, ends: States) -> None:
         ends = _each(ends, Tensor.detach)
         if batch.rows.shape[0] == batch.streams:
             self.after = ends

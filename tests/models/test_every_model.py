@@ -30,7 +30,7 @@ from regard.training.loop import train_step, validate
 from regard.training.objectives import (
     Classification,
     ImageClassification,
-    MaskedWords,
+    MaskedLanguageModelling,
     Objective,
     Pointing,
     SequenceToSequence,
@@ -88,7 +88,7 @@ READER = RecurrentReaderConfig(vocab_size=19, width=6, layers=2, dropout=0.0, la
 CASES = {
     "transformer": lambda: Case(Transformer(TRANSFORMER), SequenceToSequence(0.1), pairs()),
     "gpt": lambda: language("gpt"),
-    "bert": lambda: Case(Bert(BERT), MaskedWords(0.1), masked()),
+    "bert": lambda: Case(Bert(BERT), MaskedLanguageModelling(0.1), masked()),
     "vit": lambda: Case(ViT(VIT), ImageClassification(0.1), pictures()),
     "recurrent": lambda: Case(RecurrentModel(RECURRENT), SequenceToSequence(0.1), pairs()),
     "convolutional": lambda: Case(Convolutional(CONVOLUTIONAL), SequenceToSequence(0.1), pairs()),

@@ -11,7 +11,7 @@ from regard.models.elmo import Elmo, ElmoConfig
 from regard.nn.batch import Tokens, Windows, halves
 from regard.training.cuda_graphs import MOST, GraphReplay, form, tensors
 from regard.training.loop import fit, train_step
-from regard.training.objectives import BothWaysModelling, SequenceToSequence
+from regard.training.objectives import BidirectionalLanguageModelling, SequenceToSequence
 
 
 def test_batches_of_one_form_are_told_from_others():
@@ -166,7 +166,7 @@ def test_what_is_replayed_is_divided_by_the_counts_of_the_losses():
     model = Elmo(ElmoConfig(vocab_size=17, width=6, dropout=0.0, max_len=40))
     tokens = Tokens.of([[4, 5, 6, 7], [8, 9, 10, 11]])
     batch = Windows(tokens, tokens.ids.roll(-1, 1), tokens.ids.numel())
-    task = BothWaysModelling()
+    task = BidirectionalLanguageModelling()
     before = [value.detach().clone() for value in model.parameters()]
     moved = []
     for replay in (None, pretended(model, task)):

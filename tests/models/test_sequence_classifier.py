@@ -1,14 +1,14 @@
 import pytest
 import torch
 
-from regard.models.reader import Reader
+from regard.models.sequence_classifier import SequenceClassifier
 
 WAYS = ["rnn", "gru", "lstm", "convolution", "attention"]
 
 
 def reader(way, **settings):
     torch.manual_seed(0)
-    return Reader(way, 30, 5, width=16, **settings).eval()
+    return SequenceClassifier(way, 30, 5, width=16, **settings).eval()
 
 
 @pytest.mark.parametrize("way", WAYS)

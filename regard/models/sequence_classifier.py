@@ -18,18 +18,18 @@ from regard.nn.positions import Positions
 from regard.nn.recurrent.cells import CellKind
 from regard.nn.recurrent.layers import Recurrent
 
-Way = Literal["rnn", "gru", "lstm", "convolution", "attention"]
+LayerKind = Literal["rnn", "gru", "lstm", "convolution", "attention"]
 
 HALF = 0.5**0.5  # a sum of two vectors of variance one, times this, has variance one
 _CELLS: dict[str, CellKind] = {"rnn": "rnn", "gru": "gru-after", "lstm": "lstm"}
 
 
-class Reader(nn.Module):
+class SequenceClassifier(nn.Module):
     """Tokens in, one answer out, from what the last position knows of those before it."""
 
     def __init__(
         self,
-        way: Way,
+        way: LayerKind,
         vocab_size: int,
         answers: int,
         *,
@@ -39,8 +39,8 @@ class Reader(nn.Module):
         heads: int = 4,
     ) -> None:
         super().__init__()
-        if way not in get_args(Way):
-            raise ConfigError(f"unknown way '{way}'{nearest(way, get_args(Way))}")
+        if way not in get_args(LayerKind):
+            raise ConfigError(f"unknown way '{way}'{nearest(way, get_args(LayerKind))}")
         self.way, self.width, self.kernel = way, width, kernel
         positions = Positions("sinusoidal", width, 8192) if way == "attention" else None
         self.embedding = Embedding(vocab_size, width, positions=positions)
