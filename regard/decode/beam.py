@@ -1,4 +1,4 @@
-"""Beam search: the few best outputs found by keeping the few best beginnings."""
+"""Beam search over any stepper. What is kept of its steps, and which sources may stop, is worked out on the host."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -38,7 +38,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class BeamStep:
-    """What goes on after one step: for each source computed and each place, the choice, whence it came, and its sum.
+    """What survives one step: for each source computed and each place, its choice, parent and log-probability.
 
     `width` is how many rows each source had in this step's computation; `sources` are the sources computed, numbered
     as first given, and `index` says for each source first given where it is among them.
@@ -53,7 +53,7 @@ class BeamStep:
 
 
 def survivors(candidates: Candidates, *, eos: int, width: int, total: int) -> BeamStep:
-    """The live ones of `candidates`, which came from `width` rows a source; `total` sources were first given."""
+    """The live ones of `candidates`, which came from `width` rows per source, of `total` sources first given."""
     tokens, parents, log_probs = (
         np.take_along_axis(values, candidates.live, 1)
         for values in (candidates.tokens, candidates.parents, candidates.log_probs)
@@ -77,7 +77,7 @@ class End:
 
 
 class Pool:
-    """The hypotheses of every source as first given, each of which may make `ends` choices at most."""
+    """The hypotheses of every source as first given, each of which may make at most `ends` choices."""
 
     def __init__(self, ends: Int[np.ndarray, " B"], config: DecodeConfig) -> None:
         self.config = config
@@ -235,8 +235,7 @@ def _candidates(
     ends: tuple[int, ...],
     beam: int,
 ) -> Candidates:
-    """The 2W best ways to go on from V rows a source (more where there are several ends), brought to the host in one
-    piece."""
+    """The 2W best continuations of V rows per source (more where there are several ends), copied to the host."""
     C, eos = log_probs.shape[1], ends[0]
     assert max(ends) < C, f"eos={max(ends)} is not among {C} choices"
     count = (1 + len(ends)) * beam

@@ -1,4 +1,4 @@
-"""How to search for an output: by beam, by the best choice each time, or by drawing."""
+"""How to decode: by beam search, greedily, or by sampling."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,9 +38,9 @@ class DecodeConfig:
       at most `max_ratio` * S + `max_extra`, too (None for either lifts that). Training raises `max_len` and `max_extra`
       from their defaults to what its targets need.
     - The tokens in `forbid` are never chosen. `force_first` begins every output, `force_end` ends one that reaches its
-      greatest length, and no run of `no_repeat` tokens occurs twice in one.
-    - A `temperature` turns search into drawing: `samples` outputs a source, from the `top_k` likeliest choices, or
-      the fewest likeliest that hold `top_p` of the probability, or both in that order. `seed` fixes the draws.
+      greatest length, and no n-gram of `no_repeat` tokens occurs twice in one.
+    - A `temperature` turns search into sampling: `samples` outputs per source, from the `top_k` likeliest choices, or
+      the fewest likeliest that hold `top_p` of the probability, or both in that order. `seed` fixes the samples.
     """
 
     beam: int = 5

@@ -1,4 +1,4 @@
-"""One row an output, one choice a step: the likeliest, or one drawn. A stream, so that whoever reads need not wait."""
+"""Decoding with one row per output and one choice per step, the likeliest or a sampled one, as a stream of steps."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -75,7 +75,7 @@ def decode(
             chosen = log_probs.gather(1, tokens[:, None])[:, 0]
             if stops:
                 tokens = tokens.masked_fill(torch.isin(tokens, others), eos)
-            # The one wait for the device a step; doubles hold any token exactly.
+            # The one wait for the device per step; doubles hold any token exactly.
             found = torch.stack((tokens.double(), chosen.double())).cpu().numpy()
         column = _column(found, computed, running, eos, step)
         running &= (column.tokens != eos).numpy() & (ends > step + 1)

@@ -1,4 +1,4 @@
-"""Drawing outputs at random, so that a row's luck is its own whatever is decoded beside it."""
+"""Sampling with temperature, top-k and top-p; what a row samples does not depend on what is decoded beside it."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ def draws(seed: int, ids: Sequence[int], *, samples: int, steps: int) -> Float[T
 class Sampler:
     """Picks a choice with its probability at `temperature`, from the `top_k` likeliest, or the `top_p` of the mass.
 
-    Where both are given, `top_p` is measured within the `top_k`. `uniforms` decides: one number a row and step.
+    Where both are given, `top_p` is measured within the `top_k`. `uniforms` decides: one number per row and step.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ def sample(
     ids: Sequence[int] | None = None,
     constraints: Sequence[Constraint] = (),
 ) -> list[list[Hypothesis]]:
-    """For each source, `config.samples` outputs in the order drawn; log-probabilities are the model's own.
+    """For each source, `config.samples` outputs in the order sampled; log-probabilities are the model's own.
 
-    The draws of a source depend on `config.seed` and its number in `ids` alone (by default its place in this batch),
+    The samples of a source depend on `config.seed` and its number in `ids` alone (by default its place in this batch),
     so naming sources keeps their outputs however they are batched.
     """
     B, samples = len(first), config.samples

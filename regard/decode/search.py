@@ -29,9 +29,9 @@ def search(
     ids: Sequence[int] | None = None,
     constraints: Sequence[Constraint] = (),
 ) -> list[list[Hypothesis]]:
-    """For each source its outputs: drawn if `config` has a temperature, else greedy for a beam of 1, else by beam.
+    """For each source its outputs: sampled if `config` has a temperature, else greedy for a beam of 1, else by beam.
 
-    `ids` name the sources to the draws, as in `sample`; the other searches have no use for them.
+    `ids` are what the samples of the sources depend on, as in `sample`; they do not apply to the other searches.
     """
     if config.temperature is not None:
         return sample(stepper, state, first, eos=eos, config=config, max_len=max_len, ids=ids, constraints=constraints)
@@ -52,7 +52,7 @@ def in_batches(
 
     Items of like length go together, longest first, so that the batch most likely not to fit comes at once. No batch
     padded to its longest item has more than `budget` tokens, unless one item alone does. A function that must know
-    which items it has (to seed draws, say) can be given pairs of index and item.
+    which items it has (to seed sampling, say) can be given pairs of index and item.
     """
     assert len(lengths) == len(items), f"{len(lengths)} lengths for {len(items)} items"
     results: list[Result | None] = [None] * len(items)

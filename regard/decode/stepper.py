@@ -1,4 +1,4 @@
-"""The one thing decoding knows of a model: what to start from, and what may come next."""
+"""What decoding knows of a model: `Stepper`, its state, and the hypotheses that come of it."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -31,7 +31,7 @@ class Stepper(Protocol[S]):
     """A model seen from the decoder: C choices at each step, be they words, copied words or source positions."""
 
     def start(self, batch: Any) -> S:
-        """The state before the first choice, one row a source."""
+        """The state before the first choice, one row per source."""
         ...
 
     def step(self, choices: Int[Tensor, " R"], state: S) -> tuple[Float[Tensor, "R C"], S]:

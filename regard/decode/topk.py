@@ -1,4 +1,4 @@
-"""The best few of many numbers, fast, with ties settled: what both beam search and top-k drawing stand on."""
+"""Top-k with ties settled, fast over large vocabularies: what beam search and top-k sampling are built on."""
 
 import torch
 from jaxtyping import Float, Int

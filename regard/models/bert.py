@@ -25,10 +25,10 @@ Pooling = Literal["mean", "first"]
 class BertConfig:
     """The defaults are BERT-base's. DistilBERT has no `segments`, RoBERTa one and a `position_offset` of 2.
 
-    `head` is what stands on the encoder: `pretraining` predicts hidden words and whether one text follows another,
+    `head` is what stands on the encoder: `pretraining` predicts masked words and whether one text follows another,
     `words` the words alone, `classes` a label of the whole, `tags` a label of each token, `spans` where an answer
     begins and ends. `labels` are the names of classes or tags. `pooling` is how a text becomes one vector, by which it
-    is also judged where there is no `pooler`.
+    is also classified where there is no `pooler`.
     `layer_heads` gives layers fewer heads, of the same width; 0 is none at all.
     """
 
@@ -57,7 +57,7 @@ class BertConfig:
         check_at_least(self, 0, "segments", "position_offset")
         check_fractions(self, "head_dropout")
         if self.head == "pretraining" and self.pooler == "none":
-            raise ConfigError("head='pretraining' judges whether a text follows by a pooler: set pooler='tanh'")
+            raise ConfigError("head='pretraining' needs a pooler to tell whether a text follows: set pooler='tanh'")
         if len(set(self.labels)) < len(self.labels):
             raise ConfigError(f"labels={list(self.labels)} must differ from each other")
         if self.labels and self.head not in ("classes", "tags"):
@@ -89,7 +89,7 @@ class TextEmbedding(nn.Module):
 
 
 class Pooler(nn.Module):
-    """The first token's vector once more through a matrix: what the whole text is judged by."""
+    """The first token's vector through one more layer: what the whole text is classified by."""
 
     def __init__(self, width: int, kind: PoolerKind) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class Pooler(nn.Module):
 
 
 class MaskedLMHead(nn.Module):
-    """Which word stands here: a vector through one more layer, compared with the vectors of all tokens."""
+    """The head of a masked language model: a vector through one more layer, compared with the vectors of all tokens."""
 
     def __init__(self, config: BertConfig, table: Tensor) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class MaskedLMHead(nn.Module):
 class Bert(nn.Module):
     """A stack of blocks in which every token sees every other, and on it the head that the settings name."""
 
-    # It packs no rows: a row is one text or pair, and its first token speaks for it.
+    # It packs no rows: a row is one text or pair, and its first token represents it.
     capabilities: ClassVar[Capabilities] = Capabilities(
         tasks=("masking", "classification", "tagging", "answering", "embedding"),
         tunes=("head", "pooler", "labels", "pooling"),
@@ -157,7 +157,7 @@ class Bert(nn.Module):
         return x
 
     def logits(self, batch: Texts | MaskedTexts | LabelledTexts) -> Float[Tensor, "B *more"]:
-        """What the head says: of every token words, tags or begin and end; of the whole, its classes."""
+        """The head's scores: for every token words, tags or start and end; for the whole text, its classes."""
         x = self(batch)
         if self.words is not None:
             return self.words(x)
@@ -173,13 +173,13 @@ class Bert(nn.Module):
         return self.classifier(self.dropout(whole))
 
     def next_logits(self, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B 2"]:
-        """The scores that the second text goes on from the first, and that it is from elsewhere."""
+        """Next-sentence scores: that the second text follows the first, and that it is from elsewhere."""
         assert self.pooler is not None
         assert self.next_text is not None
         return self.next_text(self.pooler(x))
 
     def text_vectors(self, texts: Texts, pooling: Pooling | None = None) -> Float[Tensor, "B D"]:
-        """One vector a text: the mean of its tokens' vectors, or the first one."""
+        """One vector per text: the mean of its tokens' vectors, or the first one."""
         return pooled(self(texts), texts, pooling or self.config.pooling)
 
 

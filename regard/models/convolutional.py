@@ -48,10 +48,9 @@ class ConvolutionalConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionalSource:
-    """What the decoder knows of a batch of sources, one row a source: `keys` a layer, and the values of all layers.
+    """The encoded sources of a batch, one row per source: `keys` per layer, and the values that all layers share.
 
-    A sum of many values with like weights is small, so what is gathered is multiplied by `scale`, the root of the
-    source's length.
+    A mean of many values is small, so attention's output is multiplied by `scale`, the root of the source's length.
     """
 
     keys: tuple[Float[Tensor, "B S D"], ...]
@@ -137,7 +136,7 @@ class Convolutional(nn.Module):
         return self.head(self(batch))
 
     def encode(self, source: Tokens) -> ConvolutionalSource:
-        assert isinstance(source, Tokens), "a convolutional model reads one sequence a row"
+        assert isinstance(source, Tokens), "a convolutional model reads one sequence per row"
         words = self.source(source.ids)
         # A convolution must find zeros past a row's end, as it does past the longest row's.
         real = source.mask()[..., None] if source.padded else None

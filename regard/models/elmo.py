@@ -20,7 +20,7 @@ from regard.nn.recurrent.layers import Recurrent
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ElmoConfig:
-    """`width` is that of each way; a contextual vector has twice as many features. `head` is what it is trained for:
+    """`width` is that of each direction; a contextual vector has twice as many. `head` is what it is trained for:
     `words`, the language model, or on top of a mixture of its layers `classes` or `tags`, whose names are `labels`.
     """
 
@@ -41,7 +41,7 @@ class ElmoConfig:
 
     @property
     def segments(self) -> int:
-        """Texts of a pair are told apart by what stands between them alone."""
+        """Texts of a pair are told apart by the separator between them alone."""
         return 0
 
 
@@ -58,7 +58,7 @@ class LayerMix(nn.Module):
 
 
 class Elmo(nn.Module):
-    """Two language models over one table of words: one reads forward, one backward."""
+    """Two language models over one embedding: one reads forward, one backward."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
         tasks=("language", "classification", "tagging", "embedding"), both_ways=True, tunes=("head", "labels")
@@ -85,14 +85,14 @@ class Elmo(nn.Module):
     def forward(self, batch: Windows | Pairs | Texts | LabelledTexts) -> Float[Tensor, "B S D"]:
         """Of running text, the vectors that predict what follows; of a text to be labelled, the mixture of its layers.
 
-        There the first place, a mark before the text, holds the largest of each feature over the whole.
+        There the first position, a special token before the text, holds the maximum of each feature over the text.
         """
         if isinstance(batch, (Texts, LabelledTexts)):
             texts = batch if isinstance(batch, Texts) else batch.inputs
             x = self._mixed(self.contexts(texts.tokens))
             largest = x.masked_fill(~texts.tokens.mask()[..., None], -torch.inf).amax(1, keepdim=True)
             return torch.cat((largest, x[:, 1:]), dim=1)
-        assert isinstance(batch.inputs, Tokens), "a recurrent model reads one sequence a row"
+        assert isinstance(batch.inputs, Tokens), "a recurrent model reads one sequence per row"
         return self.dropout(self.onward(self.embedding(batch.inputs.ids))[0])
 
     def before_and_after(self, batch: Windows) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"], Tensor]:
@@ -115,7 +115,7 @@ class Elmo(nn.Module):
         return self.classes(x, batch) if self.config.head == "classes" else self.classifier(self.dropout(x))
 
     def contexts(self, tokens: Tokens) -> Float[Tensor, "L B S W"]:
-        """Every layer's vectors of every token, both ways side by side; the first are the words', twice over."""
+        """Every layer's vectors of every token, both directions concatenated; the first are the words', twice."""
         lengths = tokens.lengths if tokens.padded else None
         words = self.embedding(tokens.ids)
         found = [torch.cat((words, words), dim=-1)]
@@ -129,12 +129,12 @@ class Elmo(nn.Module):
     def classes(
         self, x: Float[Tensor, "B S W"], batch: Windows | Pairs | Texts | LabelledTexts
     ) -> Float[Tensor, "B C"]:
-        """The scores of the classes of each text, from the largest of each feature over it."""
+        """The scores of the classes of each text, from the maximum of each feature over it."""
         assert self.classifier is not None
         return self.classifier(self.dropout(x[:, 0]))
 
     def text_vectors(self, texts: Texts, pooling: str | None = None) -> Float[Tensor, "B W"]:
-        """One vector a text: the mean of its tokens', the marks around it left out; or the first token's."""
+        """One vector per text: the mean of its tokens', special tokens left out; or the first token's."""
         x, real = self(texts), texts.tokens.mask().to(self.embedding.tokens.weight.dtype)
         if pooling == "first":
             return x[:, min(1, x.shape[1] - 1)]
@@ -143,7 +143,7 @@ class Elmo(nn.Module):
         return (x * real).sum(1) / real.sum(1).clamp(min=1.0)
 
     def start(self, batch: Tokens) -> TextState:
-        """Prompts, all but the last token of each read, by the way onward: `step` goes on from here."""
+        """Prompts, all but the last token of each read by the forward model: `step` goes on from here."""
         if int(batch.lengths.min()) < 1:
             raise DataError("a prompt without a token has nothing to go on from")
         words = self.embedding(batch.ids)

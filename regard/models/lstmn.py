@@ -116,7 +116,7 @@ class LSTMNLayer(nn.Module):
         return means[rows, lengths - 1], h[rows[:, None], chosen], c[rows[:, None], chosen], own
 
 
-Tapes = tuple[Tape, ...]  # one a layer
+Tapes = tuple[Tape, ...]  # one per layer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,7 +157,7 @@ class LSTMN(nn.Module):
 
     def forward(self, batch: Windows | StreamedWindows | Pairs) -> Float[Tensor, "B T D"]:
         """For each token read, the vector from which `head` predicts the next one."""
-        assert isinstance(batch.inputs, Tokens), "a recurrent model reads one sequence a row"
+        assert isinstance(batch.inputs, Tokens), "a recurrent model reads one sequence per row"
         return self.carry(batch.inputs)[0]
 
     def read(self, inputs: Tokens) -> Float[Tensor, "B T D"]:

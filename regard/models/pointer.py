@@ -96,7 +96,7 @@ class PointerNetwork(nn.Module):
     `complete`, the end can be chosen when nothing else is left, and only then.
     """
 
-    # It packs no rows: one problem a row.
+    # It packs no rows: one problem per row.
     capabilities: ClassVar[Capabilities] = Capabilities(tasks=("pointing",))
 
     def __init__(self, config: PointerConfig) -> None:

@@ -87,7 +87,7 @@ class RecurrentConfig:
 
 @dataclass(frozen=True, slots=True)
 class RecurrentSource:
-    """What the decoder knows of a batch of sources: one row a source, however many rows of a search consult it.
+    """The encoded sources of a batch: one row per source, however many rows of a search attend to it.
 
     `memory` are the encoder's outputs and `keys` what the attention compares them by; `context` is its last output.
     `ids` are the words themselves, for those who copy them.
@@ -167,7 +167,7 @@ class RecurrentModel(nn.Module):
 
     def encode(self, source: Tokens) -> tuple[RecurrentSource, CellStates]:
         """What the decoder will know of the source, and the state that it starts from."""
-        assert isinstance(source, Tokens), "a recurrent model reads one sequence a row"
+        assert isinstance(source, Tokens), "a recurrent model reads one sequence per row"
         words = self.source(self._known(source.ids))
         memory, ends = self.encoder(words, source.lengths if source.padded else None)
         memory = self.dropout(memory)

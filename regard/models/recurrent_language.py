@@ -112,7 +112,7 @@ class RecurrentLanguageModel(nn.Module):
 
     def forward(self, batch: Windows | StreamedWindows | Pairs) -> Float[Tensor, "B T P"]:
         """For each token read, the vector from which `head` predicts the next one."""
-        assert isinstance(batch.inputs, Tokens), "a recurrent model reads one sequence a row"
+        assert isinstance(batch.inputs, Tokens), "a recurrent model reads one sequence per row"
         return self.carry(batch.inputs)[0]
 
     def read(self, inputs: Tokens) -> Float[Tensor, "B T P"]:

@@ -1,6 +1,6 @@
 """RWKV, version 4: trained over whole windows at once like a Transformer, run step by step like a recurrent cell.
 
-Each channel keeps a weighted mean of its values. What it has read fades by exp(-w) a position, the present counts
+Each channel keeps a weighted mean of its values. What it has read decays by exp(-w) per position, the present counts
 exp(u) more, and keys say how much each position weighs:
 
     wkv_t = (sum_{i<t} exp(k_i - (t-1-i) w) v_i + exp(u + k_t) v_t) / (the same sums of the weights alone)
@@ -151,7 +151,7 @@ class ChannelMix(nn.Module):
 
 
 class RWKVBlock(nn.Module):
-    """Both mixes, each after a norm and added to what came in. Its state has five vectors a row, whatever was read."""
+    """Both mixes, each after a norm and inside a residual. Its state has five vectors per row, whatever was read."""
 
     def __init__(self, width: int, feed_forward: int, layer: int, layers: int, dropout: nn.Module) -> None:
         super().__init__()
@@ -228,7 +228,7 @@ class RWKV(nn.Module):
 
     def forward(self, batch: Windows | StreamedWindows | Pairs) -> Float[Tensor, "B T D"]:
         """For each token read, the vector from which `head` predicts the next one."""
-        assert isinstance(batch.inputs, Tokens), "a recurrent model reads one sequence a row"
+        assert isinstance(batch.inputs, Tokens), "a recurrent model reads one sequence per row"
         return self.carry(batch.inputs)[0]
 
     def read(self, inputs: Tokens) -> Float[Tensor, "B T D"]:

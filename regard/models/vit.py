@@ -1,4 +1,4 @@
-"""The Vision Transformer: a picture cut into patches, read by blocks that all see each other."""
+"""The Vision Transformer: an image cut into patches, read by blocks in which every patch attends to every other."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -29,7 +29,7 @@ LARGEST_GRID = 1 << 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ViTConfig:
-    """A picture has `channels` and is `image_size` pixels high and wide; norms come before each sublayer.
+    """An image has `channels` and is `image_size` pixels high and wide; norms come before each sublayer.
 
     `labels` are the names of the classes; without any there is no head. `pooler` puts a layer with tanh after [CLS],
     before the head. `layer_heads` gives layers fewer heads, of the same width; 0 is none at all.
@@ -84,7 +84,7 @@ class ViTConfig:
 
 
 class ViT(nn.Module):
-    """A stack of blocks over [CLS] and the patches of a picture, and a head that reads [CLS]."""
+    """A stack of blocks over [CLS] and the patches of an image, and a head that reads [CLS]."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
         tasks=("images",),
@@ -110,7 +110,7 @@ class ViT(nn.Module):
             nn.init.normal_(self.head.weight, std=0.02)
 
     def forward(self, batch: Images) -> Float[Tensor, "B D"]:
-        """For each picture, the vector from which `head` predicts its class."""
+        """For each image, the vector from which `head` predicts its class."""
         whole = self.read(batch.pixels)[:, 0]
         return whole if self.pooler is None else self.pooler(whole).tanh()
 
@@ -121,7 +121,7 @@ class ViT(nn.Module):
         return self.head(self(batch))
 
     def refitted(self, name: str, weight: Tensor) -> Tensor:
-        """A weight of a model for pictures of another size, for this one: positions are stretched."""
+        """A weight of a model for images of another size, for this one: positions are interpolated."""
         if name != "embedding.positions":
             return weight
         side = round((weight.shape[1] - 1) ** 0.5)

@@ -1,4 +1,4 @@
-"""Attention: fused unless someone watches, and then the same numbers written out."""
+"""Multi-head attention: torch's fused kernel unless someone watches, and then the same numbers written out."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -190,7 +190,7 @@ class Attention(nn.Module):
         return q, k, v
 
     def joined(self) -> tuple[Float[Tensor, "N D"], Float[Tensor, " N"] | None]:
-        """The three matrices laid side by side, and their biases."""
+        """The three matrices concatenated, and their biases."""
         parts = (self.query, self.key, self.value)
         bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
         return torch.cat([part.weight for part in parts]), bias

@@ -1,4 +1,4 @@
-"""What models are given: tensors and descriptions (lengths, boundaries), never masks."""
+"""Batches, as models take them: tensors and descriptions (lengths, boundaries), never masks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -167,7 +167,7 @@ class PackedPairs(Movable):
 
 @dataclass(frozen=True, slots=True)
 class Windows(Movable):
-    """Rows of running text and, for each token of them, the one that follows: IGNORE where nobody asks for it.
+    """Windows of running text and, for each token of them, the next one: IGNORE where it is not predicted.
 
     `inputs` are `Tokens` or, where documents must not see each other, `Packed`.
     """
@@ -184,10 +184,10 @@ class Windows(Movable):
 
 @dataclass(frozen=True, slots=True)
 class StreamedWindows(Movable):
-    """The next tokens of several streams of running text, as `Windows` that go on where those before them ended.
+    """The next tokens of several streams of running text: `Windows` that continue where the previous ones ended.
 
-    Row `b` belongs to stream `rows[b]` of as many as `streams`; where the batch is whole those are 0, 1, 2 and so on.
-    Batch `number` 0 begins the streams.
+    Row `b` belongs to stream `rows[b]` of `streams`; where the batch is whole those are 0, 1, 2 and so on. Batch
+    `number` 0 begins the streams.
     """
 
     inputs: Tokens
@@ -220,10 +220,10 @@ class Texts(Movable):
 
 @dataclass(frozen=True, slots=True)
 class MaskedTexts(Movable):
-    """Texts with words hidden: `labels` are the words, `places` where in their row they stand; both are filled up with
-    IGNORE and 0. `elsewhere` is 0 where the second text of a pair goes on from the first, 1 where it does not.
+    """Texts with masked words: `labels` are the words, `places` their positions in the row, padded with IGNORE and 0.
+    `elsewhere` is 0 where the second text of a pair follows the first, 1 where it does not.
 
-    `count` is how many words are asked for. `share` is how many of them there are to a row: it makes one question
+    `count` is how many words are predicted. `share` is how many of them there are per row: it makes one prediction
     about a pair weigh as much as all the words of a row, and stays as it was when rows are split.
     """
 
@@ -242,8 +242,8 @@ class MaskedTexts(Movable):
 
 @dataclass(frozen=True, slots=True)
 class LabelledTexts(Movable):
-    """Texts and what they are labelled with: a class a row, a tag a token (IGNORE where none is asked for), or where
-    in a row an answer begins and ends."""
+    """Texts and their labels: a class per row, a tag per token (IGNORE where there is none), or where in a row an
+    answer begins and ends."""
 
     inputs: Texts
     labels: Int[Tensor, "B *more"]
@@ -257,10 +257,10 @@ class LabelledTexts(Movable):
 
 @dataclass(frozen=True, slots=True)
 class Images(Movable):
-    """Pictures as normalised numbers, and the class of each.
+    """Images as normalised numbers, and the class of each.
 
-    A picture that two were mixed into has the other's class too, and the share that is its own. `patches` is how many
-    tokens a model makes of each.
+    An image that two were mixed into has the other's class too, and the share that is its own. `patches` is how many
+    tokens a model reads of each.
     """
 
     pixels: Float[Tensor, "B C Y X"]
@@ -300,7 +300,7 @@ class Points(Movable):
 
 @dataclass(frozen=True, slots=True)
 class Pointings(Movable):
-    """Rows of items and, when known, the choices to make: each row's positions, then END; past it, IGNORE."""
+    """Rows of items and, when known, the positions to point at: each row's, then END; past it, IGNORE."""
 
     source: Points
     target: Int[Tensor, "B T"] | None = None
@@ -340,12 +340,12 @@ class Pointings(Movable):
 
 
 def doubled(batch: Any) -> Any:
-    """The batch with all its rows a second time after them. What it says of itself in numbers stays as it was."""
+    """The batch with all its rows repeated after them. Its counts stay as they were."""
     return map_tensors(batch, lambda rows: torch.cat((rows, rows)))
 
 
 def halves(batch: Any) -> list[Any]:
-    """The first half of the rows and the second, each with its own counts; alone what is one row, or has no labels."""
+    """The first half of the rows and the second, each with its own counts; just itself where it cannot be halved."""
     rows = batch.labels.shape[0] if hasattr(batch, "labels") else 1
     if rows < 2:
         return [batch]

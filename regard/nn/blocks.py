@@ -81,7 +81,7 @@ class BlockConfig:
 
 
 Distances = Alibi | RelativeBias
-"""What adds to the scores by distance alone."""
+"""What is added to the scores by distance alone."""
 
 
 def make_norm(kind: NormKind, width: int, epsilon: float = 1e-5) -> nn.Module:
@@ -119,7 +119,7 @@ class FeedForward(nn.Module):
 
 
 class Sublayer(nn.Module):
-    """The frame around attention and feed-forward: norm, dropout and the residual, in the order the config says."""
+    """What is around attention and feed-forward: norm, dropout and the residual, in the order of the config."""
 
     def __init__(self, config: BlockConfig) -> None:
         super().__init__()
@@ -142,7 +142,9 @@ def check_layer_heads(name: str, counts: tuple[int, ...] | None, layers: int, bl
         return
     group = block.heads // (block.kv_heads or block.heads)
     if len(counts) != layers or not all(0 <= count <= block.heads for count in counts):
-        raise ConfigError(f"{name}={list(counts)} must be {layers} numbers, one a layer, from 0 to heads={block.heads}")
+        raise ConfigError(
+            f"{name}={list(counts)} must be {layers} numbers, one per layer, from 0 to heads={block.heads}"
+        )
     if any(count % group for count in counts):
         raise ConfigError(f"{name}={list(counts)} must be multiples of {group}: so many heads share keys and values")
 
@@ -174,7 +176,7 @@ def self_attention(
 
 
 def through(block: nn.Module, drop: float, x: Vectors, *others: Any) -> Vectors:
-    """What `block` makes of `x` or, in training with probability `drop`, `x` as it is: the layer is left out."""
+    """`block` of `x` or, in training with probability `drop`, `x` as it is: LayerDrop."""
     if drop == 0.0 or not block.training:
         return block(x, *others)
     if torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
@@ -266,7 +268,7 @@ def _extend(
     places: Int[Tensor, "R N"] | None = None,
     visible: Visible | None = None,
 ) -> Float[Tensor, "R N D"]:
-    """More positions: their keys and values join the cache, their queries look over what they may see of it."""
+    """Self-attention of new positions: their keys and values join the cache, their queries attend to it."""
     past = cache.length
     if isinstance(attention, NoHeads):
         cache.length += x.shape[1]
@@ -277,7 +279,7 @@ def _extend(
 
 
 def _consult(attention: Attention | NoHeads, x: Float[Tensor, "R 1 D"], memory: SourceMemory) -> Float[Tensor, "R 1 D"]:
-    """Look at the source. The rows of one source are its queries side by side, so its memory is read once."""
+    """Cross-attention. The rows of one source are its queries side by side, so its memory is read once."""
     if isinstance(attention, NoHeads):
         return attention(x)
     sources = memory.keys.shape[0]

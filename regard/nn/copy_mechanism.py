@@ -1,4 +1,6 @@
-"""Predictions that may copy: a mixture of writing a word of the vocabulary and copying one that was read.
+"""Copy mechanisms: pointer-generator (See et al. 2017) and pointer-sentinel (Merity et al. 2017) mixtures.
+
+A prediction is a mixture of generating a word of the vocabulary and copying one that was read.
 
 Words outside the vocabulary are numbered after it, V, V + 1 and so on, in each source by itself.
 """
@@ -23,9 +25,9 @@ def mixture(
     ids: Int[Tensor, "*rows S"],
     extra: int = 0,
 ) -> Float[Tensor, "*rows C"]:
-    """P(w) = g P_vocabulary(w) + sum of the weights of the places where w stands; C is V and `extra` more words.
+    """P(w) = g P_vocabulary(w) + (1 - g) times the weights of the positions of w; C is V and `extra` more words.
 
-    `vocabulary` are logits, and g the sigmoid of `gate`. The weights are shared out (1 - g) in all.
+    `vocabulary` are logits, and g is the sigmoid of `gate`.
     """
     written = vocabulary.softmax(-1) * gate.sigmoid()[..., None]
     choices = F.pad(written, (0, extra))
@@ -38,7 +40,7 @@ def mixture_loss(
     copied: Float[Tensor, " N"],
     known: Bool[Tensor, " N"],
 ) -> Float[Tensor, " N"]:
-    """-log P of labels, from their log-probability among the vocabulary and the weight of the places where they stand.
+    """-log P of labels, from their log-probability among the vocabulary and the attention weight of their positions.
 
     A label that is not `known` to the vocabulary can only be copied.
     """
@@ -49,7 +51,7 @@ def mixture_loss(
 
 
 class CopyProjection(OutputProjection):
-    """A head whose predictions are the mixture. What it is given is `packed`: all that a prediction is made of."""
+    """An output projection whose predictions are the mixture. Its input is `packed`: all that makes a prediction."""
 
     def packed(
         self,
@@ -58,7 +60,7 @@ class CopyProjection(OutputProjection):
         weights: Float[Tensor, "B T S"],
         ids: Int[Tensor, "B S"],
     ) -> Float[Tensor, "B T P"]:
-        """The vector of each prediction, its gate, where it looked, and which words stand there, side by side.
+        """The vector of each prediction, its gate, its attention weights and the ids attended to, concatenated.
 
         One tensor, so that whoever passes it from model to head need not know what it holds.
         """
@@ -97,7 +99,7 @@ class CopyProjection(OutputProjection):
     def shares(
         self, x: Float[Tensor, "N P"], labels: Int[Tensor, " N"]
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"], Float[Tensor, " N"]]:
-        """How much of each prediction is writing, and the two parts of its label's probability: written and copied."""
+        """How much of each prediction is generation, and its label's probability in two parts: generated and copied."""
         vectors, gate, weights, ids = self._parts(x)
         known = labels < self.weight.shape[0]
         words = F.linear(vectors, self.weight, self.bias).softmax(-1)
@@ -121,10 +123,10 @@ Memory = tuple[Float[Tensor, "B _ D"], Int[Tensor, "B _"], Bool[Tensor, "B _"]]
 
 
 class PointerSentinel(nn.Module):
-    """Where a language model points among what it has read, and how much it would rather write.
+    """Where a language model points among what it has read, and how much it generates instead.
 
     With q = tanh(W h_t + b), the softmax over (q h_1, ..., q h_t, q s) divides attention between the words read and the
-    sentinel s. The sentinel's share is g, that of writing a word of the vocabulary.
+    sentinel s. The sentinel's share is g, that of generating a word of the vocabulary.
     """
 
     def __init__(self, width: int) -> None:

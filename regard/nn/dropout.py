@@ -11,10 +11,10 @@ _LOWEST = torch.iinfo(torch.int64).min
 
 
 class Dropout(nn.Dropout):
-    """`nn.Dropout` whose CPU path draws one random byte an element: about ten times faster than torch's.
+    """`nn.Dropout` whose CPU path samples one random byte per element: about ten times faster than torch's.
 
     There the rate is rounded to a 256th (0.1 becomes 26/256), and the kept values are scaled by that rounded rate, so
-    the expectation is exact. Draws come from torch's own generator: `torch.manual_seed` rules, and resuming is exact.
+    the expectation is exact. Samples come from torch's own generator: `torch.manual_seed` rules, and resuming is exact.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class _Drop(torch.autograd.Function):
     @staticmethod
     def forward(ctx, input: Tensor, dropped: int) -> Tensor:
         count = input.numel()
-        # Eight bytes at a draw; `None` as the upper end asks for the whole range of int64.
+        # Eight bytes per sample; `None` as the upper end asks for the whole range of int64.
         words = torch.empty((count + 7) // 8, dtype=torch.int64).random_(_LOWEST, None)
         noise = words.view(torch.int8)[:count].view(input.shape)
         # Comparing straight into floats saves the slow cast from bool.
@@ -60,8 +60,8 @@ class _Drop(torch.autograd.Function):
 class HardConcrete(nn.Module):
     """Gates between 0 and 1 that are often exactly 0 or 1 (Louizos, Welling and Kingma 2018).
 
-    A draw is a sigmoid of noise, stretched to reach from `low` to `high` and cut to [0, 1]. Outside training there is
-    no noise. `chance_open` is the probability that a gate is not shut; its sum is the expected number of open gates.
+    A sample is a sigmoid of noise, stretched to reach from `low` to `high` and clipped to [0, 1]. Outside training
+    there is no noise. `chance_open` is the probability that a gate is not 0; its sum is how many are expected open.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class HardConcrete(nn.Module):
     def forward(self) -> Float[Tensor, " N"]:
         if self.training:
             chance = torch.rand_like(self.log_alpha).clamp(1e-6, 1 - 1e-6)
-            drawn = torch.sigmoid((chance.logit() + self.log_alpha) / self.temperature)
+            sampled = torch.sigmoid((chance.logit() + self.log_alpha) / self.temperature)
         else:
-            drawn = torch.sigmoid(self.log_alpha)
-        return (drawn * (self.high - self.low) + self.low).clamp(0, 1)
+            sampled = torch.sigmoid(self.log_alpha)
+        return (sampled * (self.high - self.low) + self.low).clamp(0, 1)
 
     def chance_open(self) -> Float[Tensor, " N"]:
         return torch.sigmoid(self.log_alpha - self.temperature * math.log(-self.low / self.high))

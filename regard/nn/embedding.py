@@ -123,7 +123,7 @@ def cut_patches(pixels: Float[Tensor, "B C Y X"], size: int) -> Float[Tensor, "B
 def resized_positions(
     positions: Float[Tensor, "1 P D"], before: tuple[int, int], after: tuple[int, int], leading: int = 1
 ) -> Float[Tensor, "1 Q D"]:
-    """Positions learned on one grid of patches, stretched to another; the `leading` ones lie on no grid and stay."""
+    """Positions learned on one grid of patches, interpolated to another; the `leading` ones lie on no grid and stay."""
     if before == after:
         return positions
     fixed, grid = positions[:, :leading], positions[:, leading:]
@@ -136,7 +136,7 @@ class PatchEmbedding(nn.Module):
     """[CLS] and every patch as vectors, with their positions.
 
     The matrix of a patch is kept as the kernel of a convolution whose windows do not overlap, which is the same thing.
-    Pictures of another size than the positions were learned on get them stretched.
+    For images of another size than the positions were learned on, these are interpolated.
     """
 
     def __init__(self, image_size: int, patch_size: int, channels: int, width: int, *, dropout: float = 0.0) -> None:
@@ -155,9 +155,9 @@ class PatchEmbedding(nn.Module):
         B, C, Y, X = pixels.shape
         size = self.patch_size
         if self.weight.shape[1] != C:
-            raise DataError(f"a picture with {C} channels; the model reads {self.weight.shape[1]}")
+            raise DataError(f"an image with {C} channels; the model reads {self.weight.shape[1]}")
         if Y % size or X % size or not Y or not X:
-            raise DataError(f"a picture of {Y} x {X} pixels cannot be cut into patches of {size} x {size}")
+            raise DataError(f"an image of {Y} x {X} pixels cannot be cut into patches of {size} x {size}")
         patches = F.linear(cut_patches(pixels, size), self.weight.flatten(1), self.bias)
         x = torch.cat((self.cls.to(patches.dtype).expand(B, -1, -1), patches), dim=1)
         positions = resized_positions(self.positions, (self.side, self.side), (Y // size, X // size))

@@ -1,4 +1,4 @@
-"""What a decoder remembers between steps, and how a beam reorders it."""
+"""The KV cache: what a decoder keeps between steps, and how a beam reorders it."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,9 @@ from regard.nn.masks import Visible
 
 
 class KVCache:
-    """The keys and values of R rows so far, in room that grows by doubling, so that a step copies one position.
+    """The keys and values of R rows so far, in memory that grows by doubling, so that a step copies one position.
 
-    `joined` are the attention's matrices side by side, which every step would otherwise lay together anew.
+    `joined` are the attention's concatenated matrices, which every step would otherwise concatenate anew.
     """
 
     def __init__(self, window: int | None = None, joined: tuple[Tensor, Tensor | None] | None = None) -> None:
@@ -57,7 +57,7 @@ class KVCache:
 
 @dataclass(frozen=True, slots=True)
 class SourceMemory:
-    """A source's keys and values for one layer, once a source however many rows consult it."""
+    """A source's keys and values for one layer, once per source however many rows attend to it."""
 
     keys: Float[Tensor, "B G S K"]
     values: Float[Tensor, "B G S K"]
@@ -71,7 +71,7 @@ class SourceMemory:
 
 @dataclass(frozen=True, slots=True)
 class DecoderState:
-    """A Transformer decoder between two steps: `caches` by row, `memories` by source, one of each a layer."""
+    """A Transformer decoder between two steps: `caches` by row, `memories` by source, one of each per layer."""
 
     caches: tuple[KVCache, ...]
     memories: tuple[SourceMemory, ...] = ()

@@ -1,4 +1,4 @@
-"""Who may see whom: described first, and built into a mask only where a kernel needs one. True = visible."""
+"""Attention masks: described first, and built only where a kernel needs one. True = visible."""
 
 from dataclasses import dataclass, replace
 

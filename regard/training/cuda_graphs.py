@@ -1,4 +1,4 @@
-"""A batch's gradients as one recording that a GPU replays: small models train as fast as the GPU, not as the host."""
+"""CUDA graphs: a batch's forward and backward captured once and replayed, so that small models keep a GPU busy."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -10,18 +10,18 @@ from torch import Tensor, nn
 from regard.training.objectives import Batch, Objective, precision_context, predictions
 
 WARM = 2  # passes made in the ordinary way first: what compiles or allocates on its first call has then done so
-MOST = 8  # forms of batches that are recorded; more would fill the memory with recordings
+MOST = 8  # forms of batches that are captured; more would fill the memory with graphs
 
 
 class GraphReplay:
-    """Forward and backward of a batch, recorded as a CUDA graph once for each form of batch and replayed ever after.
+    """Forward and backward of a batch, captured as a CUDA graph once per form of batch and replayed ever after.
 
     Launching a kernel costs the host microseconds, and a step of a small model is a thousand kernels that each run for
-    fewer: the GPU waits. A recording is launched whole. It reads its batch from, and leaves its gradients in, memory
-    of its own. Dropout draws anew at each replay, as the generator's seed says.
+    fewer: the GPU waits. A graph is launched whole. It reads its batch from, and leaves its gradients in, memory of its
+    own. Dropout samples anew at each replay, by the generator's seed.
 
-    A batch is replayed from its first time on: what is tried before it is recorded leaves nothing behind. So a resumed
-    run replays what an unbroken one did, and rounds alike.
+    A batch is replayed from its first time on: warming up before the capture leaves nothing behind. So a resumed run
+    replays what an unbroken one did, and rounds alike.
 
     The parts of one update are played one after the other, each divided by the count of all, and added up.
     """
@@ -29,50 +29,50 @@ class GraphReplay:
     def __init__(self, model: nn.Module, objective: Objective, device: torch.device, precision: torch.dtype) -> None:
         self.model, self.objective, self.device, self.precision = model, objective, device, precision
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._recordings: dict[tuple, _Recording | None] = {}
+        self._graphs: dict[tuple, _CapturedGraph | None] = {}
         self._sums: dict[Tensor, Tensor] = {}
         self._pool: Any = None
 
     def takes(self, parts: Sequence[Batch]) -> bool:
-        """Whether the gradients of these are to be replayed: in training, if there is room to record them all."""
+        """Whether the gradients of these are to be replayed: in training, if all can be captured."""
         if not self.model.training:
             return False
         forms = {form(part) for part in parts}
-        new = forms - self._recordings.keys()
-        known = all(self._recordings[found] is not None for found in forms - new)
-        return known and len(self._recordings) + len(new) <= MOST
+        new = forms - self._graphs.keys()
+        known = all(self._graphs[found] is not None for found in forms - new)
+        return known and len(self._graphs) + len(new) <= MOST
 
     def forget(self) -> None:
-        """Record anew: something other than the weights and the batch has changed."""
-        self._recordings.clear()
+        """Capture anew: something other than the weights and the batch has changed."""
+        self._graphs.clear()
         self._sums.clear()
         self._pool = None
 
     def gradients(self, parts: Sequence[Batch]) -> tuple[Tensor, dict[str, Tensor]] | None:
-        """The loss a prediction and its parts, the gradients left with the parameters; None if memory does not do."""
-        recordings = [self._recording(part) for part in parts]
-        if any(recording is None for recording in recordings):
+        """The loss per prediction and its parts, gradients left with the parameters; None if out of memory."""
+        graphs = [self._graph_for(part) for part in parts]
+        if any(captured is None for captured in graphs):
             return None
         try:
-            return self._played(parts, recordings)
+            return self._played(parts, graphs)
         except torch.OutOfMemoryError:  # for the sums
             for part in parts:
-                self._recordings[form(part)] = None
+                self._graphs[form(part)] = None
             self._sums.clear()
             self._clear()
             torch.manual_seed(torch.initial_seed())
             return None
 
     def _played(
-        self, parts: Sequence[Batch], recordings: Sequence["_Recording | None"]
+        self, parts: Sequence[Batch], graphs: Sequence["_CapturedGraph | None"]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         count = sum(predictions(self.objective, part) for part in parts)
         total: Tensor | None = None
         names: list[str] = []
-        for number, (recording, part) in enumerate(zip(recordings, parts, strict=True), 1):
-            assert recording is not None
-            sums, gradients = recording.play(part, count)
-            total, names = sums if total is None else total + sums, recording.names
+        for number, (captured, part) in enumerate(zip(graphs, parts, strict=True), 1):
+            assert captured is not None
+            sums, gradients = captured.play(part, count)
+            total, names = sums if total is None else total + sums, captured.names
             if len(parts) > 1:
                 self._add(gradients, first=number == 1)
                 continue
@@ -82,11 +82,11 @@ class GraphReplay:
         whole, *named = total.unbind()
         return whole, dict(zip(names, named, strict=True))
 
-    def _recording(self, batch: Batch) -> "_Recording | None":
+    def _graph_for(self, batch: Batch) -> "_CapturedGraph | None":
         found = form(batch)
-        if found not in self._recordings:
-            self._recordings[found] = self._recorded(batch)
-        return self._recordings[found]
+        if found not in self._graphs:
+            self._graphs[found] = self._captured(batch)
+        return self._graphs[found]
 
     @torch.no_grad()
     def _add(self, gradients: Sequence[Tensor | None], *, first: bool) -> None:
@@ -109,20 +109,20 @@ class GraphReplay:
         if added[0]:
             torch._foreach_add_(*added)  # pyright: ignore[reportPrivateImportUsage]
 
-    def _recorded(self, batch: Batch) -> "_Recording | None":
+    def _captured(self, batch: Batch) -> "_CapturedGraph | None":
         batch, count = batch.to(self.device), torch.ones((), device=self.device)
         try:
             for _ in range(WARM):
                 self._pass(batch, count)
-            return self._record(batch, count)
+            return self._capture(batch, count)
         except torch.OutOfMemoryError:
             return None
         finally:
             self._clear()
-            torch.manual_seed(torch.initial_seed())  # the update draws as if nothing had been tried
+            torch.manual_seed(torch.initial_seed())  # the update samples as if nothing had been tried
 
-    def _record(self, batch: Batch, count: Tensor) -> "_Recording":
-        self._clear()  # so that what is recorded writes gradients, and does not add to them
+    def _capture(self, batch: Batch, count: Tensor) -> "_CapturedGraph":
+        self._clear()  # so that what is captured writes gradients, and does not add to them
         torch.cuda.synchronize(self.device)
         graph = torch.cuda.CUDAGraph()
         # One is done before another plays, so all work in the same memory.
@@ -130,7 +130,7 @@ class GraphReplay:
         # The thread that prepares batches may go on: it pins memory, which a stricter mode would forbid.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             sums, names = self._pass(batch, count)
-        return _Recording(graph, batch, count, sums, names, [parameter.grad for parameter in self.parameters])
+        return _CapturedGraph(graph, batch, count, sums, names, [parameter.grad for parameter in self.parameters])
 
     def _pass(self, batch: Batch, count: Tensor) -> tuple[Tensor, list[str]]:
         with precision_context(self.device, self.precision):
@@ -145,7 +145,7 @@ class GraphReplay:
 
 
 @dataclass(frozen=True, slots=True)
-class _Recording:
+class _CapturedGraph:
     """A graph and the memory it works on: the batch it reads, the sums and gradients it leaves."""
 
     graph: torch.cuda.CUDAGraph
@@ -175,7 +175,7 @@ def tensors(batch: Any) -> Iterator[Tensor]:
 
 
 def form(batch: Any) -> tuple:
-    """What batches that one recording serves have in common: shapes, kinds, and whatever is true or false of them."""
+    """What batches that one graph serves have in common: shapes, types and flags."""
     found: list[Any] = [type(batch)]
     for field in fields(batch):
         value = getattr(batch, field.name)

@@ -43,7 +43,7 @@ def fit(
     before: Callable[[int], None] | None = None,
     replay: GraphReplay | None = None,
 ) -> Iterator[Step]:
-    """Train on each group of batches, one update a group, yielding after each; the first is numbered `start` + 1.
+    """Train on each group of batches, one update per group, yielding after each; the first is numbered `start` + 1.
 
     `before` is called with the number of each update before it is made. `replay` finds gradients where it can.
     """
@@ -137,7 +137,7 @@ def _gradients(
     device: torch.device | str,
     precision: torch.dtype,
 ) -> tuple[Tensor, dict[str, Tensor]] | int:
-    """The loss a prediction and its parts, gradients added up; or the index of the part that did not fit the memory."""
+    """The loss per prediction and its parts, gradients added up; or the index of the part that ran out of memory."""
     sums: list[Tensor] = []
     names: list[str] = []
     for index, part in enumerate(parts):
@@ -151,7 +151,7 @@ def _gradients(
                 raise
             return index
         names = list(loss.parts)
-        # One small tensor a batch, and one division for all, however many parts are named.
+        # One small tensor per batch, and one division for all, however many parts are named.
         sums.append(torch.stack([loss.total.detach(), *(value.detach() for value in loss.parts.values())]))
     total, *named = (torch.stack(sums).sum(0) / count).unbind()
     return total, dict(zip(names, named, strict=True))

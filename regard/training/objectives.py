@@ -1,4 +1,4 @@
-"""Tasks turn a batch into a loss. A loss is a sum and its count, never an average, so splitting changes nothing."""
+"""Objectives turn a batch into a loss: a sum and its count, never an average, so that splitting changes nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -40,7 +40,7 @@ class Loss:
 
 @runtime_checkable
 class Batch(Protocol):
-    """What a task is given: it knows how many predictions it asks for, and can move."""
+    """What an objective is given: it knows how many predictions it asks for, and can move to a device."""
 
     @property
     def count(self) -> int: ...
@@ -59,14 +59,14 @@ class Objective(Protocol):
 
 @runtime_checkable
 class Counting(Protocol):
-    """A task that makes more predictions, or fewer, of a batch than the batch counts."""
+    """An objective that makes more predictions, or fewer, of a batch than the batch counts."""
 
     def predictions(self, batch: Any) -> int: ...
 
 
 @runtime_checkable
 class Weighing(Protocol):
-    """A task whose loss adds up means over different counts, so that parts of one update must know of each other."""
+    """An objective whose loss adds up means over different counts, so that parts of one update depend on each other."""
 
     def weighed(self, parts: Sequence[Any]) -> list[Any]:
         """The parts of one update, such that their losses add up to that of one batch of all their rows."""
@@ -74,7 +74,7 @@ class Weighing(Protocol):
 
 
 def predictions(task: Objective, batch: Batch) -> int:
-    """How many predictions a task makes of a batch: the count of its loss, known before there is one."""
+    """How many predictions an objective makes of a batch: the count of its loss, known before there is one."""
     return task.predictions(batch) if isinstance(task, Counting) else batch.count
 
 
@@ -82,7 +82,7 @@ def predictions(task: Objective, batch: Batch) -> int:
 class SequenceToSequence:
     """Predict each target token from the source and the true tokens before it (teacher forcing).
 
-    The model gives a vector a prediction and its `head` the loss of it, so that a head may copy or point instead. With
+    The model gives a vector per prediction and its `head` the loss of it, so that a head may copy or point. With
     `r_drop` a training batch is read twice, under different dropout: the loss is both cross-entropies plus `r_drop`
     times the mean divergence of the two predictions from each other.
     """
@@ -136,7 +136,7 @@ def _fuse_heads(model: nn.Module) -> None:
 
 
 class CompiledObjective:
-    """A task whose model and loss are compiled together, so that fewer kernels are launched."""
+    """An objective whose model and loss are compiled together, so that fewer kernels are launched."""
 
     def __init__(self, task: SequenceToSequence, **options: Any) -> None:
         self._task = replace(task)
@@ -167,7 +167,7 @@ def precision_context(device: torch.device | str, precision: torch.dtype) -> Abs
 
 @dataclass(frozen=True, slots=True)
 class BidirectionalLanguageModelling:
-    """Predict each token of running text from those before it, and from those after it: two predictions a token."""
+    """Predict each token of running text from those before it, and from those after it: two predictions per token."""
 
     smoothing: float = 0.0
 
@@ -184,7 +184,7 @@ class BidirectionalLanguageModelling:
 
 @dataclass(frozen=True, slots=True)
 class BackwardLanguageModelling:
-    """Predict the token before each of running text from it and those after it: what else the above asks for, alone."""
+    """Predict the token before each of running text from it and those after it: the backward half of the above."""
 
     def loss(self, model: Any, batch: Windows) -> Loss:
         total, plain = model.head.loss(model.after(batch.inputs.ids), batch.labels, 0.0)
@@ -192,13 +192,13 @@ class BackwardLanguageModelling:
 
 
 def language_objective(model: type[nn.Module], smoothing: float = 0.0) -> Objective:
-    """What is asked of this kind of language model."""
+    """The objective of this kind of language model."""
     return BidirectionalLanguageModelling(smoothing) if capabilities(model).both_ways else LanguageModelling(smoothing)
 
 
 @dataclass(frozen=True, slots=True)
 class MaskedLanguageModelling:
-    """Say which words are hidden and, of pairs, whether the second text goes on from the first.
+    """Predict masked words and, of pairs, whether the second text follows the first (next-sentence prediction).
 
     Both are means that add up: all words of an update weigh as much as all its pairs.
     """
@@ -226,7 +226,7 @@ class MaskedLanguageModelling:
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """Say what each text, or each of its tokens, is labelled with.
+    """Predict the label of each text, or of each of its tokens.
 
     With `r_drop` a training batch is read twice, under different dropout: the loss is both cross-entropies plus
     `r_drop` times the mean divergence of the two predictions from each other.
@@ -243,26 +243,26 @@ class Labelled:
         return labelled_loss(logits, read.labels.flatten(), batch.count, smoothing, self.r_drop if twice else 0.0)
 
     def logits(self, model: Any, batch: LabelledTexts) -> Float[Tensor, "N C"]:
-        """A score a class for each label of the batch."""
+        """A score per class for each label of the batch."""
         raise NotImplementedError
 
 
 class Classification(Labelled):
-    """Say of each text which class it is of."""
+    """Predict the class of each text."""
 
     def logits(self, model: Any, batch: LabelledTexts) -> Float[Tensor, "N C"]:
         return model.classes(model(batch), batch)
 
 
 class Tagging(Labelled):
-    """Say of each word which tag it has; a word of several tokens is asked of at its first."""
+    """Predict the tag of each word; that of a word of several tokens at its first."""
 
     def logits(self, model: Any, batch: LabelledTexts) -> Float[Tensor, "N C"]:
         return model.classifier(model.dropout(model(batch))).flatten(0, 1)
 
 
 class Answering(Labelled):
-    """Say at which token the answer begins, and at which it ends."""
+    """Predict at which token the answer begins, and at which it ends."""
 
     smooths = False  # over what? padding is no answer
 
@@ -293,7 +293,7 @@ def labelled_loss(
 
 @dataclass(frozen=True, slots=True)
 class ImageClassification:
-    """Predict the class of each picture; of one that two were mixed into, both, by their shares."""
+    """Predict the class of each image; of one that two were mixed into, both, by their shares."""
 
     smoothing: float = 0.0
 
@@ -321,7 +321,7 @@ class Pointing:
 
 
 States = tuple[tuple[Tensor, ...], ...]
-"""What a model carries: for each layer its tensors, a row a stream."""
+"""What a model carries: for each layer its tensors, a row per stream."""
 
 
 class StreamedLanguageModelling:

@@ -1,4 +1,4 @@
-"""Recorded gradients. What a recording is made of is tested anywhere; that it is right, where there is a GPU."""
+"""CUDA graphs. What surrounds a captured graph is tested anywhere; that it is right, where there is a GPU."""
 
 from dataclasses import replace
 
@@ -34,12 +34,12 @@ def test_all_tensors_of_a_batch_are_found():
 class Pretended(GraphReplay):
     """Records as little as a machine without a GPU can: the passes are made anew at each play.
 
-    As with recordings, all that play leave their gradients in the same memory: each writes over what the last left.
+    As with captured graphs, all leave their gradients in the same memory: each writes over what the last left.
     """
 
     left = None
 
-    def _record(self, batch, count):
+    def _capture(self, batch, count):
         self._clear()
         recorded = self
 
@@ -73,12 +73,12 @@ def test_batches_in_training_are_taken_from_their_first_time_on():
     assert not replay.takes([batch])
 
 
-def test_no_more_forms_are_recorded_than_there_is_room_for():
+def test_no_more_forms_are_captured_than_there_is_room_for():
     model, batch = tiny(), work(packed=True)
     replay = pretended(model)
     narrow = [replace(batch, labels=batch.labels[:, :width]) for width in range(1, MOST + 2)]
     for other in narrow[:MOST]:
-        replay._recordings[form(other)] = None
+        replay._graphs[form(other)] = None
     assert not replay.takes([narrow[MOST]])
     assert not replay.takes(narrow[:2])  # what there was no memory for
     replay.forget()
@@ -87,13 +87,13 @@ def test_no_more_forms_are_recorded_than_there_is_room_for():
     assert replay.takes([narrow[MOST]])
 
 
-def test_what_is_tried_before_a_recording_leaves_nothing_behind():
+def test_what_is_tried_before_a_capture_leaves_nothing_behind():
     batch = work(packed=True)
 
     def trained(start, replayed):
         model = tiny(dropout=0.3)
         optimizer = torch.optim.SGD(model.parameters(), 0.5)
-        # Each piece of the training has a recording of its own, as after a stop.
+        # Each piece of the training has a graph of its own, as after a stop.
         for first in start:
             replay = pretended(model, SequenceToSequence(0.1)) if replayed else None
             updates = [[batch]] * 3
@@ -128,7 +128,7 @@ def test_the_parts_of_an_update_are_replayed_as_they_are_trained_on(dropout):
         replay = pretended(model, SequenceToSequence(0.1)) if replayed else None
         updates = updates_of(work(packed=True))
         steps = list(fit(model, SequenceToSequence(0.1), updates, optimizer, lambda n: 0.5, clip=1.0, replay=replay))
-        assert replay is None or replay._recordings
+        assert replay is None or replay._graphs
         weights = torch.cat([value.detach().flatten() for value in model.parameters()])
         return weights, torch.stack([step.loss for step in steps]), torch.stack([step.grad_norm for step in steps])
 
