@@ -14,7 +14,7 @@ from regard.decode.stepper import Hypothesis, S, Stepper
 from regard.decode.topk import best_sums
 
 
-def draws(seed: int, ids: Sequence[int], *, samples: int, steps: int) -> Float[Tensor, "R T"]:
+def uniform_numbers(seed: int, ids: Sequence[int], *, samples: int, steps: int) -> Float[Tensor, "R T"]:
     """Numbers from 0 to below 1, one for each step of each row; a row's depend only on seed, source id and sample."""
     streams = [np.random.default_rng((seed, index, sample)) for index in ids for sample in range(samples)]
     return torch.from_numpy(np.array([stream.random(steps) for stream in streams]).reshape(len(streams), steps))
@@ -86,7 +86,7 @@ def sample(
     of_sources = limits(config.max_len if max_len is None else max_len, B)
     ends = torch.from_numpy(of_sources).repeat_interleave(samples)
     steps = int(ends.max()) if B else 0
-    uniforms = draws(config.seed, range(B) if ids is None else ids, samples=samples, steps=steps)
+    uniforms = uniform_numbers(config.seed, range(B) if ids is None else ids, samples=samples, steps=steps)
     pick = Sampler(
         uniforms.to(first.device),
         temperature=1.0 if config.temperature is None else config.temperature,

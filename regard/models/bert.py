@@ -143,7 +143,7 @@ class Bert(nn.Module):
         if config.head in ("classes", "tags", "spans"):
             outputs = 2 if config.head == "spans" else len(config.labels)
             if not outputs:
-                raise ConfigError(f"head='{config.head}' needs labels: the names of what it tells apart")
+                raise ConfigError(f"head='{config.head}' needs labels: the names of its classes or tags")
             self.classifier = nn.Linear(config.width, outputs)
         self.dropout = Dropout(config.head_dropout)
         initialise_small(self)

@@ -107,7 +107,7 @@ class ConvolutionalBlock(nn.Module):
 
 
 class Convolutional(nn.Module):
-    """Gated convolutions over the source, and causal ones over the target, each of which consults the source."""
+    """Gated convolutions over the source, and causal ones over the target, each with attention to the source."""
 
     # It packs no rows: a convolution reaches over the end of a sequence, into the next of its row.
     capabilities: ClassVar[Capabilities] = Capabilities(tasks=("translation",))

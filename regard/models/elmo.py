@@ -76,7 +76,7 @@ class Elmo(nn.Module):
             self.head = OutputProjection(D, config.vocab_size, bias=True, tied=self.embedding.tokens.weight)
         else:
             if not config.labels:
-                raise ConfigError(f"head='{config.head}' needs labels: the names of what it tells apart")
+                raise ConfigError(f"head='{config.head}' needs labels: the names of its classes or tags")
             self.mix = LayerMix(config.layers + 1)
             self.classifier = nn.Linear(2 * D, len(config.labels))
         self.dropout = Dropout(config.dropout)

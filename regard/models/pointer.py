@@ -51,7 +51,7 @@ class PointerConfig:
         check_at_least(self, 1, "inputs", "width", "encoder_layers", "decoder_layers", "max_len")
         check_at_least(self, 0, "octaves", "glimpses")
         if self.encoder == "recurrent" and self.width % 2:
-            raise ConfigError(f"width={self.width} must be even for an encoder that reads both ways")
+            raise ConfigError(f"width={self.width} must be even for a bidirectional encoder")
         self.block()
 
     def block(self) -> BlockConfig:
@@ -60,7 +60,7 @@ class PointerConfig:
 
 @dataclass(frozen=True, slots=True)
 class Pointed:
-    """What the decoder knows of a batch of problems, one row each, however many rows of a search consult it.
+    """The encoded problems of a batch, one row each, however many rows of a search point into it.
 
     C choices: the end, then every position. `read` are the vectors that the decoder reads a choice as, `memory` those
     it points at, `keys` what the pointing compares them by. `real` are the choices that are not padding.

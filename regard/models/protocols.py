@@ -1,7 +1,7 @@
-"""What a model can offer beside turning a batch into vectors, and how it says so.
+"""What a model can offer beside turning a batch into vectors: its declared capabilities, and protocols.
 
 Every model class declares its `capabilities`, and what can be done with it beside training is a protocol here, so that
-nobody has to probe a model for names. A stepper, with which a model decodes, is in `regard.decode.stepper`.
+no code has to probe a model for names. A stepper, with which a model decodes, is in `regard.decode.stepper`.
 """
 
 from collections.abc import Mapping

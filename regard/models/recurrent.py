@@ -1,4 +1,4 @@
-"""The recurrent encoder-decoder, with attention and without: what came before the Transformer."""
+"""The recurrent encoder-decoder, with attention (Bahdanau 2015, Luong 2015) and without (Sutskever 2014)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -71,7 +71,7 @@ class RecurrentConfig:
         )
         check_fractions(self, "dropout")
         if self.direction == "both" and self.width % 2:
-            raise ConfigError(f"width={self.width} must be even for an encoder that reads both ways")
+            raise ConfigError(f"width={self.width} must be even for a bidirectional encoder")
         if self.bridge == "copy" and self.encoder_layers != self.decoder_layers:
             raise ConfigError(
                 f"bridge='copy' needs as many layers on both sides, not encoder_layers={self.encoder_layers} and "

@@ -1,4 +1,4 @@
-"""A language model over any recurrent cell: reads text in order, and predicts each next token from its state."""
+"""A recurrent language model over any cell, with the regularisation of AWD-LSTM and a pointer-sentinel as settings."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -42,7 +42,7 @@ class RecurrentReaderConfig:
         check_at_least(self, 1, "vocab_size", "width", "layers", "span", "max_len")
         check_fractions(self, "dropout")
         if self.direction == "both" and self.width % 2:
-            raise ConfigError(f"width={self.width} must be even for a layer that reads both ways")
+            raise ConfigError(f"width={self.width} must be even for a bidirectional layer")
         if self.cell == "lstmn" and self.direction != "forward":
             raise ConfigError(f"cell='lstmn' reads forward, not direction='{self.direction}'")
         if self.labels and self.head == "none":
@@ -81,7 +81,7 @@ class RecurrentReader(nn.Module):
         self.classifier = None
         if config.head != "none":
             if not config.labels:
-                raise ConfigError(f"head='{config.head}' needs labels: the names of what it tells apart")
+                raise ConfigError(f"head='{config.head}' needs labels: the names of its classes or tags")
             self.classifier = nn.Linear(D, len(config.labels))
         self.dropout = Dropout(config.dropout)
         initialise(self)

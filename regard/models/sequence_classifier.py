@@ -1,7 +1,7 @@
-"""The three ways to process a sequence, side by side: each a stack of the same width that reads it and answers once.
+"""One sequence classifier over recurrent, convolutional or attention layers, to compare the three.
 
 A recurrence needs as many steps as there are positions; a convolution sees only its neighbours, a few more with each
-layer; attention sees everything at once, at the price of comparing everything with everything.
+layer; attention sees everything at once, at a cost quadratic in the length.
 """
 
 from typing import Literal, get_args
@@ -25,7 +25,7 @@ _CELLS: dict[str, CellKind] = {"rnn": "rnn", "gru": "gru-after", "lstm": "lstm"}
 
 
 class SequenceClassifier(nn.Module):
-    """Tokens in, one answer out, from what the last position knows of those before it."""
+    """Tokens in, the scores of a label out, from the vector of the last position."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class SequenceClassifier(nn.Module):
 
     @property
     def receptive_field(self) -> int | None:
-        """How many positions the last one can know of; None where it is all of them."""
+        """How many positions the last one sees; None where it is all of them."""
         if self.way != "convolution" or isinstance(self.layers, Recurrent):
             return None
         return 1 + len(self.layers) * (self.kernel - 1)
@@ -67,7 +67,7 @@ class SequenceClassifier(nn.Module):
         return self.answer(self.norm(self.read(self.embedding(ids))[:, -1]))
 
     def read(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """What each position knows after all layers."""
+        """The vectors of all positions after all layers."""
         if isinstance(self.layers, Recurrent):
             return self.layers(x)[0]
         for layer in self.layers:

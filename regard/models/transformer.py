@@ -120,7 +120,7 @@ class TransformerConfig:
 
 
 class Transformer(nn.Module):
-    """A stack of encoder blocks, a stack of decoder blocks that consult it, and a head over the target vocabulary."""
+    """A stack of encoder blocks, a stack of decoder blocks that attend to it, and a head over the target vocabulary."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
         tasks=("translation",),

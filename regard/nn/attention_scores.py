@@ -1,7 +1,7 @@
-"""How well a decoder state matches an encoder state: the six alignment scores, and the attention that they make.
+"""Attention score functions (dot, additive, general, ...), and single-head attention over any of them.
 
-Every score is called alike, on queries and memory. It falls in two parts: `keys`, which depends on the memory alone and
-is found once for all steps of a decoder, and `compare`, of queries with those keys.
+Every score is a function of queries and memory, in two parts: `keys`, which depends on the memory alone and is computed
+once for all steps of a decoder, and `compare`, of queries with those keys.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class Score(nn.Module):
         return self.compare(query, self.keys(memory))
 
     def keys(self, memory: Float[Tensor, "B S M"]) -> Float[Tensor, "B S M"]:
-        """What the memory is compared by: itself, unless a score says otherwise."""
+        """What queries are compared with: the memory itself, unless a score overrides it."""
         return memory
 
     def compare(self, query: Float[Tensor, "B T Q"], keys: Float[Tensor, "B S M"]) -> Scores:
@@ -76,7 +76,7 @@ class Additive(Score):
 
 
 class Location(Score):
-    """W s: the place to look at depends on the decoder alone, so W must state the longest source it knows."""
+    """W s: where to look depends on the decoder alone, so W has a row per position of the longest source."""
 
     def __init__(self, query_width: int, memory_width: int, max_len: int | None = None) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ def make_score(name: str, query_width: int, memory_width: int, max_len: int | No
 
 
 class ScoredAttention(nn.Module):
-    """Attention with one head, whose weights are the softmax of one of the scores. `watcher` as in `Attention`."""
+    """Single-head attention, whose weights are the softmax of one of the scores. `watcher` as in `Attention`."""
 
     heads = 1
 
@@ -194,7 +194,7 @@ class ScoredAttention(nn.Module):
     def weights(
         self, query: Float[Tensor, "B T Q"], keys: Float[Tensor, "B S M"], visible: Visible = EVERYTHING
     ) -> Float[Tensor, "B T S"]:
-        """How each query divides its attention, before anyone has seen it."""
+        """The attention weights of each query, before a watcher has seen them."""
         mask = visible.mask(query.shape[1], keys.shape[1], query.device)
         return softmax_visible(self.score.compare(query, keys), None if mask is None else mask.squeeze(1))
 

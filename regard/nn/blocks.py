@@ -217,7 +217,7 @@ class EncoderBlock(nn.Module):
         `places` and `visible` are for rows that differ: where each stands, and what it sees of the cache.
         """
         x = self.around_attention.leave(
-            x, _extend(self.attention, self.around_attention.enter(x), cache, places, visible)
+            x, _self_attend(self.attention, self.around_attention.enter(x), cache, places, visible)
         )
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
 
@@ -255,13 +255,13 @@ class DecoderBlock(nn.Module):
 
     def step(self, x: Float[Tensor, "R 1 D"], cache: KVCache, memory: SourceMemory) -> Float[Tensor, "R 1 D"]:
         """The same for one new position of R rows, which share the memory of their sources."""
-        x = self.around_attention.leave(x, _extend(self.attention, self.around_attention.enter(x), cache))
+        x = self.around_attention.leave(x, _self_attend(self.attention, self.around_attention.enter(x), cache))
         around = self.around_cross_attention
-        x = around.leave(x, _consult(self.cross_attention, around.enter(x), memory))
+        x = around.leave(x, _cross_attend(self.cross_attention, around.enter(x), memory))
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
 
 
-def _extend(
+def _self_attend(
     attention: Attention | NoHeads,
     x: Float[Tensor, "R N D"],
     cache: KVCache,
@@ -278,7 +278,9 @@ def _extend(
     return attention.gather(q, k, v, visible or Visible(causal=True, window=cache.window, past=past))
 
 
-def _consult(attention: Attention | NoHeads, x: Float[Tensor, "R 1 D"], memory: SourceMemory) -> Float[Tensor, "R 1 D"]:
+def _cross_attend(
+    attention: Attention | NoHeads, x: Float[Tensor, "R 1 D"], memory: SourceMemory
+) -> Float[Tensor, "R 1 D"]:
     """Cross-attention. The rows of one source are its queries side by side, so its memory is read once."""
     if isinstance(attention, NoHeads):
         return attention(x)

@@ -1,4 +1,4 @@
-"""Floating-point operations, counted as a model runs: products of matrices alone, forward and back."""
+"""Floating-point operations (FLOPs), counted as a model runs: matrix products alone, forward and backward."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,10 +21,10 @@ def _attention_back(grad: Any, query: Any, key: Any, value: Any, *args: Any, **k
 
 @contextmanager
 def operations(model: nn.Module) -> Iterator[FlopCounterMode]:
-    """A counter of what is done inside: `with operations(model) as counter: ...; counter.get_total_flops()`.
+    """A FLOP counter: `with operations(model) as counter: ...; counter.get_total_flops()`.
 
-    torch's own counter does not see into the fused kernel of attention on a CPU, nor into those of recurrences. The
-    first is counted by its shapes, a causal one like any other; recurrences take their plain loop meanwhile.
+    torch's own counter does not see into the fused attention kernel on a CPU, nor into recurrent kernels. The first is
+    counted by its shapes, a causal one like any other; recurrent layers take their plain loop meanwhile.
     """
     fused = {layer: layer.fused for layer in model.modules() if isinstance(layer, RecurrentLayer)}
     kernels = torch.ops.aten

@@ -1,4 +1,4 @@
-"""The training loop: a generator of steps. What to log, validate and save is its caller's business."""
+"""The training loop: a generator of steps. Logging, validating and saving are its caller's."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ from regard.training.optim import ExponentialAverage
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One update done: `loss` is per prediction. Tensors, so that nobody waits for a device who does not read them."""
+    """One update done: `loss` is per prediction. Tensors, so that only reading them waits for the device."""
 
     number: int
     loss: Tensor
@@ -24,12 +24,12 @@ class Step:
     learning_rate: float
     parts: dict[str, Tensor] = field(default_factory=dict)
     splits: int = 0
-    """How often a batch did not fit the memory and was halved."""
+    """How often a batch ran out of memory and was halved."""
 
 
 def fit(
     model: nn.Module,
-    task: Objective,
+    objective: Objective,
     updates: Iterable[Sequence[Batch]],
     optimizer: Optimizer,
     learning_rate: Callable[[int], float],
@@ -57,7 +57,7 @@ def fit(
             group["lr"] = rate * group.get("share", 1.0)
         step = train_step(
             model,
-            task,
+            objective,
             parts,
             optimizer,
             clip=clip,
@@ -73,7 +73,7 @@ def fit(
 
 def train_step(
     model: nn.Module,
-    task: Objective,
+    objective: Objective,
     parts: Sequence[Batch],
     optimizer: Optimizer,
     *,
@@ -85,17 +85,17 @@ def train_step(
 ) -> Step:
     """Update once from `parts`. Weighs by prediction, so how a batch was split changes nothing.
 
-    A batch that does not fit the memory is halved by rows, and the update begun again, as often as that takes.
+    A batch that runs out of memory is halved by rows, and the update begun again, as often as that takes.
     """
-    if isinstance(task, Weighing):
-        parts = task.weighed(parts)
-    count, splits = sum(predictions(task, part) for part in parts), 0
+    if isinstance(objective, Weighing):
+        parts = objective.weighed(parts)
+    count, splits = sum(predictions(objective, part) for part in parts), 0
     while True:
         found = None
         if replay is not None and replay.takes(parts):
             found = replay.gradients(parts)
         if found is None:
-            found = _gradients(model, task, parts, count, device, precision)
+            found = _gradients(model, objective, parts, count, device, precision)
         if not isinstance(found, int):
             break
         # Out here nothing holds on to the tensors of the failed pass any longer.
@@ -131,7 +131,7 @@ def clip_gradients(parameters: Sequence[Tensor], clip: float) -> Tensor:
 
 def _gradients(
     model: nn.Module,
-    task: Objective,
+    objective: Objective,
     parts: Sequence[Batch],
     count: int,
     device: torch.device | str,
@@ -143,8 +143,8 @@ def _gradients(
     for index, part in enumerate(parts):
         try:
             with precision_context(device, precision):
-                loss = task.loss(model, part.to(device))
-            assert loss.count == predictions(task, part), "an update is divided by the counts of its losses"
+                loss = objective.loss(model, part.to(device))
+            assert loss.count == predictions(objective, part), "an update is divided by the counts of its losses"
             (loss.total / count).backward()
         except torch.OutOfMemoryError:
             if len(halves(part)) < 2:
@@ -160,13 +160,13 @@ def _gradients(
 @torch.no_grad()
 def validate(
     model: nn.Module,
-    task: Objective,
+    objective: Objective,
     batches: Iterable[Batch],
     *,
     device: torch.device | str = "cpu",
     precision: torch.dtype = torch.float32,
 ) -> dict[str, float]:
-    """The loss per prediction over all batches, and its parts, dropout off; what does not fit the memory is halved."""
+    """The loss per prediction over all batches, and its parts, dropout off; what runs out of memory is halved."""
     was_training = model.training
     model.eval()
     total, count, named = torch.zeros((), device=device), 0, {}
@@ -174,7 +174,7 @@ def validate(
     while (batch := waiting.pop() if waiting else next(following, None)) is not None:
         try:
             with precision_context(device, precision):
-                loss = task.loss(model, batch.to(device))
+                loss = objective.loss(model, batch.to(device))
         except torch.OutOfMemoryError:
             if len(parts := halves(batch)) < 2:
                 raise

@@ -50,7 +50,7 @@ class Batch(Protocol):
 
 @runtime_checkable
 class Objective(Protocol):
-    """What is asked of a model."""
+    """What a model is trained for."""
 
     def loss(self, model: nn.Module, batch: Any) -> Loss:
         """The summed loss of `model` on `batch`, how many predictions it is summed over, and its parts by name."""
@@ -73,9 +73,9 @@ class Weighing(Protocol):
         ...
 
 
-def predictions(task: Objective, batch: Batch) -> int:
+def predictions(objective: Objective, batch: Batch) -> int:
     """How many predictions an objective makes of a batch: the count of its loss, known before there is one."""
-    return task.predictions(batch) if isinstance(task, Counting) else batch.count
+    return objective.predictions(batch) if isinstance(objective, Counting) else batch.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,9 @@ class SequenceToSequence:
         return total, {"nll": plain, "divergence": divergence}
 
 
-def compiled(task: Objective, model: nn.Module, config: TrainConfig, *, dynamic: bool) -> tuple[Objective, nn.Module]:
+def compiled(
+    objective: Objective, model: nn.Module, config: TrainConfig, *, dynamic: bool
+) -> tuple[Objective, nn.Module]:
     """Objective and model, compiled as the settings say: block by block, model and loss apart, or as one graph."""
     on_gpu = next(model.parameters()).is_cuda
     if config.compile_blocks and on_gpu:
@@ -117,16 +119,16 @@ def compiled(task: Objective, model: nn.Module, config: TrainConfig, *, dynamic:
             if isinstance(part, EncoderBlock | DecoderBlock):
                 part.compile(dynamic=dynamic)
         _fuse_heads(model)
-        return task, model
+        return objective, model
     if not config.compile:
         if config.cuda_graphs and on_gpu:
             _fuse_heads(model)
-        return task, model
+        return objective, model
     if config.compile_loss:
-        assert isinstance(task, SequenceToSequence), "only its loss is made to be compiled"
-        return CompiledObjective(task, dynamic=dynamic), model
+        assert isinstance(objective, SequenceToSequence), "only its loss is made to be compiled"
+        return CompiledObjective(objective, dynamic=dynamic), model
     _fuse_heads(model)
-    return task, torch.compile(model, dynamic=dynamic)  # type: ignore[return-value]
+    return objective, torch.compile(model, dynamic=dynamic)  # type: ignore[return-value]
 
 
 def _fuse_heads(model: nn.Module) -> None:
@@ -138,12 +140,12 @@ def _fuse_heads(model: nn.Module) -> None:
 class CompiledObjective:
     """An objective whose model and loss are compiled together, so that fewer kernels are launched."""
 
-    def __init__(self, task: SequenceToSequence, **options: Any) -> None:
-        self._task = replace(task)
-        self._sums = torch.compile(self._task.sums, **options)
+    def __init__(self, objective: SequenceToSequence, **options: Any) -> None:
+        self._objective = replace(objective)
+        self._sums = torch.compile(self._objective.sums, **options)
 
     def loss(self, model: nn.Module, batch: Any) -> Loss:
-        twice = bool(self._task.r_drop) and model.training
+        twice = bool(self._objective.r_drop) and model.training
         total, parts = self._sums(model, doubled(batch) if twice else batch, twice)
         return Loss(total, batch.count, parts)
 

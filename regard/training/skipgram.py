@@ -29,7 +29,7 @@ NEGATIVES = 192
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SkipGramConfig:
-    """A word's window is sampled from 1 to `window` each time. A word that makes up more than `subsample` of the text is
+    """A word's window is sampled from 1 to `window`. A word that makes up more than `subsample` of the text is
     subsampled to bring it nearer to that. There are `negatives` negative samples per pair, by their counts to the power
     of 3/4. The learning rate of Adagrad, one for each word, goes down to 0.
     """

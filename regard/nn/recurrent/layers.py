@@ -25,7 +25,7 @@ CellStates = tuple[CellState, ...]  # one per layer
 
 
 class RecurrentLayer(nn.Module):
-    """A cell run over sequences, forward, backward or both ways, the two outputs then side by side in `width`.
+    """A cell run over sequences, forward, backward or in both directions, whose outputs are concatenated to `width`.
 
     `fused=False` keeps to the plain loop where there is a faster way. `weight_drop` is the share of the weights over
     the state, not of the state, that is left out of a training pass: the same ones at every position (Merity 2018).
@@ -44,8 +44,9 @@ class RecurrentLayer(nn.Module):
         super().__init__()
         ways = 2 if direction == "both" else 1
         if width % ways:
-            raise ConfigError(f"width={width} must be even for a layer that reads both ways")
-        self.kind, self.direction, self.width, self.fused = kind, direction, width, fused
+            raise ConfigError(f"width={width} must be even for a bidirectional layer")
+        self.kind: CellKind = kind
+        self.direction, self.width, self.fused = direction, width, fused
         self.cells = Stack(CELLS[kind](input_width, width // ways) for _ in range(ways))
         self.weight_drop = Dropout(weight_drop)
         self.initialise()
@@ -70,7 +71,7 @@ class RecurrentLayer(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T X"], lengths: Int[Tensor, " B"] | None = None, state: CellState | None = None
     ) -> tuple[Float[Tensor, "B T D"], CellState]:
-        """The output at every position, and the state after the last of each row: the first, for the way back.
+        """The output at every position, and the final state of each row: after its last position, backward its first.
 
         `lengths` are the rows' own, where they differ; past its length a row's outputs are zeros.
         """
@@ -89,7 +90,7 @@ class RecurrentLayer(nn.Module):
             return _flipped(outputs, lengths), state
 
     def step(self, x: Float[Tensor, "B X"], state: CellState, *, projected: bool = False) -> CellState:
-        """The state after one more position, of which `x` is the input or, `projected`, what the cell makes of it."""
+        """The state after one more position, of which `x` is the input or, `projected`, its projection."""
         assert self.direction == "forward", "only a layer that reads forward can go on step by step"
         (cell,) = self.cells
         return cell.advance(x if projected else cell.project(x), state)
@@ -210,12 +211,12 @@ class Packing(NamedTuple):
     """How the rows of a batch are packed: position after position, in each the rows that reach it, the longest first.
 
     As by torch's `pack_padded_sequence`, whose gradients take so much longer that a layer would by a fifth. `sizes` are
-    the numbers of rows of the positions, `index` is where each place lies in the flattened batch, None where packing is
+    the numbers of rows of the positions, `places` is where each place lies in the flattened batch, None where packing is
     just transposing, and `order` which row of the batch comes where.
     """
 
     sizes: list[int]
-    index: Int[Tensor, " N"] | None
+    places: Int[Tensor, " N"] | None
     order: Int[Tensor, " B"]
 
     @classmethod
@@ -233,13 +234,13 @@ class Packing(NamedTuple):
         return cls(reached.sum(1)[: int(own[0])].tolist(), index.to(x.device), order.to(x.device))
 
     def pack(self, x: Float[Tensor, "B T X"]) -> Float[Tensor, "N X"]:
-        return x.transpose(0, 1).flatten(0, 1) if self.index is None else _Gathered.apply(x.flatten(0, 1), self.index)
+        return x.transpose(0, 1).flatten(0, 1) if self.places is None else _Gathered.apply(x.flatten(0, 1), self.places)
 
     def unpack(self, values: Float[Tensor, "N D"], B: int, T: int) -> Float[Tensor, "B T D"]:
         """The values back in their places, with zeros elsewhere."""
-        if self.index is None:
+        if self.places is None:
             return values.unflatten(0, (T, B)).transpose(0, 1).contiguous()
-        return values.new_zeros(B * T, values.shape[-1]).index_copy(0, self.index, values).unflatten(0, (B, T))
+        return values.new_zeros(B * T, values.shape[-1]).index_copy(0, self.places, values).unflatten(0, (B, T))
 
 
 class _Gathered(torch.autograd.Function):

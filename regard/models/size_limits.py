@@ -1,4 +1,4 @@
-"""How large a model may be: far beyond any that is used, and refused before a number in a file takes the memory."""
+"""Limits on the sizes of a model, far beyond any that is used, so that a number in a file cannot exhaust the memory."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +23,7 @@ LARGEST_TABLE = 1 << 28
 
 
 def check_sizes(settings: Mapping[str, Any], where: str = "model") -> None:
-    """Refuse sizes of a model that no memory holds, in the settings themselves, before anything is made of them."""
+    """Refuse sizes of a model that no memory holds, in the settings themselves, before anything is allocated."""
     for name, value in settings.items():
         most = LARGEST.get(name, LARGEST_OF_OTHERS)
         numbers = value if isinstance(value, (list, tuple)) else [value]
