@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ConfigError
-from regard.nn.embedding import Embedding
+from regard.nn.embeddings import Embedding
 from regard.nn.recurrent.layers import RecurrentLayer
 
 

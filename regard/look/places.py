@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.errors import DataError
 from regard.look.packing import pack_floats, unpack_floats
 from regard.nn.attention import by_offset
-from regard.nn.embedding import PatchEmbedding
+from regard.nn.embeddings import PatchEmbedding
 from regard.nn.positions import Alibi, Positions, RelativeBias, Rotary, sinusoidal
 
 MOST_PLACES, MOST_NUMBERS, FAR = 128, 65_536, 64

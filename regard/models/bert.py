@@ -12,7 +12,7 @@ from regard.nn.attention import WITHIN
 from regard.nn.batch import LabelledTexts, MaskedTexts, Texts
 from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, Stack, activate, check_layer_heads
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import OutputProjection
+from regard.nn.embeddings import OutputProjection
 from regard.nn.initialization import initialise_small
 from regard.nn.positions import Positions
 

@@ -12,7 +12,7 @@ from regard.nn.attention_scores import ScoredAttention
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.blocks import GatedConvolution, Stack
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding, OutputProjection
+from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.initialization import initialise
 from regard.nn.masks import Visible
 from regard.nn.positions import Positions

@@ -12,7 +12,7 @@ from regard.models.protocols import Capabilities
 from regard.models.recurrent_language import TextState
 from regard.nn.batch import LabelledTexts, Pairs, Texts, Tokens, Windows
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding, OutputProjection
+from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.initialization import initialise
 from regard.nn.recurrent.cells import CellKind
 from regard.nn.recurrent.layers import Recurrent

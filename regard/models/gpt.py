@@ -11,7 +11,7 @@ from regard.models.protocols import Capabilities
 from regard.nn.attention import WITHIN
 from regard.nn.batch import Pairs, Sequences, Tokens, Windows
 from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, Stack, check_layer_heads, make_norm
-from regard.nn.embedding import Embedding, OutputProjection
+from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.initialization import initialise_small
 from regard.nn.kv_cache import KVCache, PromptState
 from regard.nn.positions import Positions, Rotary

@@ -16,7 +16,7 @@ from regard.nn.batch import Pairs, Tokens
 from regard.nn.blocks import Stack
 from regard.nn.copy_mechanism import CopyProjection, known_only
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding, OutputProjection
+from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.initialization import initialise
 from regard.nn.masks import Visible
 from regard.nn.recurrent.cells import CellKind

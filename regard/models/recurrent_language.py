@@ -20,7 +20,7 @@ from regard.nn.copy_mechanism import (
     window_mask,
 )
 from regard.nn.dropout import Dropout, SharedDropout
-from regard.nn.embedding import Embedding, OutputProjection
+from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.initialization import initialise
 from regard.nn.recurrent.cells import CellKind
 from regard.nn.recurrent.layers import CellStates, Recurrent

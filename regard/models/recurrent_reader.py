@@ -13,7 +13,7 @@ from regard.models.protocols import Capabilities
 from regard.nn.batch import LabelledTexts, Texts
 from regard.nn.blocks import Stack
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding
+from regard.nn.embeddings import Embedding
 from regard.nn.initialization import initialise
 from regard.nn.recurrent.cells import CellKind
 from regard.nn.recurrent.layers import Direction, Recurrent

@@ -22,7 +22,7 @@ from regard.models.recurrent_language import TextState
 from regard.nn.batch import Pairs, StreamedWindows, Tokens, Windows
 from regard.nn.blocks import Stack
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding, OutputProjection
+from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.initialization import initialise
 from regard.nn.recurrent.layers import CellStates
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError, nearest
 from regard.nn.blocks import BlockConfig, EncoderBlock, GatedConvolution, Stack
-from regard.nn.embedding import Embedding
+from regard.nn.embeddings import Embedding
 from regard.nn.initialization import initialise
 from regard.nn.masks import CAUSAL
 from regard.nn.positions import Positions

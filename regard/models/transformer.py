@@ -22,7 +22,7 @@ from regard.nn.blocks import (
     make_norm,
     through,
 )
-from regard.nn.embedding import Embedding, OutputProjection
+from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.initialization import initialise
 from regard.nn.kv_cache import DecoderState, KVCache, SourceMemory
 from regard.nn.positions import Alibi, Layout, PositionKind, Positions, RelativeBias, Rotary

@@ -20,7 +20,7 @@ from regard.nn.blocks import (
     make_norm,
     through,
 )
-from regard.nn.embedding import OutputProjection, PatchEmbedding, resized_positions
+from regard.nn.embeddings import OutputProjection, PatchEmbedding, resized_positions
 from regard.nn.initialization import initialise
 
 LARGEST_GRID = 1 << 16

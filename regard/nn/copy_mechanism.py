@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.errors import ConfigError
 from regard.nn.attention import WITHIN
 from regard.nn.attention_scores import ScoredAttention
-from regard.nn.embedding import OutputProjection
+from regard.nn.embeddings import OutputProjection
 from regard.nn.losses.cross_entropy import IGNORE
 from regard.nn.masks import Visible
 

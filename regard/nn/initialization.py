@@ -4,7 +4,7 @@ import re
 
 from torch import nn
 
-from regard.nn.embedding import Embedding, OutputProjection
+from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.recurrent.layers import RecurrentLayer
 
 

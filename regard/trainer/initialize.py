@@ -10,7 +10,7 @@ from torch import nn
 
 from regard.data import Documents, TextStore
 from regard.errors import ConfigError, DataError
-from regard.nn.embedding import Embedding, OutputProjection
+from regard.nn.embeddings import Embedding, OutputProjection
 from regard.runs.checkpoint import checkpoints
 from regard.runs.files import CHECKPOINTS, whole_file
 from regard.tasks.config import RunConfig

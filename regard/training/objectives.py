@@ -24,7 +24,7 @@ from regard.nn.batch import (
     doubled,
 )
 from regard.nn.blocks import DecoderBlock, EncoderBlock
-from regard.nn.embedding import OutputProjection
+from regard.nn.embeddings import OutputProjection
 from regard.nn.losses.cross_entropy import IGNORE
 from regard.training.config import TrainConfig
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from regard.errors import ConfigError, RunError
-from regard.nn.embedding import Embedding, OutputProjection
+from regard.nn.embeddings import Embedding, OutputProjection
 from regard.training.config import TrainConfig
 
 _STACKS = {"encoder", "decoder", "blocks", "layers"}

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 from regard.models import MODELS
 from regard.models.bert import Bert
 from regard.models.convolutional import Convolutional
-from regard.models.pointer import PointerConfig, PointerNetwork
+from regard.models.pointer_network import PointerConfig, PointerNetwork
 from regard.models.recurrent import RecurrentModel
 from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
 from regard.models.transformer import Transformer

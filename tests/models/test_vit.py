@@ -15,7 +15,7 @@ from regard.errors import ConfigError, DataError, RunError
 from regard.look.watch import attentions, watch
 from regard.models.vit import ViT
 from regard.nn.batch import Images, halves
-from regard.nn.embedding import cut_patches, resized_positions
+from regard.nn.embeddings import cut_patches, resized_positions
 from regard.tasks.config import make_config
 from regard.training.objectives import ImageClassification
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from regard.nn.embedding import OutputProjection
+from regard.nn.embeddings import OutputProjection
 from regard.nn.losses.cross_entropy import _ALIGN, IGNORE, linear_cross_entropy, loss_and_gradient
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -60,7 +60,7 @@ def test_the_whole_loss_is_the_same_with_it(smoothing, dtype, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own imports
 def test_a_head_on_a_cpu_is_compiled_even_where_triton_is_installed(monkeypatch):
-    monkeypatch.setattr("regard.nn.embedding.find_spec", lambda _: "found")
+    monkeypatch.setattr("regard.nn.embeddings.find_spec", lambda _: "found")
     head = OutputProjection(4, 8)
     assert head.kernel is loss_and_gradient
     head.fuse()

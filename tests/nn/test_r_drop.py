@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import regard.nn.losses.cross_entropy as loss_module
-from regard.nn.embedding import OutputProjection
+from regard.nn.embeddings import OutputProjection
 from regard.nn.losses.cross_entropy import IGNORE
 
 

@@ -18,7 +18,7 @@ from regard.cli import main
 from regard.data.images import PictureArray
 from regard.errors import ConfigError, DataError, RunError
 from regard.look import rollout
-from regard.nn.embedding import resized_positions
+from regard.nn.embeddings import resized_positions
 from regard.runs.files import read_json
 from regard.tasks.images import wilson_interval
 from regard.tasks.looking import document

@@ -211,8 +211,8 @@ class Packing(NamedTuple):
     """How the rows of a batch are packed: position after position, in each the rows that reach it, the longest first.
 
     As by torch's `pack_padded_sequence`, whose gradients take so much longer that a layer would by a fifth. `sizes` are
-    the numbers of rows of the positions, `places` is where each place lies in the flattened batch, None where packing is
-    just transposing, and `order` which row of the batch comes where.
+    the numbers of rows of the positions, `places` is where each entry lies in the flattened batch, None where packing
+    just transposes it, and `order` which row of the batch comes where.
     """
 
     sizes: list[int]

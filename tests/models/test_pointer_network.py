@@ -17,7 +17,7 @@ from regard.decode.greedy import greedy
 from regard.decode.search import search
 from regard.errors import ConfigError
 from regard.look.watch import watch
-from regard.models.pointer import PointerConfig, PointerNetwork, features
+from regard.models.pointer_network import PointerConfig, PointerNetwork, features
 from regard.nn.batch import END, Pointings
 from regard.training.objectives import Pointing
 
