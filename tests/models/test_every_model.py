@@ -1,7 +1,7 @@
 """What every model must obey, by the registry: a model that is added to `MODELS` has a case here, or this fails.
 
 What is more, each kind has laws of its own: test_laws.py, test_language_laws.py, test_encoder_laws.py, test_readers.py,
-test_vit.py and test_pointer.py.
+test_vit.py and test_pointer_network.py.
 """
 
 from dataclasses import dataclass, replace
