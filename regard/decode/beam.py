@@ -20,7 +20,7 @@ class Candidates:
     """The candidates of one step, best first, for each source: what went on, what finished, and what was pruned.
 
     A candidate adds `tokens` to the hypothesis that held place `parents` after the step before; `log_probs` are of
-    the whole. `live[b, w]` is the candidate that goes on in place w. One that is neither live nor `finished` was
+    the whole. `live[b, w]` is the candidate that continues in place w. One that is neither live nor `finished` was
     pruned; those of log-probability -inf only fill up.
     """
 
@@ -258,7 +258,7 @@ def _candidates(
         )
     finished = ended & (values > -np.inf) & running[:, None]
     finished[:, beam:] = False
-    # W rows end in W candidates an end at most, so W go on; where choices run out, dead ones fill up.
+    # W rows end in at most W candidates per end, so W continue; where choices run out, dead ones fill up.
     live = np.argsort(ended, axis=1, kind="stable")[:, :beam]
     return Candidates(sources, tokens, parents, values.astype(np.float32), finished, live)
 

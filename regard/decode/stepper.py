@@ -65,6 +65,6 @@ ENDED_SHARE = 1 / 32  # leaving sources out copies the state of the rest, so wai
 
 
 def unfinished(running: Bool[np.ndarray, " B"]) -> Int[np.ndarray, " A"] | None:
-    """The places of the sources to go on with; None while too few have ended to be worth it."""
+    """The places of the sources to continue with; None while too few have ended to be worth it."""
     kept = np.flatnonzero(running)
     return None if len(running) - len(kept) < max(1, ENDED_SHARE * len(running)) else kept

@@ -1,4 +1,4 @@
-"""The convolutional encoder-decoder of 2017: gated convolutions that look at the source in every layer."""
+"""The convolutional encoder-decoder (Gehring 2017): gated convolutions with attention to the source in every layer."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -80,7 +80,7 @@ class ConvolutionalState:
 
 
 class ConvolutionalBlock(nn.Module):
-    """A causal convolution, and an attention to the source that asks with its output and the word just read."""
+    """A causal convolution, and an attention to the source whose query is its output and the word just read."""
 
     def __init__(self, config: ConvolutionalConfig) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class ConvolutionalBlock(nn.Module):
         return self.join(x, self.convolution(x), words, keys, source)
 
     def join(self, x: Tensor, mixed: Tensor, words: Tensor, keys: Tensor, source: ConvolutionalSource) -> Tensor:
-        """`x` with what the convolution made of it and what that found in the source."""
+        """`x` with the output of the convolution and the context that this found in the source."""
         query = (self.query(mixed) + words) * HALF
         found = self.cross_attention(query, keys, source.values, source.visible) * source.scale
         return (x + (mixed + self.output(found)) * HALF) * HALF

@@ -143,9 +143,9 @@ class Elmo(nn.Module):
         return (x * real).sum(1) / real.sum(1).clamp(min=1.0)
 
     def start(self, batch: Tokens) -> TextState:
-        """Prompts, all but the last token of each read by the forward model: `step` goes on from here."""
+        """Prompts, all but the last token of each read by the forward model: `step` continues from here."""
         if int(batch.lengths.min()) < 1:
-            raise DataError("a prompt without a token has nothing to go on from")
+            raise DataError("a prompt without a token cannot be continued")
         words = self.embedding(batch.ids)
         if batch.ids.shape[1] == 1:
             return TextState(tuple(layer.zeros(words) for layer in self.onward.layers))

@@ -98,9 +98,9 @@ class GPT(nn.Module):
         return self.norm(x)
 
     def start(self, batch: Tokens) -> PromptState:
-        """Prompts, all but the last token of each read: `step` with those last tokens goes on from here."""
+        """Prompts, all but the last token of each read: `step` with those last tokens continues from here."""
         if int(batch.lengths.min()) < 1:
-            raise DataError("a prompt without a token has nothing to go on from")
+            raise DataError("a prompt without a token cannot be continued")
         caches = tuple(KVCache(self.config.window, block.attention.joined()) for block in self.blocks)
         columns = batch.ids.shape[1] - 1
         if columns:

@@ -1,4 +1,4 @@
-"""The long short-term memory-network (Cheng 2016): an LSTM that looks back over all its states, not only the last.
+"""The long short-term memory-network (Cheng 2016): an LSTM that attends to all its past states, not only the last.
 
 Where an LSTM takes the state before, h and c, this takes a mean of every state on its tape, weighed by attention:
 
@@ -30,7 +30,7 @@ Tape = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class LSTMNLayer(nn.Module):
-    """One layer. It looks at its last `span` states; `attention` is watched as one matrix over all positions."""
+    """One layer. It attends to its last `span` states; `attention` is watched as one matrix over all positions."""
 
     def __init__(self, input_width: int, width: int, span: int) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ Tapes = tuple[Tape, ...]  # one per layer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LSTMNConfig:
-    """`span` is how many of its last states a layer looks at; they are all that it remembers."""
+    """`span` is how many of its last states a layer attends to; they are all that it remembers."""
 
     vocab_size: int
     width: int = 128
@@ -138,7 +138,7 @@ class LSTMNConfig:
 
 
 class LSTMN(nn.Module):
-    """An embedding, layers that look back over their own states, and a head over the vocabulary."""
+    """An embedding, layers that attend to their own past states, and a head over the vocabulary."""
 
     # It packs no rows: a recurrence runs on past the end of a document, into the next of its row.
     capabilities: ClassVar[Capabilities] = Capabilities(tasks=("language",))
@@ -174,9 +174,9 @@ class LSTMN(nn.Module):
         return self.dropout(x), ends
 
     def start(self, batch: Tokens) -> TextState:
-        """Prompts, all but the last token of each read: `step` with those last tokens goes on from here."""
+        """Prompts, all but the last token of each read: `step` with those last tokens continues from here."""
         if int(batch.lengths.min()) < 1:
-            raise DataError("a prompt without a token has nothing to go on from")
+            raise DataError("a prompt without a token cannot be continued")
         words = self.embedding(batch.ids)
         if batch.ids.shape[1] == 1:
             return TextState(self._nothing(words))

@@ -25,8 +25,8 @@ class PointerConfig:
     """`inputs` numbers make an item, and `complete` says that every item is pointed at once before the end; both follow
     from the puzzle that the data names.
 
-    - `encoder` reads the items one after another (`recurrent`), as in 2015, or lets all look at all (`attention`),
-      which makes their order meaningless.
+    - `encoder` reads the items one after another (`recurrent`), as in 2015, or lets each attend to all
+      (`attention`), which makes their order meaningless.
     - `octaves` shows the encoder each number also as sines and cosines of so many frequencies, each twice the last, so
       that numbers close together can be told apart.
     - The decoder is recurrent and points by the `score`; before that it gathers from the items `glimpses` times.
@@ -130,7 +130,7 @@ class PointerNetwork(nn.Module):
         return self(batch)
 
     def encode(self, points: Points) -> tuple[Pointed, CellStates]:
-        """The items as the decoder will know them, and the state that it starts from."""
+        """The encoded items, and the decoder's initial state."""
         B, S, _ = points.values.shape
         x = self.items(features(points.values, self.config.octaves))
         real = torch.arange(S, device=x.device) < points.lengths[:, None]

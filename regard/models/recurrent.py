@@ -32,14 +32,14 @@ ScoreKind = Literal["none", "cosine", "additive", "location", "general", "dot", 
 class RecurrentConfig:
     """How the source reaches the decoder is up to three settings.
 
-    - `attention` is the score by which the decoder looks at the source, `none` for a decoder that cannot.
-    - `attend` says when it looks: `before` its step, with the state of the step before, and what it finds goes into the
-      step (Bahdanau 2015), or `after` it, with the new state (Luong 2015). With `input_feeding` the vector behind each
-      prediction goes into the next step.
+    - `attention` is the score by which the decoder attends to the source, `none` for a decoder without attention.
+    - `attend` says when: `before` its step, with the previous state, and the context goes into it (Bahdanau 2015),
+      or `after` it, with the new state (Luong 2015). With `input_feeding` the vector behind each prediction goes into
+      the next step.
     - `context` is for a decoder without attention: the source as one vector, seen only as the `first` state
       (Sutskever 2014) or given at `every` step too (Cho 2014).
 
-    - `copy` lets each prediction be a mixture of writing a word and copying one that the attention looks at (See et al.
+    - `copy` lets each prediction be a mixture of generating a word and copying one that is attended to (See et al.
       2017): p_gen = sigmoid(w [context; state; word] + b). Words outside the vocabulary are then copied as they are.
 
     `bridge` makes the decoder's first state of the encoder's last one: `copy` it layer by layer, or `project` the top
@@ -90,7 +90,7 @@ class RecurrentSource:
     """The encoded sources of a batch: one row per source, however many rows of a search attend to it.
 
     `memory` are the encoder's outputs and `keys` what the attention compares them by; `context` is its last output.
-    `ids` are the words themselves, for those who copy them.
+    `ids` are the tokens themselves, to copy.
     """
 
     memory: Float[Tensor, "B S D"]
@@ -166,7 +166,7 @@ class RecurrentModel(nn.Module):
         return self.head(self(batch))
 
     def encode(self, source: Tokens) -> tuple[RecurrentSource, CellStates]:
-        """What the decoder will know of the source, and the state that it starts from."""
+        """The encoded source, and the decoder's initial state."""
         assert isinstance(source, Tokens), "a recurrent model reads one sequence per row"
         words = self.source(self._known(source.ids))
         memory, ends = self.encoder(words, source.lengths if source.padded else None)
@@ -180,7 +180,7 @@ class RecurrentModel(nn.Module):
         words = self.target(self._known(inputs.ids))
         if self._one_by_one():
             return self._decode_one_by_one(words, source, states)
-        # What a step finds in the source goes into no other step, so that all can be taken at once.
+        # No step depends on another's context, so that all can be computed at once.
         context = source.context[:, None].expand(-1, words.shape[1], -1)
         x = torch.cat((words, context), dim=-1) if self.config.context == "every" else words
         outputs, _ = self.decoder(x, None, states)
@@ -228,7 +228,7 @@ class RecurrentModel(nn.Module):
         return self._read_out(output, context, words), states
 
     def _decode_one_by_one(self, words: Tensor, source: RecurrentSource, states: CellStates) -> Tensor:
-        """All steps in turn. A watcher sees them together, as one matrix; if it changes that, they are taken again."""
+        """All steps in turn. A watcher sees their weights as one matrix; if it changes that, they are computed again."""
         attention = self.cross_attention
         assert attention is not None
         vectors, queries, weights = self._steps(words, source, states)
@@ -240,7 +240,7 @@ class RecurrentModel(nn.Module):
     def _steps(
         self, words: Tensor, source: RecurrentSource, states: CellStates, forced: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The vectors, queries and weights of every step; weights that are `forced` are taken as they are."""
+        """The vectors, queries and weights of every step; `forced` weights are used as they are."""
         attention = self.cross_attention
         assert attention is not None
         queries, kept, vectors, outputs, contexts = [], [], [], [], []
@@ -267,15 +267,15 @@ class RecurrentModel(nn.Module):
             output, states = join(t, context, states)
             outputs.append(output)
             contexts.append(context)
-        # No step needs another's prediction, so that all of them are read out at once.
+        # No step depends on another's prediction, so that all are computed at once.
         read = self._read_out(torch.stack(outputs, dim=1), torch.stack(contexts, dim=1), words)
         return read, torch.stack(queries, dim=1), torch.cat(kept, dim=1)
 
     def _join(self, words: Tensor) -> Callable[[int, Tensor, CellStates], tuple[Tensor, CellStates]]:
-        """The decoder's step at a position, given what was found in the source.
+        """The decoder's step at a position, given its context.
 
-        Where the first cell projects its inputs by one matrix, the words' share of the product is taken beforehand, for
-        all positions at once.
+        Where the first cell projects its inputs by one matrix, the words' part of the product is computed beforehand,
+        for all positions at once.
         """
         cell = self.decoder.layers[0].cells[0]
         if cell.widens:
@@ -297,9 +297,9 @@ class RecurrentModel(nn.Module):
         return tuple(zip(*made, strict=True))
 
     def _read_out(self, output: Tensor, context: Tensor, words: Tensor) -> Tensor:
-        """The vector of a prediction: the decoder's output with what was found in the source, and the word read.
+        """The vector of a prediction, from the decoder's output, the context and the word read.
 
-        Where words can be copied, one more number stands after it: how much writing is preferred to that.
+        Where words can be copied, one more number follows: the logit of generating rather than copying.
         """
         if self.readout is None:
             return self.dropout(output)
@@ -313,7 +313,7 @@ class RecurrentModel(nn.Module):
         return read_out if self.gate is None else read_out[..., :-1]
 
     def _with_copies(self, read_out: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
-        """What the head is given: with copying, also where each prediction looked and which words stand there."""
+        """The head's input: with copying, also the attention weights of each prediction and the ids attended to."""
         if self.gate is None:
             return read_out
         assert isinstance(self.head, CopyProjection)
@@ -323,7 +323,7 @@ class RecurrentModel(nn.Module):
         return known_only(ids, self.config.target_vocab_size, UNKNOWN) if self.config.copy else ids
 
     def _gives_context(self) -> bool:
-        """Whether a step is given what was found in the source beside the word."""
+        """Whether a step is given the context beside the word."""
         if self.config.attention == "none":
             return self.config.context == "every"
         return self.config.attend == "before"

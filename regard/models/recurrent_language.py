@@ -31,7 +31,7 @@ Kept = tuple[tuple[Tensor, ...], ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecurrentLanguageConfig:
-    """`tied` makes the head's matrix the table of token vectors.
+    """`tied` makes the head's matrix the embedding's.
 
     With `scale_embedding` token vectors are multiplied by the root of their width on the way in. Without it an update
     moves what a word says to the cell no further than what it says to the head, which is better where they are `tied`.
@@ -134,9 +134,9 @@ class RecurrentLanguageModel(nn.Module):
         return self.head(self(batch))
 
     def start(self, batch: Tokens) -> TextState:
-        """Prompts, all but the last token of each read: `step` with those last tokens goes on from here."""
+        """Prompts, all but the last token of each read: `step` with those last tokens continues from here."""
         if int(batch.lengths.min()) < 1:
-            raise DataError("a prompt without a token has nothing to go on from")
+            raise DataError("a prompt without a token cannot be continued")
         words = self.embedding(batch.ids)
         read = batch.lengths - 1
         if batch.ids.shape[1] == 1:
@@ -169,7 +169,7 @@ class RecurrentLanguageModel(nn.Module):
         return states[:-1], (memory, ids, real)
 
     def _pointing(self, outputs: Tensor, ids: Tensor, past: Memory | None) -> tuple[Tensor, Memory]:
-        """What the head is given for these outputs, and what can be pointed at after them."""
+        """The head's input for these outputs, and what can be pointed at after them."""
         assert self.sentinel is not None
         assert isinstance(self.head, CopyProjection)
         memory, words, real = appended(past, outputs, ids)

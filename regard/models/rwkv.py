@@ -244,9 +244,9 @@ class RWKV(nn.Module):
         return self._read(inputs.ids, inputs.lengths - 1, states)
 
     def start(self, batch: Tokens) -> TextState:
-        """Prompts, all but the last token of each read: `step` with those last tokens goes on from here."""
+        """Prompts, all but the last token of each read: `step` with those last tokens continues from here."""
         if int(batch.lengths.min()) < 1:
-            raise DataError("a prompt without a token has nothing to go on from")
+            raise DataError("a prompt without a token cannot be continued")
         nothing = self._nothing(batch.ids)
         if batch.ids.shape[1] == 1:
             return TextState(nothing)

@@ -292,7 +292,7 @@ def _cross_attend(
 class GatedConvolution(nn.Module):
     """a * sigmoid(b), where a and b are two convolutions of the `kernel` positions around each one.
 
-    A `causal` one sees a position and those before it, and can go on step by step with a window of what it last read.
+    A `causal` one sees a position and those before it, and can be run step by step with a window of its last inputs.
     Beyond the ends lie zeros.
     """
 
@@ -320,7 +320,7 @@ class GatedConvolution(nn.Module):
         self, x: Float[Tensor, "R D"], window: Float[Tensor, "R N D"]
     ) -> tuple[Float[Tensor, "R D"], Float[Tensor, "R N D"]]:
         """The output at one more position, and the window after it."""
-        assert self.causal, "only a causal convolution can go on step by step"
+        assert self.causal, "only a causal convolution can be run step by step"
         seen = torch.cat((window, self.dropout(x)[:, None]), dim=1)
         weight, bias = self.convolution.weight, self.convolution.bias
         return F.glu(F.linear(seen.mT.flatten(1), weight.flatten(1), bias), dim=-1), seen[:, 1:]

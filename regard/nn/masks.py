@@ -27,7 +27,7 @@ class Visible:
 
     `causal`: no key after the query. `window`: only keys fewer than `window` places away. `lengths`: in row `b` only
     the first `lengths[b]` keys. `packed`: only the query's own sequence, where a row holds several. `past`: how many
-    keys stand before the first query, as when decoding goes on from a cache. `built`: the mask, made beforehand.
+    keys precede the first query, as when decoding continues from a cache. `built`: the mask, made beforehand.
     """
 
     causal: bool = False

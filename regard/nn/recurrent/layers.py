@@ -91,7 +91,7 @@ class RecurrentLayer(nn.Module):
 
     def step(self, x: Float[Tensor, "B X"], state: CellState, *, projected: bool = False) -> CellState:
         """The state after one more position, of which `x` is the input or, `projected`, its projection."""
-        assert self.direction == "forward", "only a layer that reads forward can go on step by step"
+        assert self.direction == "forward", "only a layer that reads forward can be run step by step"
         (cell,) = self.cells
         return cell.advance(x if projected else cell.project(x), state)
 
