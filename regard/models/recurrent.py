@@ -228,7 +228,7 @@ class RecurrentModel(nn.Module):
         return self._read_out(output, context, words), states
 
     def _decode_one_by_one(self, words: Tensor, source: RecurrentSource, states: CellStates) -> Tensor:
-        """All steps in turn. A watcher sees their weights as one matrix; if it changes that, they are computed again."""
+        """All steps in turn. A watcher sees their weights as one matrix; if it changes that, they run again."""
         attention = self.cross_attention
         assert attention is not None
         vectors, queries, weights = self._steps(words, source, states)
