@@ -90,7 +90,7 @@ class CopyProjection(OutputProjection):
         return (1 - smoothing) * plain - smoothing * log_words.mean(-1).sum(), plain.detach()
 
     def r_drop_loss(self, x: Tensor, labels: Tensor, smoothing: float, alpha: float):
-        raise ConfigError("train.r_drop is not for models that copy")
+        raise ConfigError("train.r_drop does not apply to models that copy")
 
     def vectors(self, x: Float[Tensor, "*batch P"]) -> Float[Tensor, "*batch D"]:
         """Of what was packed, the vectors of the predictions."""

@@ -1,4 +1,4 @@
-"""Optimizers: Adam, AdamW and Muon, their state as named tensors, and averages of weights."""
+"""Optimisers: Adam, AdamW and Muon, their state as named tensors, and averages of weights."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -44,12 +44,12 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
 
 
 def layer_shares(model: nn.Module, decay: float) -> dict[nn.Parameter, float]:
-    """The share of the learning rate that each parameter has: `decay` for the last of a stack of layers, and as much
-    less again for each further down; what makes vectors of tokens or patches has least, all the rest the whole."""
+    """Layer-wise learning rate decay, as a factor per parameter: `decay` for the last of a stack of layers, times `decay`
+    again for each layer below it; embeddings have the smallest, all the rest 1."""
     parts = dict(model.named_children())
     stacks = [part for name, part in parts.items() if name in _STACKS and isinstance(part, nn.ModuleList)]
     if decay < 1.0 and not stacks:
-        raise ConfigError(f"train.layer_decay={decay} is for models with a stack of layers, which this one has not")
+        raise ConfigError(f"train.layer_decay={decay} does not apply to a model without a stack of layers")
     shares = dict.fromkeys(model.parameters(), 1.0)
     for stack in stacks:
         for number, layer in enumerate(stack):
@@ -70,7 +70,7 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
 
 
 def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> bool:
-    """Put back what `optimizer_tensors` gave; False, and nothing done, if that was another kind of optimiser's.
+    """Restore what `optimizer_tensors` gave; False, and nothing done, if that is another kind of optimiser's.
 
     Refuses what does not fit the model: the fused kernels read and write as far as a parameter reaches.
     """
@@ -103,10 +103,10 @@ _ROUNDS = 5
 
 
 class Muon(Optimizer):
-    """Moves each matrix by its momentum with all singular values brought to about 1, and `rest` by AdamW.
+    """Updates each matrix by its orthogonalised momentum (singular values near 1), and `rest` by AdamW.
 
-    The move is scaled by 0.2 sqrt(max(rows, columns)), which gives it the size of Adam's, so that one learning rate and
-    one weight decay serve both. Matrices of one shape are worked out together: few launches however many layers.
+    The update is scaled by 0.2 sqrt(max(rows, columns)), which gives it the size of Adam's, so that one learning rate
+    and one weight decay serve both. Matrices of one shape are updated together: few launches however many layers.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Muon(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        assert closure is None, "the loop works out gradients itself"
+        assert closure is None, "the loop computes gradients itself"
         for mine, its in zip(self.param_groups[1:], self._adam.param_groups, strict=True):
             its["lr"] = mine["lr"]
         self._adam.step()
@@ -169,7 +169,7 @@ def orthogonalised(matrices: Tensor) -> Tensor:
 
 
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
-    """The weights of linear layers inside the model: not tables of token vectors, not the head."""
+    """The weights of linear layers inside the model: neither embeddings nor the output projection."""
     outer = {id(part.tokens.weight) for part in model.modules() if isinstance(part, Embedding)}
     outer |= {id(part.weight) for part in model.modules() if isinstance(part, OutputProjection)}
     inner = {id(part.weight) for part in model.modules() if isinstance(part, nn.Linear)} - outer
@@ -177,7 +177,7 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
 
 
 class ExponentialAverage:
-    """Keeps average = decay * average + (1 - decay) * weights, with a shorter memory while training is young."""
+    """An exponential moving average (EMA) of the weights, with a smaller `decay` in the first updates."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
@@ -186,7 +186,7 @@ class ExponentialAverage:
         self.start()
 
     def start(self) -> None:
-        """Begin with the weights as they are."""
+        """Start from the weights as they are."""
         copies = (parameter.detach().clone() for parameter in self._followed)
         self.weights = dict(zip(self._names, copies, strict=True))
 
@@ -199,7 +199,7 @@ class ExponentialAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The model with the averaged weights, its own put back at the end. Takes no memory: the two change places."""
+        """The model with the averaged weights, its own restored at the end. Takes no memory: the two are swapped."""
         self._exchange()
         try:
             yield
