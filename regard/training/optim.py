@@ -44,7 +44,7 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
 
 
 def layer_shares(model: nn.Module, decay: float) -> dict[nn.Parameter, float]:
-    """Layer-wise learning rate decay, as a factor per parameter: `decay` for the last of a stack of layers, times `decay`
+    """Layer-wise learning rate decay, as a factor per parameter: `decay` for the last of a stack of layers, and as much
     again for each layer below it; embeddings have the smallest, all the rest 1."""
     parts = dict(model.named_children())
     stacks = [part for name, part in parts.items() if name in _STACKS and isinstance(part, nn.ModuleList)]
