@@ -115,18 +115,18 @@ class RecurrentLayer(nn.Module):
         if not self.fused or self.cells[0].torch_kernel is None:
             return False
         full_lstm = self.kind == "lstm" and lengths is None and x.dtype == torch.float32
-        return x.device.type != "cpu" or full_lstm or torch.compiler.is_compiling()
+        return x.device.type != "cpu" or full_lstm
 
+    @torch.compiler.disable  # a graph would be one per length and pattern of lengths
     def _cell_by_cell(self, x: Tensor, lengths: Tensor | None, state: CellState) -> tuple[Tensor, CellState]:
         """Each direction by itself: by the cell's kernel, or position by position."""
-        by_kernel = self.fused and not torch.compiler.is_compiling()
         starts = zip(*(part.chunk(len(self.cells), dim=-1) for part in state), strict=True)
         outputs, ends = [], []
         for number, (cell, start) in enumerate(zip(self.cells, starts, strict=True)):
             packing = Packing.of(x, lengths, backward=number == 1 or self.direction == "backward")
             start = tuple(part.index_select(0, packing.order) for part in start)
             packed = packing.pack(x)
-            if by_kernel:
+            if self.fused:
                 found, end = run_kernel(self.kind, cell, packed, packing.sizes, start)
             else:
                 found, end = _loop(cell, packed, packing.sizes, start)
