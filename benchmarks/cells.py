@@ -18,8 +18,8 @@ import time
 import torch
 from torch import Tensor, nn
 
-from regard.nn.basic_cells import StateLinear
-from regard.nn.cells import CELLS, RecurrentLayer
+from regard.nn.recurrent.cells import CELLS, StateLinear
+from regard.nn.recurrent.layers import RecurrentLayer
 
 
 def linear(part: nn.Linear, number: int, x: Tensor, width: int) -> Tensor:

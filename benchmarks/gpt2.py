@@ -17,10 +17,10 @@ import torch
 from regard import make_config
 from regard.nn.batch import Tokens, Windows
 from regard.tasks.run import build_model
+from regard.training.cuda_graphs import GraphReplay
 from regard.training.loop import train_step
 from regard.training.objectives import LanguageModelling, compiled
 from regard.training.optim import make_optimizer
-from regard.training.replay import Replay
 
 VOCABULARY = 50257
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -43,7 +43,7 @@ def ours(batches: list[torch.Tensor], replay: bool, compile: bool):
         )
         for ids in batches
     ]
-    recorded = Replay(trained, task, DEVICE, torch.bfloat16) if replay else None
+    recorded = GraphReplay(trained, task, DEVICE, torch.bfloat16) if replay else None
 
     def step(index: int) -> torch.Tensor:
         part = windows[index % len(windows)]

@@ -36,3 +36,20 @@ def nearest(word: str, known: Iterable[str], where: str = "") -> str:
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f"; did you mean '{where}{close[0]}'?" if close else f"; known: {', '.join(known)}"
+
+
+def check_at_least(settings: object, least: int, *names: str, where: str = "") -> None:
+    """Refuse settings below `least`, which is 1 or 0, by name; one that is None is not set."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not value >= least:  # nor what is not a number
+            rule = f"be at least {least}" if least else "not be negative"
+            raise ConfigError(f"{where}{name}={value} must {rule}")
+
+
+def check_fractions(settings: object, *names: str, where: str = "") -> None:
+    """Refuse settings that are not at least 0 and below 1, by name; one that is None is not set."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not 0 <= value < 1:
+            raise ConfigError(f"{where}{name}={value} must be at least 0 and below 1")

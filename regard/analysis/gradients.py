@@ -18,8 +18,8 @@ from regard.errors import ConfigError, DataError, nearest
 from regard.look.charts import Chart, Series, plot
 from regard.look.page import figure, paragraph, static_page, table
 from regard.nn.batch import Pairs, Tokens, Windows
-from regard.nn.cells import RecurrentLayer
-from regard.nn.embedding import Embedding
+from regard.nn.embeddings import Embedding
+from regard.nn.recurrent.layers import RecurrentLayer
 from regard.runs.files import CONFIG, run_names
 from regard.tasks.config import RunConfig, make_config, presets
 from regard.tasks.corpora import FIRST_TOKEN

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.nn.operations import forward_flops
+from regard.nn.flops import forward_flops
 from regard.tasks.run import Run
 from regard.text import Vocabularies
 

@@ -24,16 +24,15 @@ from regard.look.watch import attentions, matching, watch
 from regard.models import MODELS
 from regard.models.protocols import capabilities
 from regard.nn.attention import Attention, NoHeads, Watchable
-from regard.nn.gates import HardConcrete
+from regard.nn.dropout import HardConcrete
 from regard.runs.checkpoint import Progress, load_weights_strictly, save_checkpoint, weights_of
 from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, TOKENIZER, whole_or_nothing, write_json, write_tensors
 from regard.tasks.config import RunConfig
 from regard.tasks.probes import HeldOutData
 from regard.tasks.run import Run, build_model, choose_precision, packs
 from regard.tasks.spec import Silence
-from regard.training.average import ExponentialAverage
 from regard.training.loop import clip_gradients, precision_context, seed_step, train_step
-from regard.training.optim import make_optimizer
+from regard.training.optim import ExponentialAverage, make_optimizer
 
 By = Literal["masking", "gradient", "gates"]
 Head: TypeAlias = tuple[str, int]

@@ -16,15 +16,15 @@ from regard.data import PairStore, collate, epoch_order
 from regard.data.sequence_packing import PackedLayout
 from regard.errors import ConfigError
 from regard.nn.batch import Pairs
-from regard.nn.operations import forward_flops, operations
+from regard.nn.flops import forward_flops, operations
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import FIRST_TOKEN
 from regard.tasks.run import build_model, packs
 from regard.training.config import TrainConfig
+from regard.training.cuda_graphs import GraphReplay
 from regard.training.loop import train_step
 from regard.training.objectives import Objective, SequenceToSequence, compiled, precision_context
 from regard.training.optim import make_optimizer
-from regard.training.replay import Replay
 
 BOS, EOS = 1, 2
 
@@ -117,7 +117,7 @@ def _stepped(
     name += " with its loss" if options.compile_loss else ""
     replayed = options.cuda_graphs and clock.device.type == "cuda"
     name += ", replayed" if replayed else ""
-    replay = Replay(trained, task, clock.device, clock.precision) if replayed else None
+    replay = GraphReplay(trained, task, clock.device, clock.precision) if replayed else None
 
     def step(index: int) -> None:
         train_step(

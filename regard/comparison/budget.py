@@ -11,7 +11,7 @@ from torch import nn
 
 from regard.data import Position
 from regard.errors import ConfigError
-from regard.nn.operations import operations
+from regard.nn.flops import operations
 from regard.tasks.config import RunConfig
 from regard.tasks.run import build_model, choose_device, choose_precision, packs
 from regard.tasks.spec import Prepared

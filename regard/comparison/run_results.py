@@ -9,7 +9,7 @@ import torch
 
 from regard.comparison.budget import count_parameters
 from regard.errors import RunError
-from regard.nn.operations import operations
+from regard.nn.flops import operations
 from regard.runs.files import MODEL, read_json, write_json
 from regard.runs.log import read_log
 from regard.tasks.config import RunConfig

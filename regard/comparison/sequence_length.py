@@ -13,7 +13,7 @@ from regard.data.labelled_texts import Question
 from regard.data.synthetic.long_range import ANSWERS, VOCAB, long_range
 from regard.errors import ConfigError
 from regard.look.watch import attentions
-from regard.models.reader import Reader, Way
+from regard.models.sequence_classifier import LayerKind, SequenceClassifier
 
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 WAYS = ("rnn", "gru", "lstm", "convolution", "attention")
@@ -42,7 +42,7 @@ def growth(
     for name in (*WAYS, WEIGHTS):
         torch.manual_seed(1)
         way = "attention" if name == WEIGHTS else name
-        reader = Reader(way, VOCAB, 2, width=width, layers=layers, kernel=kernel)
+        reader = SequenceClassifier(way, VOCAB, 2, width=width, layers=layers, kernel=kernel)
         if name == WEIGHTS:
             for attention in attentions(reader).values():
                 attention.watcher = lambda q, k, v, weights: weights
@@ -72,7 +72,7 @@ def growth(
     }
 
 
-def _cost(reader: Reader, ids: Tensor, repeats: int) -> dict[str, float]:
+def _cost(reader: SequenceClassifier, ids: Tensor, repeats: int) -> dict[str, float]:
     seconds = []
     torch.set_flush_denormal(True)
     try:
@@ -115,7 +115,7 @@ def long_range_accuracy(
     longest: int = 2048,
     updates: int = 300,
     *,
-    ways: Sequence[Way] = get_args(Way),
+    ways: Sequence[LayerKind] = get_args(LayerKind),
     questions: Sequence[Question] = get_args(Question),
     width: int = 64,
     seed: int = 1,
@@ -133,7 +133,7 @@ def long_range_accuracy(
     for question in questions:
         for way in ways:
             torch.manual_seed(seed)
-            reader = Reader(way, VOCAB, ANSWERS, width=width)
+            reader = SequenceClassifier(way, VOCAB, ANSWERS, width=width)
             began = time.perf_counter()
             for step in _train_reader(reader, question, longest, updates, seed):
                 if progress is not None and step % 10 == 0:
@@ -162,7 +162,7 @@ def long_range_accuracy(
     }
 
 
-def _train_reader(reader: Reader, question: Question, longest: int, updates: int, seed: int):
+def _train_reader(reader: SequenceClassifier, question: Question, longest: int, updates: int, seed: int):
     optimizer = torch.optim.AdamW(reader.parameters(), lr=3e-3, betas=(0.9, 0.98), weight_decay=0.0)
     luck = torch.Generator().manual_seed(seed)
     for step in range(updates):
@@ -188,7 +188,7 @@ def _test_lengths(longest: int) -> list[int]:
 
 
 @torch.inference_mode()
-def _accuracy(reader: Reader, question: Question, length: int, seed: int) -> float:
+def _accuracy(reader: SequenceClassifier, question: Question, length: int, seed: int) -> float:
     """On sequences that training never sees: their seeds are negative."""
     reader.eval()
     right = 0

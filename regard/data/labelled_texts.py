@@ -30,7 +30,7 @@ from regard.data.formats import (
 from regard.data.pair_store import Rows
 from regard.errors import DataError
 from regard.nn.batch import LabelledTexts, Texts
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.text.encoder_inputs import EncoderInput
 
 

@@ -11,7 +11,7 @@ from regard.data.batches import random_of, shuffled
 from regard.data.sentence_store import SentenceStore
 from regard.errors import DataError
 from regard.nn.batch import MaskedTexts, Texts, Tokens
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.text.encoder_inputs import InputTemplate
 
 SHORT = 0.1  # of rows aim at a random length, as texts will have when the model is used

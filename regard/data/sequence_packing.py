@@ -8,7 +8,7 @@ import torch
 from regard.data.batches import Layout, PaddedLayout, random_of, shuffled
 from regard.data.pair_store import PairStore, Rows
 from regard.nn.batch import Packed, PackedPairs, Pairs
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 
 ROUND = 8  # rows of a multiple of this width are aligned as GPU kernels like them
 NARROWEST = 128  # narrower rows leave an attention kernel's tiles half empty

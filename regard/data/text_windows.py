@@ -14,8 +14,8 @@ from regard.data.batches import random_of, shuffled
 from regard.data.prepared_cache import cached, mapped, opened, token_dtype, write_meta
 from regard.data.readers import DocumentPart, Documents
 from regard.errors import ConfigError, DataError
-from regard.nn.batch import Packed, Stretch, Tokens, Windows
-from regard.nn.loss import IGNORE
+from regard.nn.batch import Packed, StreamedWindows, Tokens, Windows
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.text import Tokenizer
 
 VERSION = 1
@@ -183,11 +183,11 @@ class StreamLayout:
         cuts = _cuts(len(self.store.ids) - 1 - first, self.length, self.streams, first)
         return [cut for cut in cuts if cut[1] == self.length]
 
-    def batch(self, rows: Int[np.ndarray, " numbers"]) -> Stretch:
+    def batch(self, rows: Int[np.ndarray, " numbers"]) -> StreamedWindows:
         return _stream_batch(self.store, rows)
 
 
-def streamed_windows(store: TextStore, length: int, *, streams: int = 1) -> Iterator[Stretch]:
+def streamed_windows(store: TextStore, length: int, *, streams: int = 1) -> Iterator[StreamedWindows]:
     """Every token but the first predicted once, each from all that its stream has read before it.
 
     One stream reads the whole text. More read it faster, each from a beginning of its own, and so do the few tokens
@@ -253,9 +253,9 @@ def _cuts(predictions: int, length: int, streams: int, first: int) -> list[Int[n
     ]
 
 
-def _stream_batch(store: TextStore, rows: Int[np.ndarray, " numbers"]) -> Stretch:
+def _stream_batch(store: TextStore, rows: Int[np.ndarray, " numbers"]) -> StreamedWindows:
     (number, length), starts = rows[:2].tolist(), rows[2:]
     ids = torch.from_numpy(store.ids[starts[:, None] + np.arange(length + 1)].astype(np.int64))
     B = len(starts)
     inputs = Tokens(ids[:, :-1], torch.full((B,), length), padded=False)
-    return Stretch(inputs, ids[:, 1:], B * length, torch.arange(B), streams=B, number=number)
+    return StreamedWindows(inputs, ids[:, 1:], B * length, torch.arange(B), streams=B, number=number)

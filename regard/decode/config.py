@@ -1,4 +1,4 @@
-"""How to search for an output: by beam, by the best choice each time, or by drawing."""
+"""How to decode: by beam search, greedily, or by sampling."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, check_at_least
 
 LengthForm = Literal["gnmt", "power"]
 
@@ -38,9 +38,9 @@ class DecodeConfig:
       at most `max_ratio` * S + `max_extra`, too (None for either lifts that). Training raises `max_len` and `max_extra`
       from their defaults to what its targets need.
     - The tokens in `forbid` are never chosen. `force_first` begins every output, `force_end` ends one that reaches its
-      greatest length, and no run of `no_repeat` tokens occurs twice in one.
-    - A `temperature` turns search into drawing: `samples` outputs a source, from the `top_k` likeliest choices, or
-      the fewest likeliest that hold `top_p` of the probability, or both in that order. `seed` fixes the draws.
+      greatest length, and no n-gram of `no_repeat` tokens occurs twice in one.
+    - A `temperature` turns search into sampling: `samples` outputs per source, from the `top_k` likeliest choices, or
+      the fewest likeliest that hold `top_p` of the probability, or both in that order. `seed` fixes the samples.
     """
 
     beam: int = 5
@@ -67,8 +67,7 @@ class DecodeConfig:
         self._check_sampling()
 
     def _check_search(self) -> None:
-        if self.beam < 1:
-            raise ConfigError(f"beam={self.beam} must be at least 1")
+        check_at_least(self, 1, "beam", "max_extra")
         if not 1 <= self.top_beams <= self.beam:
             raise ConfigError(f"top_beams={self.top_beams} must be from 1 to beam={self.beam}")
         if not 0 <= self.length_penalty < float("inf"):
@@ -79,8 +78,6 @@ class DecodeConfig:
             raise ConfigError(f"min_len={self.min_len} must be from 0 to below max_len={self.max_len}")
         if self.max_ratio is not None and not 0 <= self.max_ratio < float("inf"):
             raise ConfigError(f"max_ratio={self.max_ratio} must be 0 or more")
-        if self.max_extra is not None and self.max_extra < 1:
-            raise ConfigError(f"max_extra={self.max_extra} must be at least 1")
         if self.force_first is not None and self.force_first < 0:
             raise ConfigError(f"force_first={self.force_first} must be a token's number, 0 or more")
         if any(token < 0 for token in self.forbid):
@@ -96,12 +93,9 @@ class DecodeConfig:
                 f"temperature={self.temperature} must be above 0, at least {least}; beam=1 without a temperature takes "
                 f"the likeliest choice each time"
             )
-        if self.top_k is not None and self.top_k < 1:
-            raise ConfigError(f"top_k={self.top_k} must be at least 1")
+        check_at_least(self, 1, "top_k", "samples")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ConfigError(f"top_p={self.top_p} must be above 0 and at most 1")
-        if self.samples < 1:
-            raise ConfigError(f"samples={self.samples} must be at least 1")
         if self.seed < 0:
             raise ConfigError(f"seed={self.seed} must be 0 or more")
         self._check_greatest("temperature", "samples")

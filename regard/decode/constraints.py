@@ -1,4 +1,4 @@
-"""What may change the choices before one is made: a least length, forbidden or forced words, penalties."""
+"""Constraints on decoding: a minimum length, forbidden or forced tokens, no repeated n-grams, repetition penalties."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -85,7 +85,7 @@ def _certain(log_probs: Float[Tensor, "R C"], token: int) -> Float[Tensor, "R C"
 
 
 def no_repeats(size: int, before: Int[Tensor, "B T"] | None = None) -> Constraint:
-    """A rule that no run of `size` tokens occurs twice in an output; `before` is what there is of it already."""
+    """A rule that no n-gram of `size` tokens occurs twice in an output; `before` are the tokens that precede it."""
 
     def constraint(log_probs: Float[Tensor, "R C"], prefix: Prefix) -> Float[Tensor, "R C"]:
         tokens = prefix.tokens if before is None else torch.cat([before[prefix.sources], prefix.tokens], 1)
@@ -101,7 +101,7 @@ def no_repeats(size: int, before: Int[Tensor, "B T"] | None = None) -> Constrain
 
 
 def unwanted(eos: int, gone: Callable[[int], bool], count: int) -> Constraint:
-    """A rule that ends at once the outputs of every source that nobody waits for any more.
+    """A rule that ends at once the outputs of every source whose client has left.
 
     `gone(source)` is asked at every step of each of `count` sources; what came out of one that is gone means nothing.
     """

@@ -1,4 +1,4 @@
-"""One row an output, one choice a step: the likeliest, or one drawn. A stream, so that whoever reads need not wait."""
+"""Decoding with one row per output and one choice per step, the likeliest or a sampled one, as a stream of steps."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -8,11 +8,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.decode.batching import staying
-from regard.decode.best import best
 from regard.decode.config import DecodeConfig, limits
 from regard.decode.constraints import Constraint, Past, rules
-from regard.decode.stepper import Hypothesis, S, Stepper
+from regard.decode.stepper import Hypothesis, S, Stepper, unfinished
+from regard.decode.topk import best_sums
 from regard.errors import RegardError
 
 
@@ -38,7 +37,7 @@ class Pick(Protocol):
 
 def likeliest(log_probs: Float[Tensor, "N C"], rows: Int[Tensor, " N"], step: int) -> Int[Tensor, " N"]:
     """The choice of greatest log-probability, the first of equal ones."""
-    return best(log_probs.new_zeros(len(log_probs), 1), log_probs, 1)[1][:, 0]
+    return best_sums(log_probs.new_zeros(len(log_probs), 1), log_probs, 1)[1][:, 0]
 
 
 def decode(
@@ -76,7 +75,7 @@ def decode(
             chosen = log_probs.gather(1, tokens[:, None])[:, 0]
             if stops:
                 tokens = tokens.masked_fill(torch.isin(tokens, others), eos)
-            # The one wait for the device a step; doubles hold any token exactly.
+            # The one wait for the device per step; doubles hold any token exactly.
             found = torch.stack((tokens.double(), chosen.double())).cpu().numpy()
         column = _column(found, computed, running, eos, step)
         running &= (column.tokens != eos).numpy() & (ends > step + 1)
@@ -85,7 +84,7 @@ def decode(
             return
         with torch.inference_mode():
             past.extend(tokens)
-            kept = staying(np.any(running[computed].reshape(-1, per_source), axis=1))
+            kept = unfinished(np.any(running[computed].reshape(-1, per_source), axis=1))
             if kept is not None:
                 sources = torch.from_numpy(kept).to(first.device)
                 places = (sources[:, None] * per_source + torch.arange(per_source, device=first.device)).flatten()

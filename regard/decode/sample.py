@@ -1,4 +1,4 @@
-"""Drawing outputs at random, so that a row's luck is its own whatever is decoded beside it."""
+"""Sampling with temperature, top-k and top-p; what a row samples does not depend on what is decoded beside it."""
 
 from collections.abc import Sequence
 
@@ -7,14 +7,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.decode.best import best
 from regard.decode.config import DecodeConfig, limits
 from regard.decode.constraints import Constraint, rules
 from regard.decode.greedy import collect, decode
 from regard.decode.stepper import Hypothesis, S, Stepper
+from regard.decode.topk import best_sums
 
 
-def draws(seed: int, ids: Sequence[int], *, samples: int, steps: int) -> Float[Tensor, "R T"]:
+def uniform_numbers(seed: int, ids: Sequence[int], *, samples: int, steps: int) -> Float[Tensor, "R T"]:
     """Numbers from 0 to below 1, one for each step of each row; a row's depend only on seed, source id and sample."""
     streams = [np.random.default_rng((seed, index, sample)) for index in ids for sample in range(samples)]
     return torch.from_numpy(np.array([stream.random(steps) for stream in streams]).reshape(len(streams), steps))
@@ -23,7 +23,7 @@ def draws(seed: int, ids: Sequence[int], *, samples: int, steps: int) -> Float[T
 class Sampler:
     """Picks a choice with its probability at `temperature`, from the `top_k` likeliest, or the `top_p` of the mass.
 
-    Where both are given, `top_p` is measured within the `top_k`. `uniforms` decides: one number a row and step.
+    Where both are given, `top_p` is measured within the `top_k`. `uniforms` decides: one number per row and step.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Sampler:
     def __call__(self, log_probs: Float[Tensor, "N C"], rows: Int[Tensor, " N"], step: int) -> Int[Tensor, " N"]:
         values, places = log_probs.float(), None
         if self.top_k is not None:
-            values, places = best(values.new_zeros(len(values), 1), values, self.top_k)
+            values, places = best_sums(values.new_zeros(len(values), 1), values, self.top_k)
         elif self.top_p is not None and self.top_p < 1:
             values, places = torch.sort(values, dim=-1, descending=True, stable=True)
         # Measured from the likeliest and in twofold precision, so that no temperature takes the likeliest to infinity.
@@ -77,16 +77,16 @@ def sample(
     ids: Sequence[int] | None = None,
     constraints: Sequence[Constraint] = (),
 ) -> list[list[Hypothesis]]:
-    """For each source, `config.samples` outputs in the order drawn; log-probabilities are the model's own.
+    """For each source, `config.samples` outputs in the order sampled; log-probabilities are the model's own.
 
-    The draws of a source depend on `config.seed` and its number in `ids` alone (by default its place in this batch),
+    The samples of a source depend on `config.seed` and its number in `ids` alone (by default its place in this batch),
     so naming sources keeps their outputs however they are batched.
     """
     B, samples = len(first), config.samples
     of_sources = limits(config.max_len if max_len is None else max_len, B)
     ends = torch.from_numpy(of_sources).repeat_interleave(samples)
     steps = int(ends.max()) if B else 0
-    uniforms = draws(config.seed, range(B) if ids is None else ids, samples=samples, steps=steps)
+    uniforms = uniform_numbers(config.seed, range(B) if ids is None else ids, samples=samples, steps=steps)
     pick = Sampler(
         uniforms.to(first.device),
         temperature=1.0 if config.temperature is None else config.temperature,

@@ -1,9 +1,10 @@
-"""The one thing decoding knows of a model: what to start from, and what may come next."""
+"""What decoding knows of a model: `Stepper`, its state, and the hypotheses that come of it."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from jaxtyping import Float, Int
+import numpy as np
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Same = TypeVar("Same")
@@ -30,7 +31,7 @@ class Stepper(Protocol[S]):
     """A model seen from the decoder: C choices at each step, be they words, copied words or source positions."""
 
     def start(self, batch: Any) -> S:
-        """The state before the first choice, one row a source."""
+        """The state before the first choice, one row per source."""
         ...
 
     def step(self, choices: Int[Tensor, " R"], state: S) -> tuple[Float[Tensor, "R C"], S]:
@@ -58,3 +59,12 @@ class Hypothesis:
     finished: bool
     token_log_probs: list[float]
     rows: list[int]
+
+
+ENDED_SHARE = 1 / 32  # leaving sources out copies the state of the rest, so wait until so many of them have ended
+
+
+def unfinished(running: Bool[np.ndarray, " B"]) -> Int[np.ndarray, " A"] | None:
+    """The places of the sources to continue with; None while too few have ended to be worth it."""
+    kept = np.flatnonzero(running)
+    return None if len(running) - len(kept) < max(1, ENDED_SHARE * len(running)) else kept

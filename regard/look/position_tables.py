@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.errors import DataError
 from regard.look.packed_arrays import unpack_floats
 from regard.nn.attention import by_offset
-from regard.nn.patches import PatchEmbedding
+from regard.nn.embeddings import PatchEmbedding
 from regard.nn.positions import Alibi, Positions, RelativeBias, Rotary, sinusoidal
 
 MOST_POSITIONS, MOST_NUMBERS, FAR = 128, 65_536, 64

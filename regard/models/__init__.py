@@ -14,7 +14,7 @@ MODELS: Registry[tuple[type, type[nn.Module]]] = Registry(
         "vit": "regard.models.vit:MODEL",
         "recurrent": "regard.models.recurrent:MODEL",
         "convolutional": "regard.models.convolutional:MODEL",
-        "pointer": "regard.models.pointer:MODEL",
+        "pointer": "regard.models.pointer_network:MODEL",
         "recurrent-language": "regard.models.recurrent_language:MODEL",
         "recurrent-reader": "regard.models.recurrent_reader:MODEL",
         "elmo": "regard.models.elmo:MODEL",

@@ -6,16 +6,15 @@ from typing import ClassVar, Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, check_at_least, check_fractions
 from regard.models.protocols import Capabilities
 from regard.nn.attention import WITHIN
 from regard.nn.batch import LabelledTexts, MaskedTexts, Texts
-from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, activate, check_layer_heads
+from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, Stack, activate, check_layer_heads
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Head
-from regard.nn.initial import initialise_small
+from regard.nn.embeddings import OutputProjection
+from regard.nn.initialization import initialise_small
 from regard.nn.positions import Positions
-from regard.nn.stack import Stack
 
 HeadKind = Literal["none", "pretraining", "words", "classes", "tags", "spans"]
 PoolerKind = Literal["none", "tanh", "relu"]
@@ -26,10 +25,10 @@ Pooling = Literal["mean", "first"]
 class BertConfig:
     """The defaults are BERT-base's. DistilBERT has no `segments`, RoBERTa one and a `position_offset` of 2.
 
-    `head` is what stands on the encoder: `pretraining` predicts hidden words and whether one text follows another,
+    `head` is what stands on the encoder: `pretraining` predicts masked words and whether one text follows another,
     `words` the words alone, `classes` a label of the whole, `tags` a label of each token, `spans` where an answer
     begins and ends. `labels` are the names of classes or tags. `pooling` is how a text becomes one vector, by which it
-    is also judged where there is no `pooler`.
+    is also classified where there is no `pooler`.
     `layer_heads` gives layers fewer heads, of the same width; 0 is none at all.
     """
 
@@ -54,16 +53,11 @@ class BertConfig:
     max_len: int = 512
 
     def __post_init__(self) -> None:
-        for name in ("layers", "max_len", "vocab_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        for name in ("segments", "position_offset"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name}={getattr(self, name)} must not be negative")
-        if not 0.0 <= self.head_dropout < 1.0:
-            raise ConfigError(f"head_dropout={self.head_dropout} must be at least 0 and below 1")
+        check_at_least(self, 1, "layers", "max_len", "vocab_size")
+        check_at_least(self, 0, "segments", "position_offset")
+        check_fractions(self, "head_dropout")
         if self.head == "pretraining" and self.pooler == "none":
-            raise ConfigError("head='pretraining' judges whether a text follows by a pooler: set pooler='tanh'")
+            raise ConfigError("head='pretraining' needs a pooler to tell whether a text follows: set pooler='tanh'")
         if len(set(self.labels)) < len(self.labels):
             raise ConfigError(f"labels={list(self.labels)} must differ from each other")
         if self.labels and self.head not in ("classes", "tags"):
@@ -72,8 +66,7 @@ class BertConfig:
 
     def block(self) -> BlockConfig:
         """The settings that concern a block, checked; norms always come after."""
-        names = BlockConfig.__dataclass_fields__.keys() & self.__dataclass_fields__.keys()
-        return BlockConfig(norm_first=False, **{name: getattr(self, name) for name in names})
+        return BlockConfig.of(self, norm_first=False)
 
 
 class TextEmbedding(nn.Module):
@@ -96,7 +89,7 @@ class TextEmbedding(nn.Module):
 
 
 class Pooler(nn.Module):
-    """The first token's vector once more through a matrix: what the whole text is judged by."""
+    """The first token's vector through one more layer: what the whole text is classified by."""
 
     def __init__(self, width: int, kind: PoolerKind) -> None:
         super().__init__()
@@ -108,15 +101,15 @@ class Pooler(nn.Module):
         return first.tanh() if self.kind == "tanh" else first.relu()
 
 
-class WordHead(nn.Module):
-    """Which word stands here: a vector through one more layer, compared with the vectors of all tokens."""
+class MaskedLMHead(nn.Module):
+    """The head of a masked language model: a vector through one more layer, compared with the vectors of all tokens."""
 
     def __init__(self, config: BertConfig, table: Tensor) -> None:
         super().__init__()
         self.activation: Activation = config.activation
         self.dense = nn.Linear(config.width, config.width)
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.output = Head(config.width, config.vocab_size, bias=True, tied=table)
+        self.output = OutputProjection(config.width, config.vocab_size, bias=True, tied=table)
 
     def vectors(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
         return self.norm(activate(self.dense(x), self.activation))
@@ -128,7 +121,7 @@ class WordHead(nn.Module):
 class Bert(nn.Module):
     """A stack of blocks in which every token sees every other, and on it the head that the settings name."""
 
-    # It packs no rows: a row is one text or pair, and its first token speaks for it.
+    # It packs no rows: a row is one text or pair, and its first token represents it.
     capabilities: ClassVar[Capabilities] = Capabilities(
         tasks=("masking", "classification", "tagging", "answering", "embedding"),
         tunes=("head", "pooler", "labels", "pooling"),
@@ -144,13 +137,13 @@ class Bert(nn.Module):
         self.pooler = None if config.pooler == "none" else Pooler(config.width, config.pooler)
         self.words = self.next_text = self.classifier = None
         if config.head in ("pretraining", "words"):
-            self.words = WordHead(config, self.embedding.tokens.weight)
+            self.words = MaskedLMHead(config, self.embedding.tokens.weight)
         if config.head == "pretraining":
             self.next_text = nn.Linear(config.width, 2)
         if config.head in ("classes", "tags", "spans"):
             outputs = 2 if config.head == "spans" else len(config.labels)
             if not outputs:
-                raise ConfigError(f"head='{config.head}' needs labels: the names of what it tells apart")
+                raise ConfigError(f"head='{config.head}' needs labels: the names of its classes or tags")
             self.classifier = nn.Linear(config.width, outputs)
         self.dropout = Dropout(config.head_dropout)
         initialise_small(self)
@@ -164,7 +157,7 @@ class Bert(nn.Module):
         return x
 
     def logits(self, batch: Texts | MaskedTexts | LabelledTexts) -> Float[Tensor, "B *more"]:
-        """What the head says: of every token words, tags or begin and end; of the whole, its classes."""
+        """The head's scores: for every token words, tags or start and end; for the whole text, its classes."""
         x = self(batch)
         if self.words is not None:
             return self.words(x)
@@ -180,13 +173,13 @@ class Bert(nn.Module):
         return self.classifier(self.dropout(whole))
 
     def next_logits(self, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B 2"]:
-        """The scores that the second text goes on from the first, and that it is from elsewhere."""
+        """Next-sentence scores: that the second text follows the first, and that it is from elsewhere."""
         assert self.pooler is not None
         assert self.next_text is not None
         return self.next_text(self.pooler(x))
 
     def text_vectors(self, texts: Texts, pooling: Pooling | None = None) -> Float[Tensor, "B D"]:
-        """One vector a text: the mean of its tokens' vectors, or the first one."""
+        """One vector per text: the mean of its tokens' vectors, or the first one."""
         return pooled(self(texts), texts, pooling or self.config.pooling)
 
 

@@ -1,4 +1,4 @@
-"""The convolutional encoder-decoder of 2017: gated convolutions that look at the source in every layer."""
+"""The convolutional encoder-decoder (Gehring 2017): gated convolutions with attention to the source in every layer."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -6,17 +6,16 @@ from typing import ClassVar, Literal
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError
-from regard.models.protocols import Capabilities
+from regard.errors import ConfigError, check_at_least, check_fractions
+from regard.models.protocols import Capabilities, check_shared_vocabulary
+from regard.nn.attention_scores import ScoredAttention
 from regard.nn.batch import Pairs, Tokens
-from regard.nn.convolution import GatedConvolution
+from regard.nn.blocks import GatedConvolution, Stack
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding, Head
-from regard.nn.initial import initialise
+from regard.nn.embeddings import Embedding, OutputProjection
+from regard.nn.initialization import initialise
 from regard.nn.masks import Visible
 from regard.nn.positions import Positions
-from regard.nn.scores import ScoredAttention
-from regard.nn.stack import Stack
 
 HALF = 0.5**0.5  # a sum of two vectors of variance one, times this, has variance one
 
@@ -39,29 +38,19 @@ class ConvolutionalConfig:
     max_len: int = 1024
 
     def __post_init__(self) -> None:
-        if self.share == "all" and self.source_vocab_size != self.target_vocab_size:
-            raise ConfigError(
-                f"share='all' needs one vocabulary, not {self.source_vocab_size} source and "
-                f"{self.target_vocab_size} target entries; use share='output' or a joint tokenizer"
-            )
-        for name in (
-            *("width", "encoder_layers", "decoder_layers", "encoder_kernel", "decoder_kernel"),
-            *("max_len", "source_vocab_size", "target_vocab_size"),
-        ):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        check_shared_vocabulary(self)
+        check_at_least(self, 1, "width", "encoder_layers", "decoder_layers", "encoder_kernel", "decoder_kernel")
+        check_at_least(self, 1, "max_len", "source_vocab_size", "target_vocab_size")
         if self.encoder_kernel % 2 == 0:
             raise ConfigError(f"encoder_kernel={self.encoder_kernel} must be odd, to have a middle")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
+        check_fractions(self, "dropout")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """What the decoder knows of a batch of sources, one row a source: `keys` a layer, and the values of all layers.
+class ConvolutionalSource:
+    """The encoded sources of a batch, one row per source: `keys` per layer, and the values that all layers share.
 
-    A sum of many values with like weights is small, so what is gathered is multiplied by `scale`, the root of the
-    source's length.
+    A mean of many values is small, so attention's output is multiplied by `scale`, the root of the source's length.
     """
 
     keys: tuple[Float[Tensor, "B S D"], ...]
@@ -69,10 +58,12 @@ class Source:
     visible: Visible
     scale: Float[Tensor, "B 1 1"]
 
-    def select(self, sources: Int[Tensor, " N"]) -> "Source":
+    def select(self, sources: Int[Tensor, " N"]) -> "ConvolutionalSource":
         lengths = self.visible.lengths
         visible = self.visible if lengths is None else Visible(lengths=lengths[sources])
-        return Source(tuple(keys[sources] for keys in self.keys), self.values[sources], visible, self.scale[sources])
+        return ConvolutionalSource(
+            tuple(keys[sources] for keys in self.keys), self.values[sources], visible, self.scale[sources]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +72,7 @@ class ConvolutionalState:
 
     windows: tuple[Float[Tensor, "R N D"], ...]
     past: int
-    source: Source
+    source: ConvolutionalSource
 
     def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> "ConvolutionalState":
         source = self.source if sources is None else self.source.select(sources)
@@ -89,7 +80,7 @@ class ConvolutionalState:
 
 
 class ConvolutionalBlock(nn.Module):
-    """A causal convolution, and an attention to the source that asks with its output and the word just read."""
+    """A causal convolution, and an attention to the source whose query is its output and the word just read."""
 
     def __init__(self, config: ConvolutionalConfig) -> None:
         super().__init__()
@@ -100,19 +91,23 @@ class ConvolutionalBlock(nn.Module):
         self.output = nn.Linear(D, D)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], words: Float[Tensor, "B T D"], keys: Float[Tensor, "B S D"], source: Source
+        self,
+        x: Float[Tensor, "B T D"],
+        words: Float[Tensor, "B T D"],
+        keys: Float[Tensor, "B S D"],
+        source: ConvolutionalSource,
     ) -> Float[Tensor, "B T D"]:
         return self.join(x, self.convolution(x), words, keys, source)
 
-    def join(self, x: Tensor, mixed: Tensor, words: Tensor, keys: Tensor, source: Source) -> Tensor:
-        """`x` with what the convolution made of it and what that found in the source."""
+    def join(self, x: Tensor, mixed: Tensor, words: Tensor, keys: Tensor, source: ConvolutionalSource) -> Tensor:
+        """`x` with the output of the convolution and the context that this found in the source."""
         query = (self.query(mixed) + words) * HALF
         found = self.cross_attention(query, keys, source.values, source.visible) * source.scale
         return (x + (mixed + self.output(found)) * HALF) * HALF
 
 
 class Convolutional(nn.Module):
-    """Gated convolutions over the source, and causal ones over the target, each of which consults the source."""
+    """Gated convolutions over the source, and causal ones over the target, each with attention to the source."""
 
     # It packs no rows: a convolution reaches over the end of a sequence, into the next of its row.
     capabilities: ClassVar[Capabilities] = Capabilities(tasks=("translation",))
@@ -123,7 +118,7 @@ class Convolutional(nn.Module):
         self.source = _embedding(config, config.source_vocab_size)
         self.target = self.source if config.share == "all" else _embedding(config, config.target_vocab_size)
         tied = None if config.share == "none" else self.target.tokens.weight
-        self.head = Head(config.width, config.target_vocab_size, bias=config.output_bias, tied=tied)
+        self.head = OutputProjection(config.width, config.target_vocab_size, bias=config.output_bias, tied=tied)
         self.encoder = Stack(
             GatedConvolution(config.width, config.encoder_kernel, dropout=config.dropout)
             for _ in range(config.encoder_layers)
@@ -140,8 +135,8 @@ class Convolutional(nn.Module):
         """The scores of every next token, given the true ones before it."""
         return self.head(self(batch))
 
-    def encode(self, source: Tokens) -> Source:
-        assert isinstance(source, Tokens), "a convolutional model reads one sequence a row"
+    def encode(self, source: Tokens) -> ConvolutionalSource:
+        assert isinstance(source, Tokens), "a convolutional model reads one sequence per row"
         words = self.source(source.ids)
         # A convolution must find zeros past a row's end, as it does past the longest row's.
         real = source.mask()[..., None] if source.padded else None
@@ -151,9 +146,9 @@ class Convolutional(nn.Module):
             x = (x + block(x)) * HALF
         keys = tuple(block.cross_attention.keys(x) for block in self.decoder)
         scale = source.lengths.to(x.dtype).sqrt()[:, None, None]
-        return Source(keys, (x + words) * HALF, source.seen_from(source), scale)
+        return ConvolutionalSource(keys, (x + words) * HALF, source.seen_from(source), scale)
 
-    def decode(self, inputs: Tokens, source: Source) -> Float[Tensor, "B T D"]:
+    def decode(self, inputs: Tokens, source: ConvolutionalSource) -> Float[Tensor, "B T D"]:
         x = words = self.target(inputs.ids)
         for block, keys in zip(self.decoder, source.keys, strict=True):
             x = block(x, words, keys, source)

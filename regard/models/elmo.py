@@ -7,19 +7,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, check_at_least, check_fractions
 from regard.models.protocols import Capabilities
 from regard.models.recurrent_language import TextState
 from regard.nn.batch import LabelledTexts, Pairs, Texts, Tokens, Windows
-from regard.nn.cells import CellKind, Recurrent, RecurrentLayer, initialise_cell
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding, Head
-from regard.nn.initial import initialise
+from regard.nn.embeddings import Embedding, OutputProjection
+from regard.nn.initialization import initialise
+from regard.nn.recurrent.cells import CellKind
+from regard.nn.recurrent.layers import Recurrent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ElmoConfig:
-    """`width` is that of each way; a contextual vector has twice as many features. `head` is what it is trained for:
+    """`width` is that of each direction; a contextual vector has twice as many. `head` is what it is trained for:
     `words`, the language model, or on top of a mixture of its layers `classes` or `tags`, whose names are `labels`.
     """
 
@@ -33,17 +34,14 @@ class ElmoConfig:
     max_len: int = 512
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "width", "layers", "max_len"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
+        check_at_least(self, 1, "vocab_size", "width", "layers", "max_len")
+        check_fractions(self, "dropout")
         if self.labels and self.head == "words":
             raise ConfigError("labels are for head='classes' or 'tags', not for 'words'")
 
     @property
     def segments(self) -> int:
-        """Texts of a pair are told apart by what stands between them alone."""
+        """Texts of a pair are told apart by the separator between them alone."""
         return 0
 
 
@@ -60,7 +58,7 @@ class LayerMix(nn.Module):
 
 
 class Elmo(nn.Module):
-    """Two language models over one table of words: one reads forward, one backward."""
+    """Two language models over one embedding: one reads forward, one backward."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
         tasks=("language", "classification", "tagging", "embedding"), both_ways=True, tunes=("head", "labels")
@@ -75,29 +73,26 @@ class Elmo(nn.Module):
         self.back = Recurrent(config.cell, D, D, config.layers, direction="backward", dropout=dropout)
         self.head = self.mix = self.classifier = None
         if config.head == "words":
-            self.head = Head(D, config.vocab_size, bias=True, tied=self.embedding.tokens.weight)
+            self.head = OutputProjection(D, config.vocab_size, bias=True, tied=self.embedding.tokens.weight)
         else:
             if not config.labels:
-                raise ConfigError(f"head='{config.head}' needs labels: the names of what it tells apart")
+                raise ConfigError(f"head='{config.head}' needs labels: the names of its classes or tags")
             self.mix = LayerMix(config.layers + 1)
             self.classifier = nn.Linear(2 * D, len(config.labels))
         self.dropout = Dropout(config.dropout)
         initialise(self)
-        for layer in self.modules():
-            for cell in layer.cells if isinstance(layer, RecurrentLayer) else ():
-                initialise_cell(cell)
 
     def forward(self, batch: Windows | Pairs | Texts | LabelledTexts) -> Float[Tensor, "B S D"]:
         """Of running text, the vectors that predict what follows; of a text to be labelled, the mixture of its layers.
 
-        There the first place, a mark before the text, holds the largest of each feature over the whole.
+        There the first position, a special token before the text, holds the maximum of each feature over the text.
         """
         if isinstance(batch, (Texts, LabelledTexts)):
             texts = batch if isinstance(batch, Texts) else batch.inputs
             x = self._mixed(self.contexts(texts.tokens))
             largest = x.masked_fill(~texts.tokens.mask()[..., None], -torch.inf).amax(1, keepdim=True)
             return torch.cat((largest, x[:, 1:]), dim=1)
-        assert isinstance(batch.inputs, Tokens), "a recurrent model reads one sequence a row"
+        assert isinstance(batch.inputs, Tokens), "a recurrent model reads one sequence per row"
         return self.dropout(self.onward(self.embedding(batch.inputs.ids))[0])
 
     def before_and_after(self, batch: Windows) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"], Tensor]:
@@ -120,7 +115,7 @@ class Elmo(nn.Module):
         return self.classes(x, batch) if self.config.head == "classes" else self.classifier(self.dropout(x))
 
     def contexts(self, tokens: Tokens) -> Float[Tensor, "L B S W"]:
-        """Every layer's vectors of every token, both ways side by side; the first are the words', twice over."""
+        """Every layer's vectors of every token, both directions concatenated; the first are the words', twice."""
         lengths = tokens.lengths if tokens.padded else None
         words = self.embedding(tokens.ids)
         found = [torch.cat((words, words), dim=-1)]
@@ -134,12 +129,12 @@ class Elmo(nn.Module):
     def classes(
         self, x: Float[Tensor, "B S W"], batch: Windows | Pairs | Texts | LabelledTexts
     ) -> Float[Tensor, "B C"]:
-        """The scores of the classes of each text, from the largest of each feature over it."""
+        """The scores of the classes of each text, from the maximum of each feature over it."""
         assert self.classifier is not None
         return self.classifier(self.dropout(x[:, 0]))
 
     def text_vectors(self, texts: Texts, pooling: str | None = None) -> Float[Tensor, "B W"]:
-        """One vector a text: the mean of its tokens', the marks around it left out; or the first token's."""
+        """One vector per text: the mean of its tokens', special tokens left out; or the first token's."""
         x, real = self(texts), texts.tokens.mask().to(self.embedding.tokens.weight.dtype)
         if pooling == "first":
             return x[:, min(1, x.shape[1] - 1)]
@@ -148,9 +143,9 @@ class Elmo(nn.Module):
         return (x * real).sum(1) / real.sum(1).clamp(min=1.0)
 
     def start(self, batch: Tokens) -> TextState:
-        """Prompts, all but the last token of each read, by the way onward: `step` goes on from here."""
+        """Prompts, all but the last token of each read by the forward model: `step` continues from here."""
         if int(batch.lengths.min()) < 1:
-            raise DataError("a prompt without a token has nothing to go on from")
+            raise DataError("a prompt without a token cannot be continued")
         words = self.embedding(batch.ids)
         if batch.ids.shape[1] == 1:
             return TextState(tuple(layer.zeros(words) for layer in self.onward.layers))

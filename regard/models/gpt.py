@@ -6,16 +6,15 @@ from typing import ClassVar, Literal
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, check_at_least
 from regard.models.protocols import Capabilities
 from regard.nn.attention import WITHIN
 from regard.nn.batch import Pairs, Sequences, Tokens, Windows
-from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, check_layer_heads, make_norm
-from regard.nn.cache import KeyValues, PromptState
-from regard.nn.embedding import Embedding, Head
-from regard.nn.initial import initialise_small
+from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, Stack, check_layer_heads, make_norm
+from regard.nn.embeddings import Embedding, OutputProjection
+from regard.nn.initialization import initialise_small
+from regard.nn.kv_cache import KVCache, PromptState
 from regard.nn.positions import Positions, Rotary
-from regard.nn.stack import Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,19 +46,15 @@ class GPTConfig:
     max_len: int = 1024
 
     def __post_init__(self) -> None:
-        for name in ("layers", "max_len", "vocab_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.window is not None and self.window < 1:
-            raise ConfigError(f"window={self.window} must be at least 1")
+        check_at_least(self, 1, "layers", "max_len", "vocab_size")
+        check_at_least(self, 1, "window")
         if self.rotary_base <= 1:
             raise ConfigError(f"rotary_base={self.rotary_base} must be above 1")
         check_layer_heads("layer_heads", self.layer_heads, self.layers, self.block())
 
     def block(self) -> BlockConfig:
         """The settings that concern a block, checked; norms always come first."""
-        names = BlockConfig.__dataclass_fields__.keys() & self.__dataclass_fields__.keys()
-        return BlockConfig(norm_first=True, **{name: getattr(self, name) for name in names})
+        return BlockConfig.of(self, norm_first=True)
 
 
 class GPT(nn.Module):
@@ -82,7 +77,9 @@ class GPT(nn.Module):
         heads = config.layer_heads or (None,) * config.layers
         self.blocks = Stack(EncoderBlock(config.block(), rotary, heads=own) for own in heads)
         self.norm = make_norm(config.norm, config.width, config.norm_epsilon)
-        self.head = Head(config.width, config.vocab_size, tied=self.embedding.tokens.weight if config.tied else None)
+        self.head = OutputProjection(
+            config.width, config.vocab_size, tied=self.embedding.tokens.weight if config.tied else None
+        )
         initialise_small(self, config.layers)
 
     def forward(self, batch: Windows | Pairs) -> Float[Tensor, "B T D"]:
@@ -101,10 +98,10 @@ class GPT(nn.Module):
         return self.norm(x)
 
     def start(self, batch: Tokens) -> PromptState:
-        """Prompts, all but the last token of each read: `step` with those last tokens goes on from here."""
+        """Prompts, all but the last token of each read: `step` with those last tokens continues from here."""
         if int(batch.lengths.min()) < 1:
-            raise DataError("a prompt without a token has nothing to go on from")
-        caches = tuple(KeyValues(self.config.window, block.attention.joined()) for block in self.blocks)
+            raise DataError("a prompt without a token cannot be continued")
+        caches = tuple(KVCache(self.config.window, block.attention.joined()) for block in self.blocks)
         columns = batch.ids.shape[1] - 1
         if columns:
             x = self.embedding(batch.ids[:, :-1])

@@ -1,7 +1,7 @@
-"""What a model can offer beside turning a batch into vectors, and how it says so.
+"""What a model can offer beside turning a batch into vectors: its declared capabilities, and protocols.
 
 Every model class declares its `capabilities`, and what can be done with it beside training is a protocol here, so that
-nobody has to probe a model for names. A stepper, with which a model decodes, is in `regard.decode.stepper`.
+no code has to probe a model for names. A stepper, with which a model decodes, is in `regard.decode.stepper`.
 """
 
 from collections.abc import Mapping
@@ -51,6 +51,16 @@ def capabilities(kind: type[nn.Module]) -> Capabilities:
     if not isinstance(found, Capabilities):
         raise ConfigError(f"the model class {kind.__name__} does not say what it offers: give it `capabilities`")
     return found
+
+
+def check_shared_vocabulary(config: Any) -> None:
+    """Refuse settings of an encoder-decoder that `share` a table of tokens between vocabularies of different sizes."""
+    source, target = config.source_vocab_size, config.target_vocab_size
+    if config.share in ("all", "input") and source != target:
+        raise ConfigError(
+            f"share='{config.share}' needs one vocabulary, not {source} source and {target} target entries; "
+            "use share='output' or a joint tokenizer"
+        )
 
 
 @runtime_checkable

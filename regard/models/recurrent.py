@@ -1,4 +1,4 @@
-"""The recurrent encoder-decoder, with attention and without: what came before the Transformer."""
+"""The recurrent encoder-decoder, with attention (Bahdanau 2015, Luong 2015) and without (Sutskever 2014)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,17 +9,18 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError
-from regard.models.protocols import Capabilities
+from regard.errors import ConfigError, check_at_least, check_fractions
+from regard.models.protocols import Capabilities, check_shared_vocabulary
+from regard.nn.attention_scores import ScoredAttention
 from regard.nn.batch import Pairs, Tokens
-from regard.nn.cells import CellKind, Direction, Recurrent, RecurrentLayer, States, initialise_cell
-from regard.nn.copying import CopyHead, known_only
+from regard.nn.blocks import Stack
+from regard.nn.copy_mechanism import CopyProjection, known_only
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding, Head
-from regard.nn.initial import initialise
+from regard.nn.embeddings import Embedding, OutputProjection
+from regard.nn.initialization import initialise
 from regard.nn.masks import Visible
-from regard.nn.scores import ScoredAttention
-from regard.nn.stack import Stack
+from regard.nn.recurrent.cells import CellKind
+from regard.nn.recurrent.layers import CellStates, Direction, Recurrent
 from regard.text.config import SPECIALS
 
 UNKNOWN = SPECIALS.index("<unk>")
@@ -31,14 +32,14 @@ ScoreKind = Literal["none", "cosine", "additive", "location", "general", "dot", 
 class RecurrentConfig:
     """How the source reaches the decoder is up to three settings.
 
-    - `attention` is the score by which the decoder looks at the source, `none` for a decoder that cannot.
-    - `attend` says when it looks: `before` its step, with the state of the step before, and what it finds goes into the
-      step (Bahdanau 2015), or `after` it, with the new state (Luong 2015). With `input_feeding` the vector behind each
-      prediction goes into the next step.
+    - `attention` is the score by which the decoder attends to the source, `none` for a decoder without attention.
+    - `attend` says when: `before` its step, with the previous state, and the context goes into it (Bahdanau 2015),
+      or `after` it, with the new state (Luong 2015). With `input_feeding` the vector behind each prediction goes into
+      the next step.
     - `context` is for a decoder without attention: the source as one vector, seen only as the `first` state
       (Sutskever 2014) or given at `every` step too (Cho 2014).
 
-    - `copy` lets each prediction be a mixture of writing a word and copying one that the attention looks at (See et al.
+    - `copy` lets each prediction be a mixture of generating a word and copying one that is attended to (See et al.
       2017): p_gen = sigmoid(w [context; state; word] + b). Words outside the vocabulary are then copied as they are.
 
     `bridge` makes the decoder's first state of the encoder's last one: `copy` it layer by layer, or `project` the top
@@ -64,18 +65,13 @@ class RecurrentConfig:
     max_len: int = 1024
 
     def __post_init__(self) -> None:
-        if self.share == "all" and self.source_vocab_size != self.target_vocab_size:
-            raise ConfigError(
-                f"share='all' needs one vocabulary, not {self.source_vocab_size} source and "
-                f"{self.target_vocab_size} target entries; use share='output' or a joint tokenizer"
-            )
-        for name in ("width", "encoder_layers", "decoder_layers", "max_len", "source_vocab_size", "target_vocab_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
+        check_shared_vocabulary(self)
+        check_at_least(
+            self, 1, "width", "encoder_layers", "decoder_layers", "max_len", "source_vocab_size", "target_vocab_size"
+        )
+        check_fractions(self, "dropout")
         if self.direction == "both" and self.width % 2:
-            raise ConfigError(f"width={self.width} must be even for an encoder that reads both ways")
+            raise ConfigError(f"width={self.width} must be even for a bidirectional encoder")
         if self.bridge == "copy" and self.encoder_layers != self.decoder_layers:
             raise ConfigError(
                 f"bridge='copy' needs as many layers on both sides, not encoder_layers={self.encoder_layers} and "
@@ -90,11 +86,11 @@ class RecurrentConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """What the decoder knows of a batch of sources: one row a source, however many rows of a search consult it.
+class RecurrentSource:
+    """The encoded sources of a batch: one row per source, however many rows of a search attend to it.
 
     `memory` are the encoder's outputs and `keys` what the attention compares them by; `context` is its last output.
-    `ids` are the words themselves, for those who copy them.
+    `ids` are the tokens themselves, to copy.
     """
 
     memory: Float[Tensor, "B S D"]
@@ -103,19 +99,21 @@ class Source:
     context: Float[Tensor, "B D"]
     ids: Int[Tensor, "B S"]
 
-    def select(self, sources: Int[Tensor, " N"]) -> "Source":
+    def select(self, sources: Int[Tensor, " N"]) -> "RecurrentSource":
         lengths = self.visible.lengths
         visible = self.visible if lengths is None else Visible(lengths=lengths[sources])
-        return Source(self.memory[sources], self.keys[sources], visible, self.context[sources], self.ids[sources])
+        return RecurrentSource(
+            self.memory[sources], self.keys[sources], visible, self.context[sources], self.ids[sources]
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class RecurrentState:
     """The decoder between two steps: `states` of its layers and the vector to `feed` by row, and the source."""
 
-    states: States
+    states: CellStates
     feed: Float[Tensor, "R D"]
-    source: Source
+    source: RecurrentSource
 
     def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> "RecurrentState":
         states = tuple(tuple(part[rows] for part in state) for state in self.states)
@@ -136,7 +134,7 @@ class RecurrentModel(nn.Module):
         shared = config.share == "all"
         self.target = self.source if shared else Embedding(config.target_vocab_size, D, dropout=config.dropout)
         tied = None if config.share == "none" else self.target.tokens.weight
-        head = CopyHead if config.copy else Head
+        head = CopyProjection if config.copy else OutputProjection
         self.head = head(D, config.target_vocab_size, bias=config.output_bias, tied=tied)
         self.gate = nn.Linear(3 * D, 1) if config.copy else None
         self.encoder = Recurrent(
@@ -154,10 +152,6 @@ class RecurrentModel(nn.Module):
         self.readout = nn.Linear(D * self._readout_width(), D) if self._readout_width() > 1 else None
         self.dropout = Dropout(config.dropout)
         initialise(self)
-        for layer in self.modules():
-            if isinstance(layer, RecurrentLayer):
-                for cell in layer.cells:
-                    initialise_cell(cell)
 
     def forward(self, batch: Pairs) -> Float[Tensor, "B T P"]:
         """For each token that the decoder reads, the vector from which `head` predicts the next one.
@@ -171,20 +165,22 @@ class RecurrentModel(nn.Module):
         """The scores of every next token, given the true ones before it."""
         return self.head(self(batch))
 
-    def encode(self, source: Tokens) -> tuple[Source, States]:
-        """What the decoder will know of the source, and the state that it starts from."""
-        assert isinstance(source, Tokens), "a recurrent model reads one sequence a row"
+    def encode(self, source: Tokens) -> tuple[RecurrentSource, CellStates]:
+        """The encoded source, and the decoder's initial state."""
+        assert isinstance(source, Tokens), "a recurrent model reads one sequence per row"
         words = self.source(self._known(source.ids))
         memory, ends = self.encoder(words, source.lengths if source.padded else None)
         memory = self.dropout(memory)
         keys = memory if self.cross_attention is None else self.cross_attention.keys(memory)
-        return Source(memory, keys, source.seen_from(source), ends[-1][0], source.ids), self._first_states(ends)
+        return RecurrentSource(memory, keys, source.seen_from(source), ends[-1][0], source.ids), self._first_states(
+            ends
+        )
 
-    def decode(self, inputs: Tokens, source: Source, states: States) -> Float[Tensor, "B T P"]:
+    def decode(self, inputs: Tokens, source: RecurrentSource, states: CellStates) -> Float[Tensor, "B T P"]:
         words = self.target(self._known(inputs.ids))
         if self._one_by_one():
             return self._decode_one_by_one(words, source, states)
-        # What a step finds in the source goes into no other step, so that all can be taken at once.
+        # No step depends on another's context, so that all can be computed at once.
         context = source.context[:, None].expand(-1, words.shape[1], -1)
         x = torch.cat((words, context), dim=-1) if self.config.context == "every" else words
         outputs, _ = self.decoder(x, None, states)
@@ -220,7 +216,7 @@ class RecurrentModel(nn.Module):
             return self.head(vectors).log_softmax(-1), after
         return self.head(self._with_copies(vectors.unflatten(0, (B, -1)), kept[-1], source.ids)).flatten(0, 1), after
 
-    def _advance(self, words: Tensor, states: States, feed: Tensor, look) -> tuple[Tensor, States]:
+    def _advance(self, words: Tensor, states: CellStates, feed: Tensor, look) -> tuple[Tensor, CellStates]:
         """One step of all rows: the vector of its prediction, and the states after it."""
         fed = [feed] if self.config.input_feeding else []
         if self.cross_attention is not None and self.config.attend == "after":
@@ -231,8 +227,8 @@ class RecurrentModel(nn.Module):
         output, states = self.decoder.step(torch.cat((words, *given, *fed), dim=-1), states)
         return self._read_out(output, context, words), states
 
-    def _decode_one_by_one(self, words: Tensor, source: Source, states: States) -> Tensor:
-        """All steps in turn. A watcher sees them together, as one matrix; if it changes that, they are taken again."""
+    def _decode_one_by_one(self, words: Tensor, source: RecurrentSource, states: CellStates) -> Tensor:
+        """All steps in turn. A watcher sees their weights as one matrix; if it changes that, they run again."""
         attention = self.cross_attention
         assert attention is not None
         vectors, queries, weights = self._steps(words, source, states)
@@ -242,9 +238,9 @@ class RecurrentModel(nn.Module):
         return self._with_copies(vectors, weights, source.ids)
 
     def _steps(
-        self, words: Tensor, source: Source, states: States, forced: Tensor | None = None
+        self, words: Tensor, source: RecurrentSource, states: CellStates, forced: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The vectors, queries and weights of every step; weights that are `forced` are taken as they are."""
+        """The vectors, queries and weights of every step; `forced` weights are used as they are."""
         attention = self.cross_attention
         assert attention is not None
         queries, kept, vectors, outputs, contexts = [], [], [], [], []
@@ -271,15 +267,15 @@ class RecurrentModel(nn.Module):
             output, states = join(t, context, states)
             outputs.append(output)
             contexts.append(context)
-        # No step needs another's prediction, so that all of them are read out at once.
+        # No step depends on another's prediction, so that all are computed at once.
         read = self._read_out(torch.stack(outputs, dim=1), torch.stack(contexts, dim=1), words)
         return read, torch.stack(queries, dim=1), torch.cat(kept, dim=1)
 
-    def _join(self, words: Tensor) -> Callable[[int, Tensor, States], tuple[Tensor, States]]:
-        """The decoder's step at a position, given what was found in the source.
+    def _join(self, words: Tensor) -> Callable[[int, Tensor, CellStates], tuple[Tensor, CellStates]]:
+        """The decoder's step at a position, given its context.
 
-        Where the first cell projects its inputs by one matrix, the words' share of the product is taken beforehand, for
-        all positions at once.
+        Where the first cell projects its inputs by one matrix, the words' part of the product is computed beforehand,
+        for all positions at once.
         """
         cell = self.decoder.layers[0].cells[0]
         if cell.widens:
@@ -288,12 +284,12 @@ class RecurrentModel(nn.Module):
         of_words, of_context = weight.split(words.shape[-1], dim=1)
         ahead = F.linear(words, of_words, bias).unbind(1)
 
-        def step(t: int, context: Tensor, states: States) -> tuple[Tensor, States]:
+        def step(t: int, context: Tensor, states: CellStates) -> tuple[Tensor, CellStates]:
             return self.decoder.step(ahead[t] + F.linear(context, of_context), states, projected=True)
 
         return step
 
-    def _first_states(self, ends: States) -> States:
+    def _first_states(self, ends: CellStates) -> CellStates:
         if self.bridge is None:
             return ends
         layers = self.config.decoder_layers
@@ -301,9 +297,9 @@ class RecurrentModel(nn.Module):
         return tuple(zip(*made, strict=True))
 
     def _read_out(self, output: Tensor, context: Tensor, words: Tensor) -> Tensor:
-        """The vector of a prediction: the decoder's output with what was found in the source, and the word read.
+        """The vector of a prediction, from the decoder's output, the context and the word read.
 
-        Where words can be copied, one more number stands after it: how much writing is preferred to that.
+        Where words can be copied, one more number follows: the logit of generating rather than copying.
         """
         if self.readout is None:
             return self.dropout(output)
@@ -317,17 +313,17 @@ class RecurrentModel(nn.Module):
         return read_out if self.gate is None else read_out[..., :-1]
 
     def _with_copies(self, read_out: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
-        """What the head is given: with copying, also where each prediction looked and which words stand there."""
+        """The head's input: with copying, also the attention weights of each prediction and the ids attended to."""
         if self.gate is None:
             return read_out
-        assert isinstance(self.head, CopyHead)
+        assert isinstance(self.head, CopyProjection)
         return self.head.packed(read_out[..., :-1], read_out[..., -1:], weights, ids)
 
     def _known(self, ids: Tensor) -> Tensor:
         return known_only(ids, self.config.target_vocab_size, UNKNOWN) if self.config.copy else ids
 
     def _gives_context(self) -> bool:
-        """Whether a step is given what was found in the source beside the word."""
+        """Whether a step is given the context beside the word."""
         if self.config.attention == "none":
             return self.config.context == "every"
         return self.config.attend == "before"

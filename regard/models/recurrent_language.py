@@ -1,4 +1,4 @@
-"""A language model over any recurrent cell: reads text in order, and predicts each next token from its state."""
+"""A recurrent language model over any cell, with the regularisation of AWD-LSTM and a pointer-sentinel as settings."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,15 +7,23 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, DataError
+from regard.errors import DataError, check_at_least, check_fractions
 from regard.models.protocols import Capabilities
-from regard.nn.batch import Pairs, Stretch, Tokens, Windows
-from regard.nn.cells import CellKind, Recurrent, RecurrentLayer, States, initialise_cell
-from regard.nn.copying import CopyHead
+from regard.nn.batch import Pairs, StreamedWindows, Tokens, Windows
+from regard.nn.copy_mechanism import (
+    CopyProjection,
+    Memory,
+    PointerSentinel,
+    appended,
+    empty_memory,
+    last_entries,
+    window_mask,
+)
 from regard.nn.dropout import Dropout, SharedDropout
-from regard.nn.embedding import Embedding, Head
-from regard.nn.initial import initialise
-from regard.nn.sentinel import Memory, Sentinel, joined, last_read, nothing_read, within
+from regard.nn.embeddings import Embedding, OutputProjection
+from regard.nn.initialization import initialise
+from regard.nn.recurrent.cells import CellKind
+from regard.nn.recurrent.layers import CellStates, Recurrent
 
 Kept = tuple[tuple[Tensor, ...], ...]
 """The layers' states and, in a model that points, a `Memory` after them."""
@@ -23,7 +31,7 @@ Kept = tuple[tuple[Tensor, ...], ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecurrentLanguageConfig:
-    """`tied` makes the head's matrix the table of token vectors.
+    """`tied` makes the head's matrix the embedding's.
 
     With `scale_embedding` token vectors are multiplied by the root of their width on the way in. Without it an update
     moves what a word says to the cell no further than what it says to the head, which is better where they are `tied`.
@@ -53,14 +61,9 @@ class RecurrentLanguageConfig:
     max_len: int = 1024
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "width", "layers", "max_len"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.pointer < 0:
-            raise ConfigError(f"pointer={self.pointer} must not be negative")
-        for name in ("dropout", "layer_dropout", "token_dropout", "weight_drop"):
-            if not 0 <= (getattr(self, name) or 0.0) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
+        check_at_least(self, 1, "vocab_size", "width", "layers", "max_len")
+        check_at_least(self, 0, "pointer")
+        check_fractions(self, "dropout", "layer_dropout", "token_dropout", "weight_drop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +104,15 @@ class RecurrentLanguageModel(nn.Module):
             weight_drop=config.weight_drop,
         )
         tied = self.embedding.tokens.weight if config.tied else None
-        head = CopyHead if config.pointer else Head
+        head = CopyProjection if config.pointer else OutputProjection
         self.head = head(config.width, config.vocab_size, bias=config.output_bias, tied=tied)
-        self.sentinel = Sentinel(config.width) if config.pointer else None
+        self.sentinel = PointerSentinel(config.width) if config.pointer else None
         self.dropout = SharedDropout(dropout) if shared else Dropout(dropout)
         initialise(self)
-        for layer in self.layers.layers:
-            assert isinstance(layer, RecurrentLayer)
-            for cell in layer.cells:
-                initialise_cell(cell)
 
-    def forward(self, batch: Windows | Stretch | Pairs) -> Float[Tensor, "B T P"]:
+    def forward(self, batch: Windows | StreamedWindows | Pairs) -> Float[Tensor, "B T P"]:
         """For each token read, the vector from which `head` predicts the next one."""
-        assert isinstance(batch.inputs, Tokens), "a recurrent model reads one sequence a row"
+        assert isinstance(batch.inputs, Tokens), "a recurrent model reads one sequence per row"
         return self.carry(batch.inputs)[0]
 
     def read(self, inputs: Tokens) -> Float[Tensor, "B T P"]:
@@ -130,26 +129,26 @@ class RecurrentLanguageModel(nn.Module):
         packed, memory = self._pointing(outputs, inputs.ids, past)
         return packed, (*ends, memory)
 
-    def logits(self, batch: Windows | Stretch | Pairs) -> Float[Tensor, "B T V"]:
+    def logits(self, batch: Windows | StreamedWindows | Pairs) -> Float[Tensor, "B T V"]:
         """The scores of every next token, given the true ones before it."""
         return self.head(self(batch))
 
     def start(self, batch: Tokens) -> TextState:
-        """Prompts, all but the last token of each read: `step` with those last tokens goes on from here."""
+        """Prompts, all but the last token of each read: `step` with those last tokens continues from here."""
         if int(batch.lengths.min()) < 1:
-            raise DataError("a prompt without a token has nothing to go on from")
+            raise DataError("a prompt without a token cannot be continued")
         words = self.embedding(batch.ids)
         read = batch.lengths - 1
         if batch.ids.shape[1] == 1:
             zeros = tuple(layer.zeros(words) for layer in self.layers.layers)
-            return TextState(zeros if self.sentinel is None else (*zeros, nothing_read(words, self.config.pointer)))
+            return TextState(zeros if self.sentinel is None else (*zeros, empty_memory(words, self.config.pointer)))
         outputs, states = self.layers(words[:, :-1], read.clamp(min=1) if batch.padded else None)
         # A prompt of one token has read nothing yet.
         begun = (read > 0)[:, None]
         states = tuple(tuple(torch.where(begun, part, 0.0) for part in state) for state in states)
         if self.sentinel is None:
             return TextState(states)
-        return TextState((*states, last_read(self.dropout(outputs), batch.ids[:, :-1], read, self.config.pointer)))
+        return TextState((*states, last_entries(self.dropout(outputs), batch.ids[:, :-1], read, self.config.pointer)))
 
     def step(self, choices: Int[Tensor, " R"], state: TextState) -> tuple[Float[Tensor, "R V"], TextState]:
         """Log-probabilities of the tokens that may follow `choices`."""
@@ -162,7 +161,7 @@ class RecurrentLanguageModel(nn.Module):
         packed, memory = self._pointing(output[:, None], choices[:, None], past)
         return self.head(packed).squeeze(1), TextState((*states, memory))
 
-    def _apart(self, states: Kept | None) -> tuple[States | None, Memory | None]:
+    def _apart(self, states: Kept | None) -> tuple[CellStates | None, Memory | None]:
         """The layers' states, and what there is to point at."""
         if states is None or self.sentinel is None:
             return states, None
@@ -170,14 +169,14 @@ class RecurrentLanguageModel(nn.Module):
         return states[:-1], (memory, ids, real)
 
     def _pointing(self, outputs: Tensor, ids: Tensor, past: Memory | None) -> tuple[Tensor, Memory]:
-        """What the head is given for these outputs, and what can be pointed at after them."""
+        """The head's input for these outputs, and what can be pointed at after them."""
         assert self.sentinel is not None
-        assert isinstance(self.head, CopyHead)
-        memory, words, real = joined(past, outputs, ids)
-        visible = within(real, outputs.shape[1], self.config.pointer)
+        assert isinstance(self.head, CopyProjection)
+        memory, words, real = appended(past, outputs, ids)
+        visible = window_mask(real, outputs.shape[1], self.config.pointer)
         gate, weights = self.sentinel(outputs, memory, visible)
         lengths = torch.full_like(ids[:, 0], words.shape[1])
-        kept = last_read(memory, words, lengths, self.config.pointer, real)
+        kept = last_entries(memory, words, lengths, self.config.pointer, real)
         return self.head.packed(outputs, gate, weights, words), kept
 
 

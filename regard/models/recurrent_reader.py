@@ -1,4 +1,4 @@
-"""A recurrent reader of texts: many to one (a class of the whole) or many to many (a tag of each word)."""
+"""A recurrent encoder of texts: many to one (a class per text) or many to many (a tag per word)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -7,23 +7,24 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, check_at_least, check_fractions
+from regard.models.lstmn import LSTMNLayer
 from regard.models.protocols import Capabilities
 from regard.nn.batch import LabelledTexts, Texts
-from regard.nn.cells import CellKind, Direction, Recurrent, RecurrentLayer, initialise_cell
+from regard.nn.blocks import Stack
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding
-from regard.nn.initial import initialise
-from regard.nn.lstmn import LSTMNLayer
-from regard.nn.stack import Stack
+from regard.nn.embeddings import Embedding
+from regard.nn.initialization import initialise
+from regard.nn.recurrent.cells import CellKind
+from regard.nn.recurrent.layers import Direction, Recurrent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecurrentReaderConfig:
-    """`head` is what is told: `classes` of a text, `tags` of each token, or `none`, for vectors alone.
+    """`head` is what is predicted: `classes` of a text, `tags` of each token, or `none`, for vectors alone.
 
-    `labels` are the names of classes or tags. `cell` may also be `lstmn`, which reads forward alone and looks back over
-    `span` of its states.
+    `labels` are the names of classes or tags. `cell` may also be `lstmn`, which only reads forward and attends to
+    `span` of its past states.
     """
 
     vocab_size: int
@@ -38,13 +39,10 @@ class RecurrentReaderConfig:
     max_len: int = 512
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "width", "layers", "span", "max_len"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
+        check_at_least(self, 1, "vocab_size", "width", "layers", "span", "max_len")
+        check_fractions(self, "dropout")
         if self.direction == "both" and self.width % 2:
-            raise ConfigError(f"width={self.width} must be even for a layer that reads both ways")
+            raise ConfigError(f"width={self.width} must be even for a bidirectional layer")
         if self.cell == "lstmn" and self.direction != "forward":
             raise ConfigError(f"cell='lstmn' reads forward, not direction='{self.direction}'")
         if self.labels and self.head == "none":
@@ -52,18 +50,18 @@ class RecurrentReaderConfig:
 
     @property
     def segments(self) -> int:
-        """Texts of a pair are told apart by what stands between them alone."""
+        """Texts of a pair are told apart by the separator between them alone."""
         return 0
 
 
 class RecurrentReader(nn.Module):
     """An embedding, recurrent layers that read each way as asked, and a head over classes or tags.
 
-    The first token of a row is a mark before the text. Its place holds what the whole was read to: the state after the
-    last token of a layer that reads forward, that after the first of one that reads backward.
+    The first token of a row is a special token before the text. Its position holds the final state: that after the last
+    token for a layer that reads forward, that after the first for one that reads backward.
     """
 
-    # It packs no rows: a row is one text or pair, and its first place speaks for it.
+    # It packs no rows: a row is one text or pair, and its first position represents it.
     capabilities: ClassVar[Capabilities] = Capabilities(
         tasks=("classification", "tagging", "embedding"), tunes=("head", "labels")
     )
@@ -83,18 +81,16 @@ class RecurrentReader(nn.Module):
         self.classifier = None
         if config.head != "none":
             if not config.labels:
-                raise ConfigError(f"head='{config.head}' needs labels: the names of what it tells apart")
+                raise ConfigError(f"head='{config.head}' needs labels: the names of its classes or tags")
             self.classifier = nn.Linear(D, len(config.labels))
         self.dropout = Dropout(config.dropout)
         initialise(self)
         for part in self.modules():
             if isinstance(part, LSTMNLayer):
                 part.initialise()
-            for cell in part.cells if isinstance(part, RecurrentLayer) else ():
-                initialise_cell(cell)
 
     def forward(self, batch: Texts | LabelledTexts) -> Float[Tensor, "B S D"]:
-        """A vector for each token; the first place holds what the whole was read to."""
+        """A vector for each token; the first position holds the final state."""
         texts = batch if isinstance(batch, Texts) else batch.inputs
         lengths = texts.tokens.lengths if texts.tokens.padded else None
         x = self.embedding(texts.ids)
@@ -108,19 +104,19 @@ class RecurrentReader(nn.Module):
         return torch.cat((last[:, -1:], x[:, 1:]), dim=1)
 
     def logits(self, batch: Texts | LabelledTexts) -> Float[Tensor, "B *more"]:
-        """What the head says: of every token its tag, of the whole its class; without a head, the vectors."""
+        """The head's scores: for every token its tag, for the whole text its class; without a head, the vectors."""
         x = self(batch)
         if self.classifier is None:
             return x
         return self.classes(x, batch) if self.config.head == "classes" else self.classifier(self.dropout(x))
 
     def classes(self, x: Float[Tensor, "B S D"], batch: Texts | LabelledTexts) -> Float[Tensor, "B C"]:
-        """The scores of the classes of each text, from what the whole was read to."""
+        """The scores of the classes of each text, from its final state."""
         assert self.classifier is not None
         return self.classifier(self.dropout(x[:, 0]))
 
     def text_vectors(self, texts: Texts, pooling: str | None = None) -> Float[Tensor, "B D"]:
-        """One vector a text: what the whole was read to, or with `mean` the mean of its tokens' vectors."""
+        """One vector per text: its final state, or with `mean` the mean of its tokens' vectors."""
         x = self(texts)
         if pooling != "mean":
             return x[:, 0]

@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError
-from regard.models.protocols import Capabilities
+from regard.errors import ConfigError, check_at_least, check_fractions
+from regard.models.protocols import Capabilities, check_shared_vocabulary
 from regard.nn.attention import ACROSS, BEFORE, WITHIN
 from regard.nn.batch import PackedPairs, Pairs, Sequences
 from regard.nn.blocks import (
@@ -17,15 +17,15 @@ from regard.nn.blocks import (
     Distances,
     EncoderBlock,
     NormKind,
+    Stack,
     check_layer_heads,
     make_norm,
     through,
 )
-from regard.nn.cache import DecoderState, KeyValues, SourceMemory
-from regard.nn.embedding import Embedding, Head
-from regard.nn.initial import initialise
+from regard.nn.embeddings import Embedding, OutputProjection
+from regard.nn.initialization import initialise
+from regard.nn.kv_cache import DecoderState, KVCache, SourceMemory
 from regard.nn.positions import Alibi, Layout, PositionKind, Positions, RelativeBias, Rotary
-from regard.nn.stack import Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,18 +78,11 @@ class TransformerConfig:
     max_len: int = 1024
 
     def __post_init__(self) -> None:
-        if self.shares_tokens and self.source_vocab_size != self.target_vocab_size:
-            raise ConfigError(
-                f"share='{self.share}' needs one vocabulary, not {self.source_vocab_size} source and "
-                f"{self.target_vocab_size} target entries; use share='output' or a joint tokenizer"
-            )
-        for name in ("encoder_layers", "decoder_layers", "max_len", "source_vocab_size", "target_vocab_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        check_shared_vocabulary(self)
+        check_at_least(self, 1, "encoder_layers", "decoder_layers", "max_len", "source_vocab_size", "target_vocab_size")
         if self.position_how == "concatenate" and not 0 < self.position_width < self.width:
             raise ConfigError(f"position_width={self.position_width} must be between 0 and width={self.width}")
-        if not 0.0 <= self.layer_drop < 1.0:
-            raise ConfigError(f"layer_drop={self.layer_drop} must be at least 0 and below 1")
+        check_fractions(self, "layer_drop")
         self._check_positions()
         self._check_heads()
 
@@ -123,12 +116,11 @@ class TransformerConfig:
 
     def block(self) -> BlockConfig:
         """The settings that concern a block, checked."""
-        names = BlockConfig.__dataclass_fields__
-        return BlockConfig(**{name: getattr(self, name) for name in names})
+        return BlockConfig.of(self)
 
 
 class Transformer(nn.Module):
-    """A stack of encoder blocks, a stack of decoder blocks that consult it, and a head over the target vocabulary."""
+    """A stack of encoder blocks, a stack of decoder blocks that attend to it, and a head over the target vocabulary."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
         tasks=("translation",),
@@ -146,7 +138,7 @@ class Transformer(nn.Module):
             tokens = self.source.tokens if config.shares_tokens else None
             self.target = _embedding(config, config.target_vocab_size, tokens)
         tied = None if config.share in ("input", "none") or _concatenates(config) else self.target.tokens.weight
-        self.head = Head(
+        self.head = OutputProjection(
             config.width, config.target_vocab_size, bias=config.output_bias, tied=tied, scale=config.scale_output
         )
         rotary = Rotary(block.per_head, config.max_len) if config.positions == "rotary" else None
@@ -189,7 +181,7 @@ class Transformer(nn.Module):
         """The source, encoded: what decoding starts from."""
         memory, visible = self.encode(batch.source), batch.source.seen_from(batch.source)
         return DecoderState(
-            caches=tuple(KeyValues(self.config.window, block.attention.joined()) for block in self.decoder),
+            caches=tuple(KVCache(self.config.window, block.attention.joined()) for block in self.decoder),
             memories=tuple(SourceMemory(*block.cross_attention.keys_values(memory), visible) for block in self.decoder),
         )
 

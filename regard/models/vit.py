@@ -1,4 +1,4 @@
-"""The Vision Transformer: a picture cut into patches, read by blocks that all see each other."""
+"""The Vision Transformer: an image cut into patches, read by blocks in which every patch attends to every other."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,15 +6,22 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, RunError
+from regard.errors import ConfigError, RunError, check_at_least, check_fractions
 from regard.models.protocols import Capabilities
 from regard.nn.attention import WITHIN
 from regard.nn.batch import Images
-from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, check_layer_heads, make_norm, through
-from regard.nn.embedding import Head
-from regard.nn.initial import initialise
-from regard.nn.patches import PatchEmbedding, resized_positions
-from regard.nn.stack import Stack
+from regard.nn.blocks import (
+    Activation,
+    BlockConfig,
+    EncoderBlock,
+    NormKind,
+    Stack,
+    check_layer_heads,
+    make_norm,
+    through,
+)
+from regard.nn.embeddings import OutputProjection, PatchEmbedding, resized_positions
+from regard.nn.initialization import initialise
 
 LARGEST_GRID = 1 << 16
 """No more patches than this: attention over them would not fit any memory."""
@@ -22,7 +29,7 @@ LARGEST_GRID = 1 << 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ViTConfig:
-    """A picture has `channels` and is `image_size` pixels high and wide; norms come before each sublayer.
+    """An image has `channels` and is `image_size` pixels high and wide; norms come before each sublayer.
 
     `labels` are the names of the classes; without any there is no head. `pooler` puts a layer with tanh after [CLS],
     before the head. `layer_heads` gives layers fewer heads, of the same width; 0 is none at all.
@@ -50,9 +57,7 @@ class ViTConfig:
     layer_drop: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("layers", "image_size", "patch_size", "channels"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        check_at_least(self, 1, "layers", "image_size", "patch_size", "channels")
         if len(set(self.labels)) < len(self.labels):
             raise ConfigError("labels must differ from each other")
         if self.image_size % self.patch_size:
@@ -61,8 +66,7 @@ class ViTConfig:
             raise ConfigError(f"image_size={self.image_size} makes {self.patches:,} patches; {LARGEST_GRID:,} is most")
         if self.channels not in (1, 3):
             raise ConfigError(f"channels={self.channels} must be 1 (grey) or 3 (red, green and blue)")
-        if not 0.0 <= self.layer_drop < 1.0:
-            raise ConfigError(f"layer_drop={self.layer_drop} must be at least 0 and below 1")
+        check_fractions(self, "layer_drop")
         check_layer_heads("layer_heads", self.layer_heads, self.layers, self.block())
 
     @property
@@ -76,12 +80,11 @@ class ViTConfig:
 
     def block(self) -> BlockConfig:
         """The settings that concern a block, checked; norms always come first."""
-        names = BlockConfig.__dataclass_fields__.keys() & self.__dataclass_fields__.keys()
-        return BlockConfig(norm_first=True, **{name: getattr(self, name) for name in names})
+        return BlockConfig.of(self, norm_first=True)
 
 
 class ViT(nn.Module):
-    """A stack of blocks over [CLS] and the patches of a picture, and a head that reads [CLS]."""
+    """A stack of blocks over [CLS] and the patches of an image, and a head that reads [CLS]."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
         tasks=("images",),
@@ -102,12 +105,12 @@ class ViT(nn.Module):
         self.embedding = PatchEmbedding(
             config.image_size, config.patch_size, config.channels, config.width, dropout=config.dropout
         )
-        self.head = Head(config.width, len(config.labels), bias=True) if config.labels else None
+        self.head = OutputProjection(config.width, len(config.labels), bias=True) if config.labels else None
         if self.head is not None:  # first predictions are near uniform
             nn.init.normal_(self.head.weight, std=0.02)
 
     def forward(self, batch: Images) -> Float[Tensor, "B D"]:
-        """For each picture, the vector from which `head` predicts its class."""
+        """For each image, the vector from which `head` predicts its class."""
         whole = self.read(batch.pixels)[:, 0]
         return whole if self.pooler is None else self.pooler(whole).tanh()
 
@@ -118,7 +121,7 @@ class ViT(nn.Module):
         return self.head(self(batch))
 
     def refitted(self, name: str, weight: Tensor) -> Tensor:
-        """A weight of a model for pictures of another size, for this one: positions are stretched."""
+        """A weight of a model for images of another size, for this one: positions are interpolated."""
         if name != "embedding.positions":
             return weight
         side = round((weight.shape[1] - 1) ** 0.5)

@@ -1,4 +1,4 @@
-"""Attention: fused unless someone watches, and then the same numbers written out."""
+"""Multi-head attention: torch's fused kernel unless someone watches, and then the same numbers written out."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -190,7 +190,7 @@ class Attention(nn.Module):
         return q, k, v
 
     def joined(self) -> tuple[Float[Tensor, "N D"], Float[Tensor, " N"] | None]:
-        """The three matrices laid side by side, and their biases."""
+        """The three matrices concatenated, and their biases."""
         parts = (self.query, self.key, self.value)
         bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
         return torch.cat([part.weight for part in parts]), bias
@@ -278,7 +278,7 @@ def by_offset(distances: nn.Module, T: int, S: int) -> Float[Tensor, "H N"]:
 
 
 class NoHeads(nn.Module):
-    """An attention that has no head left: of what it added, its output's bias remains. There is nothing to watch."""
+    """An attention that has no head left: of its output, only the bias remains. There is nothing to watch."""
 
     def __init__(self, width: int, head_width: int, *, bias: bool = True, sides: Sides = WITHIN) -> None:
         super().__init__()
@@ -289,41 +289,12 @@ class NoHeads(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], memory: Float[Tensor, "B S M"] | None = None, visible: Visible = EVERYTHING
     ) -> Float[Tensor, "B T D"]:
-        return self._constant(x, *x.shape[:2])
+        nothing = torch.zeros_like(x)
+        return nothing if self.bias is None else nothing + self.bias.to(x.dtype)
 
-    def queries(
-        self, x: Float[Tensor, "B T D"], past: int = 0, places: Int[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B 0 T K"]:
-        return x.new_zeros(x.shape[0], 0, x.shape[1], self.head_width)
-
-    def keys_values(
-        self, memory: Float[Tensor, "B S M"], past: int = 0, places: Int[Tensor, "B S"] | None = None
-    ) -> tuple[Float[Tensor, "B 0 S K"], Float[Tensor, "B 0 S K"]]:
-        nothing = self.queries(memory)
+    def keys_values(self, memory: Float[Tensor, "B S M"]) -> tuple[Float[Tensor, "B 0 S K"], Float[Tensor, "B 0 S K"]]:
+        nothing = memory.new_zeros(memory.shape[0], 0, memory.shape[1], self.head_width)
         return nothing, nothing
-
-    def queries_keys_values(
-        self,
-        x: Float[Tensor, "B T D"],
-        past: int = 0,
-        places: Int[Tensor, "B T"] | None = None,
-        joined: tuple[Tensor, Tensor | None] | None = None,
-    ) -> tuple[Float[Tensor, "B 0 T K"], Float[Tensor, "B 0 T K"], Float[Tensor, "B 0 T K"]]:
-        nothing = self.queries(x)
-        return nothing, nothing, nothing
 
     def joined(self) -> None:
         return None
-
-    def gather(
-        self,
-        q: Float[Tensor, "B 0 T K"],
-        k: Float[Tensor, "B 0 S K"],
-        v: Float[Tensor, "B 0 S K"],
-        visible: Visible = EVERYTHING,
-    ) -> Float[Tensor, "B T D"]:
-        return self._constant(q, q.shape[0], q.shape[2])
-
-    def _constant(self, like: Tensor, B: int, T: int) -> Tensor:
-        nothing = like.new_zeros(B, T, self.width)
-        return nothing if self.bias is None else nothing + self.bias.to(like.dtype)

@@ -1,15 +1,18 @@
-"""What models are given: tensors and descriptions (lengths, boundaries), never masks."""
+"""Batches, as models take them: tensors and descriptions (lengths, boundaries), never masks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.nn.loss import IGNORE
-from regard.nn.masks import Numbers, Visible
+from regard.nn.losses.cross_entropy import IGNORE
+from regard.nn.masks import SequenceIds, Visible
+
+Same = TypeVar("Same")
 
 
 @runtime_checkable
@@ -33,8 +36,35 @@ class Sequences(Protocol):
         ...
 
 
+def map_tensors(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The batch with every tensor changed, in the dataclasses that it is made of too."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return change(value)
+        return map_tensors(value, change) if is_dataclass(value) else value
+
+    return replace(batch, **{field.name: changed(getattr(batch, field.name)) for field in fields(batch)})
+
+
+def moved(batch: Any, device: torch.device | str) -> Any:
+    """The batch with its tensors on `device`, without waiting for them; "pinned" is the host's page-locked memory."""
+    if device == "pinned":
+        return map_tensors(batch, Tensor.pin_memory)
+    return map_tensors(batch, lambda tensor: tensor.to(device, non_blocking=True))
+
+
+class Movable:
+    """A dataclass of tensors that moves to a device as a whole."""
+
+    __slots__ = ()
+
+    def to(self: Same, device: torch.device | str) -> Same:
+        return moved(self, device)
+
+
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(Movable):
     """Rows of token ids, row `b` being `lengths[b]` long and padded on the right.
 
     `padded` says whether any row is shorter than the rest. It is a plain bool, so that asking never waits for a
@@ -70,12 +100,9 @@ class Tokens:
     def seen_from(self, queries: Sequences) -> Visible:
         return Visible(lengths=self.lengths if self.padded else None)
 
-    def to(self, device: torch.device | str) -> "Tokens":
-        return moved(self, device)
-
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(Movable):
     """Rows of several sequences each. `numbers` says which of its row's a token belongs to, from 1; 0 is padding.
 
     `places` are the positions of the tokens in their own sequences. Every batch has the same shape, so that a compiled
@@ -87,21 +114,18 @@ class Packed:
     numbers: Int[Tensor, "B S"]
 
     def visible(self, causal: bool = False, window: int | None = None) -> Visible:
-        packed = Numbers(self.numbers, self.numbers, self.places)
+        packed = SequenceIds(self.numbers, self.numbers, self.places)
         T = self.ids.shape[1]
         return Visible(causal=causal, window=window, packed=packed).build(T, T, self.ids.device)
 
     def seen_from(self, queries: Sequences) -> Visible:
         assert isinstance(queries, Packed), "packed sequences are seen by packed sequences"
-        packed = Numbers(queries.numbers, self.numbers, queries.places)
+        packed = SequenceIds(queries.numbers, self.numbers, queries.places)
         return Visible(packed=packed).build(queries.ids.shape[1], self.ids.shape[1], self.ids.device)
-
-    def to(self, device: torch.device | str) -> "Packed":
-        return moved(self, device)
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(Movable):
     """Source rows and, when known, the target rows they belong to: whole, from `bos` to `eos`.
 
     `count` is how many predictions the target asks for, known without waiting for a device.
@@ -129,12 +153,9 @@ class Pairs:
         """Real tokens read and predicted. Waits for the device unless the batch is still on the host."""
         return int(self.source.lengths.sum()) + self.count
 
-    def to(self, device: torch.device | str) -> "Pairs":
-        return moved(self, device)
-
 
 @dataclass(frozen=True, slots=True)
-class PackedPairs:
+class PackedPairs(Movable):
     """The same pairs packed: sequence `i` of a row of the source belongs to sequence `i` of that row of the inputs."""
 
     source: Packed
@@ -143,13 +164,10 @@ class PackedPairs:
     count: int
     tokens: int
 
-    def to(self, device: torch.device | str) -> "PackedPairs":
-        return moved(self, device)
-
 
 @dataclass(frozen=True, slots=True)
-class Windows:
-    """Rows of running text and, for each token of them, the one that follows: IGNORE where nobody asks for it.
+class Windows(Movable):
+    """Windows of running text and, for each token of them, the next one: IGNORE where it is not predicted.
 
     `inputs` are `Tokens` or, where documents must not see each other, `Packed`.
     """
@@ -163,16 +181,13 @@ class Windows:
         """Tokens read."""
         return self.labels.numel()
 
-    def to(self, device: torch.device | str) -> "Windows":
-        return moved(self, device)
-
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """The next tokens of several streams of running text, as `Windows` that go on where those before them ended.
+class StreamedWindows(Movable):
+    """The next tokens of several streams of running text: `Windows` that continue where the previous ones ended.
 
-    Row `b` belongs to stream `rows[b]` of as many as `streams`; where the batch is whole those are 0, 1, 2 and so on.
-    Batch `number` 0 begins the streams.
+    Row `b` belongs to stream `rows[b]` of `streams`; where the batch is whole those are 0, 1, 2 and so on. Batch
+    `number` 0 begins the streams.
     """
 
     inputs: Tokens
@@ -187,12 +202,9 @@ class Stretch:
         """Tokens read."""
         return self.labels.numel()
 
-    def to(self, device: torch.device | str) -> "Stretch":
-        return moved(self, device)
-
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class Texts(Movable):
     """Rows as an encoder reads them: one text or a pair, framed by special tokens; `segments` say which of the two.
 
     Without `segments` every token is of the first.
@@ -205,16 +217,13 @@ class Texts:
     def ids(self) -> Int[Tensor, "B S"]:
         return self.tokens.ids
 
-    def to(self, device: torch.device | str) -> "Texts":
-        return moved(self, device)
-
 
 @dataclass(frozen=True, slots=True)
-class MaskedTexts:
-    """Texts with words hidden: `labels` are the words, `places` where in their row they stand; both are filled up with
-    IGNORE and 0. `elsewhere` is 0 where the second text of a pair goes on from the first, 1 where it does not.
+class MaskedTexts(Movable):
+    """Texts with masked words: `labels` are the words, `places` their positions in the row, padded with IGNORE and 0.
+    `elsewhere` is 0 where the second text of a pair follows the first, 1 where it does not.
 
-    `count` is how many words are asked for. `share` is how many of them there are to a row: it makes one question
+    `count` is how many words are predicted. `share` is how many of them there are per row: it makes one prediction
     about a pair weigh as much as all the words of a row, and stays as it was when rows are split.
     """
 
@@ -230,14 +239,11 @@ class MaskedTexts:
         """Real tokens read. Waits for the device unless the batch is still on the host."""
         return int(self.inputs.tokens.lengths.sum())
 
-    def to(self, device: torch.device | str) -> "MaskedTexts":
-        return moved(self, device)
-
 
 @dataclass(frozen=True, slots=True)
-class LabelledTexts:
-    """Texts and what they are labelled with: a class a row, a tag a token (IGNORE where none is asked for), or where
-    in a row an answer begins and ends."""
+class LabelledTexts(Movable):
+    """Texts and their labels: a class per row, a tag per token (IGNORE where there is none), or where in a row an
+    answer begins and ends."""
 
     inputs: Texts
     labels: Int[Tensor, "B *more"]
@@ -248,16 +254,13 @@ class LabelledTexts:
         """Real tokens read. Waits for the device unless the batch is still on the host."""
         return int(self.inputs.tokens.lengths.sum())
 
-    def to(self, device: torch.device | str) -> "LabelledTexts":
-        return moved(self, device)
-
 
 @dataclass(frozen=True, slots=True)
-class Images:
-    """Pictures as normalised numbers, and the class of each.
+class Images(Movable):
+    """Images as normalised numbers, and the class of each.
 
-    A picture that two were mixed into has the other's class too, and the share that is its own. `patches` is how many
-    tokens a model makes of each.
+    An image that two were mixed into has the other's class too, and the share that is its own. `patches` is how many
+    tokens a model reads of each.
     """
 
     pixels: Float[Tensor, "B C Y X"]
@@ -272,16 +275,93 @@ class Images:
         """Tokens read."""
         return self.labels.shape[0] * self.patches
 
-    def to(self, device: torch.device | str) -> "Images":
-        return moved(self, device)
+
+END = 0
+"""The choice that ends an output. Position p of the input is choice p + 1."""
 
 
-def moved(batch: Any, device: torch.device | str) -> Any:
-    """The batch with its tensors on `device`, without waiting for them; "pinned" is the host's page-locked memory."""
+@dataclass(frozen=True, slots=True)
+class Points(Movable):
+    """Rows of items of X numbers each, row `b` being `lengths[b]` long and padded on the right with zeros."""
 
-    def move(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return value.pin_memory() if device == "pinned" else value.to(device, non_blocking=True)
-        return moved(value, device) if is_dataclass(value) else value
+    values: Float[Tensor, "B S X"]
+    lengths: Int[Tensor, " B"]
+    padded: bool
 
-    return replace(batch, **{field.name: move(getattr(batch, field.name)) for field in fields(batch)})
+    @classmethod
+    def of(cls, rows: Sequence[Float[np.ndarray, "_ X"]]) -> "Points":
+        """The rows side by side, padded to the longest."""
+        lengths = [len(row) for row in rows]
+        values = torch.zeros(len(rows), max(lengths), rows[0].shape[1])
+        for index, row in enumerate(rows):
+            values[index, : len(row)] = torch.from_numpy(np.asarray(row, dtype=np.float32))
+        return cls(values, torch.tensor(lengths), padded=min(lengths) < max(lengths))
+
+
+@dataclass(frozen=True, slots=True)
+class Pointings(Movable):
+    """Rows of items and, when known, the positions to point at: each row's, then END; past it, IGNORE."""
+
+    source: Points
+    target: Int[Tensor, "B T"] | None = None
+    count: int = 0
+
+    @classmethod
+    def of(
+        cls, rows: Sequence[Float[np.ndarray, "_ X"]], orders: Sequence[Int[np.ndarray, " _"]] | None = None
+    ) -> "Pointings":
+        """The rows and the positions to point at, counted from 0."""
+        source = Points.of(rows)
+        if orders is None:
+            return cls(source)
+        target = torch.full((len(orders), max(map(len, orders)) + 1), IGNORE)
+        for index, order in enumerate(orders):
+            target[index, : len(order)] = torch.from_numpy(np.asarray(order, dtype=np.int64)) + 1
+            target[index, len(order)] = END
+        return cls(source, target, sum(len(order) + 1 for order in orders))
+
+    @property
+    def inputs(self) -> Int[Tensor, "B T"]:
+        """What the decoder reads: the choice before each; END stands for the start."""
+        assert self.target is not None
+        before = torch.full_like(self.target, END)
+        before[:, 1:] = self.target[:, :-1].clamp_min(END)
+        return before
+
+    @property
+    def labels(self) -> Int[Tensor, "B T"]:
+        assert self.target is not None
+        return self.target
+
+    @property
+    def tokens(self) -> int:
+        """Items read and choices made. Waits for the device unless the batch is still on the host."""
+        return int(self.source.lengths.sum()) + self.count
+
+
+def doubled(batch: Any) -> Any:
+    """The batch with all its rows repeated after them. Its counts stay as they were."""
+    return map_tensors(batch, lambda rows: torch.cat((rows, rows)))
+
+
+def halves(batch: Any) -> list[Any]:
+    """The first half of the rows and the second, each with its own counts; just itself where it cannot be halved."""
+    rows = batch.labels.shape[0] if hasattr(batch, "labels") else 1
+    if rows < 2:
+        return [batch]
+    middle = (rows + 1) // 2
+    return [
+        _counted(map_tensors(batch, lambda values, part=part: values[part]))
+        for part in (slice(middle), slice(middle, None))
+    ]
+
+
+def _counted(batch: Any) -> Any:
+    count = int((batch.labels != IGNORE).sum())
+    if isinstance(batch, PackedPairs):
+        return replace(batch, count=count, tokens=_real(batch.source) + _real(batch.inputs))
+    return replace(batch, count=count)
+
+
+def _real(side: Packed) -> int:
+    return int((side.numbers > 0).sum())

@@ -1,17 +1,18 @@
-"""The blocks that models are stacks of: attention and feed-forward, each inside a residual with a norm."""
+"""The blocks that models are stacks of: attention and feed-forward inside residuals with norms, gated convolutions."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, check_at_least, check_fractions
 from regard.nn.attention import ACROSS, BEFORE, WITHIN, Attention, NoHeads, Sides
-from regard.nn.cache import KeyValues, SourceMemory
 from regard.nn.dropout import Dropout
+from regard.nn.kv_cache import KVCache, SourceMemory
 from regard.nn.masks import CAUSAL, EVERYTHING, Visible
 from regard.nn.positions import Alibi, RelativeBias, Rotary
 
@@ -19,6 +20,21 @@ Activation = Literal["relu", "gelu", "gelu-tanh", "silu"]
 NormKind = Literal["layer", "rms", "none"]
 
 Vectors = Float[Tensor, "B T D"]
+
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class Stack(nn.ModuleList, Generic[M]):
+    """A `ModuleList` of modules of one kind, so that a type checker knows the methods of what it holds."""
+
+    if TYPE_CHECKING:  # as torch has them, so that its compiler knows them too
+
+        def __init__(self, modules: Iterable[M]) -> None: ...
+
+        def __iter__(self) -> Iterator[M]: ...
+
+        def __getitem__(self, idx: int) -> M: ...  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,16 +61,18 @@ class BlockConfig:
     window: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("width", "heads", "head_width", "feed_forward"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ConfigError(f"{name}={value} must be at least 1")
+        check_at_least(self, 1, "width", "heads", "head_width", "feed_forward")
         if self.head_width is None and self.width % self.heads:
             raise ConfigError(f"width={self.width} must be a multiple of heads={self.heads}")
         if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
             raise ConfigError(f"heads={self.heads} must be a multiple of kv_heads={self.kv_heads}")
-        for name in ("dropout", "attention_dropout", "activation_dropout"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
+        check_fractions(self, "dropout", "attention_dropout", "activation_dropout")
+
+    @classmethod
+    def of(cls, config: Any, **given: Any) -> "BlockConfig":
+        """The settings of a model that concern a block, checked; what is `given` is the same for all such models."""
+        names = cls.__dataclass_fields__.keys() & config.__dataclass_fields__.keys()
+        return cls(**{name: getattr(config, name) for name in names}, **given)
 
     @property
     def per_head(self) -> int:
@@ -63,7 +81,7 @@ class BlockConfig:
 
 
 Distances = Alibi | RelativeBias
-"""What adds to the scores by distance alone."""
+"""What is added to the scores by distance alone."""
 
 
 def make_norm(kind: NormKind, width: int, epsilon: float = 1e-5) -> nn.Module:
@@ -101,7 +119,7 @@ class FeedForward(nn.Module):
 
 
 class Sublayer(nn.Module):
-    """The frame around attention and feed-forward: norm, dropout and the residual, in the order the config says."""
+    """What is around attention and feed-forward: norm, dropout and the residual, in the order of the config."""
 
     def __init__(self, config: BlockConfig) -> None:
         super().__init__()
@@ -124,7 +142,9 @@ def check_layer_heads(name: str, counts: tuple[int, ...] | None, layers: int, bl
         return
     group = block.heads // (block.kv_heads or block.heads)
     if len(counts) != layers or not all(0 <= count <= block.heads for count in counts):
-        raise ConfigError(f"{name}={list(counts)} must be {layers} numbers, one a layer, from 0 to heads={block.heads}")
+        raise ConfigError(
+            f"{name}={list(counts)} must be {layers} numbers, one per layer, from 0 to heads={block.heads}"
+        )
     if any(count % group for count in counts):
         raise ConfigError(f"{name}={list(counts)} must be multiples of {group}: so many heads share keys and values")
 
@@ -156,7 +176,7 @@ def self_attention(
 
 
 def through(block: nn.Module, drop: float, x: Vectors, *others: Any) -> Vectors:
-    """What `block` makes of `x` or, in training with probability `drop`, `x` as it is: the layer is left out."""
+    """`block` of `x` or, in training with probability `drop`, `x` as it is: LayerDrop."""
     if drop == 0.0 or not block.training:
         return block(x, *others)
     if torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
@@ -188,7 +208,7 @@ class EncoderBlock(nn.Module):
     def step(
         self,
         x: Float[Tensor, "R N D"],
-        cache: KeyValues,
+        cache: KVCache,
         places: Int[Tensor, "R N"] | None = None,
         visible: Visible | None = None,
     ) -> Float[Tensor, "R N D"]:
@@ -197,7 +217,7 @@ class EncoderBlock(nn.Module):
         `places` and `visible` are for rows that differ: where each stands, and what it sees of the cache.
         """
         x = self.around_attention.leave(
-            x, _extend(self.attention, self.around_attention.enter(x), cache, places, visible)
+            x, _self_attend(self.attention, self.around_attention.enter(x), cache, places, visible)
         )
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
 
@@ -233,30 +253,74 @@ class DecoderBlock(nn.Module):
         x = around.leave(x, self.cross_attention(around.enter(x), memory, memory_visible))
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
 
-    def step(self, x: Float[Tensor, "R 1 D"], cache: KeyValues, memory: SourceMemory) -> Float[Tensor, "R 1 D"]:
+    def step(self, x: Float[Tensor, "R 1 D"], cache: KVCache, memory: SourceMemory) -> Float[Tensor, "R 1 D"]:
         """The same for one new position of R rows, which share the memory of their sources."""
-        x = self.around_attention.leave(x, _extend(self.attention, self.around_attention.enter(x), cache))
+        x = self.around_attention.leave(x, _self_attend(self.attention, self.around_attention.enter(x), cache))
         around = self.around_cross_attention
-        x = around.leave(x, _consult(self.cross_attention, around.enter(x), memory))
+        x = around.leave(x, _cross_attend(self.cross_attention, around.enter(x), memory))
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
 
 
-def _extend(
+def _self_attend(
     attention: Attention | NoHeads,
     x: Float[Tensor, "R N D"],
-    cache: KeyValues,
+    cache: KVCache,
     places: Int[Tensor, "R N"] | None = None,
     visible: Visible | None = None,
 ) -> Float[Tensor, "R N D"]:
-    """More positions: their keys and values join the cache, their queries look over what they may see of it."""
+    """Self-attention of new positions: their keys and values join the cache, their queries attend to it."""
     past = cache.length
+    if isinstance(attention, NoHeads):
+        cache.length += x.shape[1]
+        return attention(x)
     q, k, v = attention.queries_keys_values(x, past, places, joined=cache.joined)
     k, v = cache.append(k, v)
     return attention.gather(q, k, v, visible or Visible(causal=True, window=cache.window, past=past))
 
 
-def _consult(attention: Attention | NoHeads, x: Float[Tensor, "R 1 D"], memory: SourceMemory) -> Float[Tensor, "R 1 D"]:
-    """Look at the source. The rows of one source are its queries side by side, so its memory is read once."""
+def _cross_attend(
+    attention: Attention | NoHeads, x: Float[Tensor, "R 1 D"], memory: SourceMemory
+) -> Float[Tensor, "R 1 D"]:
+    """Cross-attention. The rows of one source are its queries side by side, so its memory is read once."""
+    if isinstance(attention, NoHeads):
+        return attention(x)
     sources = memory.keys.shape[0]
     q = attention.queries(x.view(sources, -1, x.shape[-1]))
     return attention.gather(q, memory.keys, memory.values, memory.visible).view(x.shape)
+
+
+class GatedConvolution(nn.Module):
+    """a * sigmoid(b), where a and b are two convolutions of the `kernel` positions around each one.
+
+    A `causal` one sees a position and those before it, and can be run step by step with a window of its last inputs.
+    Beyond the ends lie zeros.
+    """
+
+    def __init__(self, width: int, kernel: int, *, causal: bool = False, dropout: float = 0.0) -> None:
+        super().__init__()
+        if kernel < 1:
+            raise ConfigError(f"a kernel of {kernel} must be at least 1")
+        if not causal and kernel % 2 == 0:
+            raise ConfigError(f"a kernel of {kernel} must be odd to have a middle")
+        self.kernel, self.causal, self.dropout = kernel, causal, Dropout(dropout)
+        self.convolution = nn.Conv1d(width, 2 * width, kernel)
+        # The gate halves what passes, so that inputs of variance one leave with about that.
+        nn.init.normal_(self.convolution.weight, std=(4 * (1 - dropout) / (kernel * width)) ** 0.5)
+        nn.init.zeros_(self.convolution.bias)  # type: ignore[arg-type]
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        around = (self.kernel - 1, 0) if self.causal else (self.kernel // 2, self.kernel // 2)
+        return F.glu(self.convolution(F.pad(self.dropout(x).mT, around)).mT, dim=-1)
+
+    def window(self, like: Float[Tensor, "R D"]) -> Float[Tensor, "R N D"]:
+        """What a causal convolution has read before its first position: zeros."""
+        return like.new_zeros(like.shape[0], self.kernel - 1, like.shape[1])
+
+    def step(
+        self, x: Float[Tensor, "R D"], window: Float[Tensor, "R N D"]
+    ) -> tuple[Float[Tensor, "R D"], Float[Tensor, "R N D"]]:
+        """The output at one more position, and the window after it."""
+        assert self.causal, "only a causal convolution can be run step by step"
+        seen = torch.cat((window, self.dropout(x)[:, None]), dim=1)
+        weight, bias = self.convolution.weight, self.convolution.bias
+        return F.glu(F.linear(seen.mT.flatten(1), weight.flatten(1), bias), dim=-1), seen[:, 1:]

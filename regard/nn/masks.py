@@ -1,4 +1,4 @@
-"""Who may see whom: described first, and built into a mask only where a kernel needs one. True = visible."""
+"""Attention masks: described first, and built only where a kernel needs one. True = visible."""
 
 from dataclasses import dataclass, replace
 
@@ -10,7 +10,7 @@ Mask = Bool[Tensor, "#B #H #T S"]
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class SequenceIds:
     """Which sequence of its row each query and each key belongs to, counted from 1; 0 is padding.
 
     `places` are the queries' positions in their own sequences.
@@ -27,13 +27,13 @@ class Visible:
 
     `causal`: no key after the query. `window`: only keys fewer than `window` places away. `lengths`: in row `b` only
     the first `lengths[b]` keys. `packed`: only the query's own sequence, where a row holds several. `past`: how many
-    keys stand before the first query, as when decoding goes on from a cache. `built`: the mask, made beforehand.
+    keys precede the first query, as when decoding continues from a cache. `built`: the mask, made beforehand.
     """
 
     causal: bool = False
     window: int | None = None
     lengths: Int[Tensor, " B"] | None = None
-    packed: Numbers | None = None
+    packed: SequenceIds | None = None
     past: int = 0
     built: Mask | None = None
 

@@ -1,4 +1,4 @@
-"""Where a token stands: linear, sinusoidal, learned, rotary, ALiBi and the learned bias of distances."""
+"""Position encodings: linear, sinusoidal, learned, rotary, ALiBi and the learned relative bias."""
 
 import math
 from typing import Literal
@@ -14,7 +14,7 @@ PositionKind = Literal["sinusoidal", "learned", "linear", "rotary", "alibi", "re
 
 
 def linear(length: int, slope: float = 1.0, start: float = 0.0) -> Float[Tensor, "T 1"]:
-    """PE(i) = a i + b: one number a position, growing without bound."""
+    """PE(i) = a i + b: one number per position, growing without bound."""
     return (slope * torch.arange(length, dtype=torch.float32) + start)[:, None]
 
 

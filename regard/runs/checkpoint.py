@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from regard import config as settings
 from regard.errors import ConfigError, RunError
 from regard.runs.files import read_json, read_tensors, remove_directory, whole_directory, write_json, write_tensors
-from regard.training.average import ExponentialAverage
-from regard.training.optim import optimizer_tensors, restore_optimizer
+from regard.training.optim import ExponentialAverage, optimizer_tensors, restore_optimizer
 
 FORMAT = 2
 AVERAGE = "average.safetensors"

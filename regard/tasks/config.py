@@ -13,7 +13,7 @@ from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, nearest
 from regard.models import MODELS
 from regard.models.protocols import Capabilities, capabilities
-from regard.models.sizes import check_sizes, check_table
+from regard.models.size_limits import check_sizes, check_table
 from regard.tasks.fine_tuning import settings_from_base
 from regard.tasks.spec import TASKS, Task, field_names
 from regard.text import TokenizerConfig, Vocabularies

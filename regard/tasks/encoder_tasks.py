@@ -14,7 +14,7 @@ from regard.data.labelled_texts import Example, Keys, LabelledLayout, LabelledRo
 from regard.errors import ConfigError, DataError, nearest
 from regard.look.watch import attentions
 from regard.nn.batch import LabelledTexts, Texts, Tokens
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import FIRST_TOKEN, Overlong, PreparedData, TextData, random_texts, train_shared_tokenizer
 from regard.tasks.encoder import embed_texts, encoder_of, fill_text

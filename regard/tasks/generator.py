@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import repetition, unwanted
-from regard.decode.sample import draws
+from regard.decode.sample import uniform_numbers
 from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import ConfigError
 from regard.nn.batch import Tokens
@@ -201,7 +201,7 @@ class Generation:
     @cached_property
     def uniforms(self) -> Float[Tensor, "R T"]:
         """The numbers that decide what is drawn, a row a sample."""
-        return draws(self.config.seed, [0], samples=self.config.samples, steps=self.config.max_len)
+        return uniform_numbers(self.config.seed, [0], samples=self.config.samples, steps=self.config.max_len)
 
     def live(self) -> list[int]:
         """The samples that go on."""

@@ -25,7 +25,7 @@ from regard.errors import ConfigError
 from regard.look.watch import attentions
 from regard.metrics.text import bits_per_character, perplexity
 from regard.models.protocols import Carries, capabilities
-from regard.nn.batch import Stretch, Tokens, Windows
+from regard.nn.batch import StreamedWindows, Tokens, Windows
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import (
     FIRST_TOKEN,
@@ -51,7 +51,7 @@ from regard.tasks.spec import MEASURING, OF_PAIRS, GradientSide, Measuring, Repo
 from regard.text import Tokenizer
 from regard.training.loop import validate
 from regard.training.objectives import (
-    BackwardModelling,
+    BackwardLanguageModelling,
     LanguageModelling,
     Objective,
     StreamedLanguageModelling,
@@ -86,7 +86,7 @@ class LanguageRun(PreparedData):
         length = self.config.data.max_len
         return length, max(length, len(self.train.ids) - 1)
 
-    def validation(self) -> Iterator[Windows] | Iterator[Stretch] | None:
+    def validation(self) -> Iterator[Windows] | Iterator[StreamedWindows] | None:
         """Windows side by side: every token predicted once, those at the start of one from little.
 
         Where states are carried, only the few at the start of a stream are.
@@ -145,7 +145,7 @@ def text_perplexity(
     store = TextStore.of(iter(documents), run.vocabularies.target)
     total = len(store.ids) - 1
 
-    def nll(objective: Objective, windows: Iterator[Windows] | Iterator[Stretch]) -> float:
+    def nll(objective: Objective, windows: Iterator[Windows] | Iterator[StreamedWindows]) -> float:
         return validate(run.model, objective, _told(windows, total, progress), device=run.device)["nll"]
 
     budget = max(BUDGET, length)
@@ -156,7 +156,7 @@ def text_perplexity(
             LanguageModelling(), strided_windows(store, length, stride=stride, budget=budget, isolate=data.isolate)
         )
         if capabilities(type(run.model)).both_ways:
-            back = nll(BackwardModelling(), backward_windows(store, length, stride=stride, budget=budget))
+            back = nll(BackwardLanguageModelling(), backward_windows(store, length, stride=stride, budget=budget))
             found = (found + back) / 2
     nats = found * total
     return {
@@ -175,8 +175,8 @@ def text_perplexity(
 
 
 def _told(
-    windows: Iterator[Windows] | Iterator[Stretch], total: int, progress: Callable[[int, int], None] | None
-) -> Iterator[Windows | Stretch]:
+    windows: Iterator[Windows] | Iterator[StreamedWindows], total: int, progress: Callable[[int, int], None] | None
+) -> Iterator[Windows | StreamedWindows]:
     done = 0
     for batch in windows:
         yield batch

@@ -35,7 +35,7 @@ from regard.tasks.spec import MEASURING, OF_PAIRS, Measuring, Report, Say
 from regard.text import Tokenizer, Vocabularies
 from regard.text.encoder_inputs import InputTemplate
 from regard.training.loop import validate
-from regard.training.objectives import MaskedWords, Objective
+from regard.training.objectives import MaskedLanguageModelling, Objective
 
 KINDS = ("wordpiece", "bpe", "word", "unigram")
 
@@ -48,7 +48,7 @@ class MaskingRun(PreparedData):
     ) -> None:
         self.config, self.tokenizer, self.report = config, tokenizer, report
         self.cache = cache_directory(config, directory)
-        self.objective: Objective = MaskedWords(config.train.smoothing)
+        self.objective: Objective = MaskedLanguageModelling(config.train.smoothing)
         report.say("reading and tokenising the text")
         self.train = self._store(documents)
         report.say(self.train.counts.describe())
@@ -183,7 +183,7 @@ class MaskingTask(EncoderTask):
         if not files:
             raise ConfigError("nothing to evaluate on: the run names no test or validation set; give one")
         rows = masked_rows_of(run.config, files, run.encoder.tokenizer, run.directory)
-        values = validate(run.model, MaskedWords(), rows.evaluation(), device=run.device)
+        values = validate(run.model, MaskedLanguageModelling(), rows.evaluation(), device=run.device)
         accuracy = word_accuracy(run.model, rows.evaluation(), run.device)
         hidden = sum(batch.count for batch in rows.evaluation())
         found = {"hidden_words": hidden, "word_loss": values["words"], "word_accuracy": accuracy}
@@ -200,7 +200,7 @@ class MaskingTask(EncoderTask):
     def held_out_data(self, run: Run, files: Sequence[str] | None, limit: int) -> HeldOutData:
         rows = masked_rows_of(run.config, held_out_files(run, files), run.encoder.tokenizer, run.directory)
         batches = [rows.batch(one) for one in rows.order(0, 0)[: math.ceil(limit / rows.rows)]]
-        return HeldOutMaskedTexts(run, MaskedWords(), batches, sum(len(batch.labels) for batch in batches))
+        return HeldOutMaskedTexts(run, MaskedLanguageModelling(), batches, sum(len(batch.labels) for batch in batches))
 
     def random_batches(self, config: RunConfig, count: int) -> tuple[RunConfig, Objective, list[MaskedTexts]]:
         generator = torch.Generator().manual_seed(0)
@@ -214,7 +214,7 @@ class MaskingTask(EncoderTask):
             follows = torch.zeros(rows, dtype=torch.long) if pretraining else None
             return MaskedTexts(texts, places, texts.ids.gather(1, places), follows, rows * hidden, float(hidden))
 
-        return config, MaskedWords(config.train.smoothing), [batch() for _ in range(count)]
+        return config, MaskedLanguageModelling(config.train.smoothing), [batch() for _ in range(count)]
 
 
 TASK = MaskingTask()

@@ -6,12 +6,11 @@ from typing import Any
 import torch
 
 from regard.data.synthetic.puzzles import Problem, Puzzle, in_unit_square, problem_of
-from regard.decode.batching import batches
 from regard.decode.config import DecodeConfig
-from regard.decode.search import search
+from regard.decode.search import batches, search
 from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import DataError
-from regard.nn.points import END, Pointings
+from regard.nn.batch import END, Pointings
 from regard.tasks.verbs.point import Pointed
 
 BUDGET = 4096

@@ -32,7 +32,7 @@ from regard.data.synthetic.puzzles import (
 from regard.errors import ConfigError, DataError
 from regard.look.watch import attentions
 from regard.metrics.classification_metrics import wilson_interval
-from regard.nn.points import Pointings
+from regard.nn.batch import Pointings
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData
 from regard.tasks.pointer import Pointer

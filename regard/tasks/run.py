@@ -13,7 +13,7 @@ from regard import config as settings
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, RunError, nearest
 from regard.models.protocols import capabilities
-from regard.models.sizes import check_sizes
+from regard.models.size_limits import check_sizes
 from regard.runs.checkpoint import check_weights, load_weights_strictly
 from regard.runs.files import CONFIG, MODEL, TOKENIZER, read_json, read_tensors
 from regard.tasks.config import RunConfig, upgraded

@@ -9,17 +9,15 @@ import torch
 from torch import nn
 
 from regard.data.synthetic.world import spans
-from regard.decode.batching import in_batches
-from regard.decode.beam import beam_search
+from regard.decode.beam import Candidates, beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import unwanted
-from regard.decode.pool import Candidates
-from regard.decode.search import search
+from regard.decode.search import in_batches, search
 from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import DataError
 from regard.look.alignment import words_of_pieces
 from regard.nn.batch import Pairs, Tokens
-from regard.nn.copying import CopyHead
+from regard.nn.copy_mechanism import CopyProjection
 from regard.tasks.run import Run
 from regard.tasks.verbs.translate import Overlong, Translation
 from regard.text import Tokenizer, Vocabularies
@@ -42,7 +40,7 @@ class Translator:
     def __init__(self, model: nn.Module, vocabularies: Vocabularies, config: DecodeConfig, max_len: int) -> None:
         self.model, self.vocabularies, self.config, self.max_len = model, vocabularies, config, max_len
         self._stepper = cast("Stepper[Any]", model)
-        self.copies = any(isinstance(part, CopyHead) for part in model.children())
+        self.copies = any(isinstance(part, CopyProjection) for part in model.children())
 
     @property
     def device(self) -> torch.device:

@@ -10,9 +10,9 @@ from torch.optim import Optimizer
 
 from regard.errors import RunError
 from regard.tasks.config import RunConfig
+from regard.training.cuda_graphs import GraphReplay
 from regard.training.loop import train_step
 from regard.training.objectives import Objective, precision_context
-from regard.training.replay import Replay
 
 _CLOSE = 16  # stop where what fits and what does not differ by a 16th
 _FIRST = 1024
@@ -76,7 +76,7 @@ class BatchSizeFinder:
     def _trains_on(self, batch: Any) -> bool:
         # Of several batches to an update, the second meets the gradients of the first.
         parts = [batch] * min(2, self.accumulate)
-        replay = Replay(self.model, self.objective, self.device, self.precision) if self.replays else None
+        replay = GraphReplay(self.model, self.objective, self.device, self.precision) if self.replays else None
         options = {"device": self.device, "precision": self.precision}
         try:
             step = train_step(self.model, self.objective, parts, self.optimizer, replay=replay, **options)

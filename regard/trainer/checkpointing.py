@@ -22,9 +22,9 @@ from regard.runs.checkpoint import (
     weights_of,
 )
 from regard.runs.files import CHECKPOINTS, MODEL, read_tensors, write_errors, write_tensors
-from regard.training.average import ExponentialAverage, mean_weights
 from regard.training.config import TrainConfig
 from regard.training.objectives import Objective, StreamedLanguageModelling
+from regard.training.optim import ExponentialAverage, mean_weights
 
 
 @dataclass(frozen=True, slots=True)

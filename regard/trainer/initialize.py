@@ -10,7 +10,7 @@ from torch import nn
 
 from regard.data import Documents, TextStore
 from regard.errors import ConfigError, DataError
-from regard.nn.embedding import Embedding, Head
+from regard.nn.embeddings import Embedding, OutputProjection
 from regard.runs.checkpoint import checkpoints
 from regard.runs.files import CHECKPOINTS, whole_file
 from regard.tasks.config import RunConfig
@@ -113,7 +113,7 @@ def initialize_from_vectors(model: nn.Module, vocabularies: Vocabularies, path: 
 def freeze_embeddings(model: nn.Module) -> None:
     """Keep the tables of words as they are in training."""
     tables = _tables(model)
-    tied = {id(part.weight) for part in model.modules() if isinstance(part, Head)}
+    tied = {id(part.weight) for part in model.modules() if isinstance(part, OutputProjection)}
     if any(id(table.weight) in tied for table in tables.values()):
         raise ConfigError("train.freeze_vectors=true would freeze the head too, which shares its matrix; untie them")
     for table in tables.values():

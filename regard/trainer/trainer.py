@@ -25,11 +25,10 @@ from regard.trainer.batch_size import BatchSizeFinder, HasTrialBatches
 from regard.trainer.checkpointing import Checkpointer
 from regard.trainer.initialize import initialize_model
 from regard.trainer.machine import check_machine, deterministic_algorithms, stop_signals
-from regard.training.average import ExponentialAverage
+from regard.training.cuda_graphs import GraphReplay
 from regard.training.loop import Step, fit, validate
 from regard.training.objectives import Objective, compiled
-from regard.training.optim import make_optimizer
-from regard.training.replay import Replay
+from regard.training.optim import ExponentialAverage, make_optimizer
 from regard.training.schedule import DropoutUntil, learning_rate
 
 SECONDS = 30.0
@@ -270,7 +269,7 @@ class _Trainer:
         task, model = self._compiled()
         replay = None
         if options.cuda_graphs and self.device.type == "cuda":
-            replay = Replay(model, task, self.device, self.precision)
+            replay = GraphReplay(model, task, self.device, self.precision)
         with closing(stream):
             steps = fit(
                 model,
@@ -303,7 +302,7 @@ class _Trainer:
     def _again(self) -> str:
         return f"continue with: regard train --resume {shlex.quote(str(self.directory))}"
 
-    def _before(self, replay: Replay | None) -> Callable[[int], None] | None:
+    def _before(self, replay: GraphReplay | None) -> Callable[[int], None] | None:
         """What to do before each update."""
         if not self.config.train.dropout_until:
             return None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, check_at_least, check_fractions
 from regard.training.schedule import ScheduleKind
 
 
@@ -13,11 +13,11 @@ class TrainConfig:
 
     steps: int = 10_000
     epochs: float = 0.0
-    """How often to go through the training data: above 0 the steps follow from it. 0 makes `steps` updates."""
+    """Epochs to train for: above 0 the steps follow from it. 0 makes `steps` updates."""
     batch_tokens: int = 4096
     """Source and target tokens of one batch, padding included."""
     accumulate: int = 1
-    """Batches to one update."""
+    """Batches per update (gradient accumulation)."""
     seed: int = 1
     start_from: str | None = None
     """A run whose model and tokenizer this one starts from; by default it starts from random weights."""
@@ -27,10 +27,10 @@ class TrainConfig:
     schedule: ScheduleKind = "paper"
     warmup: int = 4000
     warmup_share: float = 0.0
-    """The share of all updates over which the rate rises, where above 0, in the place of `warmup`."""
+    """The share of all updates that are warm-up, where above 0, instead of `warmup`."""
     floor: float = 0.0
     decay: float = 0.2
-    """The share of all updates over which `trapezoid` comes down."""
+    """The share of all updates over which `trapezoid` decays."""
     betas: tuple[float, ...] = (0.9, 0.98)
     epsilon: float = 1e-9
     momentum: float = 0.95
@@ -42,14 +42,14 @@ class TrainConfig:
     """Largest gradient norm; 0 does not clip."""
     smoothing: float = 0.1
     r_drop: float = 0.0
-    """Weight of the divergence between two passes with different dropout; 0 makes one pass."""
+    """R-Drop: weight of the divergence between two passes with different dropout; 0 makes one pass."""
     dropout_until: int = 0
     """The last update with dropout; 0 keeps it on throughout."""
 
     vectors: str | None = None
-    """A file of word vectors that the table of words starts from: word2vec text or binary, or GloVe text."""
+    """A file of word vectors that the embedding starts from: word2vec text or binary, or GloVe text."""
     freeze_vectors: bool = False
-    """Keep the table of words as it started."""
+    """Do not train the embedding."""
 
     validate_every: int = 1000
     validate_sentences: int = 200
@@ -76,27 +76,22 @@ class TrainConfig:
     compile_loss: bool = False
     """With `compile`, the loss as part of the same graph: fewer kernels to launch."""
     cuda_graphs: bool = False
-    """On a GPU, record what it is told to do once and replay it: for models so small that launching takes the time."""
+    """On a GPU, capture each pass as a CUDA graph and replay it: for models so small that launching takes the time."""
     deterministic: bool = False
-    """On a GPU, only kernels that always add up in one order: the same run gives the same bytes, somewhat slower."""
+    """On a GPU, only deterministic kernels: the same run gives the same bytes, somewhat slower."""
     pack: Literal["auto", "always", "never"] = "auto"
-    """Put several sequences in a row instead of padding each to the longest; `auto` does on a GPU."""
+    """Pack several sequences into a row instead of padding each to the longest; `auto` does on a GPU."""
     threads: int = 0
     """CPU threads; 0 leaves torch's choice."""
     log_every: int = 50
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_tokens", "accumulate", "validate_every", "save_every", "keep", "log_every"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 1")
+        above_zero = ("steps", "batch_tokens", "accumulate", "validate_every", "save_every", "keep", "log_every")
+        check_at_least(self, 1, *above_zero, where="train.")
         counts = ("warmup", "patience", "average_last", "threads", "validate_sentences", "dropout_until")
-        for name in (*counts, "clip", "weight_decay", "r_drop", "epochs"):
-            if not getattr(self, name) >= 0:  # nor what is not a number
-                raise ConfigError(f"train.{name}={getattr(self, name)} must not be negative")
-        for name in ("smoothing", "ema", "floor", "momentum", "warmup_share"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ConfigError(f"train.{name}={getattr(self, name)} must be at least 0 and below 1")
+        check_at_least(self, 0, *counts, "clip", "weight_decay", "r_drop", "epochs", where="train.")
+        check_fractions(self, "smoothing", "ema", "floor", "momentum", "warmup_share", where="train.")
         for name in ("decay", "layer_decay"):
             if not 0.0 < getattr(self, name) <= 1.0:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be above 0 and at most 1")
@@ -123,5 +118,5 @@ class TrainConfig:
 
     @property
     def warmup_steps(self) -> int:
-        """The updates over which the rate rises."""
+        """The updates of the warm-up."""
         return round(self.warmup_share * self.steps) if self.warmup_share else self.warmup

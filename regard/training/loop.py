@@ -1,4 +1,4 @@
-"""The training loop: a generator of steps. What to log, validate and save is its caller's business."""
+"""The training loop: a generator of steps. Logging, validating and saving are its caller's."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,15 +7,15 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from regard.nn.rows import halves
-from regard.training.average import ExponentialAverage
+from regard.nn.batch import halves
+from regard.training.cuda_graphs import GraphReplay
 from regard.training.objectives import Batch, Objective, Weighing, precision_context, predictions
-from regard.training.replay import Replay
+from regard.training.optim import ExponentialAverage
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One update done: `loss` is per prediction. Tensors, so that nobody waits for a device who does not read them."""
+    """One update done: `loss` is per prediction. Tensors, so that only reading them waits for the device."""
 
     number: int
     loss: Tensor
@@ -24,12 +24,12 @@ class Step:
     learning_rate: float
     parts: dict[str, Tensor] = field(default_factory=dict)
     splits: int = 0
-    """How often a batch did not fit the memory and was halved."""
+    """How often a batch ran out of memory and was halved."""
 
 
 def fit(
     model: nn.Module,
-    task: Objective,
+    objective: Objective,
     updates: Iterable[Sequence[Batch]],
     optimizer: Optimizer,
     learning_rate: Callable[[int], float],
@@ -41,9 +41,9 @@ def fit(
     precision: torch.dtype = torch.float32,
     average: ExponentialAverage | None = None,
     before: Callable[[int], None] | None = None,
-    replay: Replay | None = None,
+    replay: GraphReplay | None = None,
 ) -> Iterator[Step]:
-    """Train on each group of batches, one update a group, yielding after each; the first is numbered `start` + 1.
+    """Train on each group of batches, one update per group, yielding after each; the first is numbered `start` + 1.
 
     `before` is called with the number of each update before it is made. `replay` finds gradients where it can.
     """
@@ -57,7 +57,7 @@ def fit(
             group["lr"] = rate * group.get("share", 1.0)
         step = train_step(
             model,
-            task,
+            objective,
             parts,
             optimizer,
             clip=clip,
@@ -73,7 +73,7 @@ def fit(
 
 def train_step(
     model: nn.Module,
-    task: Objective,
+    objective: Objective,
     parts: Sequence[Batch],
     optimizer: Optimizer,
     *,
@@ -81,21 +81,21 @@ def train_step(
     number: int = 1,
     device: torch.device | str = "cpu",
     precision: torch.dtype = torch.float32,
-    replay: Replay | None = None,
+    replay: GraphReplay | None = None,
 ) -> Step:
     """Update once from `parts`. Weighs by prediction, so how a batch was split changes nothing.
 
-    A batch that does not fit the memory is halved by rows, and the update begun again, as often as that takes.
+    A batch that runs out of memory is halved by rows, and the update begun again, as often as that takes.
     """
-    if isinstance(task, Weighing):
-        parts = task.weighed(parts)
-    count, splits = sum(predictions(task, part) for part in parts), 0
+    if isinstance(objective, Weighing):
+        parts = objective.weighed(parts)
+    count, splits = sum(predictions(objective, part) for part in parts), 0
     while True:
         found = None
         if replay is not None and replay.takes(parts):
             found = replay.gradients(parts)
         if found is None:
-            found = _gradients(model, task, parts, count, device, precision)
+            found = _gradients(model, objective, parts, count, device, precision)
         if not isinstance(found, int):
             break
         # Out here nothing holds on to the tensors of the failed pass any longer.
@@ -131,27 +131,27 @@ def clip_gradients(parameters: Sequence[Tensor], clip: float) -> Tensor:
 
 def _gradients(
     model: nn.Module,
-    task: Objective,
+    objective: Objective,
     parts: Sequence[Batch],
     count: int,
     device: torch.device | str,
     precision: torch.dtype,
 ) -> tuple[Tensor, dict[str, Tensor]] | int:
-    """The loss a prediction and its parts, gradients added up; or the index of the part that did not fit the memory."""
+    """The loss per prediction and its parts, gradients added up; or the index of the part that ran out of memory."""
     sums: list[Tensor] = []
     names: list[str] = []
     for index, part in enumerate(parts):
         try:
             with precision_context(device, precision):
-                loss = task.loss(model, part.to(device))
-            assert loss.count == predictions(task, part), "an update is divided by the counts of its losses"
+                loss = objective.loss(model, part.to(device))
+            assert loss.count == predictions(objective, part), "an update is divided by the counts of its losses"
             (loss.total / count).backward()
         except torch.OutOfMemoryError:
             if len(halves(part)) < 2:
                 raise
             return index
         names = list(loss.parts)
-        # One small tensor a batch, and one division for all, however many parts are named.
+        # One small tensor per batch, and one division for all, however many parts are named.
         sums.append(torch.stack([loss.total.detach(), *(value.detach() for value in loss.parts.values())]))
     total, *named = (torch.stack(sums).sum(0) / count).unbind()
     return total, dict(zip(names, named, strict=True))
@@ -160,13 +160,13 @@ def _gradients(
 @torch.no_grad()
 def validate(
     model: nn.Module,
-    task: Objective,
+    objective: Objective,
     batches: Iterable[Batch],
     *,
     device: torch.device | str = "cpu",
     precision: torch.dtype = torch.float32,
 ) -> dict[str, float]:
-    """The loss per prediction over all batches, and its parts, dropout off; what does not fit the memory is halved."""
+    """The loss per prediction over all batches, and its parts, dropout off; what runs out of memory is halved."""
     was_training = model.training
     model.eval()
     total, count, named = torch.zeros((), device=device), 0, {}
@@ -174,7 +174,7 @@ def validate(
     while (batch := waiting.pop() if waiting else next(following, None)) is not None:
         try:
             with precision_context(device, precision):
-                loss = task.loss(model, batch.to(device))
+                loss = objective.loss(model, batch.to(device))
         except torch.OutOfMemoryError:
             if len(parts := halves(batch)) < 2:
                 raise

@@ -1,4 +1,4 @@
-"""Tasks turn a batch into a loss. A loss is a sum and its count, never an average, so splitting changes nothing."""
+"""Objectives turn a batch into a loss: a sum and its count, never an average, so that splitting changes nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -12,12 +12,20 @@ from torch import Tensor, nn
 
 from regard.errors import RunError
 from regard.models.protocols import capabilities
-from regard.nn.batch import Images, LabelledTexts, MaskedTexts, PackedPairs, Pairs, Stretch, Windows
+from regard.nn.batch import (
+    Images,
+    LabelledTexts,
+    MaskedTexts,
+    PackedPairs,
+    Pairs,
+    Pointings,
+    StreamedWindows,
+    Windows,
+    doubled,
+)
 from regard.nn.blocks import DecoderBlock, EncoderBlock
-from regard.nn.embedding import Head
-from regard.nn.loss import IGNORE
-from regard.nn.points import Pointings
-from regard.nn.rows import doubled
+from regard.nn.embeddings import OutputProjection
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.training.config import TrainConfig
 
 
@@ -32,7 +40,7 @@ class Loss:
 
 @runtime_checkable
 class Batch(Protocol):
-    """What a task is given: it knows how many predictions it asks for, and can move."""
+    """What an objective is given: it knows how many predictions it asks for, and can move to a device."""
 
     @property
     def count(self) -> int: ...
@@ -42,7 +50,7 @@ class Batch(Protocol):
 
 @runtime_checkable
 class Objective(Protocol):
-    """What is asked of a model."""
+    """What a model is trained for."""
 
     def loss(self, model: nn.Module, batch: Any) -> Loss:
         """The summed loss of `model` on `batch`, how many predictions it is summed over, and its parts by name."""
@@ -51,30 +59,30 @@ class Objective(Protocol):
 
 @runtime_checkable
 class Counting(Protocol):
-    """A task that makes more predictions, or fewer, of a batch than the batch counts."""
+    """An objective that makes more predictions, or fewer, of a batch than the batch counts."""
 
     def predictions(self, batch: Any) -> int: ...
 
 
 @runtime_checkable
 class Weighing(Protocol):
-    """A task whose loss adds up means over different counts, so that parts of one update must know of each other."""
+    """An objective whose loss adds up means over different counts, so that parts of one update depend on each other."""
 
     def weighed(self, parts: Sequence[Any]) -> list[Any]:
         """The parts of one update, such that their losses add up to that of one batch of all their rows."""
         ...
 
 
-def predictions(task: Objective, batch: Batch) -> int:
-    """How many predictions a task makes of a batch: the count of its loss, known before there is one."""
-    return task.predictions(batch) if isinstance(task, Counting) else batch.count
+def predictions(objective: Objective, batch: Batch) -> int:
+    """How many predictions an objective makes of a batch: the count of its loss, known before there is one."""
+    return objective.predictions(batch) if isinstance(objective, Counting) else batch.count
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceToSequence:
     """Predict each target token from the source and the true tokens before it (teacher forcing).
 
-    The model gives a vector a prediction and its `head` the loss of it, so that a head may copy or point instead. With
+    The model gives a vector per prediction and its `head` the loss of it, so that a head may copy or point. With
     `r_drop` a training batch is read twice, under different dropout: the loss is both cross-entropies plus `r_drop`
     times the mean divergence of the two predictions from each other.
     """
@@ -100,7 +108,9 @@ class SequenceToSequence:
         return total, {"nll": plain, "divergence": divergence}
 
 
-def compiled(task: Objective, model: nn.Module, config: TrainConfig, *, dynamic: bool) -> tuple[Objective, nn.Module]:
+def compiled(
+    objective: Objective, model: nn.Module, config: TrainConfig, *, dynamic: bool
+) -> tuple[Objective, nn.Module]:
     """Objective and model, compiled as the settings say: block by block, model and loss apart, or as one graph."""
     on_gpu = next(model.parameters()).is_cuda
     if config.compile_blocks and on_gpu:
@@ -109,33 +119,33 @@ def compiled(task: Objective, model: nn.Module, config: TrainConfig, *, dynamic:
             if isinstance(part, EncoderBlock | DecoderBlock):
                 part.compile(dynamic=dynamic)
         _fuse_heads(model)
-        return task, model
+        return objective, model
     if not config.compile:
         if config.cuda_graphs and on_gpu:
             _fuse_heads(model)
-        return task, model
+        return objective, model
     if config.compile_loss:
-        assert isinstance(task, SequenceToSequence), "only its loss is made to be compiled"
-        return CompiledObjective(task, dynamic=dynamic), model
+        assert isinstance(objective, SequenceToSequence), "only its loss is made to be compiled"
+        return CompiledObjective(objective, dynamic=dynamic), model
     _fuse_heads(model)
-    return task, torch.compile(model, dynamic=dynamic)  # type: ignore[return-value]
+    return objective, torch.compile(model, dynamic=dynamic)  # type: ignore[return-value]
 
 
 def _fuse_heads(model: nn.Module) -> None:
     for part in model.modules():
-        if isinstance(part, Head):
+        if isinstance(part, OutputProjection):
             part.fuse()
 
 
 class CompiledObjective:
-    """A task whose model and loss are compiled together, so that fewer kernels are launched."""
+    """An objective whose model and loss are compiled together, so that fewer kernels are launched."""
 
-    def __init__(self, task: SequenceToSequence, **options: Any) -> None:
-        self._task = replace(task)
-        self._sums = torch.compile(self._task.sums, **options)
+    def __init__(self, objective: SequenceToSequence, **options: Any) -> None:
+        self._objective = replace(objective)
+        self._sums = torch.compile(self._objective.sums, **options)
 
     def loss(self, model: nn.Module, batch: Any) -> Loss:
-        twice = bool(self._task.r_drop) and model.training
+        twice = bool(self._objective.r_drop) and model.training
         total, parts = self._sums(model, doubled(batch) if twice else batch, twice)
         return Loss(total, batch.count, parts)
 
@@ -146,7 +156,7 @@ class LanguageModelling:
 
     smoothing: float = 0.0
 
-    def loss(self, model: Any, batch: Windows | Stretch) -> Loss:
+    def loss(self, model: Any, batch: Windows | StreamedWindows) -> Loss:
         total, plain = model.head.loss(model(batch), batch.labels, self.smoothing)
         return Loss(total, batch.count, {"nll": plain})
 
@@ -158,8 +168,8 @@ def precision_context(device: torch.device | str, precision: torch.dtype) -> Abs
 
 
 @dataclass(frozen=True, slots=True)
-class BothWaysModelling:
-    """Predict each token of running text from those before it, and from those after it: two predictions a token."""
+class BidirectionalLanguageModelling:
+    """Predict each token of running text from those before it, and from those after it: two predictions per token."""
 
     smoothing: float = 0.0
 
@@ -175,8 +185,8 @@ class BothWaysModelling:
 
 
 @dataclass(frozen=True, slots=True)
-class BackwardModelling:
-    """Predict the token before each of running text from it and those after it: what else the above asks for, alone."""
+class BackwardLanguageModelling:
+    """Predict the token before each of running text from it and those after it: the backward half of the above."""
 
     def loss(self, model: Any, batch: Windows) -> Loss:
         total, plain = model.head.loss(model.after(batch.inputs.ids), batch.labels, 0.0)
@@ -184,13 +194,13 @@ class BackwardModelling:
 
 
 def language_objective(model: type[nn.Module], smoothing: float = 0.0) -> Objective:
-    """What is asked of this kind of language model."""
-    return BothWaysModelling(smoothing) if capabilities(model).both_ways else LanguageModelling(smoothing)
+    """The objective of this kind of language model."""
+    return BidirectionalLanguageModelling(smoothing) if capabilities(model).both_ways else LanguageModelling(smoothing)
 
 
 @dataclass(frozen=True, slots=True)
-class MaskedWords:
-    """Say which words are hidden and, of pairs, whether the second text goes on from the first.
+class MaskedLanguageModelling:
+    """Predict masked words and, of pairs, whether the second text follows the first (next-sentence prediction).
 
     Both are means that add up: all words of an update weigh as much as all its pairs.
     """
@@ -218,7 +228,7 @@ class MaskedWords:
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """Say what each text, or each of its tokens, is labelled with.
+    """Predict the label of each text, or of each of its tokens.
 
     With `r_drop` a training batch is read twice, under different dropout: the loss is both cross-entropies plus
     `r_drop` times the mean divergence of the two predictions from each other.
@@ -235,26 +245,26 @@ class Labelled:
         return labelled_loss(logits, read.labels.flatten(), batch.count, smoothing, self.r_drop if twice else 0.0)
 
     def logits(self, model: Any, batch: LabelledTexts) -> Float[Tensor, "N C"]:
-        """A score a class for each label of the batch."""
+        """A score per class for each label of the batch."""
         raise NotImplementedError
 
 
 class Classification(Labelled):
-    """Say of each text which class it is of."""
+    """Predict the class of each text."""
 
     def logits(self, model: Any, batch: LabelledTexts) -> Float[Tensor, "N C"]:
         return model.classes(model(batch), batch)
 
 
 class Tagging(Labelled):
-    """Say of each word which tag it has; a word of several tokens is asked of at its first."""
+    """Predict the tag of each word; that of a word of several tokens at its first."""
 
     def logits(self, model: Any, batch: LabelledTexts) -> Float[Tensor, "N C"]:
         return model.classifier(model.dropout(model(batch))).flatten(0, 1)
 
 
 class Answering(Labelled):
-    """Say at which token the answer begins, and at which it ends."""
+    """Predict at which token the answer begins, and at which it ends."""
 
     smooths = False  # over what? padding is no answer
 
@@ -285,7 +295,7 @@ def labelled_loss(
 
 @dataclass(frozen=True, slots=True)
 class ImageClassification:
-    """Predict the class of each picture; of one that two were mixed into, both, by their shares."""
+    """Predict the class of each image; of one that two were mixed into, both, by their shares."""
 
     smoothing: float = 0.0
 
@@ -313,7 +323,7 @@ class Pointing:
 
 
 States = tuple[tuple[Tensor, ...], ...]
-"""What a model carries: for each layer its tensors, a row a stream."""
+"""What a model carries: for each layer its tensors, a row per stream."""
 
 
 class StreamedLanguageModelling:
@@ -327,7 +337,7 @@ class StreamedLanguageModelling:
         self.smoothing = smoothing
         self._trained, self._validated = _Carried(), _Carried()
 
-    def loss(self, model: Any, batch: Stretch) -> Loss:
+    def loss(self, model: Any, batch: StreamedWindows) -> Loss:
         carried = self._trained if model.training else self._validated
         x, ends = model.carry(batch.inputs, carried.before(batch))
         carried.keep(batch, ends)
@@ -359,7 +369,7 @@ class _Carried:
         self.start: States | None = None
         self.after: States | None = None
 
-    def before(self, batch: Stretch) -> States | None:
+    def before(self, batch: StreamedWindows) -> States | None:
         """What the batch's rows start from. A batch that comes again, in halves that fit, starts where it did."""
         if batch.number != self.number:
             self.start, self.number = (self.after if batch.number else None), batch.number
@@ -370,7 +380,7 @@ class _Carried:
             self.start = tuple(tuple(part.to(device) for part in own) for own in self.start)
         return self.start if batch.rows.shape[0] == batch.streams else _each(self.start, lambda part: part[batch.rows])
 
-    def keep(self, batch: Stretch, ends: States) -> None:
+    def keep(self, batch: StreamedWindows, ends: States) -> None:
         ends = _each(ends, Tensor.detach)
         if batch.rows.shape[0] == batch.streams:
             self.after = ends

@@ -1,13 +1,16 @@
-"""Optimisers, and their state as named tensors."""
+"""Optimisers: Adam, AdamW and Muon, their state as named tensors, and averages of weights."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
 
 from regard.errors import ConfigError, RunError
+from regard.nn.embeddings import Embedding, OutputProjection
 from regard.training.config import TrainConfig
-from regard.training.muon import Muon, hidden_matrices
 
 _STACKS = {"encoder", "decoder", "blocks", "layers"}
 _EMBEDDINGS = {"embedding", "source", "target"}
@@ -41,12 +44,12 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
 
 
 def layer_shares(model: nn.Module, decay: float) -> dict[nn.Parameter, float]:
-    """The share of the learning rate that each parameter has: `decay` for the last of a stack of layers, and as much
-    less again for each further down; what makes vectors of tokens or patches has least, all the rest the whole."""
+    """Layer-wise learning rate decay, as a factor per parameter: `decay` for the last of a stack of layers, and as much
+    again for each layer below it; embeddings have the smallest, all the rest 1."""
     parts = dict(model.named_children())
     stacks = [part for name, part in parts.items() if name in _STACKS and isinstance(part, nn.ModuleList)]
     if decay < 1.0 and not stacks:
-        raise ConfigError(f"train.layer_decay={decay} is for models with a stack of layers, which this one has not")
+        raise ConfigError(f"train.layer_decay={decay} does not apply to a model without a stack of layers")
     shares = dict.fromkeys(model.parameters(), 1.0)
     for stack in stacks:
         for number, layer in enumerate(stack):
@@ -67,7 +70,7 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
 
 
 def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> bool:
-    """Put back what `optimizer_tensors` gave; False, and nothing done, if that was another kind of optimiser's.
+    """Restore what `optimizer_tensors` gave; False, and nothing done, if that is another kind of optimiser's.
 
     Refuses what does not fit the model: the fused kernels read and write as far as a parameter reaches.
     """
@@ -92,3 +95,132 @@ def _is_state(key: str, value: Tensor, parameter: nn.Parameter) -> bool:
     if key == "step":
         return value.shape == () and value.dtype == torch.float32
     return value.shape == parameter.shape and value.dtype == parameter.dtype
+
+
+# A quintic that drives singular values from anywhere in (0, 1] to near 1 within five rounds.
+_QUINTIC = (3.4445, -4.7750, 2.0315)
+_ROUNDS = 5
+
+
+class Muon(Optimizer):
+    """Updates each matrix by its orthogonalised momentum (singular values near 1), and `rest` by AdamW.
+
+    The update is scaled by 0.2 sqrt(max(rows, columns)), which gives it the size of Adam's, so that one learning rate
+    and one weight decay serve both. Matrices of one shape are updated together: few launches however many layers.
+    """
+
+    def __init__(
+        self,
+        matrices: Iterable[nn.Parameter],
+        rest: Iterable[dict[str, Any]],
+        *,
+        lr: float,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+        betas: tuple[float, float] = (0.9, 0.98),
+        eps: float = 1e-9,
+    ) -> None:
+        rest = [dict(group) for group in rest]
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        super().__init__([{"params": list(matrices)}, *rest], defaults)
+        self._adam = AdamW(rest, lr=lr, betas=betas, eps=eps, fused=True)
+        self._adam.state = self.state  # one place for all that is saved
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        assert closure is None, "the loop computes gradients itself"
+        for mine, its in zip(self.param_groups[1:], self._adam.param_groups, strict=True):
+            its["lr"] = mine["lr"]
+        self._adam.step()
+        group = self.param_groups[0]
+        shapes: dict[tuple[int, int], list[Tensor]] = {}
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                rows, columns = parameter.shape
+                shapes.setdefault((rows, columns), []).append(parameter)
+        for (rows, columns), parameters in shapes.items():
+            for parameter in parameters:
+                if "momentum" not in self.state[parameter]:
+                    self.state[parameter]["momentum"] = torch.zeros_like(parameter)
+            momenta = [self.state[parameter]["momentum"] for parameter in parameters]
+            gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+            torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])  # pyright: ignore[reportPrivateImportUsage]
+            # Nesterov's: look from where the momentum is about to lead.
+            ahead = torch._foreach_lerp(gradients, momenta, group["momentum"])  # pyright: ignore[reportPrivateImportUsage]
+            moves = list(orthogonalised(torch.stack(ahead)).unbind())
+            rate, size = group["lr"], 0.2 * max(rows, columns) ** 0.5
+            if group["weight_decay"]:
+                torch._foreach_mul_(parameters, 1 - rate * group["weight_decay"])  # pyright: ignore[reportPrivateImportUsage]
+            torch._foreach_add_(parameters, moves, alpha=-rate * size)  # pyright: ignore[reportPrivateImportUsage]
+
+
+def orthogonalised(matrices: Tensor) -> Tensor:
+    """Each of a stack of matrices with its singular vectors kept and its singular values near 1 (Newton-Schulz)."""
+    a, b, c = _QUINTIC
+    # bfloat16 is exact enough for a direction, where the device multiplies it faster.
+    x = matrices.to(torch.bfloat16) if matrices.device.type == "cuda" else matrices.float()
+    tall = x.shape[-2] > x.shape[-1]
+    x = x.mT if tall else x
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-7)
+    for _ in range(_ROUNDS):
+        square = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    return (x.mT if tall else x).to(matrices.dtype)
+
+
+def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
+    """The weights of linear layers inside the model: neither embeddings nor the output projection."""
+    outer = {id(part.tokens.weight) for part in model.modules() if isinstance(part, Embedding)}
+    outer |= {id(part.weight) for part in model.modules() if isinstance(part, OutputProjection)}
+    inner = {id(part.weight) for part in model.modules() if isinstance(part, nn.Linear)} - outer
+    return [parameter for parameter in model.parameters() if id(parameter) in inner and parameter.requires_grad]
+
+
+class ExponentialAverage:
+    """An exponential moving average (EMA) of the weights, with a smaller `decay` in the first updates."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self._names = [name for name, _ in model.named_parameters()]
+        self._followed: list[Tensor] = list(model.parameters())
+        self.start()
+
+    def start(self) -> None:
+        """Start from the weights as they are."""
+        copies = (parameter.detach().clone() for parameter in self._followed)
+        self.weights = dict(zip(self._names, copies, strict=True))
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        # Early weights are far from any good ones; the ramp forgets them.
+        keep = min(self.decay, (1 + step) / (10 + step))
+        averages: list[Tensor] = list(self.weights.values())
+        torch._foreach_lerp_(averages, self._followed, 1 - keep)  # pyright: ignore[reportPrivateImportUsage]
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The model with the averaged weights, its own restored at the end. Takes no memory: the two are swapped."""
+        self._exchange()
+        try:
+            yield
+        finally:
+            self._exchange()
+
+    @torch.no_grad()
+    def _exchange(self) -> None:
+        for average, parameter in zip(self.weights.values(), self._followed, strict=True):
+            own = parameter.clone()
+            parameter.copy_(average)
+            average.copy_(own)
+
+
+def mean_weights(checkpoints: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of several checkpoints' weights, one in memory at a time."""
+    total: dict[str, Tensor] = {}
+    count = 0
+    for weights in checkpoints:
+        for name, value in weights.items():
+            value = value.double()
+            total[name] = value if name not in total else total[name].add_(value)
+        count += 1
+    return {name: (value / count).float() for name, value in total.items()}

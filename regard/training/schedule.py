@@ -1,4 +1,4 @@
-"""The learning rate as a function of the step, and of nothing else."""
+"""Schedules that are functions of the step alone: the learning rate, and when dropout ends."""
 
 import math
 from typing import Any, Literal
@@ -21,7 +21,7 @@ def learning_rate(
     floor: float = 0.0,
     decay: float = 0.2,
 ) -> float:
-    """The rate of update `step`, counted from 1: up to `peak` in a straight line over `warmup` steps, then as named.
+    """The learning rate of update `step`, counted from 1: linear warm-up to `peak` over `warmup` steps, then by `kind`.
 
     `paper` is peak * width^-0.5 * min(step^-0.5, step * warmup^-1.5), where the paper's `peak` is 1. `cosine` and
     `linear` come down to `floor` * peak at `total`; `inverse-sqrt` falls as 1 / sqrt(step); `constant` stays;
@@ -45,7 +45,7 @@ def learning_rate(
 
 
 class DropoutUntil:
-    """Turns all dropout of a model off after update `last`: a function of the update alone, so resuming is exact."""
+    """Turns off all dropout of a model after update `last`; it depends on the update alone, so resuming is exact."""
 
     def __init__(self, model: nn.Module, last: int) -> None:
         self.last = last

@@ -1,10 +1,10 @@
-"""Word vectors by skip-gram with negative sampling (Mikolov 2013), a few thousand words to an update.
+"""Word vectors by skip-gram with negative sampling (Mikolov 2013), a few thousand words per update.
 
-A word's vector is trained to tell the words around it from words drawn at random. The usual program goes pair by pair.
+A word's vector is trained to tell the words around it from randomly sampled ones. The usual program goes pair by pair.
 Here a block of running text is one product: the vectors of its words against the second vectors of all words of the
-block and a window around it, of which the pairs nearer than each word's own window count. The words drawn at random are
-shared by all words of an update, each weighing as much less as there are more of them, so what is minimised is the same
-on average.
+block and a window around it, of which the pairs nearer than each word's own window count. The negative samples are
+shared by all words of an update, each weighing as much less as there are more of them, so the loss is the same on
+average.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, check_at_least
 
 BLOCK = 64
 """Words of one product: fewer waste more of it on the windows at its sides, more on pairs too far apart."""
@@ -23,15 +23,15 @@ BLOCK = 64
 BLOCKS = 16
 """Blocks of one update."""
 
-DRAWN = 192
-"""Words drawn at random for one update."""
+NEGATIVES = 192
+"""Negative samples of one update."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SkipGramConfig:
-    """A word's window is drawn from 1 to `window` each time. Of a word that makes up more than `subsample` of the text,
-    only as many occurrences are read as to bring it nearer to that, at random. Words are drawn as `negatives` to a
-    pair, by their counts to the power of 3/4. The learning rate of Adagrad, one for each word, goes down to 0.
+    """A word's window is sampled from 1 to `window`. A word that makes up more than `subsample` of the text is
+    subsampled to bring it nearer to that. There are `negatives` negative samples per pair, by their counts to the power
+    of 3/4. The learning rate of Adagrad, one for each word, goes down to 0.
     """
 
     width: int = 100
@@ -43,9 +43,7 @@ class SkipGramConfig:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("width", "window", "negatives", "epochs"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        check_at_least(self, 1, "width", "window", "negatives", "epochs")
         if self.window >= BLOCK:
             raise ConfigError(f"window={self.window} must be below {BLOCK}")
         if self.subsample < 0 or self.learning_rate <= 0 or self.seed < 0:
@@ -70,12 +68,14 @@ def train_skip_gram(
     total, done = config.epochs * len(ids), 0
     with torch.no_grad():
         for epoch in range(config.epochs):
-            dice = _Dice(config.seed, epoch)
-            kept, share = _subsampled(ids, counts, config.subsample, dice)
-            for text, centre, near in _blocks(kept, config.window, dice):
-                drawn = torch.from_numpy(np.searchsorted(chosen, dice.uniform(DRAWN) * chosen[-1], side="right"))
+            uniforms = _Uniforms(config.seed, epoch)
+            kept, share = _subsampled(ids, counts, config.subsample, uniforms)
+            for text, centre, near in _blocks(kept, config.window, uniforms):
+                negative_ids = torch.from_numpy(
+                    np.searchsorted(chosen, uniforms.uniform(NEGATIVES) * chosen[-1], side="right")
+                )
                 rate = config.learning_rate * max(1e-3, 1 - done / total)
-                _update(words, contexts, text, centre, near, drawn, config.negatives, rate)
+                _update(words, contexts, text, centre, near, negative_ids, config.negatives, rate)
                 done = min(total, done + round(BLOCK * BLOCKS / share))
                 if progress is not None:
                     progress(done, total)
@@ -89,34 +89,34 @@ def _update(
     text: Int[Tensor, "N M"],
     centre: Int[Tensor, "N C"],
     near: Float[Tensor, "N C M"],
-    drawn: Int[Tensor, " K"],
+    negative_ids: Int[Tensor, " K"],
     negatives: int,
     rate: float,
 ) -> None:
     """One update from `centre`, blocks of words, and `text`, the same with a window on each side."""
-    v, u, w = words.weight[centre], contexts.weight[text], contexts.weight[drawn]
+    v, u, w = words.weight[centre], contexts.weight[text], contexts.weight[negative_ids]
     pairs = near.sum(-1, keepdim=True)
     # The gradient of -log sigmoid(x) is sigmoid(x) - 1, that of -log sigmoid(-x) is sigmoid(x).
     pull = (v @ u.mT).sigmoid_().sub_(1).mul_(near)
-    push = (v @ w.mT).sigmoid_().mul_(pairs * (negatives / len(drawn)))
+    push = (v @ w.mT).sigmoid_().mul_(pairs * (negatives / len(negative_ids)))
     words.descend(centre, pull @ u + push @ w, rate)
     contexts.descend(
-        torch.cat((text.flatten(), drawn)),
+        torch.cat((text.flatten(), negative_ids)),
         torch.cat(((pull.mT @ v).flatten(0, 1), push.flatten(0, 1).T @ v.flatten(0, 1))),
         rate,
     )
 
 
 class _Table:
-    """Vectors with one learning rate a row, which falls with what the row has been changed by (Adagrad)."""
+    """Vectors with one learning rate per row, which falls with what the row has been changed by (Adagrad)."""
 
     def __init__(self, weight: Float[Tensor, "V D"]) -> None:
         self.weight, self.squares = weight, weight.new_zeros(weight.shape[0], 1)
 
     @classmethod
     def random(cls, vocab_size: int, config: SkipGramConfig) -> "_Table":
-        draws = _Dice(config.seed, -1).uniform(vocab_size * config.width).reshape(vocab_size, config.width)
-        return cls(torch.from_numpy(((draws - 0.5) / config.width).astype(np.float32)))
+        values = _Uniforms(config.seed, -1).uniform(vocab_size * config.width).reshape(vocab_size, config.width)
+        return cls(torch.from_numpy(((values - 0.5) / config.width).astype(np.float32)))
 
     @classmethod
     def zeros(cls, vocab_size: int, config: SkipGramConfig) -> "_Table":
@@ -130,7 +130,7 @@ class _Table:
         self.weight[rows] -= rate * total / squares.sqrt().add_(1e-8)
 
 
-class _Dice:
+class _Uniforms:
     """Numbers from raw bits, which numpy promises never to change."""
 
     def __init__(self, seed: int, epoch: int) -> None:
@@ -141,7 +141,7 @@ class _Dice:
 
 
 def _subsampled(
-    ids: Int[np.ndarray, " tokens"], counts: Int[np.ndarray, " V"], subsample: float, dice: _Dice
+    ids: Int[np.ndarray, " tokens"], counts: Int[np.ndarray, " V"], subsample: float, uniforms: _Uniforms
 ) -> tuple[Int[np.ndarray, " kept"], float]:
     """The text without some of its frequent words, and how much of it is left."""
     if not subsample:
@@ -149,12 +149,12 @@ def _subsampled(
     shares = counts / len(ids)
     with np.errstate(divide="ignore"):
         keep = np.minimum(1.0, np.sqrt(subsample / shares) + subsample / shares)
-    kept = ids[dice.uniform(len(ids)) < keep[ids]]
+    kept = ids[uniforms.uniform(len(ids)) < keep[ids]]
     return (ids, 1.0) if len(kept) < 2 else (kept, len(kept) / len(ids))
 
 
 def _blocks(
-    ids: Int[np.ndarray, " tokens"], window: int, dice: _Dice
+    ids: Int[np.ndarray, " tokens"], window: int, uniforms: _Uniforms
 ) -> Iterator[tuple[Int[Tensor, "N M"], Int[Tensor, "N C"], Float[Tensor, "N C M"]]]:
     """The text in updates: blocks with a window on each side, their words, and which pairs count."""
     places = np.arange(-window, BLOCK + window)
@@ -164,7 +164,7 @@ def _blocks(
         where = begins[:, None] + places
         inside = (where >= 0) & (where < len(ids))
         text = ids[where.clip(0, len(ids) - 1)].astype(np.int64)
-        reach = 1 + (dice.uniform(len(begins) * BLOCK) * window).astype(np.int64).reshape(-1, BLOCK, 1)
+        reach = 1 + (uniforms.uniform(len(begins) * BLOCK) * window).astype(np.int64).reshape(-1, BLOCK, 1)
         near = (distance > 0) & (distance <= reach) & inside[:, None, :]
         near &= inside[:, window : window + BLOCK, None]
         centre = text[:, window : window + BLOCK]

@@ -7,7 +7,7 @@ import pytest
 
 from regard.data.labelled_texts import Example, Keys, LabelledRows, Question, Tagged, examples, questions, tagged
 from regard.errors import DataError
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.text.encoder_inputs import EncoderInput
 
 pyarrow = pytest.importorskip("pyarrow")

@@ -17,7 +17,7 @@ from regard.data.sentence_store import (
     split_sentences,
 )
 from regard.errors import DataError
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.text import TokenizerConfig, train_tokenizer
 from regard.text.encoder_inputs import InputTemplate
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from regard.data import Loader, PairStore, Position
 from regard.data.sequence_packing import PackedLayout
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 
 pair = st.tuples(st.integers(1, 30), st.integers(1, 30))
 

@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_beam import every_output, reference_beam
 
-from regard.decode import batching
-from regard.decode.beam import beam_search
+import regard.decode.stepper as stepper_module
+from regard.decode.beam import Candidates, beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.greedy import greedy
-from regard.decode.pool import Candidates
 from regard.errors import RegardError
 
 FIRST = 0
@@ -109,7 +108,7 @@ def test_dropping_what_ended_saves_rows_and_changes_nothing(monkeypatch, share):
     settings = {"beam": 4, "top_beams": 2, "max_len": 20}
     usual, other = Historical(), Historical()
     wanted = search(usual, BATCH, settings=settings)
-    monkeypatch.setattr(batching, "ENDED_SHARE", share)
+    monkeypatch.setattr(stepper_module, "ENDED_SHARE", share)
     found = search(other, BATCH, settings=settings)
     assert [plain(one) for one in found] == [plain(one) for one in wanted]
     if share == 2.0:  # nothing is ever dropped
@@ -224,7 +223,7 @@ def test_an_exact_search_goes_on_while_more_length_could_win_and_no_further():
 
 
 def test_a_source_that_stopped_finds_no_more_while_it_waits_to_be_dropped(monkeypatch):
-    monkeypatch.setattr(batching, "ENDED_SHARE", 2.0)
+    monkeypatch.setattr(stepper_module, "ENDED_SHARE", 2.0)
     endless = torch.eye(4).log()
     settings = {"beam": 1, "length_penalty": 1.0, "length_form": "power", "max_len": 6}
     steps = []

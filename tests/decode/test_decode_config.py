@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.config import from_mapping, to_mapping
-from regard.decode.batching import batches, in_batches, staying
+from regard.decode.beam import Candidates, Pool, survivors
 from regard.decode.config import DecodeConfig
-from regard.decode.pool import Candidates, Pool, survivors
+from regard.decode.search import batches, in_batches
+from regard.decode.stepper import unfinished
 from regard.errors import ConfigError
 
 repeatable = settings(deadline=None, derandomize=True)
@@ -121,12 +122,12 @@ def test_batches_are_filled_to_the_budget_and_nothing_counts_as_one():
 
 def test_rows_are_left_out_once_enough_have_ended():
     running = np.ones(64, dtype=bool)
-    assert staying(running) is None
+    assert unfinished(running) is None
     running[5] = False
-    assert staying(running) is None
+    assert unfinished(running) is None
     running[9] = False
-    assert staying(running).tolist() == [place for place in range(64) if place not in (5, 9)]
-    assert staying(np.array([True, False, True])).tolist() == [0, 2]
+    assert unfinished(running).tolist() == [place for place in range(64) if place not in (5, 9)]
+    assert unfinished(np.array([True, False, True])).tolist() == [0, 2]
 
 
 def test_the_least_that_can_be_is_taken():

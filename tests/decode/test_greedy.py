@@ -4,7 +4,7 @@ import pytest
 import torch
 from decode_toys import EOS, Historical, Markov, Pointer, Toy
 
-from regard.decode import batching
+import regard.decode.stepper as stepper_module
 from regard.decode.config import DecodeConfig, limits
 from regard.decode.greedy import collect, decode, greedy
 from regard.decode.search import search
@@ -67,7 +67,7 @@ def test_a_row_is_the_same_alone_and_in_any_batch():
 def test_dropping_rows_that_ended_changes_nothing(monkeypatch, share):
     usual, other = Historical(), Historical()
     wanted = outputs(usual, BATCH)
-    monkeypatch.setattr(batching, "ENDED_SHARE", share)
+    monkeypatch.setattr(stepper_module, "ENDED_SHARE", share)
     assert outputs(other, BATCH) == wanted
     assert usual.widths[-1] < len(BATCH)
     if share == 2.0:

@@ -4,7 +4,7 @@ from decode_toys import EOS, Historical, Markov
 
 from regard.decode.config import DecodeConfig
 from regard.decode.greedy import greedy
-from regard.decode.sample import Sampler, draws, invert, sample
+from regard.decode.sample import Sampler, invert, sample, uniform_numbers
 from regard.decode.search import search
 
 PROBS = torch.tensor([0.05, 0.30, 0.15, 0.30, 0.12, 0.08])
@@ -22,7 +22,7 @@ def plain(samples):
 
 
 def counts(rows=4000, seed=1, **settings):
-    sampler = Sampler(draws(seed, range(rows), samples=1, steps=1), **settings)
+    sampler = Sampler(uniform_numbers(seed, range(rows), samples=1, steps=1), **settings)
     chosen = sampler(PROBS.log().expand(rows, 6), torch.arange(rows), 0)
     return torch.bincount(chosen, minlength=6)
 
@@ -64,14 +64,14 @@ def test_choices_are_drawn_as_often_as_they_are_likely(settings, kept):
 @pytest.mark.parametrize("settings", [{}, {"top_k": 2}, {"top_p": 0.9}, {"top_k": 3, "top_p": 1e-320}])
 def test_however_low_the_temperature_the_likeliest_is_drawn(temperature, settings):
     log_probs = torch.tensor([[-0.5, -3.0, -1.2], [-30.0, -20.0, -21.0], [-torch.inf, -80.0, -torch.inf]])
-    sampler = Sampler(draws(1, range(3), samples=1, steps=1), temperature=temperature, **settings)
+    sampler = Sampler(uniform_numbers(1, range(3), samples=1, steps=1), temperature=temperature, **settings)
     assert sampler(log_probs, torch.arange(3), 0).tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize("settings", [{}, {"top_k": 2**70}, {"top_p": 1 - 1e-16}])
 def test_however_high_the_temperature_only_the_possible_is_drawn_and_evenly(settings):
     log_probs = torch.tensor([[-90.0, -torch.inf, -1.0]]).expand(1000, 3)
-    sampler = Sampler(draws(1, range(1000), samples=1, steps=1), temperature=1e300, **settings)
+    sampler = Sampler(uniform_numbers(1, range(1000), samples=1, steps=1), temperature=1e300, **settings)
     first, impossible, last = torch.bincount(sampler(log_probs, torch.arange(1000), 0), minlength=3).tolist()
     assert impossible == 0
     assert 430 < first < 570
@@ -85,12 +85,12 @@ def test_a_draw_never_falls_on_the_impossible():
 
 
 def test_draws_are_even_and_differ_by_seed_source_and_sample():
-    numbers = draws(5, range(100), samples=2, steps=50)
+    numbers = uniform_numbers(5, range(100), samples=2, steps=50)
     assert numbers.shape == (200, 50)
     assert len(numbers.unique()) == numbers.numel()
     assert chi_square(torch.histc(numbers, 10, 0, 1), torch.ones(10)) < 27.9  # the 0.999 quantile of nine degrees
-    assert not torch.isin(draws(6, range(100), samples=2, steps=50), numbers).any()
-    assert torch.equal(draws(5, [7], samples=2, steps=50), numbers[14:16])
+    assert not torch.isin(uniform_numbers(6, range(100), samples=2, steps=50), numbers).any()
+    assert torch.equal(uniform_numbers(5, [7], samples=2, steps=50), numbers[14:16])
 
 
 def test_a_source_keeps_its_luck_in_any_batch():

@@ -8,8 +8,8 @@ from regard.models.gpt import GPT, GPTConfig
 from regard.models.lstmn import LSTMN, LSTMNConfig
 from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentLanguageModel
 from regard.models.rwkv import RWKV, RWKVConfig
-from regard.nn.batch import Stretch, Tokens, Windows
-from regard.nn.cells import CELLS
+from regard.nn.batch import StreamedWindows, Tokens, Windows
+from regard.nn.recurrent.cells import CELLS
 
 SIZES = {"vocab_size": 19, "width": 6, "dropout": 0.0, "max_len": 40}
 
@@ -60,6 +60,6 @@ def stretch(ids, begin, end, number):
     """A window of some streams of tokens, each with the one after it."""
     read, labels = ids[:, begin:end], ids[:, begin + 1 : end + 1]
     B, T = read.shape
-    return Stretch(
+    return StreamedWindows(
         Tokens(read, torch.full((B,), T), padded=False), labels, B * T, torch.arange(B), streams=B, number=number
     )

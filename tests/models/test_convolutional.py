@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from regard.errors import ConfigError
 from regard.models.convolutional import Convolutional, ConvolutionalConfig
 from regard.nn.batch import Tokens
-from regard.nn.convolution import GatedConvolution
+from regard.nn.blocks import GatedConvolution
 from regard.tasks.config import make_config
 
 TINY = ConvolutionalConfig(

@@ -8,15 +8,19 @@ from model_zoo import ENCODERS, make, texts
 from torch.testing import assert_close
 
 from regard.look.watch import attentions, watch
-from regard.nn.batch import LabelledTexts, MaskedTexts
-from regard.nn.loss import IGNORE
-from regard.nn.rows import halves
-from regard.training.objectives import Answering, Classification, MaskedWords, Tagging
+from regard.nn.batch import LabelledTexts, MaskedTexts, halves
+from regard.nn.losses.cross_entropy import IGNORE
+from regard.training.objectives import Answering, Classification, MaskedLanguageModelling, Tagging
 
 every_encoder = pytest.mark.parametrize("name", ENCODERS)
 few = settings(max_examples=5)
 lengths = st.lists(st.integers(2, 9), min_size=1, max_size=4)
-TASKS = {"pretraining": MaskedWords, "words": MaskedWords, "classes": Classification, "tags": Tagging}
+TASKS = {
+    "pretraining": MaskedLanguageModelling,
+    "words": MaskedLanguageModelling,
+    "classes": Classification,
+    "tags": Tagging,
+}
 
 
 def rows_of(sizes):
@@ -31,7 +35,7 @@ def question(model, sizes=(7, 3, 5, 9)):
     if head in ("pretraining", "words"):
         places, labels = torch.tensor([[1, 2]] * B), torch.tensor([[5, IGNORE], [6, 7], [8, IGNORE], [9, 10]])
         elsewhere = torch.tensor([0, 1, 1, 0]) if head == "pretraining" else None
-        return MaskedWords(), MaskedTexts(inputs, places, labels, elsewhere, 6, 1.5)
+        return MaskedLanguageModelling(), MaskedTexts(inputs, places, labels, elsewhere, 6, 1.5)
     if head == "classes":
         return Classification(), LabelledTexts(inputs, torch.tensor([0, 1, 1, 0]), 4)
     if head == "tags":

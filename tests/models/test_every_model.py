@@ -1,7 +1,7 @@
 """What every model must obey, by the registry: a model that is added to `MODELS` has a case here, or this fails.
 
 What is more, each kind has laws of its own: test_laws.py, test_language_laws.py, test_encoder_laws.py, test_readers.py,
-test_vit.py and test_pointer.py.
+test_vit.py and test_pointer_network.py.
 """
 
 from dataclasses import dataclass, replace
@@ -17,22 +17,20 @@ from torch.testing import assert_close
 from regard.models import MODELS
 from regard.models.bert import Bert
 from regard.models.convolutional import Convolutional
-from regard.models.pointer import PointerConfig, PointerNetwork
+from regard.models.pointer_network import PointerConfig, PointerNetwork
 from regard.models.recurrent import RecurrentModel
 from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
 from regard.models.transformer import Transformer
 from regard.models.vit import ViT
-from regard.nn.batch import Images, LabelledTexts, MaskedTexts
-from regard.nn.loss import IGNORE
-from regard.nn.points import Pointings
-from regard.nn.rows import halves
+from regard.nn.batch import Images, LabelledTexts, MaskedTexts, Pointings, halves
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.runs.checkpoint import load_weights_strictly, weights_of
 from regard.runs.files import read_tensors, write_tensors
 from regard.training.loop import train_step, validate
 from regard.training.objectives import (
     Classification,
     ImageClassification,
-    MaskedWords,
+    MaskedLanguageModelling,
     Objective,
     Pointing,
     SequenceToSequence,
@@ -90,7 +88,7 @@ READER = RecurrentReaderConfig(vocab_size=19, width=6, layers=2, dropout=0.0, la
 CASES = {
     "transformer": lambda: Case(Transformer(TRANSFORMER), SequenceToSequence(0.1), pairs()),
     "gpt": lambda: language("gpt"),
-    "bert": lambda: Case(Bert(BERT), MaskedWords(0.1), masked()),
+    "bert": lambda: Case(Bert(BERT), MaskedLanguageModelling(0.1), masked()),
     "vit": lambda: Case(ViT(VIT), ImageClassification(0.1), pictures()),
     "recurrent": lambda: Case(RecurrentModel(RECURRENT), SequenceToSequence(0.1), pairs()),
     "convolutional": lambda: Case(Convolutional(CONVOLUTIONAL), SequenceToSequence(0.1), pairs()),

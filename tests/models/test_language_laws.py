@@ -9,8 +9,7 @@ from torch.testing import assert_close
 import regard
 from regard.errors import DataError
 from regard.look.watch import attentions, watch
-from regard.nn.batch import Tokens
-from regard.nn.rows import halves
+from regard.nn.batch import Tokens, halves
 from regard.tasks.config import make_config
 from regard.tasks.looking import LookOptions, page
 from regard.trainer.trainer import Stopped

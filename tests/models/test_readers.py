@@ -15,11 +15,11 @@ from regard.errors import ConfigError
 from regard.models.elmo import Elmo, ElmoConfig, LayerMix
 from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
 from regard.nn.batch import Texts, Tokens, Windows
-from regard.nn.cells import CELLS
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
+from regard.nn.recurrent.cells import CELLS
 from regard.tasks.language import text_perplexity
 from regard.trainer.trainer import Stopped
-from regard.training.objectives import BothWaysModelling, language_objective
+from regard.training.objectives import BidirectionalLanguageModelling, language_objective
 
 SIZES = {"vocab_size": 19, "width": 6, "layers": 2, "dropout": 0.0, "labels": ("a", "b", "c")}
 READERS = {
@@ -100,7 +100,7 @@ def test_each_token_is_predicted_from_those_before_it_and_from_those_after_it_al
     labels = ids[:, 1:].clone()
     labels[0, :3] = IGNORE  # context that nobody asks for
     batch = Windows(Tokens.of(ids[:, :-1].tolist()), labels, int((labels != IGNORE).sum()))
-    loss = BothWaysModelling().loss(model, batch)
+    loss = BidirectionalLanguageModelling().loss(model, batch)
     total, table, bias = 0.0, model.embedding.tokens.weight, model.head.bias
     for row in range(2):
         for place in range(7):
@@ -112,7 +112,7 @@ def test_each_token_is_predicted_from_those_before_it_and_from_those_after_it_al
             total -= (after[0, 0] @ table.T + bias).log_softmax(-1)[ids[row, place]]
     assert_close(loss.total, total, atol=1e-4, rtol=1e-5)
     assert loss.count == 2 * batch.count
-    assert isinstance(language_objective(Elmo), BothWaysModelling)
+    assert isinstance(language_objective(Elmo), BidirectionalLanguageModelling)
 
 
 def test_a_words_vector_depends_on_its_context_above_the_first_layer():

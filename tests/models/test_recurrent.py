@@ -7,8 +7,8 @@ from torch.testing import assert_close
 from regard.errors import ConfigError, DataError
 from regard.look.watch import watch
 from regard.models.recurrent import RecurrentConfig, RecurrentModel
+from regard.nn.attention_scores import SCORES
 from regard.nn.batch import Pairs, Tokens
-from regard.nn.scores import SCORES
 from regard.tasks.config import make_config
 
 TINY = RecurrentConfig(source_vocab_size=23, target_vocab_size=19, width=6, share="output", dropout=0.0, max_len=9)

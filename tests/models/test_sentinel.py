@@ -12,7 +12,7 @@ from regard.data import Documents
 from regard.errors import ConfigError
 from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentLanguageModel
 from regard.nn.batch import Tokens, Windows
-from regard.nn.sentinel import last_read, within
+from regard.nn.copy_mechanism import last_entries, window_mask
 from regard.tasks.config import make_config
 from regard.tasks.looking import document, page
 from regard.training.objectives import LanguageModelling
@@ -91,11 +91,11 @@ def test_prompts_of_unequal_length_go_on_as_if_each_were_alone():
 
 def test_only_the_last_few_are_in_the_window():
     outputs, ids = torch.arange(8.0).view(2, 4, 1), torch.arange(8).view(2, 4)
-    memory, words, real = last_read(outputs, ids, torch.tensor([4, 1]), 2)
+    memory, words, real = last_entries(outputs, ids, torch.tensor([4, 1]), 2)
     assert words.tolist() == [[2, 3], [4, 4]]
     assert real.tolist() == [[True, True], [False, True]]
     assert_close(memory[..., 0].long(), words)
-    seen = within(torch.tensor([[False, True, True, True]]), 2, 2)
+    seen = window_mask(torch.tensor([[False, True, True, True]]), 2, 2)
     assert seen.tolist() == [[[False, True, True, False], [False, False, True, True]]]
     with pytest.raises(ConfigError, match="pointer=-1"):
         replace(TINY, pointer=-1)

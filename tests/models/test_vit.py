@@ -14,9 +14,8 @@ from torch.testing import assert_close
 from regard.errors import ConfigError, DataError, RunError
 from regard.look.watch import attentions, watch
 from regard.models.vit import ViT
-from regard.nn.batch import Images
-from regard.nn.patches import cut, resized_positions
-from regard.nn.rows import halves
+from regard.nn.batch import Images, halves
+from regard.nn.embeddings import cut_patches, resized_positions
 from regard.tasks.config import make_config
 from regard.training.objectives import ImageClassification
 
@@ -74,7 +73,7 @@ def test_every_parameter_and_every_patch_is_used(variant):
     loss = ImageClassification().loss(model, replace(given_batch, pixels=pixels)).total
     gradients = torch.autograd.grad(loss, [pixels, *model.parameters()])
     assert all(bool(gradient.any()) for gradient in gradients)
-    assert bool((cut(gradients[0], 4).abs().amax(-1) > 0).all())
+    assert bool((cut_patches(gradients[0], 4).abs().amax(-1) > 0).all())
 
 
 @every_variant
@@ -97,7 +96,7 @@ def test_patches_through_their_matrix_are_a_convolution_whose_windows_do_not_ove
     pixels = torch.randn(2, 3, rows * size, columns * size)
     kernel = torch.randn(7, 3, size, size)
     expected = F.conv2d(pixels, kernel, stride=size).flatten(2).mT
-    assert_close(F.linear(cut(pixels, size), kernel.flatten(1)), expected, atol=1e-4, rtol=1e-4)
+    assert_close(F.linear(cut_patches(pixels, size), kernel.flatten(1)), expected, atol=1e-4, rtol=1e-4)
 
 
 @torch.no_grad()

@@ -19,9 +19,9 @@ from regard.decode.greedy import greedy
 from regard.errors import ConfigError
 from regard.look import attentions, watch
 from regard.nn.attention import Attention
+from regard.nn.attention_scores import ScoredAttention
 from regard.nn.batch import Images, Pairs, Tokens
 from regard.nn.positions import Alibi
-from regard.nn.scores import ScoredAttention
 from regard.training.objectives import SequenceToSequence
 
 every_model = pytest.mark.parametrize("name", MODELS)

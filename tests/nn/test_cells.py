@@ -6,8 +6,9 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.errors import ConfigError
-from regard.nn.cells import CELLS, LSTMCell, Recurrent, RecurrentLayer
-from regard.nn.sweeps import SWEPT
+from regard.nn.recurrent.cells import CELLS, LSTMCell
+from regard.nn.recurrent.kernels import KERNELS
+from regard.nn.recurrent.layers import Recurrent, RecurrentLayer
 
 X, D = 5, 3
 
@@ -118,8 +119,8 @@ def test_gradients_are_those_of_finite_differences(kind):
 
 
 @pytest.mark.parametrize("lengths", [None, [1, 3]])
-@pytest.mark.parametrize("kind", sorted(SWEPT))
-def test_gradients_of_sweeps_are_those_of_finite_differences(kind, lengths):
+@pytest.mark.parametrize("kind", sorted(KERNELS))
+def test_gradients_of_kernels_are_those_of_finite_differences(kind, lengths):
     torch.manual_seed(0)
     layer = RecurrentLayer(kind, 3, 2).double()
     weights = dict(layer.named_parameters())
@@ -137,8 +138,8 @@ def test_gradients_of_sweeps_are_those_of_finite_differences(kind, lengths):
 
 
 @pytest.mark.parametrize("direction", ["forward", "both"])
-@pytest.mark.parametrize("kind", sorted(SWEPT))
-def test_sweeps_and_their_gradients_are_the_plain_loops_in_double_precision(kind, direction):
+@pytest.mark.parametrize("kind", sorted(KERNELS))
+def test_kernels_and_their_gradients_are_the_plain_loops_in_double_precision(kind, direction):
     torch.manual_seed(0)
     layers = [RecurrentLayer(kind, X, 4, direction=direction, fused=fused).double() for fused in (True, False)]
     layers[1].load_state_dict(layers[0].state_dict())
@@ -153,8 +154,8 @@ def test_sweeps_and_their_gradients_are_the_plain_loops_in_double_precision(kind
         assert_close(*results, atol=1e-12, rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", sorted(SWEPT))
-def test_weights_that_are_dropped_are_dropped_alike_in_sweep_and_loop(kind):
+@pytest.mark.parametrize("kind", sorted(KERNELS))
+def test_weights_that_are_dropped_are_dropped_alike_in_kernel_and_loop(kind):
     torch.manual_seed(0)
     layers = [RecurrentLayer(kind, X, D, weight_drop=0.5, fused=fused) for fused in (True, False)]
     layers[1].load_state_dict(layers[0].state_dict())
@@ -212,7 +213,7 @@ sizes = st.lists(st.integers(1, 5), min_size=1, max_size=4)
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward", "both"])
-@pytest.mark.parametrize("kind", sorted(SWEPT | TORCHS.keys()))
+@pytest.mark.parametrize("kind", CELLS)
 @settings(max_examples=4)
 @given(sizes=sizes)
 def test_fused_and_plain_agree_outputs_states_and_gradients(kind, direction, sizes):

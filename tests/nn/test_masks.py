@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.nn.masks import CAUSAL, EVERYTHING, Numbers, Visible
+from regard.nn.masks import CAUSAL, EVERYTHING, SequenceIds, Visible
 
 CPU = torch.device("cpu")
 
@@ -36,7 +36,7 @@ def test_a_mask_is_what_its_description_says(T, S, past, causal, window, padded,
     lengths = torch.randint(1, S + 1, (B,), generator=generator) if padded else None
     numbers = [torch.randint(0, 3, (B, size), generator=generator) for size in (T, S)]
     places = torch.zeros(B, T, dtype=torch.long)
-    visible = Visible(causal, window, lengths, Numbers(*numbers, places) if packed else None, past)
+    visible = Visible(causal, window, lengths, SequenceIds(*numbers, places) if packed else None, past)
     expected = torch.tensor([[[sees(visible, b, i, j) for j in range(S)] for i in range(T)] for b in range(B)])
     mask = visible.mask(T, S, CPU)
     found = torch.ones(B, 1, T, S, dtype=torch.bool) if mask is None else mask.expand(B, 1, T, S)
@@ -58,5 +58,5 @@ def test_a_causal_kernel_alone_does_only_for_whole_unpacked_sequences():
     assert Visible(causal=True, lengths=torch.tensor([2])).only_causal(3, 3)
     assert not EVERYTHING.only_causal(3, 3)
     assert not CAUSAL.only_causal(3, 4)
-    for other in ({"window": 3}, {"past": 1}, {"packed": Numbers(numbers, numbers, numbers)}):
+    for other in ({"window": 3}, {"past": 1}, {"packed": SequenceIds(numbers, numbers, numbers)}):
         assert not Visible(causal=True, **other).only_causal(3, 3)

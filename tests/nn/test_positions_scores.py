@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from regard.errors import ConfigError, DataError
+from regard.nn.attention_scores import SCORES, make_score
 from regard.nn.positions import Alibi, Positions, RelativeBias, Rotary, distance_buckets, linear, sinusoidal
-from regard.nn.scores import SCORES, make_score
 
 
 @given(shift=st.integers(0, 20), layout=st.sampled_from(["halves", "interleaved"]))

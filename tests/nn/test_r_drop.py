@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-import regard.nn.loss as loss_module
-from regard.nn.embedding import Head
-from regard.nn.loss import IGNORE
+import regard.nn.losses.cross_entropy as loss_module
+from regard.nn.embeddings import OutputProjection
+from regard.nn.losses.cross_entropy import IGNORE
 
 
 def by_hand(logits, labels, smoothing, alpha):
@@ -34,7 +34,7 @@ def by_hand(logits, labels, smoothing, alpha):
 )
 def test_it_is_its_formula_to_the_gradient(B, T, V, alpha, smoothing, biased, padded, chunk):
     generator = torch.Generator().manual_seed(B * 1000 + T * 50 + V)
-    head = Head(5, V, bias=biased).double()
+    head = OutputProjection(5, V, bias=biased).double()
     with torch.no_grad():
         for parameter in head.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
@@ -61,6 +61,6 @@ def test_it_is_its_formula_to_the_gradient(B, T, V, alpha, smoothing, biased, pa
 
 
 def test_only_padding_costs_nothing():
-    head = Head(3, 5)
+    head = OutputProjection(3, 5)
     total, plain, divergence = head.r_drop_loss(torch.randn(4, 2, 3), torch.full((4, 2), IGNORE), 0.1, 1.0)
     assert total == plain == divergence == 0

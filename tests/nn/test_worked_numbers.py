@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from regard.nn.attention import Attention, attend, attention_weights
-from regard.nn.loss import linear_cross_entropy
+from regard.nn.losses.cross_entropy import linear_cross_entropy
 from regard.nn.masks import CAUSAL
 from regard.nn.positions import offset_rotation, sinusoidal
 

@@ -70,13 +70,13 @@ def test_both_objectives_are_logged_apart(base):
 
 
 def test_a_batch_split_by_rows_gives_the_same_gradient(files, base):
-    from regard.nn.rows import halves
-    from regard.training.objectives import MaskedWords
+    from regard.nn.batch import halves
+    from regard.training.objectives import MaskedLanguageModelling
 
     _, job = base.config.kind.prepare(base.config, base.directory, Silence(), new=False)
     batch = next(iter(job.validation()))
-    whole = MaskedWords().loss(base.model, batch)
-    parts = [MaskedWords().loss(base.model, part) for part in halves(batch)]
+    whole = MaskedLanguageModelling().loss(base.model, batch)
+    parts = [MaskedLanguageModelling().loss(base.model, part) for part in halves(batch)]
     assert sum(part.count for part in parts) == whole.count
     assert_close(sum(part.total for part in parts), whole.total)
 

@@ -20,10 +20,9 @@ from regard.runs.checkpoint import (
 from regard.runs.files import read_tensors
 from regard.runs.log import Log, read_log
 from regard.trainer.checkpointing import Checkpointer
-from regard.training.average import ExponentialAverage
 from regard.training.config import TrainConfig
 from regard.training.objectives import SequenceToSequence
-from regard.training.optim import make_optimizer, optimizer_tensors, restore_optimizer
+from regard.training.optim import ExponentialAverage, make_optimizer, optimizer_tensors, restore_optimizer
 
 
 @pytest.fixture

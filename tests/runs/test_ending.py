@@ -16,10 +16,9 @@ from regard.runs.checkpoint import Progress, checkpoints, forget_checkpoints, re
 from regard.runs.files import read_json, write_json
 from regard.trainer.checkpointing import Checkpointer
 from regard.trainer.trainer import Stopped
-from regard.training.average import ExponentialAverage
 from regard.training.config import TrainConfig
 from regard.training.objectives import SequenceToSequence
-from regard.training.optim import make_optimizer
+from regard.training.optim import ExponentialAverage, make_optimizer
 
 SMALL = [
     "model.width=8",

@@ -12,7 +12,7 @@ from regard import config as settings
 from regard import make_config
 from regard.errors import ConfigError, RegardError, RunError
 from regard.models import MODELS
-from regard.models.sizes import LARGEST, check_sizes
+from regard.models.size_limits import LARGEST, check_sizes
 from regard.tasks.config import presets
 from regard.tasks.run import load_config
 from regard.text import tokenizer as text_tokenizer

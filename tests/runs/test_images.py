@@ -20,7 +20,7 @@ from regard.errors import ConfigError, DataError, RunError
 from regard.look import rollout
 from regard.look.packed_arrays import png_address
 from regard.metrics.classification_metrics import wilson_interval
-from regard.nn.patches import resized_positions
+from regard.nn.embeddings import resized_positions
 from regard.runs.files import read_json
 from regard.tasks.looking import document
 from regard.trainer.trainer import Stopped

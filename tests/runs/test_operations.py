@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from regard.nn.attention import Attention
-from regard.nn.cells import Recurrent
+from regard.nn.flops import operations
 from regard.nn.masks import CAUSAL
-from regard.nn.operations import operations
+from regard.nn.recurrent.layers import Recurrent
 
 B, T, D = 2, 12, 16
 

@@ -8,8 +8,7 @@ from torch.testing import assert_close
 
 from regard.errors import RunError
 from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentLanguageModel
-from regard.nn.batch import Stretch, Tokens
-from regard.nn.rows import halves
+from regard.nn.batch import StreamedWindows, Tokens, halves
 from regard.training.objectives import LanguageModelling, StreamedLanguageModelling
 
 
@@ -24,7 +23,7 @@ IDS = torch.randint(4, 17, (3, 13), generator=torch.Generator().manual_seed(0))
 def stretch(begin, end, number):
     ids, labels = IDS[:, begin:end], IDS[:, begin + 1 : end + 1]
     inputs = Tokens(ids, torch.full((3,), ids.shape[1]), padded=False)
-    return Stretch(inputs, labels, labels.numel(), torch.arange(3), streams=3, number=number)
+    return StreamedWindows(inputs, labels, labels.numel(), torch.arange(3), streams=3, number=number)
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru-before"])

@@ -8,11 +8,10 @@ from torch.testing import assert_close
 from training_toys import tiny
 
 from regard.nn.batch import Pairs, Tokens
-from regard.training.average import ExponentialAverage, mean_weights
 from regard.training.config import TrainConfig
 from regard.training.loop import clip_gradients, fit, seed_step, train_step, validate
 from regard.training.objectives import Loss, SequenceToSequence
-from regard.training.optim import make_optimizer
+from regard.training.optim import ExponentialAverage, make_optimizer, mean_weights
 from regard.training.schedule import learning_rate
 
 

@@ -7,8 +7,7 @@ import torch
 from torch.testing import assert_close
 from training_toys import tiny, work
 
-from regard.nn.batch import Pairs
-from regard.nn.rows import doubled, halves
+from regard.nn.batch import Pairs, doubled, halves
 from regard.training.loop import train_step, validate
 from regard.training.objectives import SequenceToSequence
 

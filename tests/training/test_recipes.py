@@ -9,9 +9,16 @@ from regard.errors import ConfigError
 from regard.models.vit import ViT, ViTConfig
 from regard.training.config import TrainConfig
 from regard.training.loop import fit, train_step, validate
-from regard.training.muon import Muon, hidden_matrices, orthogonalised
 from regard.training.objectives import SequenceToSequence
-from regard.training.optim import layer_shares, make_optimizer, optimizer_tensors, restore_optimizer
+from regard.training.optim import (
+    Muon,
+    hidden_matrices,
+    layer_shares,
+    make_optimizer,
+    optimizer_tensors,
+    orthogonalised,
+    restore_optimizer,
+)
 from regard.training.schedule import learning_rate
 
 

@@ -22,22 +22,22 @@ class Recorder:
         self.gradient.index_add_(0, rows.flatten(), gradients.reshape(-1, gradients.shape[-1]))
 
 
-def test_an_update_descends_the_loss_of_its_pairs_and_of_the_words_drawn():
+def test_an_update_descends_the_loss_of_its_pairs_and_of_the_negative_samples():
     torch.manual_seed(0)
     v, u = (torch.randn(9, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
     ids = np.array([3, 1, 4, 1, 5, 2, 6, 5, 3, 5])
-    text, centre, near = next(skipgram._blocks(ids, 2, skipgram._Dice(1, 0)))
-    drawn = torch.tensor([7, 8, 1])
+    text, centre, near = next(skipgram._blocks(ids, 2, skipgram._Uniforms(1, 0)))
+    negative_ids = torch.tensor([7, 8, 1])
     loss = 0.0
     for block in range(len(centre)):
         for i, word in enumerate(centre[block].tolist()):
             for j, other in enumerate(text[block].tolist()):
                 if near[block, i, j]:
                     loss = loss - logsigmoid(v[word] @ u[other])
-                    loss = loss - 5 / 3 * sum(logsigmoid(-v[word] @ u[k]) for k in drawn.tolist())
+                    loss = loss - 5 / 3 * sum(logsigmoid(-v[word] @ u[k]) for k in negative_ids.tolist())
     loss.backward()
     words, contexts = Recorder(v), Recorder(u)
-    skipgram._update(words, contexts, text, centre, near.double(), drawn, 5, 0.1)
+    skipgram._update(words, contexts, text, centre, near.double(), negative_ids, 5, 0.1)
     assert_close(words.gradient, v.grad)
     assert_close(contexts.gradient, u.grad)
 
@@ -45,7 +45,7 @@ def test_an_update_descends_the_loss_of_its_pairs_and_of_the_words_drawn():
 def test_every_word_meets_those_within_its_window_and_no_others():
     ids = np.arange(150)
     seen = {}
-    for text, centre, near in skipgram._blocks(ids, 3, skipgram._Dice(1, 0)):
+    for text, centre, near in skipgram._blocks(ids, 3, skipgram._Uniforms(1, 0)):
         for block, i, j in near.nonzero().tolist():
             seen.setdefault(int(centre[block, i]), []).append(int(text[block, j]))
     assert seen.keys() == set(range(150))
@@ -59,10 +59,10 @@ def test_every_word_meets_those_within_its_window_and_no_others():
 
 def corpus():
     """Two kinds of words: those that stand between a and b, and those that stand between c and d."""
-    dice, ids = random.Random(0), []
+    uniforms, ids = random.Random(0), []
     for _ in range(1500):
-        kind = dice.random() < 0.5
-        ids += [0, dice.choice([4, 5, 6]), 1] if kind else [2, dice.choice([7, 8, 9]), 3]
+        kind = uniforms.random() < 0.5
+        ids += [0, uniforms.choice([4, 5, 6]), 1] if kind else [2, uniforms.choice([7, 8, 9]), 3]
     return np.array(ids)
 
 
@@ -78,7 +78,7 @@ def test_words_that_keep_the_same_company_come_near_each_other_the_same_every_ti
 
 def test_frequent_words_are_left_out_more_often():
     ids = np.array([0] * 9000 + [1] * 1000)
-    kept, share = skipgram._subsampled(ids, np.bincount(ids), 0.1, skipgram._Dice(1, 0))
+    kept, share = skipgram._subsampled(ids, np.bincount(ids), 0.1, skipgram._Uniforms(1, 0))
     left = np.bincount(kept)
     assert left[1] == pytest.approx(1000, abs=1)  # as rare as the threshold: all of them
     assert left[0] == pytest.approx(9000 * ((0.1 / 0.9) ** 0.5 + 0.1 / 0.9), rel=0.1)

@@ -8,9 +8,9 @@ from torch.optim import SGD
 from torch.testing import assert_close
 
 from regard.nn.batch import LabelledTexts, MaskedTexts, Texts, Tokens
-from regard.nn.loss import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE
 from regard.training.loop import train_step
-from regard.training.objectives import Answering, Classification, MaskedWords, Tagging, labelled_loss
+from regard.training.objectives import Answering, Classification, MaskedLanguageModelling, Tagging, labelled_loss
 
 WIDTH = 6
 
@@ -120,7 +120,7 @@ def test_hidden_words_and_next_texts_add_up():
     places, labels = torch.tensor([[1, 3], [2, 0]]), torch.tensor([[4, 6], [9, IGNORE]])
     elsewhere = torch.tensor([0, 1])
     batch = MaskedTexts(Texts(ids), places, labels, elsewhere, 3, 1.5)
-    alone = MaskedWords(0.1).loss(model, MaskedTexts(Texts(ids), places, labels, None, 3, 1.5))
+    alone = MaskedLanguageModelling(0.1).loss(model, MaskedTexts(Texts(ids), places, labels, None, 3, 1.5))
     x = model(batch)
     asked = torch.stack([x[0, 1], x[0, 3], x[1, 2]]) @ model.words.weight.T
     wanted = torch.tensor([4, 6, 9])
@@ -129,7 +129,7 @@ def test_hidden_words_and_next_texts_add_up():
     assert_close(dict(alone.parts), {"nll": words, "words": words})
     logits = model.next_logits(x)
     following = 1.5 * F.cross_entropy(logits, elsewhere, reduction="sum")
-    found = MaskedWords(0.1).loss(model, batch)
+    found = MaskedLanguageModelling(0.1).loss(model, batch)
     assert_close(found.total, alone.total + following)
     assert_close(found.parts["next"], following)
     assert_close(found.parts["nll"], words + following.detach())
@@ -153,7 +153,9 @@ def test_hidden_words_in_parts_of_unlike_numbers_train_as_one_batch(pairs):
     found = []
     for parts in ([slice(0, 5)], [slice(0, 2), slice(2, 5)], [slice(0, 1), slice(1, 5)]):
         model = Reader()
-        step = train_step(model, MaskedWords(0.1), [batch(part) for part in parts], SGD(model.parameters(), 1.0))
+        step = train_step(
+            model, MaskedLanguageModelling(0.1), [batch(part) for part in parts], SGD(model.parameters(), 1.0)
+        )
         weights = torch.cat([value.detach().flatten() for value in model.parameters()])
         found.append((step.loss, step.grad_norm, weights, *(step.parts[name] for name in sorted(step.parts))))
     assert_close(found[0], found[1])

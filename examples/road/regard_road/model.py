@@ -14,7 +14,7 @@ from regard.models.protocols import Capabilities
 from regard.nn.attention import ACROSS, WITHIN, Arithmetic, Sides, Watcher, softmax_visible
 from regard.nn.blocks import BlockConfig, FeedForward, Sublayer, make_norm
 from regard.nn.dropout import Dropout
-from regard.nn.initial import initialise
+from regard.nn.initialization import initialise
 from regard.nn.positions import Positions
 from regard_road.data import SECONDS, Scenes
 

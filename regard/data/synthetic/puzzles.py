@@ -15,7 +15,7 @@ from regard.data.batches import epoch_order, evaluation_order
 from regard.data.formats import check_file, numbered, objects
 from regard.data.synthetic.puzzle_solvers import hull_orders, sorted_orders, tour_orders
 from regard.errors import ConfigError, DataError, nearest
-from regard.nn.points import Pointings
+from regard.nn.batch import Pointings
 
 Part = Literal["train", "valid", "test"]
 

@@ -16,8 +16,7 @@ from regard.errors import ConfigError, DataError
 from regard.look.document import AttentionMap, Branch, Candidate, Document, Sentence, Side
 from regard.look.watch import Trace, attention_map, attentions, watch
 from regard.nn.attention import ACROSS, WITHIN
-from regard.nn.batch import Pairs, Tokens
-from regard.nn.points import Pointings
+from regard.nn.batch import Pairs, Pointings, Tokens
 from regard.tasks.looking.look_options import LookOptions, attention_maps, left_out_note, watched_parts
 from regard.tasks.looking.steps import (
     END,

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.decode.pool import Candidates
+from regard.decode.beam import Candidates
 from regard.decode.stepper import Hypothesis
 from regard.look.document import Branch, Candidate, Decoding, Document, Edited, Mixture, Sentence
 from regard.look.edits import evened, masked, swapped
 from regard.look.watch import Trace, attentions
-from regard.nn.copying import CopyHead
+from regard.nn.copy_mechanism import CopyProjection
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.run import Run
 from regard.text import Tokenizer
@@ -154,14 +154,14 @@ def decoding(
     If their `head` copies, also how each came to its piece of `pieces`, None where there is none.
     """
     mixture = ()
-    if isinstance(head, CopyHead):
+    if isinstance(head, CopyProjection):
         mixture, hidden = mixtures(head, hidden, pieces), head.vectors(hidden)
     if hidden.numel() > MOST_VECTORS:
         return Decoding(beam=beam, mixture=mixture)
     return Decoding(hidden=hidden.float().cpu(), context=_context(trace, names), beam=beam, mixture=mixture)
 
 
-def mixtures(head: CopyHead, packed: Tensor, pieces: Sequence[int | None]) -> tuple[Mixture, ...]:
+def mixtures(head: CopyProjection, packed: Tensor, pieces: Sequence[int | None]) -> tuple[Mixture, ...]:
     """How each step of a model that copies came to its piece."""
     labels = torch.tensor([-1 if piece is None else piece for piece in pieces], device=packed.device)
     shares = torch.stack(head.shares(packed, labels.clamp_min(0)), dim=-1).float().clamp(0, 1).tolist()

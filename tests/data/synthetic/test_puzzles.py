@@ -33,7 +33,7 @@ from regard.data.synthetic.puzzles import (
     write_problems,
 )
 from regard.errors import ConfigError, DataError
-from regard.nn.points import END
+from regard.nn.batch import END
 
 SORT, HULL, TSP = PUZZLES["sort"], PUZZLES["hull"], PUZZLES["tsp"]
 
