@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.data.labelled_texts import Question
-from regard.data.synthetic.long_range import ANSWERS, VOCAB, long_range
+from regard.data.synthetic.long_range import ANSWERS, VOCAB, LongRangeQuestion, long_range
 from regard.errors import ConfigError
 from regard.look.watch import attentions
 from regard.models.sequence_classifier import LayerKind, SequenceClassifier
@@ -116,7 +115,7 @@ def long_range_accuracy(
     updates: int = 300,
     *,
     ways: Sequence[LayerKind] = get_args(LayerKind),
-    questions: Sequence[Question] = get_args(Question),
+    questions: Sequence[LongRangeQuestion] = get_args(LongRangeQuestion),
     width: int = 64,
     seed: int = 1,
     progress: Callable[[int, int], None] | None = None,
@@ -162,7 +161,7 @@ def long_range_accuracy(
     }
 
 
-def _train_reader(reader: SequenceClassifier, question: Question, longest: int, updates: int, seed: int):
+def _train_reader(reader: SequenceClassifier, question: LongRangeQuestion, longest: int, updates: int, seed: int):
     optimizer = torch.optim.AdamW(reader.parameters(), lr=3e-3, betas=(0.9, 0.98), weight_decay=0.0)
     luck = torch.Generator().manual_seed(seed)
     for step in range(updates):
@@ -188,7 +187,7 @@ def _test_lengths(longest: int) -> list[int]:
 
 
 @torch.inference_mode()
-def _accuracy(reader: SequenceClassifier, question: Question, length: int, seed: int) -> float:
+def _accuracy(reader: SequenceClassifier, question: LongRangeQuestion, length: int, seed: int) -> float:
     """On sequences that training never sees: their seeds are negative."""
     reader.eval()
     right = 0

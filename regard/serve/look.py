@@ -55,8 +55,8 @@ class Look(Verb):
         text: Any = items[0]
         if not run.task.has_tokenizer:
             (text,) = run.task.requested(run, [text])
-            if (items := run.task.size(text)) > TOKENS:
-                raise DataError(f"text has {items} items; this server looks into {TOKENS}")
+            if (size := run.task.size(text)) > TOKENS:
+                raise DataError(f"text has {size} items; this server looks into {TOKENS}")
         elif not isinstance(text, str):
             raise ConfigError("text must be one text")
         else:
