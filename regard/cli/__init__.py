@@ -38,7 +38,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("train", short_help="Train a model on your own data, or go on with a run.")(train.train)

@@ -156,7 +156,7 @@ class Bert(nn.Module):
             x = block(x, visible)
         return x
 
-    def logits(self, batch: Texts | MaskedTexts | LabelledTexts) -> Float[Tensor, "B *more"]:
+    def logits(self, batch: Texts | MaskedTexts | LabelledTexts) -> Float[Tensor, " B *more"]:
         """The head's scores: for every token words, tags or start and end; for the whole text, its classes."""
         x = self(batch)
         if self.words is not None:

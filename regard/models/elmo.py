@@ -106,7 +106,7 @@ class Elmo(nn.Module):
         """The vectors that predict the token before each, from it and all after it."""
         return self.dropout(self.back(self.embedding(ids))[0])
 
-    def logits(self, batch: Windows | Pairs | Texts | LabelledTexts) -> Float[Tensor, "B *more"]:
+    def logits(self, batch: Windows | Pairs | Texts | LabelledTexts) -> Float[Tensor, " B *more"]:
         """The scores of every next token; of a text to be labelled, of its class or of every token's tag."""
         x = self(batch)
         if self.head is not None:

@@ -45,7 +45,7 @@ class LSTMNLayer(nn.Module):
             nn.init.orthogonal_(matrix)
         self.inputs.bias.data.chunk(4)[1].fill_(1.0)
 
-    def zeros(self, like: Float[Tensor, "B *rest"]) -> Tape:
+    def zeros(self, like: Float[Tensor, " B *rest"]) -> Tape:
         """The state before anything was read."""
         B, D = like.shape[0], self.width
         empty = like.new_zeros(B, 0, D)

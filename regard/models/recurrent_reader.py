@@ -103,7 +103,7 @@ class RecurrentReader(nn.Module):
             x, (_, last, _, _) = layer(x, layer.zeros(x), lengths)
         return torch.cat((last[:, -1:], x[:, 1:]), dim=1)
 
-    def logits(self, batch: Texts | LabelledTexts) -> Float[Tensor, "B *more"]:
+    def logits(self, batch: Texts | LabelledTexts) -> Float[Tensor, " B *more"]:
         """The head's scores: for every token its tag, for the whole text its class; without a head, the vectors."""
         x = self(batch)
         if self.classifier is None:

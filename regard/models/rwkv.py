@@ -160,7 +160,7 @@ class RWKVBlock(nn.Module):
         self.channel = ChannelMix(width, feed_forward, layer, layers)
         self.dropout = dropout
 
-    def zeros(self, like: Float[Tensor, "B *rest"], width: int) -> tuple[Tensor, ...]:
+    def zeros(self, like: Float[Tensor, " B *rest"], width: int) -> tuple[Tensor, ...]:
         """The state before anything was read."""
         nothing = like.new_zeros(like.shape[0], width)
         return nothing, *no_sums(nothing), nothing

@@ -246,7 +246,7 @@ class LabelledTexts(Movable):
     answer begins and ends."""
 
     inputs: Texts
-    labels: Int[Tensor, "B *more"]
+    labels: Int[Tensor, " B *more"]
     count: int
 
     @property

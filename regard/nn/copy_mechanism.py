@@ -150,7 +150,7 @@ class PointerSentinel(nn.Module):
         return gate, self.pointing.watched(q, memory, memory, weights)
 
 
-def empty_memory(like: Float[Tensor, "B *rest"], window: int) -> Memory:
+def empty_memory(like: Float[Tensor, " B *rest"], window: int) -> Memory:
     """The memory before anything was read."""
     B, D = like.shape[0], like.shape[-1]
     ids = torch.zeros(B, window, dtype=torch.long, device=like.device)

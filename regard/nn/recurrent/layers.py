@@ -5,9 +5,9 @@ are torch's fused kernels and those of `nn/recurrent/kernels.py`.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -19,6 +19,16 @@ from regard.nn.blocks import Stack
 from regard.nn.dropout import Dropout, SharedDropout
 from regard.nn.recurrent.cells import CELLS, Cell, CellKind, CellState, StateLinear, initialise_cell
 from regard.nn.recurrent.kernels import run_kernel
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that runs outside of any compiled graph."""
+    disabled: Callable[P, R] = torch.compiler.disable(function)  # pyright: ignore[reportAssignmentType]
+    return disabled
+
 
 Direction = Literal["forward", "backward", "both"]
 CellStates = tuple[CellState, ...]  # one per layer
@@ -64,7 +74,7 @@ class RecurrentLayer(nn.Module):
     def dtype(self) -> torch.dtype:
         return next(self.parameters()).dtype
 
-    def zeros(self, like: Float[Tensor, "B *rest"]) -> CellState:
+    def zeros(self, like: Float[Tensor, " B *rest"]) -> CellState:
         """The state before anything was read."""
         return tuple(like.new_zeros(like.shape[0], self.width) for _ in range(self.parts))
 
@@ -117,7 +127,7 @@ class RecurrentLayer(nn.Module):
         full_lstm = self.kind == "lstm" and lengths is None and x.dtype == torch.float32
         return x.device.type != "cpu" or full_lstm
 
-    @torch.compiler.disable  # a graph would be one per length and pattern of lengths
+    @_uncompiled  # a graph would be one per length and pattern of lengths
     def _cell_by_cell(self, x: Tensor, lengths: Tensor | None, state: CellState) -> tuple[Tensor, CellState]:
         """Each direction by itself: by the cell's kernel, or position by position."""
         starts = zip(*(part.chunk(len(self.cells), dim=-1) for part in state), strict=True)
