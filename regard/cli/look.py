@@ -20,7 +20,7 @@ def look(
     ] = None,
     input: Annotated[
         Path | None,
-        typer.Option("--input", "-i", help="A file with one sentence a line, or of problems.", metavar="FILE"),
+        typer.Option("--input", "-i", help="A file with one sentence per line, or of problems.", metavar="FILE"),
     ] = None,
     out: Annotated[
         Path | None,

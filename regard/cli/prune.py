@@ -135,7 +135,7 @@ def draw_curve(
     kept = [point["kept"] for point in points]
     for axis, (name, title) in zip(
         figure.subplots(1, 3),
-        ((score, TITLES[score]), ("parameters", "parameters"), ("milliseconds", "milliseconds a batch")),
+        ((score, TITLES[score]), ("parameters", "parameters"), ("milliseconds", "milliseconds per batch")),
         strict=True,
     ):
         axis.plot(kept, [point[name] for point in points], marker="o", color="#0072b2", label="removed")

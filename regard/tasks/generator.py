@@ -200,7 +200,7 @@ class Generation:
 
     @cached_property
     def uniforms(self) -> Float[Tensor, "R T"]:
-        """The numbers that decide what is drawn, a row a sample."""
+        """The numbers that decide what is sampled, one row per sample."""
         return uniform_numbers(self.config.seed, [0], samples=self.config.samples, steps=self.config.max_len)
 
     def live(self) -> list[int]:

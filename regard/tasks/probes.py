@@ -98,7 +98,7 @@ def _plain(row: list[int]) -> Probe:
 
 
 def labelled_text_probes(run: Run, items: Sequence[Labelled], limit: int) -> list[Probe]:
-    """Labelled texts as the run reads them: a text or two a row, a sentence's words, a question with its text."""
+    """Labelled texts as the run reads them: a text or two per row, a sentence's words, a question with its text."""
     framer = run.encoder.framer
 
     def rows(item: Labelled) -> list[EncoderInput | None]:

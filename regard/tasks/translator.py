@@ -130,7 +130,7 @@ class Translator:
         self, rows: list[Row], config: DecodeConfig, budget: int, gone: Gone | None = None
     ) -> list[list[Translation]]:
         lengths = [len(row) for _, row, _, _ in rows]
-        # The search holds `beam` rows a source, so a batch is that much smaller.
+        # The search holds `beam` rows per source, so a batch is that much smaller.
         width = config.samples if config.temperature is not None else config.beam
         small = budget // width + 1
         return in_batches(lambda batch: self._decode_batch(batch, config, gone), rows, lengths, budget=small)

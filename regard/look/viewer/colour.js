@@ -86,7 +86,7 @@ function signedColour(value, extent) {
   return `rgb(${signedShade(value, extent).join(" ")})`;
 }
 
-// Paints a matrix one pixel a number; the style sheet makes it larger without blurring.
+// Paints a matrix one pixel per number; the style sheet makes it larger without blurring.
 function paint(canvas, width, height, values, { ramp = "weight", extent = 1 } = {}) {
   canvas.width = width;
   canvas.height = height;

@@ -1,4 +1,4 @@
-// The map view: one cell a pair of tokens, darker for more, with the gold alignment outlined.
+// The map view: one cell per pair of tokens, darker for more, with the gold alignment outlined.
 addView({
   name: "map",
   title: "Map",
