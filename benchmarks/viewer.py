@@ -37,10 +37,10 @@ def main(tokens: int = 1000) -> None:
 
 
 def opened(browser: Chromium, path: Path, view: str) -> None:
-    """From asking for the page to the view drawn, by the browser's own clock."""
+    """From asking for the page to the view shown, by the browser's own clock."""
     page = browser.page(f"{path.as_uri()}#view={view}&attention={LAYERS - 1}&heads=0")
     page.wait("document.documentElement.dataset.drawn")
-    print(f"the view '{view}' is drawn after {int(page.js('document.documentElement.dataset.after')) / 1000:.2f} s")
+    print(f"the view '{view}' is shown after {int(page.js('document.documentElement.dataset.after')) / 1000:.2f} s")
     page.close()
 
 

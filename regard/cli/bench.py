@@ -14,7 +14,7 @@ def bench() -> None:
     """Measure speed on this machine."""
 
 
-@app.command("train", short_help="Time training steps on random tokens or pictures.")
+@app.command("train", short_help="Time training steps on random tokens or images.")
 def train(
     config: Annotated[Path | None, typer.Argument(help="A configuration file.")] = None,
     preset: Annotated[str | None, typer.Option(help="A bundled configuration; see `regard presets`.")] = None,
@@ -35,7 +35,7 @@ def train(
     settings: Annotated[list[str] | None, typer.Option("--set", help="Change a setting, as in `regard train`.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Time training steps on random tokens or pictures: tokens per second, TFLOP/s, share of the machine's matrix peak.
+    """Time training steps on random tokens or images: tokens per second, TFLOP/s, share of the machine's matrix peak.
 
     \b
     Examples:

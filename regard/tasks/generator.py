@@ -1,4 +1,4 @@
-"""A prompt in, text out as it is drawn: a decoder-only model with its tokenizer."""
+"""A prompt in, text out as it is sampled: a decoder-only model with its tokenizer."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
@@ -43,7 +43,7 @@ class Generator:
         stop: Sequence[str] = (),
         repetition_penalty: float = 1.0,
     ) -> "Generation":
-        """`config.samples` texts that follow the prompt, to be drawn while they are read."""
+        """`config.samples` texts that follow the prompt, to be sampled while they are read."""
         self._check(stop, repetition_penalty)
         return Generation(self, prompt, config or self.config, tuple(stop), repetition_penalty)
 
@@ -135,7 +135,7 @@ class Generator:
 
 
 class Generation:
-    """Texts being drawn. Iterating gives (sample, new text) as it comes; afterwards `outputs` has them whole.
+    """Texts being sampled. Iterating gives (sample, new text) as it comes; afterwards `outputs` has them whole.
 
     Several are written together by `Writing`, which `hear`s their tokens; each comes out as if it were alone.
     """

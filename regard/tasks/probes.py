@@ -37,7 +37,7 @@ from regard.training.objectives import Objective
 
 Kind = Literal["encoder", "decoder", "cross"]
 Labelled = Example | Tagged | Asked
-"""A text of a file that an encoder is tuned on."""
+"""A text of a file that an encoder is fine-tuned on."""
 WINDOW = 64
 """Tokens of running text that are looked at together."""
 

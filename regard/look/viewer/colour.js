@@ -16,7 +16,7 @@ const RAMPS = {
 const LEVELS = 256;
 
 // How lines of heads are told apart, by the head's number in the model: eight colours, which the style sheet has, and
-// from the ninth head on dashes as well. The drawings made without a browser have the same.
+// from the ninth head on dashes as well. The plots made without a browser have the same.
 const HUES = 8;
 const DASHES = 8;
 

@@ -84,7 +84,7 @@ def _encode(run: Run, text: str) -> list[int]:
 
 
 def _spans(run: Run, text: str, ids: list[int]) -> list[tuple[int, int]]:
-    """The characters that each piece covers; with hidden words, found by looking for the pieces one after another."""
+    """The characters that each piece covers; with masked words, found by looking for the pieces one after another."""
     tokenizer = run.encoder.tokenizer
     if tokenizer.mask not in ids:
         return tokenizer.offsets(text)
