@@ -99,7 +99,9 @@ class Run:
         decode = self._limits(decode)
         searched = [f"{name}={decode[name]}" for name in ("beam", "top_beams") if decode.get(name, 1) != 1]
         if searched and decode.get("temperature") is not None:
-            raise ConfigError(f"temperature={decode['temperature']} is for sampling, {searched[0]} for a search: give one")
+            raise ConfigError(
+                f"temperature={decode['temperature']} is for sampling, {searched[0]} is for a search: give one"
+            )
         if "beam" in decode and decode.get("temperature") is None:  # then the run's own way is not to sample either
             mapping |= NOT_DRAWN
         mapping = settings.merge(mapping, decode)
