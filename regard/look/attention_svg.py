@@ -264,7 +264,7 @@ MARGIN, KEY_HEIGHT = 12, 22
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One entry of a legend: how wide it is, and how to draw it with its left edge and its middle at a place."""
+    """One entry of a legend: how wide it is, and how to plot it with its left edge and its middle at a place."""
 
     width: Number
     at: Callable[[Number, Number], list[str]]

@@ -1,4 +1,4 @@
-// The head view: both columns of tokens, and a line a head for every weight between them.
+// The head view: both columns of tokens, and a line per head for every weight between them.
 const ROW = 26; // the height of a token; the style sheet has the same
 // Lines of weights below these would only be fog; with one token isolated there is room for more.
 const FAINT = { all: 0.04, isolated: 0.01 };
