@@ -22,7 +22,7 @@ def vectors() -> None:
 def train(
     texts: Annotated[list[str], typer.Argument(help="Files and folders of text.", metavar="TEXT")],
     out: Annotated[Path, typer.Option(help="The file to write; a name in .bin makes it binary.")],
-    width: Annotated[int, typer.Option(help="Numbers of a vector.")] = 100,
+    width: Annotated[int, typer.Option(help="Numbers per vector.")] = 100,
     window: Annotated[int, typer.Option(help="How far away the words around a word may be.")] = 5,
     negatives: Annotated[int, typer.Option(help="Words sampled at random for each pair.")] = 5,
     subsample: Annotated[float, typer.Option(help="Skip some of the words more frequent than this.")] = 1e-3,

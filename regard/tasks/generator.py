@@ -21,11 +21,11 @@ from regard.text.chat import Conversation
 from regard.text.streaming import TextStream
 
 Prompt = str | Conversation
-"""What is gone on from: a text, or a conversation whose answer is written."""
+"""What is continued: a text, or a conversation whose answer is written."""
 
 
 class Generator:
-    """Writes on from prompts with a model that steps: `Stepper` is all it knows of it.
+    """Continues prompts with a model that steps: `Stepper` is all it knows of it.
 
     The model reads at most `length` tokens. When prompt and text have filled those, it starts afresh from the last
     half of them and goes on from there; a longer prompt begins with its last `length` tokens.

@@ -240,5 +240,5 @@ def test_no_run_of_tokens_comes_twice_in_a_text_however_often_it_starts_afresh(r
 def test_looking_refuses_what_does_not_apply_to_a_text_that_is_only_read(run):
     with pytest.raises(ConfigError, match="beam=2 is for a search"):
         document(run, ["sun"], beam=2)
-    with pytest.raises(ConfigError, match="targets are of translations"):
+    with pytest.raises(ConfigError, match="targets are for translations"):
         document(run, ["sun"], LookOptions(targets=("moon",)))

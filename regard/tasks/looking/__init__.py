@@ -38,7 +38,7 @@ def document(run: Run, texts: Sequence[Any], options: LookOptions | None = None,
     if searched and not task.searches:
         raise ConfigError(f"{searched[0]} is for a search; looking into a run for {task.name} searches for nothing")
     if options.targets and not (task.searches or task.takes_targets):
-        raise ConfigError(f"targets are of translations; a run for {task.name} has none")
+        raise ConfigError(f"targets are for translations; a run for {task.name} has none")
 
     def look(options: LookOptions) -> Document:
         return task.look(run, texts, options, **decode)

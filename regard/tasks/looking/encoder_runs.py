@@ -114,7 +114,7 @@ def _text_scores(run: Run, parts: list[str]) -> dict[str, str]:
 def image_document(run: Run, texts: Sequence[str], options: LookOptions, **decode: Any) -> Document:
     """Each image with the classes the model takes it for. `texts` are paths of images, folders or arrays."""
     if options.targets:
-        raise ConfigError("targets are of texts; an image has none")
+        raise ConfigError("targets are for texts; an image has none")
     classifier = ImageClassifier(run.model, run.config)
     given = classifier.arguments(texts)
     if not given:
