@@ -9,11 +9,13 @@ ROOT = Path(__file__).parents[1]
 
 UNIT = (
     "line|row|column|word|text|sentence|sample|request|second|token|input|image|problem|character|byte|step|batch|update"
-    "|epoch|model|head|layer|machine|frame|phoneme|source|pair|answer|position|feature|parameter|subcommand|minute|pixel"
+    "|epoch|model|head|layer|machine|frame|phoneme|source|pair|answer|position|feature|parameter|subcommand|minute"
+    "|pixel|stack"
 )
 COUNTED = (
-    "one|two|objects?|items?|scenes?|arrays?|threads?|servers?|tokens|words|texts|sentences|rows|lines|columns|frames"
-    "|tiles|requests|pairs|features|numbers|core|edits|nats|bits|bytes|ms|milliseconds|metres|translations|M?FLOPs?|losses"
+    "one|two|tables?|objects?|items?|scenes?|arrays?|threads?|servers?|tokens|words|texts|sentences|rows|lines|columns"
+    "|frames|tiles|requests|pairs|features|numbers|core|edits|nats|bits|bytes|ms|milliseconds|metres|translations"
+    "|M?FLOPs?|losses"
 )
 TICS = {
     "per, not a": (
