@@ -1,4 +1,4 @@
-"""Decoding tokens a second beside Hugging Face's Marian: the same weights, sentences, beam and output length.
+"""Decoding tokens per second beside Hugging Face's Marian: the same weights, sentences, beam and output length.
 
     python benchmarks/decoding.py --data test.en test.de --pairs 200
 

@@ -2,7 +2,7 @@
 
     python benchmarks/launches.py transformer-base train.batch_tokens=32768
 
-Prints one line a way: tokens a second, milliseconds a step, milliseconds of it that the host is busy.
+Prints one line per way: tokens per second, milliseconds per step, milliseconds of it that the host is busy.
 """
 
 import sys
@@ -31,7 +31,7 @@ def main(preset: str, *settings: str) -> None:
             print(f"{name:24} {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
             continue
         print(
-            f"{name:24} {one['tokens_per_second']:>12,.0f} tokens/s  {1000 * one['step_seconds']:8.2f} ms a step  "
+            f"{name:24} {one['tokens_per_second']:>12,.0f} tokens/s  {1000 * one['step_seconds']:8.2f} ms per step  "
             f"{1000 * one['launch_seconds']:8.2f} ms on the host  {(one['memory_bytes'] or 0) / 2**30:6.2f} GiB",
             flush=True,
         )

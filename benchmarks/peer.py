@@ -26,7 +26,7 @@ def arguments(about: str) -> argparse.ArgumentParser:
 
 
 def store(options: argparse.Namespace) -> PairStore:
-    """Pairs of random tokens with real sentence lengths, or with lengths drawn to resemble image captions."""
+    """Pairs of random tokens with real sentence lengths, or with lengths sampled to resemble image captions."""
     draw = random.Random(0)
     if options.data:
         sides = [Path(path).read_text(encoding="utf-8").split("\n") for path in options.data]

@@ -1,11 +1,11 @@
-"""Translations a second through `regard serve`, with 1, 8 and 32 clients, beside calling the translator directly.
+"""Translations per second through `regard serve`, with 1, 8 and 32 clients, beside calling the translator directly.
 
     python benchmarks/serving.py runs/demo --sentences 192 --rounds 3
 
-Every client sends one sentence a request and waits for its answer. The server is a process of its own; direct calls are
-made in this one, a sentence at a time and all of them as one batch. Ways take turns, so that all see the same machine,
-and what counts is the ratio of each to one client at a time: in seconds, and in seconds of a core, which others on the
-machine disturb less. In the end the server's memory is read after so many requests.
+Every client sends one sentence per request and waits for its answer. The server is a process of its own; direct calls
+are made in this one, a sentence at a time and all of them as one batch. Ways take turns, so that all see the same
+machine, and what counts is the ratio of each to one client at a time: in seconds, and in seconds of a
+core, which others on the machine disturb less. In the end the server's memory is read after so many requests.
 """
 
 import argparse

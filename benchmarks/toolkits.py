@@ -1,4 +1,4 @@
-"""Training tokens a second beside the PyTorch translation toolkits that are installed: the same batches, in one run.
+"""Training tokens per second beside the PyTorch translation toolkits that are installed: the same batches, in one run.
 
     python benchmarks/toolkits.py --data train.en train.de --fairseq VENV --opennmt VENV --eole VENV --joey VENV
 
@@ -121,7 +121,7 @@ def start(options: argparse.Namespace, work: Path):
 def report(toolkits: list[Toolkit], tokens: int, options: argparse.Namespace, load: float) -> None:
     print(
         f"{options.layers}+{options.layers} layers, {options.width} wide, {options.vocabulary} words; "
-        f"{tokens} tokens a round, {options.rounds} rounds, {options.threads} threads; load before {load:.1f}, "
+        f"{tokens} tokens per round, {options.rounds} rounds, {options.threads} threads; load before {load:.1f}, "
         f"after {os.getloadavg()[0]:.1f}"
     )
     ours = toolkits[0].times

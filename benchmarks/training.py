@@ -1,4 +1,4 @@
-"""Training tokens a second beside Hugging Face's Marian: the same sizes, sentences and work, in one run.
+"""Training tokens per second beside Hugging Face's Marian: the same sizes, sentences and work, in one run.
 
     python benchmarks/training.py --data train.en train.de
 

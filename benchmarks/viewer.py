@@ -37,15 +37,15 @@ def main(tokens: int = 1000) -> None:
 
 
 def opened(browser: Chromium, path: Path, view: str) -> None:
-    """From asking for the page to the view drawn, by the browser's own clock."""
+    """From asking for the page to the view shown, by the browser's own clock."""
     page = browser.page(f"{path.as_uri()}#view={view}&attention={LAYERS - 1}&heads=0")
     page.wait("document.documentElement.dataset.drawn")
-    print(f"the view '{view}' is drawn after {int(page.js('document.documentElement.dataset.after')) / 1000:.2f} s")
+    print(f"the view '{view}' is shown after {int(page.js('document.documentElement.dataset.after')) / 1000:.2f} s")
     page.close()
 
 
 def moved(browser: Chromium, path: Path, tokens: int) -> None:
-    """The map drawn anew a second while it is dragged: whole, at a cell a pixel, and near enough to read tokens."""
+    """Frames per second of the map while it is dragged: whole, at a cell per pixel, and near enough to read tokens."""
     page = browser.page(f"{path.as_uri()}#view=map&attention={LAYERS - 1}&heads=0", width=1200, height=1000)
     page.wait(f"{MAP} !== null")
     page.js(f"{MAP}.focus()")
@@ -63,7 +63,7 @@ def moved(browser: Chromium, path: Path, tokens: int) -> None:
         drawn = int(page.js(f"{MAP}.dataset.frames")) - before
         page.mouse("mouseReleased", x, y, button="left", clickCount=1)
         tiles = page.js(f"{MAP}.dataset.tiles")
-        print(f"dragged, {larger} steps nearer: {drawn / elapsed:.0f} frames a second, {tiles} tiles a frame")
+        print(f"dragged, {larger} steps nearer: {drawn / elapsed:.0f} frames per second, {tiles} tiles per frame")
     page.close()
 
 

@@ -9,7 +9,7 @@ class RegardError(Exception):
 
 
 class ConfigError(RegardError):
-    """A setting that cannot be: unknown, of the wrong type, or at odds with another."""
+    """A setting that is not possible: unknown, of the wrong type, or at odds with another."""
 
 
 class DataError(RegardError):

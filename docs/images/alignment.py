@@ -1,4 +1,4 @@
-"""Draw alignment.svg: where the best aligning head of a trained run looks while it translates one sentence.
+"""Plot alignment.svg: where the best aligning head of a trained run looks while it translates one sentence.
 
 python docs/images/alignment.py runs/demo
 """

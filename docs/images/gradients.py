@@ -1,4 +1,4 @@
-"""Draw gradients.svg: how far back the loss reaches in models with fresh weights.
+"""Plot gradients.svg: how far back the loss reaches in models with fresh weights.
 
 python docs/images/gradients.py
 """

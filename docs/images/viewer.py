@@ -1,4 +1,4 @@
-"""Take the pictures of the viewer: each view of a trained run's page, in headless Chromium.
+"""Take the screenshots of the viewer: each view of a trained run's page, in headless Chromium.
 
 python docs/images/viewer.py runs/demo [a run with many checkpoints] [a page of pictures]
 """
@@ -62,7 +62,7 @@ def take(browser: Chromium, address: str, name: str) -> None:
         seen.click(one)
     path = HERE / f"look-{name}.png"
     seen.screenshot(path, "body")
-    # 256 colours are enough for flat drawings, and a third of the bytes.
+    # 256 colours are enough for flat graphics, and a third of the bytes.
     Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
     print(path, path.stat().st_size)
     assert not seen.complaints(), seen.complaints()

@@ -35,8 +35,8 @@ def head_roles(
 ) -> dict[str, Any]:
     """The role of every head with its evidence, as one JSON-ready object.
 
-    `corpus` has pairs for a run that translates, running text, labelled texts for a run tuned on such, or the files of
-    any of these; by default it is the run's own test or validation set.
+    `corpus` has pairs for a run that translates, running text, labelled texts for a run fine-tuned on such, or the
+    files of any of these; by default it is the run's own test or validation set.
     Roles are chosen on every second of `limit` pairs and reported on the others. A role is claimed where its margin is
     larger than untrained models of the same shape reach on the same sentences (see `regard.look.roles.thresholds`), so
     that an untrained model is given any role at all with a chance of at most 1 in `judging` + 1.

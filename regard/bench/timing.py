@@ -55,7 +55,7 @@ class Stopwatch:
         padding: float = 0.0,
     ) -> Speed:
         """How fast `step(index)` is on batches of so many tokens, each so much work, taken in turn."""
-        # From the first step on: a recording's memory is taken when it is made.
+        # From the first step on: a CUDA graph's memory is taken when it is captured.
         memory = PeakMemory(self.device)
         first = timed(lambda: step(0), self.device)
         for index in range(len(tokens)):

@@ -1,4 +1,4 @@
-"""The `regard` command. One short file a subcommand: parse, call, print."""
+"""The `regard` command. One short file per subcommand: parse, call, print."""
 
 import os
 import re

@@ -14,7 +14,7 @@ def bench() -> None:
     """Measure speed on this machine."""
 
 
-@app.command("train", short_help="Time training steps on random tokens or pictures.")
+@app.command("train", short_help="Time training steps on random tokens or images.")
 def train(
     config: Annotated[Path | None, typer.Argument(help="A configuration file.")] = None,
     preset: Annotated[str | None, typer.Option(help="A bundled configuration; see `regard presets`.")] = None,
@@ -35,7 +35,7 @@ def train(
     settings: Annotated[list[str] | None, typer.Option("--set", help="Change a setting, as in `regard train`.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Time training steps on random tokens or pictures: tokens per second, TFLOP/s, share of the machine's matrix peak.
+    """Time training steps on random tokens or images: tokens per second, TFLOP/s, share of the machine's matrix peak.
 
     \b
     Examples:
@@ -66,14 +66,14 @@ def train(
     print(f"{found['device']}, {found['precision']}, torch {found['torch']}: ", end="")
     print(f"{found['matmul_peak_tflops']:.2f} TFLOP/s in a large product")
     ordered = "" if found["order"] is None else f", {found['order']} order"
-    print(f"{found['parameters']:,} parameters, {found['rows_per_batch']} rows a batch{ordered}")
+    print(f"{found['parameters']:,} parameters, {found['rows_per_batch']} rows per batch{ordered}")
     for one in found["results"]:
         memory = "" if one["memory_bytes"] is None else f"{one['memory_bytes'] / 2**30:6.2f} GiB  "
         print(
             f"{one['name']:40} {one['tokens_per_second']:>12,.0f} tokens/s  {one['tflops']:8.3f} TFLOP/s  "
             f"{100 * one['peak_share']:5.1f} % of peak  {100 * one['padding']:4.1f} % padding  "
             f"{memory}first step {one['first_step_seconds']:.1f} s  "
-            f"{1000 * one['step_seconds']:.2f} ms a step, {1000 * one['launch_seconds']:.2f} ms of it on the host"
+            f"{1000 * one['step_seconds']:.2f} ms per step, {1000 * one['launch_seconds']:.2f} ms of it on the host"
         )
     if peer and not found["ratios"]:
         print(f"Hugging Face is not timed beside it: {found['alone']}")

@@ -72,7 +72,7 @@ def world(
 def digits(
     out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
 ) -> None:
-    """Write scikit-learn's handwritten digits as arrays: 1,797 pictures of 8 x 8 pixels.
+    """Write scikit-learn's handwritten digits as arrays: 1,797 images of 8 x 8 pixels.
 
     Writes digits.npz with train_images, train_labels, test_images and test_labels. The last fifth is the test part:
     scikit-learn has the digits in the order of their writers, so most of it is by hands that are not trained on.
@@ -162,7 +162,7 @@ def sort(
 ) -> None:
     """Write sorting problems: numbers, and their positions from the smallest to the largest.
 
-    Writes train.jsonl, valid.jsonl and test.jsonl. A pointing model can also draw such problems itself while it
+    Writes train.jsonl, valid.jsonl and test.jsonl. A pointing model can also sample such problems itself while it
     trains, so these files are for looking at, or for other tools.
 
     \b

@@ -41,5 +41,6 @@ def describe(
     lengths = "+".join([str(flops["length"])] * flops["sides"])
     print(
         f"work at {lengths} tokens: {flops['forward'] / 1e9:,.3f} GFLOP forward, "
-        f"{flops['training_step'] / 1e9:,.3f} in a training step, {flops['forward_per_token'] / 1e6:,.2f} MFLOP a token"
+        f"{flops['training_step'] / 1e9:,.3f} in a training step, "
+        f"{flops['forward_per_token'] / 1e6:,.2f} MFLOP per token"
     )

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 def look(
     run: Annotated[Path, typer.Argument(help="A run directory; with --gradients several, or presets.", metavar="RUN")],
     text: Annotated[
-        list[str] | None, typer.Argument(help="Sentences to look into, pictures or problems.", metavar="TEXT")
+        list[str] | None, typer.Argument(help="Sentences to look into, images or problems.", metavar="TEXT")
     ] = None,
     input: Annotated[
         Path | None,
-        typer.Option("--input", "-i", help="A file with one sentence a line, or of problems.", metavar="FILE"),
+        typer.Option("--input", "-i", help="A file with one sentence per line, or of problems.", metavar="FILE"),
     ] = None,
     out: Annotated[
         Path | None,
@@ -54,9 +54,9 @@ def look(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write everything as JSON, instead of a page.", metavar="FILE")
     ] = None,
-    svg: Annotated[Path | None, typer.Option(help="Draw one sentence as SVG instead.", metavar="FILE")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Plot one sentence as SVG instead.", metavar="FILE")] = None,
     png: Annotated[Path | None, typer.Option(help="The same as PNG; needs matplotlib.", metavar="FILE")] = None,
-    view: Annotated[str, typer.Option(help="What --svg and --png draw: map, lines, heads or text.")] = "map",
+    view: Annotated[str, typer.Option(help="What --svg and --png plot: map, lines, heads or text.")] = "map",
     words: Annotated[bool, typer.Option("--words", help="Join pieces to words in --svg and --png.")] = False,
     spectral_radius: Annotated[
         float | None,
@@ -69,10 +69,10 @@ def look(
         ),
     ] = None,
 ) -> None:
-    """Show where a model looked: every attention on your sentences or pictures, on a page.
+    """Show where a model looked: every attention on your sentences or images, on a page.
 
     The page is one file for any browser and needs no network. With --gradients it shows, for several models together,
-    how strongly the last prediction depends on each step before it; figures and picture go beside it as .json and .svg.
+    how strongly the last prediction depends on each step before it; numbers and chart go beside it as .json and .svg.
 
     \b
     Examples:
@@ -101,11 +101,11 @@ def look(
     from regard.tasks.looking import LookOptions
 
     if (words or view != "map") and not (svg or png):
-        raise typer.BadParameter("--view and --words say what --svg and --png draw: give one of them")
+        raise typer.BadParameter("--view and --words say what --svg and --png plot: give one of them")
     wanted = LookOptions(
         names=tuple(layers or ["*"]),
         heads=None if heads is None else numbers(heads),
-        # Drawings need none of the vectors.
+        # Plots need none of the vectors.
         vectors=False if (svg or png) and not (out or json_file) else None,
         targets=tuple(target) if target else None,
         edits=edits,
@@ -149,7 +149,7 @@ def _attention(
     from regard.tasks.looking import document
 
     if (files["svg"] or files["png"]) and len(texts) > 1:
-        raise ConfigError(f"--svg and --png draw one sentence, not {len(texts)}")
+        raise ConfigError(f"--svg and --png plot one sentence, not {len(texts)}")
     check_view(view, as_svg=files["png"] is None)
     if files["png"]:
         need_matplotlib()

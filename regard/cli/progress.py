@@ -1,4 +1,4 @@
-"""How long work shows itself: a bar on a terminal, plain lines in a pipe."""
+"""How the progress of long work is shown: a bar on a terminal, plain lines in a pipe."""
 
 import sys
 import time
@@ -88,7 +88,7 @@ class TrainingProgress:
         if self._bar is None:
             self._bar = _bar(self._console, TextColumn("{task.fields[line]}"))
             self._bar.start()
-            # What was done before this process says nothing of how long the rest will take.
+            # What was done before this process does not tell how long the rest will take.
             self._task = self._bar.add_task("training", total=total, completed=number, line="")
         self._bar.update(self._task, completed=number)
 

@@ -24,9 +24,9 @@ def prune(
     among: Annotated[str, typer.Option(help="Remove heads of these attentions only, such as 'encoder.*'.")] = "*",
     data: Annotated[
         list[str] | None,
-        typer.Option(help="What to judge heads by; by default the run's validation or test set.", metavar="FILE"),
+        typer.Option(help="What to score heads on; by default the run's validation or test set.", metavar="FILE"),
     ] = None,
-    limit: Annotated[int, typer.Option(help="Judge by so many pairs, windows, texts or pictures.", min=1)] = 200,
+    limit: Annotated[int, typer.Option(help="Score on so many pairs, windows, texts or images.", min=1)] = 200,
     steps: Annotated[
         int,
         typer.Option(help="With --by gates: train gates and weights together for so many updates, then prune.", min=0),
@@ -36,7 +36,7 @@ def prune(
         Path | None, typer.Option(help="Write score, size and speed against heads kept, as JSON.", metavar="FILE")
     ] = None,
     picture: Annotated[
-        Path | None, typer.Option(help="Draw that curve, as .png, .svg or .pdf.", metavar="FILE")
+        Path | None, typer.Option(help="Plot that curve, as .png, .svg or .pdf.", metavar="FILE")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
@@ -135,7 +135,7 @@ def draw_curve(
     kept = [point["kept"] for point in points]
     for axis, (name, title) in zip(
         figure.subplots(1, 3),
-        ((score, TITLES[score]), ("parameters", "parameters"), ("milliseconds", "milliseconds a batch")),
+        ((score, TITLES[score]), ("parameters", "parameters"), ("milliseconds", "milliseconds per batch")),
         strict=True,
     ):
         axis.plot(kept, [point[name] for point in points], marker="o", color="#0072b2", label="removed")

@@ -20,7 +20,7 @@ def serve(
     port: Annotated[int, typer.Option(help="The port; 0 is any that is free.")] = 8080,
     api_key_file: Annotated[
         Path | None,
-        typer.Option(help="Keys of which a request must have one, a line each; or set REGARD_API_KEY.", metavar="FILE"),
+        typer.Option(help="Keys, one per line, of which a request must have one; or REGARD_API_KEY.", metavar="FILE"),
     ] = None,
     allow_origin: Annotated[
         list[str] | None,

@@ -58,7 +58,7 @@ def train(
         ),
     ] = None,
 ) -> None:
-    """Train a model on your own data: pairs of sentences, running or labelled text, pictures.
+    """Train a model on your own data: pairs of sentences, running or labelled text, images.
 
     Ctrl-C saves and stops; --resume goes on. Every setting and its value is shown by `regard presets NAME --all`.
 

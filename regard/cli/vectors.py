@@ -1,4 +1,4 @@
-"""`regard vectors`: word vectors, made, compared and drawn."""
+"""`regard vectors`: word vectors, made, compared and plotted."""
 
 import json
 from pathlib import Path
@@ -22,9 +22,9 @@ def vectors() -> None:
 def train(
     texts: Annotated[list[str], typer.Argument(help="Files and folders of text.", metavar="TEXT")],
     out: Annotated[Path, typer.Option(help="The file to write; a name in .bin makes it binary.")],
-    width: Annotated[int, typer.Option(help="Numbers of a vector.")] = 100,
+    width: Annotated[int, typer.Option(help="Numbers per vector.")] = 100,
     window: Annotated[int, typer.Option(help="How far away the words around a word may be.")] = 5,
-    negatives: Annotated[int, typer.Option(help="Words drawn at random for each pair.")] = 5,
+    negatives: Annotated[int, typer.Option(help="Words sampled at random for each pair.")] = 5,
     subsample: Annotated[float, typer.Option(help="Skip some of the words more frequent than this.")] = 1e-3,
     min_count: Annotated[int, typer.Option(help="How often a word must occur.", min=1)] = 5,
     words: Annotated[int, typer.Option(help="Most words.", min=1)] = 100_000,
@@ -112,10 +112,10 @@ def analogy(
 @app.command("plane")
 def plane(
     file: File,
-    words: Annotated[list[str], typer.Argument(help="The words to draw.", metavar="WORD")],
-    out: Annotated[Path, typer.Option(help="The picture to write, in SVG.")],
+    words: Annotated[list[str], typer.Argument(help="The words to plot.", metavar="WORD")],
+    out: Annotated[Path, typer.Option(help="The SVG file to write.")],
 ) -> None:
-    """Draw words on the plane that keeps most of how they differ.
+    """Plot words on the plane that keeps most of how they differ.
 
     \b
     Examples:

@@ -147,7 +147,7 @@ def tagged(path: Path, keys: Keys) -> Iterator[Tagged]:
 
 def untagged(path: Path, keys: Keys) -> Iterator[str | tuple[str, ...]]:
     """The sentences of a file for tagging, whether or not it has tags: of a plain file its lines, of a TSV or CSV the
-    words, a line each, of JSONL or Parquet lists of words, or texts."""
+    words, one per line, of JSONL or Parquet lists of words, or texts."""
     format = format_of(path)
     if format == "lines":
         yield from lines(path)

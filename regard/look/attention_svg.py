@@ -211,7 +211,7 @@ def _lines(shown: Excerpt) -> Drawing:
         parts.append(_text(left + between + 7, top + (column + 0.5) * row_height, label))
     foot, wide = top + max(len(shown.rows), len(shown.columns)) * row_height + 20, left + between + right
     keys = [_line_key(f"head {head}", head, 0.8) for head in shown.heads]
-    said = [f"lines below {FAINTEST:g} are not drawn", *filter(None, [same_style_note(shown.heads)])]
+    said = [f"lines below {FAINTEST:g} are not shown", *filter(None, [same_style_note(shown.heads)])]
     weights = [_line_key(f"{weight:g}", None, weight) for weight in (0.1, 0.5, 1.0)]
     strengths = [_words_key("weight"), *weights, *map(_words_key, said)]
     return _with_legend(parts, wide, foot, keys, strengths)
@@ -264,14 +264,14 @@ MARGIN, KEY_HEIGHT = 12, 22
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One entry of a legend: how wide it is, and how to draw it with its left edge and its middle at a place."""
+    """One entry of a legend: how wide it is, and how to plot it with its left edge and its middle at a place."""
 
     width: Number
     at: Callable[[Number, Number], list[str]]
 
 
 def _with_legend(parts: list[str], width: Number, top: Number, *groups: Sequence[Key]) -> Drawing:
-    """The drawing with the keys of each group side by side below it, in as many lines as they need."""
+    """The plot with the keys of each group side by side below it, in as many lines as they need."""
     width = max(width, MARGIN + max(key.width for keys in groups for key in keys))
     for keys in groups:
         x = MARGIN

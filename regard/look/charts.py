@@ -23,7 +23,7 @@ RAMP = ("#f4f7fb", "#d3e2f3", "#a3c4e6", "#6c9fd4", "#3a78bb", "#16549b", "#0a33
 """From a weight of 0 to one of 1."""
 
 FAINTEST = 0.04
-"""Lines of smaller weights would only be fog, and are not drawn."""
+"""Lines of smaller weights would only be fog, and are not shown."""
 
 
 def head_style(head: int) -> tuple[str, str]:

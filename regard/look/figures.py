@@ -38,7 +38,7 @@ def figure(
 
 
 def write_png(document: Document, path: Path, **chosen: Any) -> None:
-    """The figure as a file, ready for a slide. A letter that no font here has is drawn as a box, without a word."""
+    """The figure as a file, ready for a slide. A letter that no font here has is shown as a box, without a word."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")
         figure(document, **chosen).savefig(path, dpi=200, format="png")
@@ -102,7 +102,7 @@ def _lines(make: Any, shown: Excerpt) -> "Figure":
 
 
 def _stroke(head: int | None, weight: float) -> dict[str, Any]:
-    """How a line of a head and a weight is drawn, in matplotlib's words; without a head, in grey."""
+    """How a line of a head and a weight is plotted, in matplotlib's words; without a head, in grey."""
     colour, dashes = (MUTED, "") if head is None else head_style(head)
     alpha, width = line_style(weight)
     # matplotlib counts dashes in widths of the line, SVG in pixels.
@@ -116,7 +116,7 @@ def _legend(whole: "Figure", shown: Excerpt) -> None:
 
     heads = [Line2D([], [], label=f"head {head}", **_stroke(head, 0.8)) for head in shown.heads]
     weights = [Line2D([], [], label=f"weight {weight:g}", **_stroke(None, weight)) for weight in (0.1, 0.5, 1.0)]
-    note = "; ".join(filter(None, [f"lines below {FAINTEST:g} are not drawn", same_style_note(shown.heads)]))
+    note = "; ".join(filter(None, [f"lines below {FAINTEST:g} are not shown", same_style_note(shown.heads)]))
     whole.legend(
         handles=[*heads, *weights], title=note, loc="outside lower center", ncols=4, frameon=False, handlelength=3.5
     )

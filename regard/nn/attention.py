@@ -168,7 +168,7 @@ class Attention(nn.Module):
     def keys_values(
         self, memory: Float[Tensor, "B S M"], past: int = 0, places: Int[Tensor, "B S"] | None = None
     ) -> tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S K"]]:
-        """The keys and values of `memory`: what a cache keeps."""
+        """The keys and values of `memory`: what a KV cache keeps."""
         k = _normed(self.key(memory).unflatten(-1, (self.kv_heads, -1)).transpose(1, 2), self.key_norm)
         v = self.value(memory).unflatten(-1, (self.kv_heads, -1)).transpose(1, 2)
         return (k if self.rotary is None else self.rotary(k, past, places)), v

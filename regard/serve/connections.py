@@ -101,7 +101,7 @@ class Door:
         self._inside.discard(connection)
 
     def refused_unread(self, task: str, refused: Refused, seconds: float) -> None:
-        """Count it, and say once a second how many there were: a line for each would keep the others waiting."""
+        """Count it, and say once per second how many there were: a line for each would keep the others waiting."""
         self._metrics.request(f"/v1/{task}", refused.status, seconds)
         if not self._unread:
             self._loop.call_later(1.0, self._say_unread)

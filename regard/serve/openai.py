@@ -217,7 +217,7 @@ def _vectors(exchange: Exchange, done: Done) -> dict[str, Any]:
 
 COMPLETIONS = Endpoint(
     "completions",
-    "Write on from a prompt, as other servers do.",
+    "Continue a prompt, as other servers do.",
     GENERATE,
     CompletionBody,
     GENERATE.served,

@@ -123,7 +123,7 @@ def _share_the_cores() -> None:
 
 
 def log_to_stderr() -> None:
-    """One line a request, and what went wrong, on standard error."""
+    """One line per request, and what went wrong, on standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%dT%H:%M:%S%z"))
     logger = logging.getLogger("regard.serve")

@@ -131,14 +131,14 @@ class RunConfig:
         if "max_len" in field_names(task.data) and self.data.max_len > longest:
             raise ConfigError(f"data.max_len={self.data.max_len} must be at most model.max_len={longest}")
         if self.train.pack == "always" and not self.capabilities().packs:
-            raise ConfigError(f"train.pack='always' cannot be: a {model} model reads one sequence per row")
+            raise ConfigError(f"train.pack='always' is not possible: a {model} model reads one sequence per row")
         if self.train.vectors is not None and not {*self.tokenizer.kinds} <= {"word", "spaced"}:
             raise ConfigError(
                 f"train.vectors={self.train.vectors} has vectors of words; it needs tokenizer.kind='word' or 'spaced', "
                 f"not '{self.tokenizer.kind}'"
             )
         if self.train.cuda_graphs and not (task.one_shape or self.capabilities().packs):
-            raise ConfigError(f"train.cuda_graphs=true cannot be: this {model} model has batches of many shapes")
+            raise ConfigError(f"train.cuda_graphs=true is not possible: this {model} model has batches of many shapes")
 
     def check_head(self, *heads: str) -> None:
         """Refuse an encoder's head that is none of those that its task needs."""

@@ -92,7 +92,7 @@ def fill(encoder: Encoder, text: str, second: str | None = None, *, top: int = 5
 
 
 def masked_row(encoder: Encoder, text: str, second: str | None = None) -> EncoderInput:
-    """The text as the model reads it, its hidden words as such; refused if none is, or if it is too long."""
+    """The text as the model reads it, its masked words as such; refused if none is, or if it is too long."""
     if encoder.model.words is None:
         raise ConfigError("this run has no head for words: start from one that was pre-trained, or import one with it")
     tokenizer = encoder.tokenizer

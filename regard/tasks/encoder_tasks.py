@@ -76,7 +76,7 @@ class LabelledData(TextData):
 
 
 class LabelledTask(EncoderTask):
-    """What the tasks have in common that tune an encoder on labelled texts, or train it on them from the start."""
+    """What the tasks have in common that fine-tune an encoder on labelled texts, or train it on them from the start."""
 
     data = LabelledData
     unused: ClassVar = (*OF_PAIRS, "images", "decode", "train.compile_loss", "train.pack")

@@ -1,4 +1,4 @@
-"""A prompt in, text out as it is drawn: a decoder-only model with its tokenizer."""
+"""A prompt in, text out as it is sampled: a decoder-only model with its tokenizer."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
@@ -21,11 +21,11 @@ from regard.text.chat import Conversation
 from regard.text.streaming import TextStream
 
 Prompt = str | Conversation
-"""What is gone on from: a text, or a conversation whose answer is written."""
+"""What is continued: a text, or a conversation whose answer is written."""
 
 
 class Generator:
-    """Writes on from prompts with a model that steps: `Stepper` is all it knows of it.
+    """Continues prompts with a model that steps: `Stepper` is all it knows of it.
 
     The model reads at most `length` tokens. When prompt and text have filled those, it starts afresh from the last
     half of them and goes on from there; a longer prompt begins with its last `length` tokens.
@@ -43,7 +43,7 @@ class Generator:
         stop: Sequence[str] = (),
         repetition_penalty: float = 1.0,
     ) -> "Generation":
-        """`config.samples` texts that follow the prompt, to be drawn while they are read."""
+        """`config.samples` texts that follow the prompt, to be sampled while they are read."""
         self._check(stop, repetition_penalty)
         return Generation(self, prompt, config or self.config, tuple(stop), repetition_penalty)
 
@@ -135,7 +135,7 @@ class Generator:
 
 
 class Generation:
-    """Texts being drawn. Iterating gives (sample, new text) as it comes; afterwards `outputs` has them whole.
+    """Texts being sampled. Iterating gives (sample, new text) as it comes; afterwards `outputs` has them whole.
 
     Several are written together by `Writing`, which `hear`s their tokens; each comes out as if it were alone.
     """
@@ -200,7 +200,7 @@ class Generation:
 
     @cached_property
     def uniforms(self) -> Float[Tensor, "R T"]:
-        """The numbers that decide what is drawn, a row a sample."""
+        """The numbers that decide what is sampled, one row per sample."""
         return uniform_numbers(self.config.seed, [0], samples=self.config.samples, steps=self.config.max_len)
 
     def live(self) -> list[int]:

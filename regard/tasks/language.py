@@ -1,4 +1,4 @@
-"""Language modelling: running text to a model that writes on."""
+"""Language modelling: running text to a model that continues it."""
 
 import math
 import sys
@@ -277,10 +277,10 @@ class LanguageOptions:
 
 
 class LanguageTask(Task):
-    """Running text to a model that writes on."""
+    """Running text to a model that continues it."""
 
     name = "language"
-    about = "running text, to write on from: language modelling"
+    about = "running text, to be continued: language modelling"
     data = LanguageData
     evaluation = LanguageOptions
     unused: ClassVar = (*OF_PAIRS, "images", "train.compile_loss", "train.r_drop", "train.pack")
@@ -300,13 +300,13 @@ class LanguageTask(Task):
         check_window(config)
         model, kind = config.model["name"], config.architecture()[1]
         if config.data.carry and not issubclass(kind, Carries):
-            raise ConfigError(f"data.carry=true cannot be: a {model} model has no state to carry from window to window")
+            raise ConfigError(f"data.carry=true is not possible: a {model} model has no state between windows")
         if config.train.cuda_graphs and config.data.carry:
             raise ConfigError(
-                f"train.cuda_graphs=true cannot be: this {model} model carries a state from batch to batch"
+                f"train.cuda_graphs=true is not possible: this {model} model carries a state from batch to batch"
             )
         if config.data.isolate and not config.capabilities().packs:
-            raise ConfigError(f"data.isolate=true cannot be: a {model} model reads on from one document to the next")
+            raise ConfigError(f"data.isolate=true is not possible: a {model} model cannot keep documents apart")
 
     def check_files(self, config: RunConfig, say: Say) -> None:
         check_running_text(config, say)

@@ -171,7 +171,7 @@ class MaskingTask(EncoderTask):
         def trained() -> Vocabularies:
             if config.tokenizer.kind not in KINDS:
                 kinds = ", ".join(KINDS)
-                raise ConfigError(f"tokenizer.kind='{config.tokenizer.kind}' has no words to hide; use {kinds}")
+                raise ConfigError(f"tokenizer.kind='{config.tokenizer.kind}' has no words to mask; use {kinds}")
             return train_shared_tokenizer(documents.texts(), config, report, masks=True)
 
         config, vocabularies = prepared_vocabularies(config, directory, trained, new=new)

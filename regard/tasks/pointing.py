@@ -214,7 +214,7 @@ class PointingTask(Task):
         if data.puzzle is None:
             raise ConfigError(f"data.puzzle says what to learn: {', '.join(PUZZLES)}")
         if config.train.epochs and not data.train:
-            raise ConfigError(f"train.epochs={config.train.epochs:g} cannot be: sampled problems never come again")
+            raise ConfigError(f"train.epochs={config.train.epochs:g} is not possible: sampled problems never repeat")
         if data.puzzle_sizes[1] > longest:
             raise ConfigError(f"data.puzzle_sizes={list(data.puzzle_sizes)} must be at most model.max_len={longest}")
         if config.train.batch_tokens <= 2 * data.puzzle_sizes[1]:

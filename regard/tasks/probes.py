@@ -37,7 +37,7 @@ from regard.training.objectives import Objective
 
 Kind = Literal["encoder", "decoder", "cross"]
 Labelled = Example | Tagged | Asked
-"""A text of a file that an encoder is tuned on."""
+"""A text of a file that an encoder is fine-tuned on."""
 WINDOW = 64
 """Tokens of running text that are looked at together."""
 
@@ -98,7 +98,7 @@ def _plain(row: list[int]) -> Probe:
 
 
 def labelled_text_probes(run: Run, items: Sequence[Labelled], limit: int) -> list[Probe]:
-    """Labelled texts as the run reads them: a text or two a row, a sentence's words, a question with its text."""
+    """Labelled texts as the run reads them: a text or two per row, a sentence's words, a question with its text."""
     framer = run.encoder.framer
 
     def rows(item: Labelled) -> list[EncoderInput | None]:

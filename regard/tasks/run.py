@@ -99,8 +99,10 @@ class Run:
         decode = self._limits(decode)
         searched = [f"{name}={decode[name]}" for name in ("beam", "top_beams") if decode.get(name, 1) != 1]
         if searched and decode.get("temperature") is not None:
-            raise ConfigError(f"temperature={decode['temperature']} draws, {searched[0]} is of a search: give one")
-        if "beam" in decode and decode.get("temperature") is None:  # then the run's own way is not to draw either
+            raise ConfigError(
+                f"temperature={decode['temperature']} is for sampling, {searched[0]} is for a search: give one"
+            )
+        if "beam" in decode and decode.get("temperature") is None:  # then the run's own way is not to sample either
             mapping |= NOT_DRAWN
         mapping = settings.merge(mapping, decode)
         if "beam" in decode and "top_beams" not in decode:
@@ -228,7 +230,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Scores of the run on `data`, by default the test set that its configuration names, as one JSON-ready object.
 
-    `data` are names of files, or what the run's task reads them as: pairs, documents, pictures, problems. `options` are
+    `data` are names of files, or what the run's task reads them as: pairs, documents, images, problems. `options` are
     the task's own (`limit`, `stride`, `lowercase`, ...) and, where outputs are searched for, settings of the search,
     such as `beam`. `out` is given each output as it is found; `say` hears what has to be said of the data.
     """

@@ -24,7 +24,7 @@ from regard.text import Tokenizer, Vocabularies
 from regard.text.vocabularies import extended
 
 Row = tuple[int, list[int], Tokenizer, int]
-"""The number that decides what is drawn, the tokens of a source, what turns its translation to text, and which of the
+"""The number that decides what is sampled, the tokens of a source, what turns its translation to text, and which of the
 sentences it is of."""
 
 Gone = Callable[[int], bool]
@@ -61,7 +61,7 @@ class Translator:
 
         A blank sentence has blank translations. One longer than the model can read is refused, cut, or split where a
         sentence or a word ends; the translations of its pieces are then joined, and their scores added. `before` is
-        how many sentences came before these: what is drawn, and what is said of a sentence, goes by its number.
+        how many sentences came before these: what is sampled, and what is said of a sentence, goes by its number.
         Sentences of several lists have `numbers` of their own. A sentence that is `gone` is dropped between two steps;
         what comes back for it means nothing.
         """
@@ -130,7 +130,7 @@ class Translator:
         self, rows: list[Row], config: DecodeConfig, budget: int, gone: Gone | None = None
     ) -> list[list[Translation]]:
         lengths = [len(row) for _, row, _, _ in rows]
-        # The search holds `beam` rows a source, so a batch is that much smaller.
+        # The search holds `beam` rows per source, so a batch is that much smaller.
         width = config.samples if config.temperature is not None else config.beam
         small = budget // width + 1
         return in_batches(lambda batch: self._decode_batch(batch, config, gone), rows, lengths, budget=small)
@@ -216,7 +216,7 @@ def _halves(word: str, length: Callable[[str], int], room: int) -> list[str]:
 
 
 def _name(sentence: int, piece: int) -> int:
-    """The number that decides what is drawn for a piece: its sentence's if it is the first, else nobody's."""
+    """The number that decides what is sampled for a piece: its sentence's if it is the first, else nobody's."""
     return sentence + (piece << 64)
 
 

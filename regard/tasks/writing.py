@@ -122,7 +122,7 @@ class Round:
         generator, config = first.generator, first.config
         device = next(generator.model.parameters()).device
         reads = [generation.read(sample) for generation, sample in self.rows]
-        # One prompt, however many are drawn from it.
+        # One prompt, however many are sampled from it.
         names = [(id(one), 0 if one.made == 0 else sample) for one, sample in self.rows]
         places = {name: place for place, name in enumerate(dict.fromkeys(names))}
         once = dict(zip(names, reads, strict=True))

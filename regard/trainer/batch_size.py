@@ -47,7 +47,7 @@ class BatchSizeFinder:
     precision: torch.dtype
     accumulate: int = 1
     replays: bool = False
-    """Whether batches are recorded: a recording keeps its memory, and validation needs some beside it."""
+    """Whether batches are captured as CUDA graphs: a graph keeps its memory, and validation needs some beside it."""
 
     def largest(self, job: HasTrialBatches, *, pack: bool) -> int:
         """The most tokens that a batch may have. Leaves weights, gradients and the optimiser as it found them."""

@@ -50,7 +50,7 @@ def deterministic_algorithms(wanted: bool) -> Iterator[None]:
         yield
     except RuntimeError as error:
         if "does not have a deterministic implementation" in str(error):
-            raise RunError(f"train.deterministic=true cannot be here: {str(error).partition(',')[0]}") from None
+            raise RunError(f"train.deterministic=true is not possible here: {str(error).partition(',')[0]}") from None
         if "CUBLAS_WORKSPACE_CONFIG" in str(error):
             raise RunError(
                 "train.deterministic=true must be asked for before this process first uses the GPU: begin in a new one"

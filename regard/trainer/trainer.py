@@ -90,7 +90,7 @@ def train(
     config.check()
     if config.train.start_from == "":
         raise ConfigError(
-            "this configuration tunes a run that is there already: name it with --from RUN (train.start_from)"
+            "this configuration fine-tunes a run that is there already: name it with --from RUN (train.start_from)"
         )
     config.kind.check_files(config, report.say)
     check_machine(config, fit_memory)

@@ -189,8 +189,8 @@ def test_overlong_is_split_truncated_or_refused(cli, refused, trained, loaded, t
         (["x", "--beam", 2, "--top-beams", 3], "top_beams=3 must be from 1 to beam=2"),
         (["x", "--samples", 3], "samples=3 needs a temperature"),
         (["x", "--temperature", 0], "temperature=0.0 must be above 0"),
-        (["x", "--temperature", 0.5, "--top-beams", 3], "temperature=0.5 draws, top_beams=3 is of a search: give one"),
-        (["x", "--temperature", 0.5, "--beam", 2], "temperature=0.5 draws, beam=2 is of a search: give one"),
+        (["x", "--temperature", 0.5, "--top-beams", 3], "temperature=0.5 is for sampling, top_beams=3 is for a search"),
+        (["x", "--temperature", 0.5, "--beam", 2], "temperature=0.5 is for sampling, beam=2 is for a search: give one"),
         (["x", "--max-len", 0], "--max-len=0 must be at least 1"),
         (["x", "--device", "tpu"], "unknown device 'tpu'; use auto, cpu or cuda"),
         (["x", "--input", "y"], "give texts or --input, not both"),
@@ -324,9 +324,9 @@ def test_look_serves_papers_and_scripts_without_a_browser(cli, refused, trained,
         path.unlink()
     assert "must be numbers with commas" in refused("look", trained, "the cat", "--heads", "1-2", "--svg", svg)
     for option in (["--view", "lines"], ["--words"]):
-        assert "say what --svg and --png draw" in refused("look", trained, "the cat", *option)
+        assert "say what --svg and --png plot" in refused("look", trained, "the cat", *option)
     assert "view='lins' must be one of" in refused("look", trained, "the cat", "--view", "lins", "--svg", svg)
-    assert "draw one sentence, not 2" in refused("look", trained, "the cat", "a dog", "--svg", svg)
+    assert "plot one sentence, not 2" in refused("look", trained, "the cat", "a dog", "--svg", svg)
     assert "2 targets for 1 sentences" in refused("look", trained, "a", "--target", "A", "--target", "B", "--svg", svg)
     assert "no attention is called" in refused("look", trained, "the cat", "--layers", "none", "--svg", svg)
     assert list(tmp_path.iterdir()) == []

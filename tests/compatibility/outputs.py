@@ -55,7 +55,7 @@ def _argument(value: Any, folder: Path) -> Any:
 
 
 def commanded(arguments: list[str], folder: Path) -> Any:
-    """What a command line prints, read as JSON: one object, or one a line. Run as `python -m regard` runs it."""
+    """What a command line prints, read as JSON: one object, or one per line. Run as `python -m regard` runs it."""
     named = [argument.replace(PLACE, folder.as_posix()) for argument in arguments]
     out, err, code = io.StringIO(), io.StringIO(), None
     with mock.patch.object(sys, "argv", ["regard", *named]), redirect_stdout(out), redirect_stderr(err):

@@ -119,7 +119,7 @@ def test_lines_of_every_head_look_unlike_and_the_legend_says_which_is_which(head
     assert drawn <= set(looks)
     written = [text.text for text in root.iter(f"{SPACE}text")]
     assert [one for one in written if one.startswith("head ")] == [f"head {head}" for head in range(heads)]
-    assert "lines below 0.04 are not drawn" in written
+    assert "lines below 0.04 are not shown" in written
     assert "heads 64 apart look alike" not in written
     for text in root.iter(f"{SPACE}text"):
         assert float(text.get("y")) < float(root.get("height"))

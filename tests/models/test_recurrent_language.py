@@ -50,14 +50,14 @@ def test_a_resumed_run_equals_an_unbroken_one_byte_for_byte_and_writes(tmp_path)
 
 
 def test_documents_that_must_not_see_each_other_are_refused_before_anything_is_read():
-    with pytest.raises(ConfigError, match=r"data.isolate=true cannot be: a recurrent-language model"):
+    with pytest.raises(ConfigError, match=r"data.isolate=true is not possible: a recurrent-language model"):
         make_config(None, "lstm-tiny", ["data.isolate=true"])
 
 
-def test_what_cannot_be_recorded_is_refused_before_anything_is_read():
-    with pytest.raises(ConfigError, match=r"train.cuda_graphs=true cannot be: .* carries a state from batch to batch"):
+def test_what_cannot_be_captured_is_refused_before_anything_is_read():
+    with pytest.raises(ConfigError, match=r"cuda_graphs=true is not possible: .* carries a state from batch to batch"):
         make_config(None, "lstm-words", ["train.cuda_graphs=true"])
-    with pytest.raises(ConfigError, match=r"train.cuda_graphs=true cannot be: .* has batches of many shapes"):
+    with pytest.raises(ConfigError, match=r"train.cuda_graphs=true is not possible: .* has batches of many shapes"):
         make_config(None, "bahdanau-2015", ["train.cuda_graphs=true"])
     make_config(None, "gpt-tiny", ["train.cuda_graphs=true"])
 
@@ -87,5 +87,5 @@ def test_a_model_that_carries_its_state_resumes_exactly_and_is_measured_on_the_w
     assert len(whole.generate("the cat", max_len=40, min_len=39, seed=1)[0]) > 40  # far past a window, without a break
     with pytest.raises(ConfigError, match="a stride is for windows"):
         regard.evaluate(whole, stride=2)
-    with pytest.raises(ConfigError, match="a gpt model has no state to carry"):
+    with pytest.raises(ConfigError, match="a gpt model has no state between windows"):
         make_config(None, "gpt-tiny", ["data.carry=true"])

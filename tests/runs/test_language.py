@@ -237,8 +237,8 @@ def test_no_run_of_tokens_comes_twice_in_a_text_however_often_it_starts_afresh(r
     assert run.generate("s", temperature=0, max_len=5, force_first=forced)[0].startswith("m")
 
 
-def test_looking_refuses_what_says_nothing_to_a_text_that_is_only_read(run):
-    with pytest.raises(ConfigError, match="beam=2 is of a search"):
+def test_looking_refuses_what_does_not_apply_to_a_text_that_is_only_read(run):
+    with pytest.raises(ConfigError, match="beam=2 is for a search"):
         document(run, ["sun"], beam=2)
-    with pytest.raises(ConfigError, match="targets are of translations"):
+    with pytest.raises(ConfigError, match="targets are for translations"):
         document(run, ["sun"], LookOptions(targets=("moon",)))

@@ -65,5 +65,5 @@ def test_where_nothing_is_said_of_the_whole_edits_are_refused(runs, tmp_path):
     run = regard.train(config, tmp_path / "run")
     with pytest.raises(ConfigError, match="a run for masking gives no class of a text"):
         document(run, ["the cat"], LookOptions(edits=True))
-    with pytest.raises(ConfigError, match="targets are of texts; an image has none"):
+    with pytest.raises(ConfigError, match="targets are for texts; an image has none"):
         document(runs["images"][0], runs["images"][1], LookOptions(targets=("x",)))

@@ -97,7 +97,7 @@ def _lengths(scenes: Sequence[Scene], past: int) -> tuple[Int[np.ndarray, " N"],
 
 
 def read_scenes(path: Path, *, fewest: int, steps: int | None = None) -> list[Scene]:
-    """The scenes of a `.jsonl` file, one a line: `{"agents": [[[x, y], [x, y], ...], ...]}`, positions in metres.
+    """The scenes of a `.jsonl` file, one per line: `{"agents": [[[x, y], [x, y], ...], ...]}`, positions in metres.
 
     A scene has at least `fewest` steps or, where `steps` are given, exactly so many.
     """
@@ -155,7 +155,7 @@ def _number(value: Any) -> float:
 
 
 def write_scenes(path: Path, scenes: Iterable[Scene]) -> None:
-    """One scene a line, as `read_scenes` reads, to the centimetre."""
+    """One scene per line, as `read_scenes` reads, to the centimetre."""
     with path.open("w", encoding="utf-8") as file:
         for scene in scenes:
             file.write(json.dumps({"agents": scene.round(2).tolist()}) + "\n")
@@ -168,7 +168,7 @@ LANES = np.array([-1.75, 1.75])
 KERB = 4.5
 """How far from the middle a pedestrian waits."""
 WALK = 1.4
-"""Metres a second of a pedestrian."""
+"""Metres per second of a pedestrian."""
 CAR = 4.5
 """Metres of a car's length."""
 TICK = 0.1

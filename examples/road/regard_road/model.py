@@ -19,7 +19,7 @@ from regard.nn.positions import Positions
 from regard_road.data import SECONDS, Scenes
 
 METRES, SPEED = 20.0, 10.0
-"""What counts as one inside the model: of distances, and of metres a second."""
+"""What counts as one inside the model: of distances, and of metres per second."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -91,7 +91,7 @@ def class_numbers(images: ImageSource, classes: Sequence[str]) -> Int[np.ndarray
 
 
 def held_out(labels: Sequence[str], share: float, seed: int) -> list[bool]:
-    """Which images to set aside: this share of each class, at least one of each that has two, by chance."""
+    """Which images to set aside: this share of each class, at least one of each that has two, at random."""
     left = {label: min(count - 1, max(1, round(share * count))) for label, count in Counter(labels).items()}
     aside = [False] * len(labels)
     for row in map(int, shuffled(len(labels), random_of(seed, 0))):

@@ -96,7 +96,7 @@ def held_karp(d: Float[np.ndarray, "B S S"]) -> Int[np.ndarray, "B S"]:
     """A shortest tour of each row of distances.
 
     `cost[set, j]` is the shortest way from city 0 through every city of the set to its city j; it grows by one city
-    a time: cost[set + j, j] = min over i in set of cost[set, i] + d(i, j). Numbers here leave city 0 out.
+    at a time: cost[set + j, j] = min over i in set of cost[set, i] + d(i, j). Numbers here leave city 0 out.
     """
     B, S, _ = d.shape
     n = S - 1

@@ -16,7 +16,7 @@ const RAMPS = {
 const LEVELS = 256;
 
 // How lines of heads are told apart, by the head's number in the model: eight colours, which the style sheet has, and
-// from the ninth head on dashes as well. The drawings made without a browser have the same.
+// from the ninth head on dashes as well. The plots made without a browser have the same.
 const HUES = 8;
 const DASHES = 8;
 
@@ -86,7 +86,7 @@ function signedColour(value, extent) {
   return `rgb(${signedShade(value, extent).join(" ")})`;
 }
 
-// Paints a matrix one pixel a number; the style sheet makes it larger without blurring.
+// Paints a matrix one pixel per number; the style sheet makes it larger without blurring.
 function paint(canvas, width, height, values, { ramp = "weight", extent = 1 } = {}) {
   canvas.width = width;
   canvas.height = height;

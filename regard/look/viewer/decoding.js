@@ -152,7 +152,7 @@ function vectorTable(sentence, pieces, step, go) {
 
 const BRANCH = { width: 104, height: 19, top: 12, left: 46 };
 
-// A column a step, best branches above; what came of each is told by colour, by dashes and by its mark.
+// One column per step, best branches above; what came of each is told by colour, by dashes and by its mark.
 function beamTree(beam, step, go) {
   const shown = beam.slice(0, step + 1);
   const most = Math.max(...beam.map((branches) => branches.length));

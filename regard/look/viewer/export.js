@@ -29,7 +29,7 @@ function gather(node, origin, parts) {
   if (node.nodeType !== Node.ELEMENT_NODE) return;
   const style = getComputedStyle(node);
   const box = node.getBoundingClientRect();
-  // Buttons and sliders are for the page, not for the picture.
+  // Buttons and sliders are for the page, not for the figure.
   if (node.matches(".chip, input, .zoom")) return;
   if (style.display === "none" || style.visibility === "hidden" || Number(style.opacity) === 0 || (!box.width && !box.height)) return;
   if (Number(style.opacity) < 1 && !node.dataset.opaque) {

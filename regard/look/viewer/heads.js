@@ -1,4 +1,4 @@
-// The head view: both columns of tokens, and a line a head for every weight between them.
+// The head view: both columns of tokens, and a line per head for every weight between them.
 const ROW = 26; // the height of a token; the style sheet has the same
 // Lines of weights below these would only be fog; with one token isolated there is room for more.
 const FAINT = { all: 0.04, isolated: 0.01 };
@@ -14,7 +14,7 @@ addView({
 // With more heads than this nobody could follow the lines of all of them together.
 const FEW = 4;
 
-// More tokens than this are drawn as far as they can be seen, not all at once.
+// More tokens than this are shown as far as they can be seen, not all at once.
 const LONG = 150;
 
 function drawHeads(root, state) {
@@ -82,7 +82,7 @@ function headKey(attention, heads) {
     { class: "head-key", "aria-label": "Legend" },
     ...heads.map((head, order) => line(looks[order], 0.8, `head ${headName(attention, head)}`)),
     ...[0.1, 0.5, 1].map((weight) => line("", weight, `weight ${weight}`)),
-    element("li", {}, `lines below ${FAINT.all} are not drawn (below ${FAINT.isolated} of a token pointed at)`),
+    element("li", {}, `lines below ${FAINT.all} are not shown (below ${FAINT.isolated} of a token pointed at)`),
     alike ? element("li", {}, `heads ${HUES * DASHES} apart look alike`) : "",
   );
 }

@@ -1,4 +1,4 @@
-// The map view: one cell a pair of tokens, darker for more, with the gold alignment outlined.
+// The map view: one cell per pair of tokens, darker for more, with the gold alignment outlined.
 addView({
   name: "map",
   title: "Map",
@@ -7,7 +7,7 @@ addView({
 });
 
 const LABEL = 13; // the labels' size in pixels
-const TILED = 64; // longer sides are drawn in tiles
+const TILED = 64; // longer sides are shown in tiles
 let cursor = { row: 0, column: 0 };
 
 function drawMap(root, state) {

@@ -23,7 +23,7 @@ function merged(values, rowSide, columnSide) {
   return sums.map((sum, index) => sum / Math.max(pieces[Math.floor(index / columns)], 1));
 }
 
-// Labels, one array a chosen head, their mean, and the cells a gold alignment joins.
+// Labels, one array per chosen head, their mean, and the cells a gold alignment joins.
 function matrixOf(sentence, attention, heads, words) {
   const rowSide = sentence[attention.rows];
   const columnSide = sentence[attention.columns];

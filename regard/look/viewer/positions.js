@@ -35,7 +35,7 @@ function drawPositions(root) {
   const values = numbersOf(places.table);
   const extent = extentOf(places.table);
   const readout = element("p", { class: "readout", role: "status" }, `${rows} positions, ${columns} features.`);
-  const picture = paint(element("canvas", { class: "places", role: "img", "aria-label": "The encoding: a row a position" }), columns, rows, values, { ramp: "signed", extent });
+  const picture = paint(element("canvas", { class: "places", role: "img", "aria-label": "The encoding: one row per position" }), columns, rows, values, { ramp: "signed", extent });
   const alike = similarity(values, rows, columns);
   const pairs = paint(element("canvas", { class: "places", role: "img", "aria-label": "How alike positions are" }), rows, rows, alike, { ramp: "signed", extent: 1 });
   const follow = (canvas, width, height, say) =>
@@ -52,7 +52,7 @@ function drawPositions(root) {
     element(
       "div",
       { class: "places-pair" },
-      element("figure", {}, element("h4", {}, "The encoding: a row a position, a column a feature"), picture, legend(`−${extent.toFixed(2)}`, extent.toFixed(2), "signed")),
+      element("figure", {}, element("h4", {}, "The encoding: one row per position, one column per feature"), picture, legend(`−${extent.toFixed(2)}`, extent.toFixed(2), "signed")),
       element("figure", {}, element("h4", {}, "How alike positions are (cosine)"), pairs, legend("−1", "1", "signed")),
     ),
   );

@@ -40,8 +40,8 @@ function drawText(root, state) {
         "span",
         { class: "modes", role: "group", "aria-label": "Lines" },
         mode("one", "One token", "The chosen token, all chosen heads together"),
-        mode("heads", "A line a head", "The chosen token, each head on a line of its own"),
-        mode("rows", "A line a token", "Every token that looks, each on a line of its own"),
+        mode("heads", "A line per head", "The chosen token, each head on a line of its own"),
+        mode("rows", "A line per token", "Every token that looks, each on a line of its own"),
       ),
       legend(),
     ),
@@ -103,7 +103,7 @@ function drawTextOf(root, sentence, attention, matrix, row) {
   show(row);
 }
 
-// Many lines are shown a page at a time: one line a token of a long text would be a million words.
+// Many lines are shown a page at a time: one line per token of a long text would be a million words.
 function drawTextRows(root, sentence, attention, matrix, kept) {
   const count = matrix.rows.length;
   const from = Math.min(settings.from, Math.max(0, count - 1));

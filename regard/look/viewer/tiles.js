@@ -1,4 +1,4 @@
-// Maps too large for one element a cell: a canvas that shows a part of them, put together from tiles of pixels that are
+// Maps too large for one element per cell: a canvas that shows a part of them, put together from tiles of pixels that are
 // made once. Drag or Shift with the arrow keys moves, + and - and the wheel change the size.
 const TILE = 256; // cells on a side
 const GUTTER = { left: 130, top: 96 };
@@ -193,7 +193,7 @@ function drawTiles(canvas, view, store, matrix, kept) {
   context.setTransform(dense, 0, 0, dense, 0, 0);
   context.clearRect(0, 0, view.width, view.height);
   const index = Math.max(0, Math.floor(Math.log2(1 / view.scale) + 0.01));
-  const cell = view.scale * 2 ** index; // pixels a cell of this level
+  const cell = view.scale * 2 ** index; // pixels per cell of this level
   const { columns, rows } = store.level(index);
   const [wide, high] = [view.width - GUTTER.left, view.height - GUTTER.top];
   const across = (pixels, count, from) => {

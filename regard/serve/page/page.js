@@ -31,7 +31,7 @@ function chosen() {
 function fitted() {
   const task = at("task").value;
   at("question-label").hidden = task !== "answer";
-  at("text-name").textContent = { generate: "Prompt", point: "Problem, as JSON", fill: "Text with [MASK]", classify: "Text; of a pair, one a line" }[task] || "Text";
+  at("text-name").textContent = { generate: "Prompt", point: "Problem, as JSON", fill: "Text with [MASK]", classify: "Text; of a pair, one per line" }[task] || "Text";
 }
 
 function json(text, name, example) {

@@ -36,9 +36,9 @@ def document(run: Run, texts: Sequence[Any], options: LookOptions | None = None,
     options, task = options or LookOptions(), run.task
     searched = [f"{name}={value}" for name, value in decode.items() if (name, value) != ("beam", 1)]
     if searched and not task.searches:
-        raise ConfigError(f"{searched[0]} is of a search; looking into a run for {task.name} searches for nothing")
+        raise ConfigError(f"{searched[0]} is for a search; looking into a run for {task.name} searches for nothing")
     if options.targets and not (task.searches or task.takes_targets):
-        raise ConfigError(f"targets are of translations; a run for {task.name} has none")
+        raise ConfigError(f"targets are for translations; a run for {task.name} has none")
 
     def look(options: LookOptions) -> Document:
         return task.look(run, texts, options, **decode)

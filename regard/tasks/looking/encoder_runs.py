@@ -84,7 +84,7 @@ def _encode(run: Run, text: str) -> list[int]:
 
 
 def _spans(run: Run, text: str, ids: list[int]) -> list[tuple[int, int]]:
-    """The characters that each piece covers; with hidden words, found by looking for the pieces one after another."""
+    """The characters that each piece covers; with masked words, found by looking for the pieces one after another."""
     tokenizer = run.encoder.tokenizer
     if tokenizer.mask not in ids:
         return tokenizer.offsets(text)
@@ -114,7 +114,7 @@ def _text_scores(run: Run, parts: list[str]) -> dict[str, str]:
 def image_document(run: Run, texts: Sequence[str], options: LookOptions, **decode: Any) -> Document:
     """Each image with the classes the model takes it for. `texts` are paths of images, folders or arrays."""
     if options.targets:
-        raise ConfigError("targets are of texts; an image has none")
+        raise ConfigError("targets are for texts; an image has none")
     classifier = ImageClassifier(run.model, run.config)
     given = classifier.arguments(texts)
     if not given:

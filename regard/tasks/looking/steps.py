@@ -189,10 +189,10 @@ def edited(
     swaps: Callable[[str], bool] = lambda name: True,
     total: Callable[[Tensor], Tensor] = torch.sum,
 ) -> tuple[Edited, ...]:
-    """The text judged again with each head in turn masked, made even, or swapped with another text of the same shape.
+    """The text scored again with each head in turn masked, made even, or swapped with another text of the same shape.
 
     `other` is that text's number and batch, and `swaps` says of which attentions heads can be swapped with it. `total`
-    makes one log-probability of the judge's.
+    makes one log-probability of those that `judge` gives.
     """
     known = attentions(model)
     heads = [

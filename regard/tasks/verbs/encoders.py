@@ -27,7 +27,7 @@ MOST = 1000
 """The most classes or answers to ask a server for."""
 
 MOST_FILLINGS = 20
-"""The most candidates for a hidden word: each comes with the whole text."""
+"""The most candidates for a masked word: each comes with the whole text."""
 
 
 class OfTexts(Verb):
@@ -197,9 +197,9 @@ TAG = TagWords(
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """A token for a hidden word, how likely the model thinks it, and the whole text with it in its place.
+    """A token for a masked word, how likely the model thinks it, and the whole text with it in its place.
 
-    Where several words are hidden, the text has the likeliest in the other places.
+    Where several words are masked, the text has the likeliest in the other places.
     """
 
     token: str
@@ -209,15 +209,15 @@ class Filling:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FillRequest:
-    """Texts with `[MASK]` where a word is hidden."""
+    """Texts with `[MASK]` in the place of words."""
 
-    text: str | tuple[str, ...] = option(MISSING, "Texts with [MASK] where a word is hidden.")
-    top: Annotated[int, Between(1, MOST_FILLINGS)] = option(5, "How many candidates to show for each hidden word.")
+    text: str | tuple[str, ...] = option(MISSING, "Texts with [MASK] in the place of words.")
+    top: Annotated[int, Between(1, MOST_FILLINGS)] = option(5, "How many candidates to show for each masked word.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filled:
-    """One text with what might stand in each of its hidden places."""
+    """One text with what might stand in each of its masked places."""
 
     text: str
     masks: tuple[tuple[Filling, ...], ...]
@@ -237,7 +237,7 @@ class Fill(OfTexts):
         for _, row in rows:
             hidden = sum(token == mask for token in row.ids)
             if most is not None and hidden > most:
-                raise DataError(f"a text has {hidden} hidden words; this server fills {most}")
+                raise DataError(f"a text has {hidden} masked words; this server fills {most}")
         return list(rows)
 
     def checked(self, run: "Run", item: str) -> tuple[str, Any]:
@@ -267,7 +267,7 @@ class Fill(OfTexts):
 
 FILL = Fill(
     name="fill",
-    help="""Show what might stand in the place of hidden words, with probabilities.
+    help="""Show what might stand in the place of masked words, with probabilities.
 
     \b
     Examples:

@@ -66,8 +66,8 @@ class GenerateRequest:
     temperature: TemperatureOrZero = option(
         None, "1 is the model's own distribution, lower is more careful; 0 takes the likeliest."
     )
-    top_k: TopK = option(None, "Sample from the k likeliest tokens.")
-    top_p: TopP = option(None, "Sample from the likeliest tokens that hold this probability.")
+    top_k: TopK = option(None, "Top-k sampling: from the k likeliest tokens.")
+    top_p: TopP = option(None, "Top-p sampling: from the likeliest tokens that hold this probability.")
     repetition_penalty: Annotated[float, Between(0.01, 100.0)] = option(
         1.0, "Above 1, tokens that have occurred become less likely."
     )
@@ -76,7 +76,7 @@ class GenerateRequest:
     beam: Beam = option(None, "Search for the likeliest text, keeping this many beginnings, instead of sampling.")
     top_beams: Beam = option(None, "How many texts of a beam to print, best first.")
     length_penalty: LengthPenalty = option(None, "Of a beam: higher favours longer texts; 0 for none.")
-    seed: Seed = option(None, "Fixes what is sampled.")
+    seed: Seed = option(None, "The seed of the random numbers.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -226,7 +226,7 @@ def _stops(value: str | tuple[str, ...] | None, limits: RequestLimits | None) ->
 
 GENERATE = Generate(
     name="generate",
-    help="""Write on from a prompt with a language model, showing the text as it is written.
+    help="""Continue a prompt with a language model, showing the text as it is written.
 
     \b
     Examples:

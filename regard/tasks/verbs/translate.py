@@ -75,10 +75,10 @@ class TranslateRequest(SearchOptions):
     temperature: Temperature = option(
         None, "Sample instead of searching; 1 is the model's own distribution, lower is more careful."
     )
-    top_k: TopK = option(None, "Sample from the k likeliest tokens.")
-    top_p: TopP = option(None, "Sample from the likeliest tokens that hold this probability.")
+    top_k: TopK = option(None, "Top-k sampling: from the k likeliest tokens.")
+    top_p: TopP = option(None, "Top-p sampling: from the likeliest tokens that hold this probability.")
     samples: Beam = option(None, "How many to sample.")
-    seed: Seed = option(None, "Fixes what is sampled.")
+    seed: Seed = option(None, "The seed of the random numbers.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
