@@ -8,6 +8,8 @@ run.translate(["I am a student."], beam=5)
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from regard.moved import keep_old_names
+
 if TYPE_CHECKING:
     from regard.comparison import compare
     from regard.look import watch
@@ -42,6 +44,9 @@ _WHERE = {
     "train": "regard.trainer.trainer",
     "watch": "regard.look",
 }
+
+
+keep_old_names()
 
 
 def __getattr__(name: str) -> Any:
