@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.config import Dataclass
 from regard.errors import RunError
 from regard.models.protocols import capabilities
 from regard.nn.batch import (
@@ -39,13 +40,13 @@ class Loss:
 
 
 @runtime_checkable
-class Batch(Protocol):
+class Batch(Dataclass, Protocol):
     """What an objective is given: it knows how many predictions it asks for, and can move to a device."""
 
     @property
     def count(self) -> int: ...
 
-    def to(self, device: Any) -> "Batch": ...
+    def to(self, device: torch.device | str) -> "Batch": ...
 
 
 @runtime_checkable
