@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.analysis.model_summary import describe
+from regard.config import JsonObject
 from regard.data import Position
 from regard.errors import ConfigError, RunError, nearest
 from regard.interop.huggingface.tokenizer_files import KEPT
@@ -221,7 +222,7 @@ def curve(
     order: Sequence[Head],
     counts: Sequence[int] | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[JsonObject]:
     """Score, size and speed with more and more heads removed, in `order`, the least important first."""
     counts = sorted({*range(0, len(order) + 1, max(1, len(order) // 12)), len(order)} if counts is None else counts)
     for number, count in enumerate(counts, 1):
@@ -230,7 +231,7 @@ def curve(
             progress(number, len(counts))
 
 
-def point(run: Run, evidence: HeldOutData, removed: int, kept: int) -> dict[str, Any]:
+def point(run: Run, evidence: HeldOutData, removed: int, kept: int) -> JsonObject:
     """One point of the curve: a run with its score, size and speed."""
     return {
         "removed": removed,

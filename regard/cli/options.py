@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import typer
 
+from regard.config import JsonObject
 from regard.errors import ConfigError, DataError, nearest
 from regard.tasks.verbs.spec import bounds
 
@@ -70,7 +71,7 @@ def _or_none(kind: Any) -> bool:
     return any(get_origin(one) is Literal and get_args(one) == ("none",) for one in get_args(kind))
 
 
-def checked(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def checked(kind: type[Any], given: Mapping[str, Any]) -> JsonObject:
     """What was given on a command line as the dataclass takes it; refused by the option's name where it cannot be."""
     hints, least = get_type_hints(kind), bounds(kind)
     found = {}
