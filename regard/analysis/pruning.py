@@ -33,6 +33,7 @@ from regard.tasks.probes import HeldOutData
 from regard.tasks.run import Run, build_model, choose_precision, packs
 from regard.tasks.spec import Silence
 from regard.training.loop import clip_gradients, precision_context, seed_step, train_step
+from regard.training.objectives import Batch
 from regard.training.optim import ExponentialAverage, make_optimizer
 
 By = Literal["masking", "gradient", "gates"]
@@ -93,7 +94,7 @@ def gates_of(model: nn.Module, heads: Sequence[Head], gates: Tensor) -> dict[str
     }
 
 
-def _loss(model: nn.Module, evidence: HeldOutData, batch: Any, heads: Sequence[Head], gates: Tensor) -> Tensor:
+def _loss(model: nn.Module, evidence: HeldOutData, batch: Batch, heads: Sequence[Head], gates: Tensor) -> Tensor:
     """The loss per prediction with each head's weights multiplied by its gate."""
     own = gates_of(model, heads, gates)
 
@@ -245,7 +246,7 @@ def point(run: Run, evidence: HeldOutData, removed: int, kept: int) -> JsonObjec
 
 
 @torch.inference_mode()
-def _milliseconds(model: nn.Module, batch: Any, times: int = 7) -> float:
+def _milliseconds(model: nn.Module, batch: object, times: int = 7) -> float:
     """The median time of a forward pass over one batch."""
     taken = []
     for _ in range(times + 1):

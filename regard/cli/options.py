@@ -30,7 +30,7 @@ def with_parameters(function: Callable[..., None], parameters: Sequence[inspect.
     return function
 
 
-def parameter(name: str, kind: Any, default: Any = ...) -> inspect.Parameter:
+def parameter(name: str, kind: object, default: object = ...) -> inspect.Parameter:
     """A parameter of a command; one without a default must be given."""
     default = inspect.Parameter.empty if default is ... else default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
@@ -53,7 +53,7 @@ def options_of(kind: type[Any], *leave: str) -> list[inspect.Parameter]:
     return found
 
 
-def _asked(kind: Any) -> Any:
+def _asked(kind: object) -> Any:
     """What typer reads for a field of this type: numbers and words, and what may be `none` as a word."""
     plain = [one for one in get_args(kind) if one is not type(None)] if _is_union(kind) else [kind]
     if any(get_origin(one) is tuple for one in plain):
@@ -63,11 +63,11 @@ def _asked(kind: Any) -> Any:
     return kind
 
 
-def _is_union(kind: Any) -> bool:
+def _is_union(kind: object) -> bool:
     return get_origin(kind) in (Union, types.UnionType)
 
 
-def _or_none(kind: Any) -> bool:
+def _or_none(kind: object) -> bool:
     return any(get_origin(one) is Literal and get_args(one) == ("none",) for one in get_args(kind))
 
 

@@ -68,7 +68,7 @@ def _answered(one: Endpoint) -> JsonObject:
     return {"type": "object", "properties": fields, "required": list(fields)}
 
 
-def _result(kind: Any) -> JsonObject:
+def _result(kind: object) -> JsonObject:
     if not dataclasses.is_dataclass(kind):
         return _typed(kind)
     hints = get_type_hints(kind)
@@ -88,7 +88,7 @@ def _bounded(found: JsonObject, between: Between | None, limits: Limits) -> Json
     return {"anyOf": [{"const": 0}, bounded]} if between.or_zero else bounded
 
 
-def _typed(kind: Any) -> JsonObject:
+def _typed(kind: object) -> JsonObject:
     if kind in PLAIN:
         return {"type": PLAIN[kind]}
     origin, inside = get_origin(kind), get_args(kind)

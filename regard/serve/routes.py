@@ -62,7 +62,7 @@ class Endpoint:
 def declared(verb: Verb) -> Endpoint:
     """The route of a verb, in its own shape."""
 
-    def request(run: Run, body: Any, limits: Limits) -> tuple[Any, Sequence[Any]]:
+    def request(run: Run, body: object, limits: Limits) -> tuple[Any, Sequence[Any]]:
         asked = request_of(verb, body)
         return asked, verb.check(run, asked, verb.inputs_of(asked), limits)
 

@@ -13,6 +13,7 @@ from regard.data import Documents
 from regard.data.formats import Columns, format_of, notes_on
 from regard.data.labelled_texts import Example, Keys, LabelledLayout, LabelledRows, Question, Tagged
 from regard.errors import ConfigError, DataError, nearest
+from regard.look.document import Document
 from regard.look.watch import attentions
 from regard.nn.batch import LabelledTexts, Texts, Tokens
 from regard.nn.losses.cross_entropy import IGNORE
@@ -20,6 +21,7 @@ from regard.tasks.config import RunConfig
 from regard.tasks.corpora import FIRST_TOKEN, Overlong, PreparedData, TextData, random_texts, train_shared_tokenizer
 from regard.tasks.encoder import embed_texts, encoder_of, fill_text
 from regard.tasks.fine_tuning import known_labels
+from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.probes import (
     HELD_OUT_BUDGET,
     HeldOutData,
@@ -45,7 +47,7 @@ class EncoderTask(Task):
     parts: ClassVar = {"encoder": encoder_of}
     methods: ClassVar = {"embed": embed_texts, "fill": fill_text}
 
-    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Setting) -> Any:
+    def look(self, run: Run, inputs: Sequence[Any], wanted: LookOptions, **decode: Setting) -> Document:
         from regard.tasks.looking.encoder_runs import encoder_document
 
         return encoder_document(run, inputs, wanted, **decode)

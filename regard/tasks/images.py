@@ -29,12 +29,14 @@ from regard.data.images.augmentation import normalise
 from regard.data.images.image_files import Part, class_names
 from regard.data.images.image_store import class_numbers, held_out
 from regard.errors import ConfigError, DataError
+from regard.look.document import Document
 from regard.metrics.classification_metrics import matthews_correlation, wilson_interval
 from regard.nn.batch import Images
 from regard.tasks.classification import Choice, classify, ranked
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData, cache_directory
 from regard.tasks.fine_tuning import known_labels
+from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.probes import HeldOutData
 from regard.tasks.run import Run, absolute
 from regard.tasks.spec import MEASURING, Measuring, Report, Task
@@ -370,7 +372,7 @@ class ImagesTask(Task):
             lines.append(f"{one['label']} taken for {one['taken_for']}: {one['times']} times")
         return "\n".join(lines)
 
-    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Setting) -> Any:
+    def look(self, run: Run, inputs: Sequence[Any], wanted: LookOptions, **decode: Setting) -> Document:
         from regard.tasks.looking.encoder_runs import image_document
 
         return image_document(run, inputs, wanted, **decode)

@@ -23,6 +23,7 @@ from regard.data import (
 )
 from regard.decode.config import BOUNDS, DecodeConfig
 from regard.errors import ConfigError
+from regard.look.document import Document
 from regard.look.watch import attentions
 from regard.metrics.text import bits_per_character, perplexity
 from regard.models.protocols import Carries, capabilities
@@ -45,10 +46,11 @@ from regard.tasks.corpora import (
 )
 from regard.tasks.encoder import embed_texts, encoder_of
 from regard.tasks.generator import Generated, Generation, Generator, Prompt
+from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.looking.steps import START, readable
 from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData, Probe, held_out_files, running_text_probes
 from regard.tasks.run import NOT_DRAWN, Run, prepared_vocabularies
-from regard.tasks.spec import MEASURING, OF_PAIRS, GradientSide, Measuring, Report, Say, Task
+from regard.tasks.spec import MEASURING, OF_PAIRS, GradientSide, Measuring, Report, Say, Task, WordIds
 from regard.text import Tokenizer
 from regard.training.loop import validate
 from regard.training.objectives import (
@@ -348,7 +350,7 @@ class LanguageTask(Task):
             ]
         )
 
-    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Setting) -> Any:
+    def look(self, run: Run, inputs: Sequence[Any], wanted: LookOptions, **decode: Setting) -> Document:
         from regard.tasks.looking.decoder_runs import language_document
 
         return language_document(run, inputs, wanted, **decode)
@@ -395,7 +397,7 @@ class LanguageTask(Task):
         ids = [tokenizer.bos, *tokenizer.encode(text)]
         return [("text", ids, [START, *readable(tokenizer.pieces(ids[1:-1]))])]
 
-    def gradient_words(self, words: Sequence[str], target: Sequence[str] | None, ids: Any) -> list[GradientSide]:
+    def gradient_words(self, words: Sequence[str], target: Sequence[str] | None, ids: WordIds) -> list[GradientSide]:
         return [("text", [1, *ids(words)], [START, *words[:-1]])]
 
 

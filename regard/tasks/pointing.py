@@ -31,11 +31,13 @@ from regard.data.synthetic.puzzles import (
     solved,
 )
 from regard.errors import ConfigError, DataError
+from regard.look.document import Document
 from regard.look.watch import attentions
 from regard.metrics.classification_metrics import wilson_interval
 from regard.nn.batch import Pointings
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData
+from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.pointer import Pointer
 from regard.tasks.run import Run, absolute
 from regard.tasks.spec import MEASURING, Files, Measuring, Progress, Report, Task
@@ -315,7 +317,7 @@ class PointingTask(Task):
     def compared(self, run: Run, limit: int | None, progress: Progress | None) -> JsonObject:
         return self.evaluate(run, how=Measuring(options=PointingOptions(limit=limit), progress=progress))
 
-    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Setting) -> Any:
+    def look(self, run: Run, inputs: Sequence[Any], wanted: LookOptions, **decode: Setting) -> Document:
         from regard.tasks.looking.decoder_runs import pointing_document
 
         return pointing_document(run, inputs, wanted, **decode)

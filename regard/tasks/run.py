@@ -1,6 +1,6 @@
 """A run directory, loaded: the same one trains on, is used, is evaluated and is looked into."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -73,7 +73,7 @@ class Run:
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.task.parts, *self.task.methods})
 
-    def ask(self, verb: str, inputs: Any, **options: Any) -> list[Any]:
+    def ask(self, verb: str, inputs: Iterable[object], **options: object) -> list[Any]:
         """What a verb says of these inputs, as its command does: `run.ask("translate", ["I am a student."], beam=5)`.
 
         One result per input, as the verb declares it in `regard.tasks.verbs`.
@@ -225,7 +225,7 @@ def evaluate(
     out: Callable[[str], object] | None = None,
     progress: Callable[[int, int], None] | None = None,
     say: Callable[[str], None] | None = None,
-    **options: Any,
+    **options: object,
 ) -> JsonObject:
     """Scores of the run on `data`, by default the test set that its configuration names, as one JSON-ready object.
 

@@ -30,6 +30,9 @@ Progress = Callable[[int, int], None]
 Say = Callable[[str], None]
 Options = TypeVar("Options")
 
+WordIds = Callable[[Sequence[str]], list[int]]
+"""Gives each word an id of its own."""
+
 GradientSide = tuple[str, list[int], list[str]]
 """A side of an input: its name, its ids (one more than read where the last is only predicted), its pieces as read."""
 
@@ -272,7 +275,7 @@ class Task:
         """A text as the run's own tokens, for `regard look --gradients`."""
         raise ConfigError(f"gradients by step are for translation and language models, not for task='{self.name}'")
 
-    def gradient_words(self, words: Sequence[str], target: Sequence[str] | None, ids: Any) -> "list[GradientSide]":
+    def gradient_words(self, words: Sequence[str], target: Sequence[str] | None, ids: WordIds) -> "list[GradientSide]":
         """The same for fresh weights, each word an id of its own by `ids`."""
         raise ConfigError(f"gradients by step are for translation and language models, not for task='{self.name}'")
 

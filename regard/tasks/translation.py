@@ -12,6 +12,7 @@ import torch
 from regard.config import JsonObject, Setting
 from regard.data import Corpus, PairFiles, PairStore, evaluation_batches
 from regard.errors import ConfigError, DataError
+from regard.look.document import Document
 from regard.look.watch import attentions
 from regard.metrics.text import METRICS, by_length, corpus_bleu, corpus_scores, exact_match
 from regard.nn.batch import Pairs, Tokens
@@ -29,10 +30,11 @@ from regard.tasks.corpora import (
     training_corpus,
     world_held_out,
 )
+from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.looking.steps import END, START, readable
 from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData, Probe, pair_probe
 from regard.tasks.run import Run, prepared_vocabularies
-from regard.tasks.spec import MEASURING, GradientSide, Measuring, Progress, Report, Say, Task
+from regard.tasks.spec import MEASURING, GradientSide, Measuring, Progress, Report, Say, Task, WordIds
 from regard.tasks.translation_data import TranslationRun, trained_vocabularies
 from regard.tasks.translation_metrics import (
     check_tokenizer,
@@ -258,7 +260,7 @@ class TranslationTask(Task):
         result["mean_tokens"] = sum(sum(map(len, encode_pair(run, *pair))) for pair in first) / len(first)
         return result
 
-    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Setting) -> Any:
+    def look(self, run: Run, inputs: Sequence[Any], wanted: LookOptions, **decode: Setting) -> Document:
         from regard.tasks.looking.decoder_runs import translation_document
 
         return translation_document(run, inputs, wanted, **decode)
@@ -331,7 +333,7 @@ class TranslationTask(Task):
             ("target", ids, [START, *readable(tokenizers.target.pieces(other))]),
         ]
 
-    def gradient_words(self, words: Sequence[str], target: Sequence[str] | None, ids: Any) -> list[GradientSide]:
+    def gradient_words(self, words: Sequence[str], target: Sequence[str] | None, ids: WordIds) -> list[GradientSide]:
         others = words if target is None else target
         return [("source", [*ids(words), 2], [*words, END]), ("target", [1, *ids(others), 2], [START, *others])]
 

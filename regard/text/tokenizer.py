@@ -219,7 +219,7 @@ class Tokenizer:
                     self._inner.encode(text, add_special_tokens=False)
             raise
 
-    def _ids(self, encoding: Any) -> list[int]:
+    def _ids(self, encoding: tokenizers.Encoding) -> list[int]:
         """The number of each piece, or that of an unknown one."""
         if not self._marked:
             return encoding.ids

@@ -156,7 +156,7 @@ class Verb(Generic[Request, Result]):
         given = getattr(request, self.items)
         return given if isinstance(given, list | tuple) else (given,)
 
-    def without_inputs(self, **options: Any) -> Any:
+    def without_inputs(self, **options: object) -> Any:
         """A request for inputs that are given beside it."""
         hints = get_type_hints(self.request)
         needed = [one.name for one in dataclasses.fields(self.request) if one.default is dataclasses.MISSING]
