@@ -8,11 +8,36 @@ import typing
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
 from regard.errors import ConfigError, RegardError, nearest
 
 Config = TypeVar("Config")
+
+Setting = bool | int | float | str | Sequence[object] | None
+"""What one setting may be given as, before it is checked."""
+
+JsonObject = dict[str, Any]
+"""What JSON or TOML holds, or will hold: values by name, whose kinds are for the reader to know."""
+
+
+@runtime_checkable
+class Dataclass(Protocol):
+    """An instance of any dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
 
 DEEPEST = 16
 """How deep settings may be nested; ours are three deep."""
@@ -42,7 +67,7 @@ def from_mapping(kind: type[Config], mapping: Mapping[str, Any], where: str = ""
 
 
 @cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
+def _hints(kind: type[Any]) -> JsonObject:
     return get_type_hints(kind)
 
 
@@ -66,7 +91,7 @@ def check_plain(mapping: Mapping[str, Any]) -> None:
     raise ConfigError(f"settings are nested more than {DEEPEST} deep")
 
 
-def to_mapping(config: Any, *, nulls: bool = False) -> dict[str, Any]:
+def to_mapping(config: Dataclass, *, nulls: bool = False) -> JsonObject:
     """The settings as plain values, nested as the dataclasses are; without `nulls` what is None is left out."""
     result = {}
     for field in dataclasses.fields(config):
@@ -76,7 +101,7 @@ def to_mapping(config: Any, *, nulls: bool = False) -> dict[str, Any]:
     return result
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> JsonObject:
     """The mapping in a `.toml` or `.json` file."""
     try:
         text = bounded_text(path, LARGEST_FILE, ConfigError)
@@ -111,7 +136,7 @@ def bounded_text(path: Path, most: int, kind: type[RegardError], *, regular: boo
     return data.decode("utf-8")
 
 
-def override(mapping: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+def override(mapping: Mapping[str, Any], settings: Sequence[str]) -> JsonObject:
     """A copy of `mapping` with each `a.b=value` of `settings` applied; values are read as TOML, else as text."""
     result = _copy(mapping)
     for setting in settings:
@@ -130,7 +155,7 @@ def override(mapping: Mapping[str, Any], settings: Sequence[str]) -> dict[str, A
     return result
 
 
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> JsonObject:
     """`base` with `over` laid on top, section by section."""
     result = _copy(base)
     for key, value in over.items():
@@ -142,7 +167,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _copy(mapping: Mapping[str, Any]) -> dict[str, Any]:
+def _copy(mapping: Mapping[str, Any]) -> JsonObject:
     return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in mapping.items()}
 
 
@@ -153,8 +178,8 @@ def _value(text: str) -> Any:
         return text
 
 
-def _plain(value: Any, nulls: bool = False) -> Any:
-    if dataclasses.is_dataclass(value):
+def _plain(value: object, nulls: bool = False) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return to_mapping(value, nulls=nulls)
     if isinstance(value, (list, tuple)):
         return [_plain(item, nulls) for item in value]
@@ -163,7 +188,7 @@ def _plain(value: Any, nulls: bool = False) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _convert(kind: Any, value: Any, where: str) -> Any:
+def _convert(kind: Any, value: object, where: str) -> Any:
     """`value` as the type `kind`, or a ConfigError that names the setting."""
     origin, args = get_origin(kind), get_args(kind)
     if kind is Any:
@@ -196,7 +221,7 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
     raise ConfigError(f"{where}={value!r} must be {_article(name)}")
 
 
-def _convert_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
+def _convert_union(kinds: tuple[Any, ...], value: object, where: str) -> Any:
     if value is None and type(None) in kinds:
         return None
     error = None

@@ -59,9 +59,9 @@ class Registry(Mapping[str, T], Generic[T]):
             self._loaded[name] = self._load(name)
         return self._loaded[name]
 
-    def named(self, name: Any) -> T:
+    def named(self, name: object) -> T:
         """The same, in a sentence where there is no such name."""
-        if name not in self:
+        if not isinstance(name, str) or name not in self:
             raise ConfigError(f"unknown {self.what} '{name}'{nearest(str(name), self)}")
         return self[name]
 

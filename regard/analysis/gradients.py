@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.config import JsonObject
 from regard.errors import ConfigError, DataError, nearest
 from regard.look.charts import Chart, Series, plot
 from regard.look.page import figure, paragraph, static_page, table
@@ -35,7 +36,7 @@ def step_gradients(model: Any, batch: Any) -> list[Float[Tensor, " T"]]:
     """
     given: list[Tensor] = []
 
-    def keep(module: nn.Module, inputs: Any, vectors: Tensor) -> Tensor:
+    def keep(module: nn.Module, inputs: object, vectors: Tensor) -> Tensor:
         vectors = vectors.detach().requires_grad_()
         given.append(vectors)
         return vectors
@@ -97,7 +98,7 @@ def gradients(
     target: str | None = None,
     spectral_radius: float | None = None,
     overrides: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> JsonObject:
     """For each model, the norm of the last prediction's gradient at every step before it, ready for JSON.
 
     A model is a run, its directory, or the name of a preset, which is then taken with fresh weights, `overrides` being
@@ -123,7 +124,7 @@ def gradients(
     return {"text": text, "target": target, "spectral_radius": spectral_radius, "models": entries}
 
 
-def gradients_page(document: dict[str, Any]) -> str:
+def gradients_page(document: JsonObject) -> str:
     """The document as a self-contained page."""
     rows = [
         (
@@ -154,7 +155,7 @@ def gradients_page(document: dict[str, Any]) -> str:
     )
 
 
-def gradients_chart(document: dict[str, Any], *, alone: bool = False) -> str:
+def gradients_chart(document: JsonObject, *, alone: bool = False) -> str:
     """The chart by itself: every model's norms against steps back, each relative to the step just before the last."""
     lines = []
     for one in document["models"]:
@@ -167,7 +168,7 @@ def gradients_chart(document: dict[str, Any], *, alone: bool = False) -> str:
     )
 
 
-def _pieces(document: dict[str, Any]) -> str:
+def _pieces(document: JsonObject) -> str:
     names = ("step", *(one["name"] for one in document["models"]))
     most = max(len(one["steps"]) for one in document["models"])
     rows = []
@@ -182,7 +183,7 @@ def _pieces(document: dict[str, Any]) -> str:
 
 def _entry(
     model: str | Path | Run, text: str, target: str | None, radius: float | None, overrides: Sequence[str]
-) -> dict[str, Any]:
+) -> JsonObject:
     if isinstance(model, Run) or (Path(model) / CONFIG).exists():
         run = model if isinstance(model, Run) else load(model, "cpu")
         name, config, network, trained = run.directory.name, run.config, run.model, True

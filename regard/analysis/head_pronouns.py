@@ -8,17 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations, islice
 from math import comb
-from typing import Any
 
 import torch
 
 from regard.analysis.head_roles import Quizzes, ask, attention_kind, quiz
+from regard.config import JsonObject
 from regard.data.synthetic.world.sentence import Sentence, pronoun_accuracy
 from regard.look.edits import masked
 from regard.look.roles import RoleCounts
 from regard.look.watch import attentions
 from regard.metrics.classification_metrics import wilson_interval
-from regard.tasks.corpora import world_held_out
+from regard.tasks.corpora import Part, world_held_out
 from regard.tasks.probes import Kind, Probe, by_pronoun, pair_probe
 from regard.tasks.run import Run
 from regard.tasks.translator import encode_pair
@@ -39,7 +39,7 @@ def pronoun_report(
     word: str | None = "it",
     limit: int = 300,
     progress: Callable[[int, int], None] | None = None,
-) -> dict[str, Any] | None:
+) -> JsonObject | None:
     """Which head best follows a pronoun to its noun, and what masking each head, and every two that matter, costs.
 
     The head is chosen on validation sentences; accuracies are of test sentences, `limit` of each with such a pronoun.
@@ -58,7 +58,7 @@ def pronoun_report(
         if part == "test":  # also by what is taken from each place
             found["value"] = {n: c[0] for n, c in ask(run, run.model, items, quizzes, by_value=True).items()}
     known = attentions(run.model)
-    best: dict[Kind, tuple[float, dict[str, Any]]] = {}
+    best: dict[Kind, tuple[float, JsonObject]] = {}
     for own in FROM_TO:
         if one := _best(found, [name for name in found["valid"] if attention_kind(known[name]) == own]):
             best[own] = one
@@ -79,7 +79,7 @@ def pronoun_report(
     }
 
 
-def _best(found: dict[str, dict[str, RoleCounts]], names: Sequence[str]) -> tuple[float, dict[str, Any]] | None:
+def _best(found: dict[str, dict[str, RoleCounts]], names: Sequence[str]) -> tuple[float, JsonObject] | None:
     """Of these attentions the head that is right most often on validation sentences: how often, and on others."""
     scored = [
         (evidence.accuracy, name, head)
@@ -99,9 +99,7 @@ def _best(found: dict[str, dict[str, RoleCounts]], names: Sequence[str]) -> tupl
     }
 
 
-def _without(
-    run: Run, sentences: Sequence[Sentence], progress: Callable[[int, int], None] | None = None
-) -> dict[str, Any]:
+def _without(run: Run, sentences: Sequence[Sentence], progress: Callable[[int, int], None] | None = None) -> JsonObject:
     """How many pronouns are translated right by the whole model, and without each head, and without two."""
     texts = [sentence.english for sentence in sentences]
     every = [(name, head) for name, one in attentions(run.model).items() for head in range(one.heads)]
@@ -149,7 +147,7 @@ def _without(
     }
 
 
-def _with_pronoun(run: Run, part: Any, word: str | None, limit: int) -> list[Sentence]:
+def _with_pronoun(run: Run, part: Part, word: str | None, limit: int) -> list[Sentence]:
     def wanted(sentence: Sentence) -> bool:
         words = {sentence.english_words[one.english].lower() for one in sentence.pronouns}
         fits = max(map(len, encode_pair(run, sentence.english, sentence.french))) <= run.translator.max_len

@@ -5,12 +5,13 @@ A score is a sum of products, one per neuron, so it can be taken apart.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeAlias, get_args
+from typing import TypeAlias, get_args
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from regard.config import JsonObject
 from regard.data import Corpus, Documents
 from regard.errors import ConfigError, DataError
 from regard.look.alignment import merge
@@ -32,7 +33,7 @@ def head_roles(
     limit: int = 400,
     judging: int = JUDGING,
     progress: Callable[[int, int], None] | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """The role of every head with its evidence, as one JSON-ready object.
 
     `corpus` has pairs for a run that translates, running text, labelled texts for a run fine-tuned on such, or the
@@ -71,7 +72,7 @@ def head_roles(
 
 def _described(
     name: str, head: int, found: HeadRoles, limits: dict[str, float], measures: dict[str, float]
-) -> dict[str, Any]:
+) -> JsonObject:
     claimed = [one for one in found.all if one.margin > limits[one.role]]
     first = claimed[0] if claimed else found.best
     return {
@@ -90,7 +91,7 @@ def untrained(run: Run, number: int) -> nn.Module:
     return model.to(next(run.model.parameters()).device).eval()
 
 
-def _items(run: Run, data: Any, limit: int) -> list[Probe]:
+def _items(run: Run, data: object, limit: int) -> list[Probe]:
     if not attentions(run.model):
         raise ConfigError(
             f"heads are given roles where a run reads text with attention, not in one for {run.config.task}"
@@ -225,7 +226,7 @@ MOST = 150
 
 
 @torch.inference_mode()
-def _add_neurons(run: Run, items: Sequence[Probe], heads: list[dict[str, Any]]) -> None:
+def _add_neurons(run: Run, items: Sequence[Probe], heads: list[JsonObject]) -> None:
     """Add to each head with a role the few neurons that carry it, or None: for a score that is no plain q.k."""
     known = attentions(run.model)
     roles = {(one["attention"], one["head"]): one["role"] for one in heads if one["role"]}

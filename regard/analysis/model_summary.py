@@ -1,15 +1,14 @@
 """A summary of a run's model: parameters by part, memory, and the FLOPs of one sentence."""
 
-from typing import Any
-
 from torch import nn
 
+from regard.config import JsonObject
 from regard.nn.flops import forward_flops
 from regard.tasks.run import Run
 from regard.text import Vocabularies
 
 
-def describe(run: Run, length: int | None = None) -> dict[str, Any]:
+def describe(run: Run, length: int | None = None) -> JsonObject:
     """Parameters by part, memory to use and to train, and floating-point operations at `length` tokens per side.
 
     By default 32 tokens, or as many as the model reads; of images, the patches of one.
@@ -35,7 +34,7 @@ def describe(run: Run, length: int | None = None) -> dict[str, Any]:
     }
 
 
-def vocabulary_sizes(vocabularies: Vocabularies) -> dict[str, Any]:
+def vocabulary_sizes(vocabularies: Vocabularies) -> JsonObject:
     return {
         "source": vocabularies.source.vocab_size,
         "target": vocabularies.target.vocab_size,

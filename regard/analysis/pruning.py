@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.analysis.model_summary import describe
+from regard.config import JsonObject
 from regard.data import Position
 from regard.errors import ConfigError, RunError, nearest
 from regard.interop.huggingface.tokenizer_files import KEPT
@@ -32,6 +33,7 @@ from regard.tasks.probes import HeldOutData
 from regard.tasks.run import Run, build_model, choose_precision, packs
 from regard.tasks.spec import Silence
 from regard.training.loop import clip_gradients, precision_context, seed_step, train_step
+from regard.training.objectives import Batch
 from regard.training.optim import ExponentialAverage, make_optimizer
 
 By = Literal["masking", "gradient", "gates"]
@@ -92,7 +94,7 @@ def gates_of(model: nn.Module, heads: Sequence[Head], gates: Tensor) -> dict[str
     }
 
 
-def _loss(model: nn.Module, evidence: HeldOutData, batch: Any, heads: Sequence[Head], gates: Tensor) -> Tensor:
+def _loss(model: nn.Module, evidence: HeldOutData, batch: Batch, heads: Sequence[Head], gates: Tensor) -> Tensor:
     """The loss per prediction with each head's weights multiplied by its gate."""
     own = gates_of(model, heads, gates)
 
@@ -221,7 +223,7 @@ def curve(
     order: Sequence[Head],
     counts: Sequence[int] | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[JsonObject]:
     """Score, size and speed with more and more heads removed, in `order`, the least important first."""
     counts = sorted({*range(0, len(order) + 1, max(1, len(order) // 12)), len(order)} if counts is None else counts)
     for number, count in enumerate(counts, 1):
@@ -230,7 +232,7 @@ def curve(
             progress(number, len(counts))
 
 
-def point(run: Run, evidence: HeldOutData, removed: int, kept: int) -> dict[str, Any]:
+def point(run: Run, evidence: HeldOutData, removed: int, kept: int) -> JsonObject:
     """One point of the curve: a run with its score, size and speed."""
     return {
         "removed": removed,
@@ -244,7 +246,7 @@ def point(run: Run, evidence: HeldOutData, removed: int, kept: int) -> dict[str,
 
 
 @torch.inference_mode()
-def _milliseconds(model: nn.Module, batch: Any, times: int = 7) -> float:
+def _milliseconds(model: nn.Module, batch: object, times: int = 7) -> float:
     """The median time of a forward pass over one batch."""
     taken = []
     for _ in range(times + 1):

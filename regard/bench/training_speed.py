@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from regard.bench.timing import Speed, Stopwatch
+from regard.config import JsonObject
 from regard.data import PairStore, collate, epoch_order
 from regard.data.sequence_packing import PackedLayout
 from regard.errors import ConfigError
@@ -37,7 +38,7 @@ def bench_train(
     seconds: float = 5.0,
     order: str | None = None,
     peer: bool = True,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Train on random tokens of these sentence lengths, with regard and, where it is installed, with Hugging Face.
 
     Both get the same sentences in the same batches; `order` is `random`, or `bucketed` to put like lengths together: by

@@ -163,7 +163,7 @@ def _forget_output() -> None:
 def _termination() -> Iterator[None]:
     """SIGTERM unwinds like Ctrl-C, so that what is half-written goes."""
 
-    def interrupt(number: int, frame: Any) -> None:
+    def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
     try:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -24,7 +24,7 @@ def _answer(
     input: Path | None,
     as_json: bool,
     device: str,
-    **given: Any,
+    **given: object,
 ) -> None:
     options = checked(AnswerRequest, given)
     asked = _asked(question, text, input)

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -34,7 +34,7 @@ def _embed(
     top: int,
     as_json: bool,
     device: str,
-    **given: Any,
+    **given: object,
 ) -> None:
     from regard.cli.progress import counting
     from regard.data import TextFiles

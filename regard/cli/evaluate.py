@@ -4,7 +4,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -43,7 +43,7 @@ class EvaluateOptions(SearchOptions):
     )
 
 
-def _evaluate(run: Path, data: list[str] | None, out: Path | None, as_json: bool, device: str, **given: Any) -> None:
+def _evaluate(run: Path, data: list[str] | None, out: Path | None, as_json: bool, device: str, **given: object) -> None:
     from regard import evaluate as score
     from regard import load
     from regard.cli.progress import counting

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,7 +65,7 @@ class Shown:
     def __init__(self, count: int, before: str) -> None:
         self.before, self._waiting, self._turn, self._begun = before, [""] * count, 0, False
 
-    def add(self, piece: Piece, ended: Any) -> None:
+    def add(self, piece: Piece, ended: Callable[[int], bool]) -> None:
         self._waiting[piece.sample] += piece.text
         while True:
             self._write()

@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+
+from regard.config import JsonObject
 
 
 def heads(
@@ -64,7 +66,7 @@ def heads(
         print(out if out is not None else shown(result))
 
 
-def shown(result: dict[str, Any]) -> str:
+def shown(result: JsonObject) -> str:
     """The report for a person."""
     lines = [f"{'head':32} {'role':28} {'right':>7}  {'95 % interval':15} {'without a model':24} questions"]
     for head in result["heads"]:
@@ -88,17 +90,17 @@ def shown(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _claims(head: dict[str, Any]) -> list[tuple[str | None, dict[str, Any]]]:
+def _claims(head: JsonObject) -> list[tuple[str | None, JsonObject]]:
     return [(head["role"], head["evidence"]), *(("also", one) for one in head["also"])]
 
 
-def _named(role: str | None, evidence: dict[str, Any]) -> str:
+def _named(role: str | None, evidence: JsonObject) -> str:
     if role is None:
         return f"none ({evidence['role']}?)"
     return f"also {evidence['role']}" if role == "also" else role
 
 
-def _neurons(found: dict[str, Any]) -> str:
+def _neurons(found: JsonObject) -> str:
     named = ", ".join(map(str, found["neurons"][:8])) + (", ..." if len(found["neurons"]) > 8 else "")
     return (
         f"by {len(found['neurons'])} of {found['width']} neurons ({named}): "
@@ -106,7 +108,7 @@ def _neurons(found: dict[str, Any]) -> str:
     )
 
 
-def _pronoun_lines(found: dict[str, Any]) -> list[str]:
+def _pronoun_lines(found: JsonObject) -> list[str]:
     from regard.analysis.heads_report import where_the_work_is
 
     lines = [f"'{found['pronoun']}' to its noun, {found['sentences']:,} test sentences; the best head of each kind:"]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.config import Setting
+
 if TYPE_CHECKING:
     from regard import Run
     from regard.tasks.looking import LookOptions
@@ -153,7 +155,7 @@ def _attention(
     check_view(view, as_svg=files["png"] is None)
     if files["png"]:
         need_matplotlib()
-    decode: dict[str, Any] = {} if beam is None else {"beam": beam}
+    decode: dict[str, Setting] = {} if beam is None else {"beam": beam}
     with counting("looking", "checkpoints" if wanted.history else "heads") as progress:
         found = document(run, texts, replace(wanted, told=progress), **decode)
     writers: dict[str, Callable[[Path], object]] = {

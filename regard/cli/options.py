@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import typer
 
+from regard.config import JsonObject
 from regard.errors import ConfigError, DataError, nearest
 from regard.tasks.verbs.spec import bounds
 
@@ -29,7 +30,7 @@ def with_parameters(function: Callable[..., None], parameters: Sequence[inspect.
     return function
 
 
-def parameter(name: str, kind: Any, default: Any = ...) -> inspect.Parameter:
+def parameter(name: str, kind: object, default: object = ...) -> inspect.Parameter:
     """A parameter of a command; one without a default must be given."""
     default = inspect.Parameter.empty if default is ... else default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
@@ -52,7 +53,7 @@ def options_of(kind: type[Any], *leave: str) -> list[inspect.Parameter]:
     return found
 
 
-def _asked(kind: Any) -> Any:
+def _asked(kind: object) -> Any:
     """What typer reads for a field of this type: numbers and words, and what may be `none` as a word."""
     plain = [one for one in get_args(kind) if one is not type(None)] if _is_union(kind) else [kind]
     if any(get_origin(one) is tuple for one in plain):
@@ -62,15 +63,15 @@ def _asked(kind: Any) -> Any:
     return kind
 
 
-def _is_union(kind: Any) -> bool:
+def _is_union(kind: object) -> bool:
     return get_origin(kind) in (Union, types.UnionType)
 
 
-def _or_none(kind: Any) -> bool:
+def _or_none(kind: object) -> bool:
     return any(get_origin(one) is Literal and get_args(one) == ("none",) for one in get_args(kind))
 
 
-def checked(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def checked(kind: type[Any], given: Mapping[str, Any]) -> JsonObject:
     """What was given on a command line as the dataclass takes it; refused by the option's name where it cannot be."""
     hints, least = get_type_hints(kind), bounds(kind)
     found = {}

@@ -8,7 +8,16 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 SECONDS = 5.0
 """How often work that has no steps to tell of says in a pipe that it goes on."""
@@ -21,7 +30,7 @@ class Counter:
         self._console, self._unit = console, unit
         self._what, self._told = "", time.monotonic()
         self._bar: Progress | None = None
-        self._task: Any = None
+        self._task = TaskID(0)
 
     def show(self, what: str, done: int, total: int | None = None) -> None:
         """`what` is being done, and so far with `done` of `total`."""
@@ -52,7 +61,7 @@ class TrainingProgress:
         self._console = Console(stderr=True, highlight=False)
         self._counter = Counter(self._console, "pairs")
         self._bar: Progress | None = None
-        self._task: Any = None
+        self._task = TaskID(0)
         self._last = ""
         self._number = 0
         self._begun: tuple[int, float] | None = None  # how many updates were there at the start, and when that was
@@ -140,7 +149,7 @@ def counting(what: str, unit: str = "sentences") -> Iterator[Callable[[int, int 
         counter.close()
 
 
-def _bar(console: Console, *columns: Any) -> Progress:
+def _bar(console: Console, *columns: ProgressColumn) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -3,9 +3,11 @@
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import typer
+
+from regard.config import JsonObject
 
 TITLES = {"bleu": "BLEU", "perplexity": "perplexity", "accuracy": "per cent right", "cosine": "cosine, hundredths"}
 
@@ -125,9 +127,7 @@ def prune(
     print(out)
 
 
-def draw_curve(
-    points: list[dict[str, Any]], result: dict[str, Any] | None, score: str, path: Path, suffix: str
-) -> None:
+def draw_curve(points: list[JsonObject], result: JsonObject | None, score: str, path: Path, suffix: str) -> None:
     """Score, parameters and milliseconds against heads kept; beside them `result`, a run that was trained on."""
     from matplotlib.figure import Figure
 

@@ -140,7 +140,7 @@ def print_answers(
     inputs: Iterable[Any],
     options: Mapping[str, Any],
     write: Callable[..., None],
-    display: Any,
+    display: object,
     as_json: bool,
     tell: Callable[[int, int | None], None] | None = None,
 ) -> str:

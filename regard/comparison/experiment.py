@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -15,6 +14,7 @@ from regard.comparison.budget import Budget, count_parameters, with_parameters, 
 from regard.comparison.report import comparison_charts, comparison_page
 from regard.comparison.run_results import MEASURES, measure
 from regard.comparison.sequence_length import growth, long_range_accuracy
+from regard.config import JsonObject
 from regard.errors import ConfigError, Diverged, nearest
 from regard.look.charts import plot
 from regard.runs.files import CONFIG, read_json, run_names, write_json, write_text
@@ -116,7 +116,7 @@ def compare(
     longest: int = 2048,
     report: Report | None = None,
     progress: Callable[[str, int, int], None] | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Train what `configs` name, unless that is done, and write `report.html`, `report.json` and charts into `out`.
 
     Each is `[NAME=]CONFIG[:SETTING,SETTING...]`, CONFIG being a preset or a configuration file; with `runs`, the
@@ -178,7 +178,7 @@ def compare(
     return document
 
 
-def machine() -> dict[str, Any]:
+def machine() -> JsonObject:
     """What the figures were taken on."""
     return {"processor": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
 
@@ -252,7 +252,7 @@ def _adjusted(budget: Budget, parameters: int | None) -> Callable[[RunConfig, Pr
     return adjust
 
 
-def _once(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _once(path: Path, make: Callable[[], JsonObject]) -> JsonObject:
     """What the file holds, made first if it is not there."""
     if not path.exists():
         write_json(path, make())

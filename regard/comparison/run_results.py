@@ -3,11 +3,11 @@
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from regard.comparison.budget import count_parameters
+from regard.config import JsonObject
 from regard.errors import RunError
 from regard.nn.flops import operations
 from regard.runs.files import MODEL, read_json, write_json
@@ -22,7 +22,7 @@ SHORT, LONG = 12, 30
 
 def measure(
     directory: Path, *, limit: int | None = None, progress: Callable[[int, int], None] | None = None
-) -> dict[str, Any]:
+) -> JsonObject:
     """What is known of the run in `directory`, ready for JSON, and kept there until its weights change."""
     kept = directory / MEASURES
     found = read_json(kept) if kept.exists() else {}
@@ -38,7 +38,7 @@ def measure(
     return result
 
 
-def _about(directory: Path) -> dict[str, Any]:
+def _about(directory: Path) -> JsonObject:
     """What the run is and what its training was, without its weights."""
     config = load_config(directory)
     updates, seconds, tokens, curve, validations = training_curves(directory)
@@ -59,14 +59,14 @@ def _about(directory: Path) -> dict[str, Any]:
     }
 
 
-def training_curves(directory: Path) -> tuple[int, float, float, list[dict[str, Any]], list[dict[str, Any]]]:
+def training_curves(directory: Path) -> tuple[int, float, float, list[JsonObject], list[JsonObject]]:
     """Updates, seconds and tokens of training, then its logged losses and validations, each with all three."""
     if not (directory / "log.jsonl").exists():
         raise RunError(f"{directory} is missing its log.jsonl")
     step = seconds = tokens = 0
     before = last = 0.0
-    curve: list[dict[str, Any]] = []
-    validations: list[dict[str, Any]] = []
+    curve: list[JsonObject] = []
+    validations: list[JsonObject] = []
     for record in read_log(directory / "log.jsonl"):
         if record.get("kind") == "train":
             # A run that was stopped counts its seconds from nothing again.
@@ -96,7 +96,7 @@ def flops_per_token(config: RunConfig, length: int = 32) -> float:
     return counter.get_total_flops() / batch.tokens
 
 
-def _with_flops(points: list[dict[str, Any]], flops: float) -> list[dict[str, Any]]:
+def _with_flops(points: list[JsonObject], flops: float) -> list[JsonObject]:
     return [{**point, "flops": flops * point["tokens"]} for point in points]
 
 

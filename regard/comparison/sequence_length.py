@@ -3,12 +3,13 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, get_args
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.config import JsonObject
 from regard.data.synthetic.long_range import ANSWERS, VOCAB, LongRangeQuestion, long_range
 from regard.errors import ConfigError
 from regard.look.watch import attentions
@@ -27,7 +28,7 @@ def growth(
     kernel: int = 3,
     repeats: int = 3,
     progress: Callable[[int, int], None] | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """For each way and length: seconds of a forward and backward pass over one sequence, and bytes kept for the latter.
 
     Only the last output is asked, so a recurrence's gradient fades over thousands of steps to numbers so small that
@@ -36,7 +37,7 @@ def growth(
     The bytes are those that autograd holds between the two passes. Seconds are the least of `repeats`. Attention comes
     twice: as it trains, by the fused kernel, and with its weights formed, which is what the n x n of a lecture costs.
     """
-    ways: list[dict[str, Any]] = []
+    ways: list[JsonObject] = []
     done, total = 0, (len(WAYS) + 1) * len(lengths)
     for name in (*WAYS, WEIGHTS):
         torch.manual_seed(1)
@@ -119,7 +120,7 @@ def long_range_accuracy(
     width: int = 64,
     seed: int = 1,
     progress: Callable[[int, int], None] | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """For each question and way, the share of right answers by length, after as many updates for each.
 
     An update sees sequences of one length, sampled evenly on a logarithmic scale up to `longest`: who learns at all

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from regard.config import JsonObject
 from regard.errors import DataError, nearest
 
 Format = Literal["lines", "tsv", "csv", "jsonl", "parquet"]
@@ -339,7 +340,7 @@ def _jsonl(path: Path, format: Format, columns: Columns) -> Iterator[tuple[str, 
         )
 
 
-def objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Any]]]:
+def objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, JsonObject]]:
     """The JSON object of each numbered line of a file; blank lines are passed over."""
     for number, line in lines:
         if not line.strip():
@@ -353,7 +354,7 @@ def objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int,
         yield number, record
 
 
-def key_of(record: dict[str, Any], key: str | int, where: str, setting: str) -> str:
+def key_of(record: JsonObject, key: str | int, where: str, setting: str) -> str:
     """The key itself, which must be one of the record's."""
     if isinstance(key, int):
         raise DataError(f"{setting}={key}: the keys of JSONL have names, not numbers; {where} has {', '.join(record)}")
@@ -362,7 +363,7 @@ def key_of(record: dict[str, Any], key: str | int, where: str, setting: str) -> 
     return key
 
 
-def _field(record: dict[str, Any], key: str | int, where: str, setting: str) -> str:
+def _field(record: JsonObject, key: str | int, where: str, setting: str) -> str:
     key = key_of(record, key, where, setting)
     value = record[key]
     if not isinstance(value, str):
@@ -370,7 +371,7 @@ def _field(record: dict[str, Any], key: str | int, where: str, setting: str) -> 
     return whole_characters(value, f"{where}: '{key}'")
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """The beginning of a value, as JSON where it can be."""
     return json.dumps(value, default=str)[:40]
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
+from regard.config import JsonObject
 from regard.data.batches import epoch_order, evaluation_order, padded
 from regard.data.formats import (
     Columns,
@@ -293,7 +294,7 @@ def _records(path: Path, columns: Columns, *, start: bool = False) -> Iterator[t
         yield from ((number, (*cells, *more)) for number, cells in found)
 
 
-def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(path: Path) -> Iterator[tuple[int, JsonObject]]:
     return objects(path, enumerate(lines(path), 1))
 
 
@@ -311,7 +312,7 @@ def _parquet(path: Path, columns: Columns, start: bool) -> Iterator[tuple[int, t
         raise DataError(f"{path} is empty")
 
 
-def _text(value: Any, key: str | int, path: Path, number: int) -> str:
+def _text(value: object, key: str | int, path: Path, number: int) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise DataError(f"{path}, row {number}: '{key}' is {shown(value)}, not text")
     return whole_characters(str(value), f"{path}, row {number}: '{key}'")

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
+from regard.config import JsonObject
 from regard.errors import DataError
 
 Store = TypeVar("Store")
@@ -78,7 +80,7 @@ def _sweep(cache: Path) -> None:
 
 
 @contextmanager
-def opened(folder: Path, what: str, version: int) -> Iterator[dict[str, Any]]:
+def opened(folder: Path, what: str, version: int) -> Iterator[JsonObject]:
     """What `write_meta` wrote into the folder; whatever goes wrong inside says that it holds no such data."""
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
@@ -89,13 +91,13 @@ def opened(folder: Path, what: str, version: int) -> Iterator[dict[str, Any]]:
         raise DataError(f"{folder} holds no prepared {what}: {error}") from None
 
 
-def write_meta(folder: Path, version: int, **values: Any) -> None:
+def write_meta(folder: Path, version: int, **values: object) -> None:
     """Describe the arrays in `folder`."""
     text = json.dumps({"version": version, **values}, indent=2)
     (folder / "meta.json").write_text(text + "\n", encoding="utf-8")
 
 
-def mapped(path: Path, dtype: Any, length: int) -> np.ndarray:
+def mapped(path: Path, dtype: npt.DTypeLike, length: int) -> np.ndarray:
     """The array of so many numbers in a file, mapped into memory."""
     # asarray: the plain array over the same mapped pages, since every slice of a memmap pays for being one.
     array = np.asarray(np.memmap(path, dtype=dtype, mode="r"))

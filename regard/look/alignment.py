@@ -6,13 +6,14 @@ which on a busy machine takes a hundred times as long as the sum. Results are on
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from regard.config import JsonObject
 from regard.errors import DataError
 from regard.look.packed_arrays import as_array
 
@@ -87,7 +88,7 @@ class HeadScores:
     precision: Float[Tensor, "*heads"]
     recall: Float[Tensor, "*heads"]
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Nested lists, ready for JSON."""
         return {name: getattr(self, name).tolist() for name in self.__slots__}
 

@@ -8,7 +8,7 @@ pointer and needs no package.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -83,11 +83,13 @@ def excerpt(
     )
 
 
-def excerpts(document: Document, view: str, *, sentence: int, attention: str | None, **chosen: Any) -> list[Excerpt]:
+def excerpts(
+    document: Document, view: str, *, sentence: int, attention: str | None, heads: Sequence[int] | None, words: bool
+) -> list[Excerpt]:
     """What a view shows: one excerpt, or of the view `heads` one for each attention unless one is named."""
     every = view == "heads" and attention is None
     names = [one.name for one in _sentence(document, sentence).attentions] if every else [attention]
-    return [excerpt(document, sentence=sentence, attention=name, **chosen) for name in names]
+    return [excerpt(document, sentence=sentence, attention=name, heads=heads, words=words) for name in names]
 
 
 def shown_piece(piece: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from regard import config
+from regard.config import Dataclass, JsonObject
 from regard.errors import DataError
 from regard.look.alignment import Span, words_of_pieces
 from regard.look.packed_arrays import as_array, pack_floats, pack_weights, unpack_floats, unpack_weights
@@ -369,7 +370,7 @@ class Document:
         """The document in a mapping such as `to_mapping` gives, everything in it checked."""
         return config.from_mapping(cls, mapping)
 
-    def to_mapping(self, *, packed: bool = True) -> dict[str, Any]:
+    def to_mapping(self, *, packed: bool = True) -> JsonObject:
         """Plain values, ready for JSON: what a page embeds and a server sends. Not `packed`, numbers are lists."""
         return to_mapping(self, packed=packed)
 
@@ -386,7 +387,7 @@ class Document:
         return framed(self)
 
 
-def to_mapping(part: Any, *, packed: bool = True) -> dict[str, Any]:
+def to_mapping(part: Dataclass, *, packed: bool = True) -> JsonObject:
     """A document or a part of one as plain values; arrays in base64 or, not `packed`, as lists. None is left out."""
     pack = pack_weights if isinstance(part, AttentionMap) else pack_floats
     arrays = _arrays(part)
@@ -403,7 +404,7 @@ def to_mapping(part: Any, *, packed: bool = True) -> dict[str, Any]:
 _LEFT_OUT_IF_EMPTY = ("answers", "edited", "mixture")
 
 
-def _arrays(part: Any) -> dict[str, np.ndarray]:
+def _arrays(part: object) -> dict[str, np.ndarray]:
     match part:
         case AttentionMap():
             return {"weights": part.array()}
@@ -414,7 +415,7 @@ def _arrays(part: Any) -> dict[str, np.ndarray]:
     return {}
 
 
-def _plain(value: Any, packed: bool) -> Any:
-    if is_dataclass(value):
+def _plain(value: object, packed: bool) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
         return to_mapping(value, packed=packed)
     return [_plain(one, packed) for one in value] if isinstance(value, tuple) else value

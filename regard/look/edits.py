@@ -6,7 +6,7 @@ Each is a `with` in one line. They nest, and with `watch` inside them the change
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +66,7 @@ def row_set(
 
 @contextmanager
 def swapped(
-    model: nn.Module, other: Any, heads: Heads, *, what: Literal["weights", "outputs"] = "weights"
+    model: nn.Module, other: object, heads: Heads, *, what: Literal["weights", "outputs"] = "weights"
 ) -> Iterator[None]:
     """The model with these heads as they are on another batch, `other`: their weights, or what they give.
 
@@ -112,7 +112,7 @@ def _edited(model: nn.Module, heads: Heads, change: Callable[[str, Tensor, list[
 
 
 @contextmanager
-def _before_output(model: nn.Module, names: Sequence[str], change: Any) -> Iterator[None]:
+def _before_output(model: nn.Module, names: Sequence[str], change: Callable[[str, Tensor], Tensor]) -> Iterator[None]:
     """Calls `change(name, mixed)` with what the heads give, (B, H, T, K), and goes on with what it returns."""
     known = attentions(model)
 

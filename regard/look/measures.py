@@ -2,13 +2,13 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.config import JsonObject
 from regard.errors import DataError
 
 
@@ -29,7 +29,7 @@ class HeadMeasures:
     last: Float[Tensor, " H"]
     separator: Float[Tensor, " H"]
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Plain values, ready for JSON."""
         values = {name: getattr(self, name) for name in self.__slots__}
         return {name: value.tolist() if isinstance(value, Tensor) else value for name, value in values.items()}

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 
+from regard.config import JsonObject
+
 # Weights travel as whole numbers of this grid in 16 bits. Rounding to three decimals changes value at odd multiples
 # of 1/2000, which are points of the grid; cutting down to the grid therefore never changes a number on screen.
 GRID = 50_000
@@ -18,7 +20,7 @@ GRID = 50_000
 COMPRESSED_FROM = 40_000
 
 
-def pack_weights(weights: Float[np.ndarray, "H T S"]) -> dict[str, Any]:
+def pack_weights(weights: Float[np.ndarray, "H T S"]) -> JsonObject:
     """Weights between 0 and 1, one text per head, so that a page reads only the heads that it shows."""
     squeezed = weights.shape[1] * weights.shape[2] >= COMPRESSED_FROM
     heads = (np.floor(head.astype(np.float64) * GRID).astype("<u2") for head in weights)
@@ -36,7 +38,7 @@ def unpack_weights(packed: Mapping[str, Any]) -> Float[np.ndarray, "H T S"]:
     return (np.where((whole == 0) | (whole == grid), whole, whole + 0.5) / grid).reshape(H, T, S)
 
 
-def pack_floats(values: Any) -> dict[str, Any]:
+def pack_floats(values: object) -> JsonObject:
     """Any numbers, as they are in 32 bits."""
     array = as_array(values).astype("<f4")
     if not np.isfinite(array).all():
@@ -44,14 +46,14 @@ def pack_floats(values: Any) -> dict[str, Any]:
     return {"shape": list(array.shape), "data": _text(array.tobytes())}
 
 
-def unpack_floats(packed: Any) -> np.ndarray:
+def unpack_floats(packed: object) -> np.ndarray:
     """What `pack_floats` packed, or plain numbers as they are."""
     if not isinstance(packed, Mapping):
         return as_array(packed)
     return np.frombuffer(base64.b64decode(packed["data"]), dtype="<f4").reshape(packed["shape"])
 
 
-def as_array(values: Any) -> np.ndarray:
+def as_array(values: object) -> np.ndarray:
     """A tensor, an array or nested lists as an array of 32 or 64 bits."""
     if isinstance(values, torch.Tensor):
         wide = torch.promote_types(values.dtype, torch.float32)

@@ -49,7 +49,7 @@ def framed(document: Document | Mapping[str, Any], height: int = 760) -> str:
     )
 
 
-def embed(value: Any) -> str:
+def embed(value: object) -> str:
     """JSON that is safe between script tags: no character in it can end the tag, open a comment or break a line."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -8,12 +8,12 @@ than a fixed rule can, by more than heads of untrained models ever did.
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.config import JsonObject
 from regard.errors import DataError
 
 MIN_QUESTIONS = 30
@@ -57,7 +57,7 @@ class Evidence:
         """How far above its baseline the head surely is."""
         return self.low - self.baseline
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         return {**asdict(self), "margin": self.margin}
 
 

@@ -6,11 +6,11 @@ import string
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from regard.config import JsonObject
 from regard.metrics.text import SAMPLES, SEED, bootstrap_signature, check_same_length, percentile_interval
 
 
@@ -60,7 +60,7 @@ def matthews_correlation(found: Sequence[Hashable], gold: Sequence[Hashable]) ->
     )
 
 
-def class_scores(found: Sequence[str], gold: Sequence[str]) -> dict[str, Any]:
+def class_scores(found: Sequence[str], gold: Sequence[str]) -> JsonObject:
     """Accuracy and Matthews correlation with their 95 % intervals, the mean F1 of the classes, and the precision,
     recall and F1 of each."""
     correlation = matthews_correlation(found, gold)
@@ -82,7 +82,7 @@ def class_scores(found: Sequence[str], gold: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def tag_scores(found: Sequence[Sequence[str]], gold: Sequence[Sequence[str]]) -> dict[str, Any]:
+def tag_scores(found: Sequence[Sequence[str]], gold: Sequence[Sequence[str]]) -> JsonObject:
     """The same of the tags of sentences; where all are B-, I- or O, also of the entities that they mark."""
     ours, right = [one for tags in found for one in tags], [one for tags in gold for one in tags]
     scores = class_scores(ours, right)

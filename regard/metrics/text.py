@@ -12,6 +12,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
+from regard.config import JsonObject
 from regard.errors import ConfigError, DataError
 from regard.metrics.word_errors import edit_distance
 from regard.plugins import Registry
@@ -48,7 +49,7 @@ class Scores:
     token_error_rate: float
     count: int
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Plain values, ready for JSON."""
         mapping = {name: getattr(self, name) for name in self.__slots__}
         return {**mapping, **{name: list(mapping[name]) for name in ("bleu_interval", "exact_match_interval")}}
@@ -68,7 +69,7 @@ class Band:
     bleu: float | None
     bleu_signature: str | None
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Plain values, ready for JSON."""
         return {name: getattr(self, name) for name in self.__slots__}
 
@@ -94,7 +95,7 @@ def corpus_scores(
         "chrf": CHRF(lowercase=lowercase),
         "ter": TER(case_sensitive=not lowercase),
     }
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for name, metric in metrics.items():
         found[name] = metric.corpus_score(hypotheses, streams).score
         found[f"{name}_signature"] = str(metric.get_signature())

@@ -6,7 +6,8 @@ stand for another; the alignment says whose translation they are.
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from regard.config import JsonObject
 
 LONGEST = 8
 """Words of the longest phrase that counts as repeated when it is said twice in a row."""
@@ -45,7 +46,7 @@ class WordErrors:
         again = _charged([hypothesis[index] for index in sorted(new)], reference, translations)
         self.over_translated += len(again)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Counts and rates, ready for JSON: repeated words by words said, the others by source words."""
         said, sources = max(1, self.hypothesis_words), max(1, self.source_words)
         return {

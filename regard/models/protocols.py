@@ -53,7 +53,21 @@ def capabilities(kind: type[nn.Module]) -> Capabilities:
     return found
 
 
-def check_shared_vocabulary(config: Any) -> None:
+@runtime_checkable
+class TwoVocabularies(Protocol):
+    """Settings of an encoder-decoder: the sizes of its vocabularies, and which tables they `share`."""
+
+    @property
+    def source_vocab_size(self) -> int: ...
+
+    @property
+    def target_vocab_size(self) -> int: ...
+
+    @property
+    def share(self) -> str: ...
+
+
+def check_shared_vocabulary(config: TwoVocabularies) -> None:
     """Refuse settings of an encoder-decoder that `share` a table of tokens between vocabularies of different sizes."""
     source, target = config.source_vocab_size, config.target_vocab_size
     if config.share in ("all", "input") and source != target:

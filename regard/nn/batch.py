@@ -9,10 +9,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.config import Dataclass
 from regard.nn.losses.cross_entropy import IGNORE
 from regard.nn.masks import SequenceIds, Visible
 
-Same = TypeVar("Same")
+Same = TypeVar("Same", bound=Dataclass)
 
 
 @runtime_checkable
@@ -36,18 +37,18 @@ class Sequences(Protocol):
         ...
 
 
-def map_tensors(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def map_tensors(batch: Same, change: Callable[[Tensor], Tensor]) -> Same:
     """The batch with every tensor changed, in the dataclasses that it is made of too."""
 
-    def changed(value: Any) -> Any:
+    def changed(value: object) -> object:
         if isinstance(value, Tensor):
             return change(value)
-        return map_tensors(value, change) if is_dataclass(value) else value
+        return map_tensors(value, change) if is_dataclass(value) and not isinstance(value, type) else value
 
     return replace(batch, **{field.name: changed(getattr(batch, field.name)) for field in fields(batch)})
 
 
-def moved(batch: Any, device: torch.device | str) -> Any:
+def moved(batch: Same, device: torch.device | str) -> Same:
     """The batch with its tensors on `device`, without waiting for them; "pinned" is the host's page-locked memory."""
     if device == "pinned":
         return map_tensors(batch, Tensor.pin_memory)
@@ -339,14 +340,15 @@ class Pointings(Movable):
         return int(self.source.lengths.sum()) + self.count
 
 
-def doubled(batch: Any) -> Any:
+def doubled(batch: Same) -> Same:
     """The batch with all its rows repeated after them. Its counts stay as they were."""
     return map_tensors(batch, lambda rows: torch.cat((rows, rows)))
 
 
-def halves(batch: Any) -> list[Any]:
+def halves(batch: Same) -> list[Same]:
     """The first half of the rows and the second, each with its own counts; just itself where it cannot be halved."""
-    rows = batch.labels.shape[0] if hasattr(batch, "labels") else 1
+    labels = getattr(batch, "labels", None)
+    rows = 1 if labels is None else labels.shape[0]
     if rows < 2:
         return [batch]
     middle = (rows + 1) // 2

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.config import Dataclass
 from regard.errors import ConfigError, check_at_least, check_fractions
 from regard.nn.attention import ACROSS, BEFORE, WITHIN, Attention, NoHeads, Sides
 from regard.nn.dropout import Dropout
@@ -69,7 +70,7 @@ class BlockConfig:
         check_fractions(self, "dropout", "attention_dropout", "activation_dropout")
 
     @classmethod
-    def of(cls, config: Any, **given: Any) -> "BlockConfig":
+    def of(cls, config: Dataclass, **given: Any) -> "BlockConfig":
         """The settings of a model that concern a block, checked; what is `given` is the same for all such models."""
         names = cls.__dataclass_fields__.keys() & config.__dataclass_fields__.keys()
         return cls(**{name: getattr(config, name) for name in names}, **given)
@@ -175,7 +176,7 @@ def self_attention(
     )
 
 
-def through(block: nn.Module, drop: float, x: Vectors, *others: Any) -> Vectors:
+def through(block: nn.Module, drop: float, x: Vectors, *others: object) -> Vectors:
     """`block` of `x` or, in training with probability `drop`, `x` as it is: LayerDrop."""
     if drop == 0.0 or not block.training:
         return block(x, *others)

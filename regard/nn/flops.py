@@ -1,6 +1,6 @@
 """Floating-point operations (FLOPs), counted as a model runs: matrix products alone, forward and backward."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,12 +10,14 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 
 from regard.nn.recurrent.layers import RecurrentLayer
 
+Shape = Sequence[int]
 
-def _attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
+
+def _attention(query: Shape, key: Shape, value: Shape, *args: object, **kwargs: object) -> int:
     return sdpa_flop_count(query, key, value)
 
 
-def _attention_back(grad: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
+def _attention_back(grad: Shape, query: Shape, key: Shape, value: Shape, *args: object, **kwargs: object) -> int:
     return sdpa_backward_flop_count(grad, query, key, value)
 
 

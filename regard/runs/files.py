@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from regard import config as settings
+from regard.config import JsonObject
 from regard.errors import ConfigError, RunError
 
 try:
@@ -170,7 +171,7 @@ def alone_in(directory: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     with whole_file(path) as aside:
         aside.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -180,7 +181,7 @@ def write_text(path: Path, text: str) -> None:
         aside.write_text(text, encoding="utf-8")
 
 
-def read_json(path: Path, largest: int | None = None) -> dict[str, Any]:
+def read_json(path: Path, largest: int | None = None) -> JsonObject:
     """The JSON object in a part of a run."""
     value = read_any_json(path, largest)
     if not isinstance(value, dict):

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from regard.config import JsonObject
 from regard.errors import ConfigError, RunError
 from regard.runs.files import whole_file, write_errors
 
@@ -40,7 +41,7 @@ class Log:
             self._board.close()
 
 
-def read_log(path: Path) -> list[dict[str, Any]]:
+def read_log(path: Path) -> list[JsonObject]:
     """The records of a log; a last line that was cut short is left out, and so is whatever else is no record."""
     if path.exists() and not path.is_file():
         raise RunError(f"{path} is not a regular file")

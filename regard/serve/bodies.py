@@ -65,6 +65,6 @@ def _again(one: dataclasses.Field[Any]) -> Any:
     return dataclasses.field() if one.default is dataclasses.MISSING else dataclasses.field(default=one.default)
 
 
-def request_of(verb: Verb, body: Any) -> Any:
+def request_of(verb: Verb, body: object) -> Any:
     """What a body says of the request itself."""
     return verb.request(**{one.name: getattr(body, one.name) for one in dataclasses.fields(verb.request)})

@@ -209,7 +209,7 @@ class Connection(H11Protocol):
             selector.register(self.transport.get_extra_info("socket").fileno(), selectors.EVENT_READ)
             return bool(selector.select(0))
 
-    def connection_made(self, transport: Any) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(Lingering(transport, self.loop))  # type: ignore[arg-type]
         self._head = True
         self._spoke = False
@@ -347,7 +347,7 @@ class Lingering:
     An answer's parts are sent together: beside a thread that computes, every call to the kernel costs a wait.
     """
 
-    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop, self._closing = transport, loop, False
         self._parts: list[bytes] = []
 

@@ -32,7 +32,7 @@ class Job:
         self,
         verb: Verb,
         run: Run,
-        request: Any,
+        request: object,
         items: Sequence[Any],
         timeout: float,
         told: Callable[[list[Any]], None] | None = None,
@@ -75,7 +75,7 @@ class Job:
         if self._told is not None:
             self._told(pieces)
 
-    def finish(self, asked: Asked, result: Any) -> None:
+    def finish(self, asked: Asked, result: object) -> None:
         """One input is answered."""
         self._results[asked.number] = result
         self._missing, self._written = self._missing - 1, self._written + self.verb.written(result)

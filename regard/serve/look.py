@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from regard.config import JsonObject
 from regard.errors import ConfigError, DataError
 from regard.look.page import render
 from regard.serve.jobs import Done
@@ -33,11 +34,11 @@ class LookRequest:
 class Looked:
     """The viewer's document, and its page."""
 
-    document: dict[str, Any] | None
+    document: JsonObject | None
     page: str
 
 
-class Look(Verb):
+class Look(Verb[LookRequest, Looked]):
     """It changes the model while it looks, so it goes alone."""
 
     def offered(self, run: Run) -> bool:
@@ -52,7 +53,7 @@ class Look(Verb):
     def check(
         self, run: Run, request: LookRequest, items: Sequence[Any], limits: RequestLimits | None = None
     ) -> list[Any]:
-        text: Any = items[0]
+        text = items[0]
         if not run.task.has_tokenizer:
             (text,) = run.task.requested(run, [text])
             if (size := run.task.size(text)) > TOKENS:
@@ -79,7 +80,7 @@ class Look(Verb):
         return [_looked(run, one.item, one.request) for one in asked]
 
 
-def _looked(run: Run, text: Any, request: LookRequest) -> Looked:
+def _looked(run: Run, text: object, request: LookRequest) -> Looked:
     targets = None if request.target is None else (request.target,)
     options = LookOptions(names=request.layers, heads=request.heads, targets=targets)
     decode = {} if request.beam is None else {"beam": request.beam}
@@ -87,7 +88,7 @@ def _looked(run: Run, text: Any, request: LookRequest) -> Looked:
     return Looked(found.to_mapping(packed=False) if request.document else None, render(found))
 
 
-def _answer(exchange: Exchange, done: Done) -> dict[str, Any]:
+def _answer(exchange: Exchange, done: Done) -> JsonObject:
     (looked,) = done.results
     shown = {} if looked.document is None else {"document": looked.document}
     return {"model": exchange.model, **shown, "url": exchange.keep(looked.page)}

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
+from regard.config import JsonObject
 from regard.errors import ConfigError, nearest
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
@@ -39,7 +39,7 @@ class Served:
         places = {str(self.run.directory.resolve()), str(self.run.directory)} - {"."}
         return [(place, f"model '{self.name}'") for place in sorted(places, key=len, reverse=True)]
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> JsonObject:
         parameters = sum(one.numel() for one in self.run.model.parameters())
         about = {"task": self.run.config.task, "does": self.verbs, "parameters": parameters}
         return {"id": self.name, "object": "model", "owned_by": "regard", **about}

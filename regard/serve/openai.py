@@ -12,11 +12,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
+from regard.config import JsonObject
 from regard.errors import DataError
 from regard.serve.jobs import Done
 from regard.serve.limits import Limits
 from regard.serve.refusals import Refused
 from regard.serve.routes import Endpoint, Exchange, Shaped
+from regard.tasks.generator import Prompt
 from regard.tasks.run import Run
 from regard.tasks.verbs.encoders import EMBED, EmbedRequest
 from regard.tasks.verbs.generate import GENERATE, GenerateRequest
@@ -69,7 +71,7 @@ class Common:
     stop: str | tuple[str, ...] | None = None
     seed: Seed = None
     stream: bool | None = None
-    stream_options: dict[str, Any] | None = None
+    stream_options: JsonObject | None = None
     frequency_penalty: Annotated[float | None, ONLY_ZERO] = None
     presence_penalty: Annotated[float | None, ONLY_ZERO] = None
     user: str | None = None
@@ -82,7 +84,7 @@ class CompletionBody(Common):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChatBody(Common):
-    messages: tuple[dict[str, Any], ...]
+    messages: tuple[JsonObject, ...]
     max_completion_tokens: Tokens = None
 
 
@@ -94,7 +96,7 @@ class EmbeddingsBody:
     user: str | None = None
 
 
-def _asked(run: Run, prompt: Any, body: Common, limits: Limits, tokens: int | None) -> tuple[Any, list[Any]]:
+def _asked(run: Run, prompt: Prompt, body: Common, limits: Limits, tokens: int | None) -> tuple[Any, list[Any]]:
     request = GenerateRequest(
         max_tokens=tokens,
         temperature=body.temperature,
@@ -128,7 +130,7 @@ def _chat(run: Run, body: ChatBody, limits: Limits) -> tuple[Any, list[Any]]:
     return _asked(run, talk, body, limits, body.max_completion_tokens or body.max_tokens)
 
 
-def _content(content: Any, number: int) -> str:
+def _content(content: object, number: int) -> str:
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if not isinstance(parts, list) or not all(isinstance(one, Mapping) and one.get("type") == "text" for one in parts):
         raise Refused("bad_request", f"messages[{number}].content must be text")
@@ -144,7 +146,7 @@ def _form(run: Run) -> str | None:
     return next(known, None)
 
 
-def _head(kind: str, model: str) -> dict[str, Any]:
+def _head(kind: str, model: str) -> JsonObject:
     short = "chatcmpl" if kind.startswith("chat") else "cmpl"
     return {"id": f"{short}-{uuid.uuid4().hex[:24]}", "object": kind, "created": int(time.time()), "model": model}
 
@@ -153,8 +155,8 @@ def _usage(read: int, written: int = 0) -> dict[str, int]:
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
-def _choice(index: int, why: str | None, chat: bool, text: str, piece: bool) -> dict[str, Any]:
-    said: dict[str, Any] = {"text": text}
+def _choice(index: int, why: str | None, chat: bool, text: str, piece: bool) -> JsonObject:
+    said: JsonObject = {"text": text}
     if chat:
         said = (
             {"delta": {"content": text} if text else {}}
@@ -164,8 +166,8 @@ def _choice(index: int, why: str | None, chat: bool, text: str, piece: bool) -> 
     return {"index": index, **said, "logprobs": None, "finish_reason": why}
 
 
-def _whole(chat: bool) -> Callable[[Exchange, Done], dict[str, Any]]:
-    def answer(exchange: Exchange, done: Done) -> dict[str, Any]:
+def _whole(chat: bool) -> Callable[[Exchange, Done], JsonObject]:
+    def answer(exchange: Exchange, done: Done) -> JsonObject:
         (texts,) = done.results
         choices = [_choice(index, WHY[one.ended], chat, one.text, False) for index, one in enumerate(texts)]
         head = _head("chat.completion" if chat else "text_completion", exchange.model)
@@ -187,7 +189,7 @@ def _pieces(chat: bool) -> Callable[[Exchange], tuple[Shaped, str]]:
             ends = [{**head, "choices": [_choice(i, WHY[one.ended], chat, "", True)]} for i, one in enumerate(texts)]
             return [*ends, *([{**head, "choices": [], "usage": _usage(news.read, news.written)}] if asked else [])]
 
-        def first(index: int, choice: dict[str, Any]) -> dict[str, Any]:
+        def first(index: int, choice: JsonObject) -> JsonObject:
             """The first piece of a message says whose it is."""
             if chat and index not in begun:
                 begun.add(index)
@@ -204,7 +206,7 @@ def _embeddings(run: Run, body: EmbeddingsBody, limits: Limits) -> tuple[Any, Se
     return request, EMBED.check(run, request, EMBED.inputs_of(request), limits)
 
 
-def _vectors(exchange: Exchange, done: Done) -> dict[str, Any]:
+def _vectors(exchange: Exchange, done: Done) -> JsonObject:
     vectors = [one.vector for one in done.results]
     if exchange.body.encoding_format == "base64":
         shown: list[Any] = [base64.b64encode(np.asarray(one, dtype="<f4").tobytes()).decode() for one in vectors]

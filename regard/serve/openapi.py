@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import regard
+from regard.config import JsonObject
 from regard.serve.limits import Limits
 from regard.serve.routes import Endpoint, results
 from regard.tasks.verbs import Between
@@ -31,10 +32,10 @@ ABOUT = {
 }
 
 
-def openapi(endpoints: Iterable[Endpoint], limits: Limits) -> dict[str, Any]:
+def openapi(endpoints: Iterable[Endpoint], limits: Limits) -> JsonObject:
     """The whole description."""
     refused = {"description": "What went wrong.", "content": {"application/json": {"schema": ERROR}}}
-    paths: dict[str, Any] = {}
+    paths: JsonObject = {}
     for one in endpoints:
         body = {"required": True, "content": {"application/json": {"schema": schema(one.body, limits)}}}
         found = {"description": "The answer.", "content": {"application/json": {"schema": _answered(one)}}}
@@ -45,7 +46,7 @@ def openapi(endpoints: Iterable[Endpoint], limits: Limits) -> dict[str, Any]:
     return {"openapi": "3.1.0", "info": {"title": "regard", "version": regard.__version__}, "paths": paths}
 
 
-def schema(kind: type[Any], limits: Limits) -> dict[str, Any]:
+def schema(kind: type[Any], limits: Limits) -> JsonObject:
     """The fields of a request, and the bounds of their numbers: no others are taken."""
     hints, fields, between = get_type_hints(kind), dataclasses.fields(kind), bounds(kind)
     return {
@@ -58,7 +59,7 @@ def schema(kind: type[Any], limits: Limits) -> dict[str, Any]:
     }
 
 
-def _answered(one: Endpoint) -> dict[str, Any]:
+def _answered(one: Endpoint) -> JsonObject:
     """What comes back: results of the verb, where its own shape is sent."""
     if one.answer is not results or not dataclasses.is_dataclass(one.verb.result):
         return {"type": "object"}
@@ -67,7 +68,7 @@ def _answered(one: Endpoint) -> dict[str, Any]:
     return {"type": "object", "properties": fields, "required": list(fields)}
 
 
-def _result(kind: Any) -> dict[str, Any]:
+def _result(kind: object) -> JsonObject:
     if not dataclasses.is_dataclass(kind):
         return _typed(kind)
     hints = get_type_hints(kind)
@@ -75,7 +76,7 @@ def _result(kind: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {name: _typed(hints[name]) for name in names}, "required": names}
 
 
-def _bounded(found: dict[str, Any], between: Between | None, limits: Limits) -> dict[str, Any]:
+def _bounded(found: JsonObject, between: Between | None, limits: Limits) -> JsonObject:
     if between is None:
         return found
     if "anyOf" in found:
@@ -87,7 +88,7 @@ def _bounded(found: dict[str, Any], between: Between | None, limits: Limits) -> 
     return {"anyOf": [{"const": 0}, bounded]} if between.or_zero else bounded
 
 
-def _typed(kind: Any) -> dict[str, Any]:
+def _typed(kind: object) -> JsonObject:
     if kind in PLAIN:
         return {"type": PLAIN[kind]}
     origin, inside = get_origin(kind), get_args(kind)

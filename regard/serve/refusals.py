@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from regard.config import JsonObject
 from regard.errors import ConfigError, DataError, RegardError, RunError, TooLarge
 
 LONGEST = 400
@@ -45,7 +46,7 @@ class Refused(Exception):
     def status(self) -> int:
         return STATUS[self.kind]
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> JsonObject:
         return {"error": {"kind": self.kind, "message": self.message}}
 
 
@@ -80,7 +81,7 @@ def _short(message: str) -> str:
     return message if len(message) <= LONGEST else f"{message[: LONGEST // 2]} ... {message[-LONGEST // 2 :]}"
 
 
-def dumped(value: Any) -> bytes:
+def dumped(value: object) -> bytes:
     """JSON as UTF-8. What is no number in JSON, such as the logarithm of nothing, is null."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -89,14 +90,14 @@ def dumped(value: Any) -> bytes:
     return text.encode()
 
 
-def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """The value, or a refusal with its own status."""
     if isinstance(value, Refused):
         return json_answer(value.record(), value.status, {**value.headers, **(headers or {})})
     return Response(dumped(value), status, dict(headers or {}), "application/json")
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

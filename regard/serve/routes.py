@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from regard.config import JsonObject
 from regard.serve.bodies import body_of, request_of
 from regard.serve.jobs import Done, Job
 from regard.serve.limits import Limits
@@ -25,7 +26,7 @@ class Exchange:
     keep: Callable[[str], str]
 
 
-def results(exchange: Exchange, done: Done) -> dict[str, Any]:
+def results(exchange: Exchange, done: Done) -> JsonObject:
     """The results of all inputs, one after another."""
     verb = exchange.job.verb
     return {"model": exchange.model, "results": [record for one in done.results for record in verb.records(one)]}
@@ -54,14 +55,14 @@ class Endpoint:
     body: type[Any]
     able: Callable[[Run], bool]
     request: Callable[[Run, Any, Limits], tuple[Any, Sequence[Any]]]
-    answer: Callable[[Exchange, Done], dict[str, Any]] = results
+    answer: Callable[[Exchange, Done], JsonObject] = results
     stream: Callable[[Exchange], tuple[Shaped, str | None]] = pieces
 
 
 def declared(verb: Verb) -> Endpoint:
     """The route of a verb, in its own shape."""
 
-    def request(run: Run, body: Any, limits: Limits) -> tuple[Any, Sequence[Any]]:
+    def request(run: Run, body: object, limits: Limits) -> tuple[Any, Sequence[Any]]:
         asked = request_of(verb, body)
         return asked, verb.check(run, asked, verb.inputs_of(asked), limits)
 

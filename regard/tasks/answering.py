@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from regard.config import JsonObject
 from regard.data.formats import Columns
 from regard.data.labelled_texts import Keys, questions
 from regard.errors import ConfigError, DataError
@@ -128,7 +129,7 @@ class AnsweringTask(LabelledTask):
         if config.train.smoothing:
             raise ConfigError(f"train.smoothing={config.train.smoothing} must be 0: an answer stands in one place")
 
-    def score_items(self, run: Run, items: list[Any], progress: Progress | None) -> dict[str, Any]:
+    def score_items(self, run: Run, items: list[Any], progress: Progress | None) -> JsonObject:
         found = []
         for item in items:
             found.append(run.answer(item.question, item.context)[0].text)

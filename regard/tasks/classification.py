@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
+from regard.config import JsonObject
 from regard.data.labelled_texts import Keys, examples, unlabelled
 from regard.errors import DataError
 from regard.metrics.classification_metrics import class_scores
@@ -14,9 +15,14 @@ from regard.tasks.spec import Progress
 from regard.tasks.verbs.encoders import Choice
 from regard.training.objectives import Classification
 
+Item = TypeVar("Item")
+
+TextOrPair = str | Sequence[str]
+"""A text or, for a run on pairs, two of them."""
+
 
 @runtime_checkable
-class Classifier(Protocol):
+class Classifier(Protocol[Item]):
     """Inputs of one kind in, classes out. What an input is, is the classifier's own business."""
 
     labels: tuple[str, ...]
@@ -25,19 +31,19 @@ class Classifier(Protocol):
     pairs: bool
     """Whether an input is two texts."""
 
-    def arguments(self, words: Sequence[str]) -> list[Any]:
+    def arguments(self, words: Sequence[str]) -> list[Item]:
         """The inputs that the words of a command line give or name."""
         ...
 
-    def file(self, path: Path) -> Iterator[Any]:
+    def file(self, path: Path) -> Iterator[Item]:
         """The inputs that a file gives or names, one at a time."""
         ...
 
-    def shown(self, item: Any) -> str:
+    def shown(self, item: Item) -> str:
         """An input as one line of text."""
         ...
 
-    def classify(self, items: Sequence[Any], progress: Told | None = None) -> list[list[Choice]]:
+    def classify(self, items: Sequence[Item], progress: Told | None = None) -> list[list[Choice]]:
         """For each input every class, the likeliest first."""
         ...
 
@@ -50,20 +56,20 @@ class TextClassifier:
     def __init__(self, encoder: Encoder, labels: Sequence[str], keys: Keys) -> None:
         self.encoder, self.labels, self.keys, self.pairs = encoder, tuple(labels), keys, keys.pair is not None
 
-    def arguments(self, words: Sequence[str]) -> list[Any]:
+    def arguments(self, words: Sequence[str]) -> Sequence[TextOrPair]:
         if not self.pairs:
             return list(words)
         if len(words) % 2:
             raise DataError(f"this run classifies pairs: {len(words)} texts cannot be taken two at a time")
         return list(zip(words[::2], words[1::2], strict=True))
 
-    def file(self, path: Path) -> Iterator[Any]:
+    def file(self, path: Path) -> Iterator[TextOrPair]:
         """Lines of text, of pairs with a tab between the two; or TSV, CSV, JSONL and Parquet as the run was trained on,
         with or without labels."""
         found = unlabelled(path, self.keys)
         return iter(found) if self.pairs else (texts[0] for texts in found)
 
-    def shown(self, item: Any) -> str:
+    def shown(self, item: TextOrPair) -> str:
         return item if isinstance(item, str) else " ||| ".join(item)
 
     def classify(self, items: Sequence[Any], progress: Told | None = None) -> list[list[Choice]]:
@@ -103,7 +109,7 @@ class ClassificationTask(LabelledTask):
     label_shape = staticmethod(lambda rows, length: (rows,))
     methods: ClassVar = {**LabelledTask.methods, "classifier": classifier_of, "classify": classify}
 
-    def score_items(self, run: Run, items: list[Any], progress: Progress | None) -> dict[str, Any]:
+    def score_items(self, run: Run, items: list[Any], progress: Progress | None) -> JsonObject:
         texts = [item.texts[0] if len(item.texts) == 1 else item.texts for item in items]
         found = [choices[0].label for choices in run.classifier().classify(texts, progress)]
         gold = [item.label for item in items]

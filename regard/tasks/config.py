@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regard import config as settings
+from regard.config import JsonObject
 from regard.data.images.config import ImageConfig
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, nearest
@@ -41,7 +42,7 @@ class RunConfig:
     `data` is the task's own section: an instance of its `data` class.
     """
 
-    model: dict[str, Any]
+    model: JsonObject
     task: str = "translation"
     data: Any = None
     images: ImageConfig = field(default_factory=ImageConfig)
@@ -77,7 +78,7 @@ class RunConfig:
         config = settings.from_mapping(cls, mapping)
         return replace(config, data=settings.from_mapping(task.data, data, "data"))
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """The settings that apply, as plain values: what is written into a run directory."""
         whole = settings.to_mapping(self, nulls=True)
         return {
@@ -155,7 +156,7 @@ class RunConfig:
                 if value != getattr(usual, name) and not self.kind.applies(f"{section}.{name}"):
                     raise ConfigError(f"{section}.{name}={value!r} does not apply to task='{self.task}'")
 
-    def every_setting(self) -> dict[str, Any]:
+    def every_setting(self) -> JsonObject:
         """All settings by section, defaults included, that apply to this task.
 
         Not the model's vocabulary sizes, which follow from data.
@@ -186,7 +187,7 @@ def make_config(
     extra: Mapping[str, Any] | None = None,
 ) -> RunConfig:
     """A preset, a file over it, `extra` over that and `section.name=value` overrides over all, checked."""
-    mapping: dict[str, Any] = {}
+    mapping: JsonObject = {}
     if preset is not None:
         mapping = settings.merge(mapping, preset_mapping(preset))
     overrides = [_in_a_section(name) for name in overrides]
@@ -209,7 +210,7 @@ COUNTED = {"steps": "epochs", "warmup": "warmup_share"}
 """Settings of training in updates, and those that say the same by the data or as a share."""
 
 
-def counted_once(below: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
+def counted_once(below: Mapping[str, Any], layer: Mapping[str, Any]) -> JsonObject:
     """What lies below a layer of settings, without its epochs where the layer counts in steps; the same for warm-up.
 
     A file that has both, as a run's own, counts in epochs where these are above 0.
@@ -221,7 +222,7 @@ def counted_once(below: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str
     return {**below, "train": {name: value for name, value in own.items() if name not in gone}}
 
 
-def sourced_once(below: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
+def sourced_once(below: Mapping[str, Any], layer: Mapping[str, Any]) -> JsonObject:
     """What lies below a layer of settings, without other data to train on where the layer says what to train on."""
     given, own = layer.get("data"), below.get("data")
     if not isinstance(given, Mapping) or not isinstance(own, Mapping):
@@ -231,7 +232,7 @@ def sourced_once(below: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str
     return {**below, "data": {name: value for name, value in own.items() if name not in gone}}
 
 
-def overridden(mapping: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+def overridden(mapping: Mapping[str, Any], overrides: Sequence[str]) -> JsonObject:
     """The mapping with `section.name=value` overrides laid over it."""
     layer = settings.override({}, overrides)
     given = layer.get("train")
@@ -258,7 +259,7 @@ def _with_setting(name: str) -> list[Task]:
     return [task for task in TASKS.values() if name in field_names(task.data)]
 
 
-OLD_DATA: dict[str, Any] = {
+OLD_DATA: JsonObject = {
     **{"train": [], "valid": [], "test": [], "cache": None, "max_len": 256, "overlong": "skip"},
     **{"world": 0, "world_seed": 1, "world_grammar": "whole", "source": "en", "target": "fr"},
     **{"text": "text", "pair": None, "label": "label", "mask": 0.15, "whole_words": False},
@@ -267,7 +268,7 @@ OLD_DATA: dict[str, Any] = {
 """What `[data]` had in 0.1.0, for every task, and its defaults."""
 
 
-def upgraded(mapping: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def upgraded(mapping: Mapping[str, Any], path: Path) -> JsonObject:
     """A configuration as this version has it, where 0.1.0 wrote it: without fields that do not apply and say nothing.
 
     One that does not apply and is not as it is by default stays, and is refused by name.
@@ -290,7 +291,7 @@ def presets() -> dict[str, str]:
     return {name: preset_mapping(name).get("about", "") for name in _preset_names()}
 
 
-def preset_mapping(name: str) -> dict[str, Any]:
+def preset_mapping(name: str) -> JsonObject:
     return tomllib.loads(preset_text(name))
 
 

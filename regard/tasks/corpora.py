@@ -169,7 +169,7 @@ def check_window(config: RunConfig) -> None:
         )
 
 
-def text_to_look_at(run: Run, data: Any) -> Documents:
+def text_to_look_at(run: Run, data: Documents | Sequence[str | Path] | None) -> Documents:
     """Running text to ask heads about: what is given, or the run's own test or validation text."""
     if isinstance(data, Documents):
         return data

@@ -67,7 +67,7 @@ class EmbeddingTask(EncoderTask):
     unused: ClassVar = (*OF_PAIRS, "images", "decode")
     trains = False
 
-    def probes(self, run: Run, data: Any, limit: int) -> list[Probe]:
+    def probes(self, run: Run, data: Documents | Sequence[str] | None, limit: int) -> list[Probe]:
         documents = data if isinstance(data, Documents) else documents_in(run, data)
         return framed_text_probes(run, documents, limit)
 

@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 
 import torch
 
+from regard.config import JsonObject, Setting
 from regard.data import Documents
 from regard.data.formats import Columns, format_of, notes_on
 from regard.data.labelled_texts import Example, Keys, LabelledLayout, LabelledRows, Question, Tagged
 from regard.errors import ConfigError, DataError, nearest
+from regard.look.document import Document
 from regard.look.watch import attentions
 from regard.nn.batch import LabelledTexts, Texts, Tokens
 from regard.nn.losses.cross_entropy import IGNORE
@@ -19,9 +21,11 @@ from regard.tasks.config import RunConfig
 from regard.tasks.corpora import FIRST_TOKEN, Overlong, PreparedData, TextData, random_texts, train_shared_tokenizer
 from regard.tasks.encoder import embed_texts, encoder_of, fill_text
 from regard.tasks.fine_tuning import known_labels
+from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.probes import (
     HELD_OUT_BUDGET,
     HeldOutData,
+    Labelled,
     Probe,
     framed_probe_batch,
     framed_text_probes,
@@ -43,7 +47,7 @@ class EncoderTask(Task):
     parts: ClassVar = {"encoder": encoder_of}
     methods: ClassVar = {"embed": embed_texts, "fill": fill_text}
 
-    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
+    def look(self, run: Run, inputs: Sequence[Any], wanted: LookOptions, **decode: Setting) -> Document:
         from regard.tasks.looking.encoder_runs import encoder_document
 
         return encoder_document(run, inputs, wanted, **decode)
@@ -83,13 +87,13 @@ class LabelledTask(EncoderTask):
     heads: ClassVar[tuple[str, ...]]
     """The head of an encoder that the task needs."""
     objective: ClassVar[type[Any]]
-    read: ClassVar[Callable[[Path, Keys], Iterator[Any]]]
+    read: ClassVar[Callable[[Path, Keys], Iterator[Labelled]]]
     """What a file holds."""
     label_shape: ClassVar[Callable[[int, int], tuple[int, ...]]]
     """Of the labels of so many rows of so many tokens."""
     names_labels: ClassVar[bool] = True
 
-    def read_all(self, config: RunConfig, files: Iterable[str | Path]) -> list[Any]:
+    def read_all(self, config: RunConfig, files: Iterable[str | Path]) -> list[Labelled]:
         """What these files hold, in the way of the run."""
         keys = keys_of(config)
         items = [item for path in map(Path, files) for item in type(self).read(path, keys)]
@@ -121,7 +125,7 @@ class LabelledTask(EncoderTask):
                 for note in notes_on(path, "tsv" if format == "lines" else format, wanted):
                     say(note)
 
-    def warn(self, items: list[Any], say: Say) -> None:
+    def warn(self, items: list[Labelled], say: Say) -> None:
         """Say what looks odd about the items to train on."""
 
     def prepare(
@@ -141,7 +145,7 @@ class LabelledTask(EncoderTask):
             config = replace(config, model={**config.model, "labels": list(_labels(config, items))})
         return config, LabelledRun(self, config, items, vocabularies.target, report)
 
-    def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> dict[str, Any]:
+    def evaluate(self, run: Run, data: Sequence[str | Path] | None = None, how: Measuring = MEASURING) -> JsonObject:
         files = data or run.config.data.test or run.config.data.valid
         if not files:
             raise ConfigError("nothing to evaluate on: the run names no test or validation set; give one")
@@ -149,7 +153,7 @@ class LabelledTask(EncoderTask):
             self.check_labelled(run.config, data, how.say)
         return self.score_items(run, self.read_all(run.config, files), how.progress)
 
-    def score_items(self, run: Run, items: list[Any], progress: Progress | None) -> dict[str, Any]:
+    def score_items(self, run: Run, items: list[Labelled], progress: Progress | None) -> JsonObject:
         """Scores of the run on these items."""
         raise NotImplementedError
 
@@ -199,7 +203,7 @@ class LabelledRun(PreparedData):
     """Rows to train on and, where there are any, to validate on."""
 
     def __init__(
-        self, task: LabelledTask, config: RunConfig, items: list[Any], tokenizer: Tokenizer, report: Report
+        self, task: LabelledTask, config: RunConfig, items: list[Labelled], tokenizer: Tokenizer, report: Report
     ) -> None:
         self.config = config
         self.objective: Objective = task.objective(config.train.smoothing, config.train.r_drop)
@@ -233,7 +237,7 @@ class LabelledRun(PreparedData):
         return None if self.valid is None else self.valid.evaluation(self.config.train.batch_tokens)
 
 
-def texts_of(item: Any) -> tuple[str, ...]:
+def texts_of(item: Labelled) -> tuple[str, ...]:
     """The texts of an item, for a tokenizer to be trained on."""
     if isinstance(item, Example):
         return item.texts
@@ -241,7 +245,7 @@ def texts_of(item: Any) -> tuple[str, ...]:
 
 
 def labelled_rows(
-    config: RunConfig, items: list[Any], tokenizer: Tokenizer, overlong: Overlong | None = None
+    config: RunConfig, items: list[Labelled], tokenizer: Tokenizer, overlong: Overlong | None = None
 ) -> LabelledRows:
     """The items as rows of tokens and labels."""
     data, model = config.data, config.model_config()
@@ -309,7 +313,7 @@ def _number(label: str, numbers: dict[str, int]) -> int:
     return numbers[label]
 
 
-def unknown_labels(run: Run, gold: Sequence[str], what: str) -> dict[str, Any]:
+def unknown_labels(run: Run, gold: Sequence[str], what: str) -> JsonObject:
     """How often each label occurs that the run does not know, and so gets wrong; nothing where it knows them all."""
     known = run.model.config.labels
     strange = Counter(label for label in gold if label not in known)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard.config import JsonObject
 from regard.errors import ConfigError, DataError, RunError
 from regard.models import MODELS
 from regard.models.protocols import Refits, capabilities
@@ -23,7 +24,7 @@ HEADS = ("mix", "classifier", "words", "next_text", "pooler", "head")
 
 def settings_from_base(
     mapping: Mapping[str, Any], base: Path, overrides: Sequence[str] = (), own: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+) -> JsonObject:
     """The settings with the model's shape and the tokenizer of the run in `base`, over those of a preset.
 
     What `overrides`, or a file of one's `own`, asks for is refused where it cannot be.
@@ -67,7 +68,7 @@ def _refuse_others(own: Mapping[str, Any], theirs: Mapping[str, Any], base: Path
     """Refuse what a configuration says of the model or the tokenizer where the run in `base` has it otherwise."""
     kinds: dict[str, type] = {"model": MODELS[theirs["model"]["name"]][0], "tokenizer": TokenizerConfig}
     for section, kind in kinds.items():
-        has: dict[str, Any] = {field.name: field.default for field in fields(kind)} | dict(theirs.get(section) or {})
+        has: JsonObject = {field.name: field.default for field in fields(kind)} | dict(theirs.get(section) or {})
         for name, value in (own.get(section) or {}).items():
             plain = tuple(value) if isinstance(value, list) else value
             there = tuple(has[name]) if isinstance(has.get(name), list) else has.get(name)
@@ -78,7 +79,7 @@ def _refuse_others(own: Mapping[str, Any], theirs: Mapping[str, Any], base: Path
                 )
 
 
-def image_preparation(images: Mapping[str, Any]) -> dict[str, Any]:
+def image_preparation(images: Mapping[str, Any]) -> JsonObject:
     """Of a run's settings of images, how they are prepared; how they are changed in training is another matter."""
     return {name: images[name] for name in ("resize", "filter", "mean", "std") if images.get(name)}
 

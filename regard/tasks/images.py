@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.config import JsonObject, Setting
 from regard.data.formats import lines
 from regard.data.images import (
     ImageArray,
@@ -28,12 +29,14 @@ from regard.data.images.augmentation import normalise
 from regard.data.images.image_files import Part, class_names
 from regard.data.images.image_store import class_numbers, held_out
 from regard.errors import ConfigError, DataError
+from regard.look.document import Document
 from regard.metrics.classification_metrics import matthews_correlation, wilson_interval
 from regard.nn.batch import Images
 from regard.tasks.classification import Choice, classify, ranked
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData, cache_directory
 from regard.tasks.fine_tuning import known_labels
+from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.probes import HeldOutData
 from regard.tasks.run import Run, absolute
 from regard.tasks.spec import MEASURING, Measuring, Report, Task
@@ -182,7 +185,7 @@ class ImageClassifier:
         for name in lines(path):
             yield from self._named(Path(name))
 
-    def shown(self, item: Any) -> str:
+    def shown(self, item: object) -> str:
         return item.name if isinstance(item, NamedImage) else str(item)
 
     def classify(self, items: Sequence[Any], progress: Callable[[int, int], None] | None = None) -> list[list[Choice]]:
@@ -250,7 +253,7 @@ def _f1(gold: torch.Tensor, found: torch.Tensor) -> float:
     return 2 * int((gold & found).sum()) / int(gold.sum() + found.sum())
 
 
-def _confused(labels: torch.Tensor, found: torch.Tensor, classes: tuple[str, ...]) -> list[dict[str, Any]]:
+def _confused(labels: torch.Tensor, found: torch.Tensor, classes: tuple[str, ...]) -> list[JsonObject]:
     counts: dict[tuple[int, int], int] = {}
     for label, guess in zip(labels.tolist(), found.tolist(), strict=True):
         if label != guess:
@@ -295,7 +298,9 @@ class ImagesTask(Task):
             prepared.config = replace(config, images=replace(config.images, mean=mean, std=std))
         return prepared.config, prepared
 
-    def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> dict[str, Any]:
+    def evaluate(
+        self, run: Run, data: ImageSource | Sequence[str | Path] | None = None, how: Measuring = MEASURING
+    ) -> JsonObject:
         """Scores on the images given, by default the run's test or validation part.
 
         The intervals are Wilson's, at 95 %: what the share would be on other images of the same kind, given how few
@@ -367,7 +372,7 @@ class ImagesTask(Task):
             lines.append(f"{one['label']} taken for {one['taken_for']}: {one['times']} times")
         return "\n".join(lines)
 
-    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
+    def look(self, run: Run, inputs: Sequence[Any], wanted: LookOptions, **decode: Setting) -> Document:
         from regard.tasks.looking.encoder_runs import image_document
 
         return image_document(run, inputs, wanted, **decode)

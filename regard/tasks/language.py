@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from regard.config import JsonObject, Setting
 from regard.data import (
     Documents,
     StreamLayout,
@@ -22,6 +23,7 @@ from regard.data import (
 )
 from regard.decode.config import BOUNDS, DecodeConfig
 from regard.errors import ConfigError
+from regard.look.document import Document
 from regard.look.watch import attentions
 from regard.metrics.text import bits_per_character, perplexity
 from regard.models.protocols import Carries, capabilities
@@ -44,10 +46,11 @@ from regard.tasks.corpora import (
 )
 from regard.tasks.encoder import embed_texts, encoder_of
 from regard.tasks.generator import Generated, Generation, Generator, Prompt
+from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.looking.steps import START, readable
 from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData, Probe, held_out_files, running_text_probes
 from regard.tasks.run import NOT_DRAWN, Run, prepared_vocabularies
-from regard.tasks.spec import MEASURING, OF_PAIRS, GradientSide, Measuring, Report, Say, Task
+from regard.tasks.spec import MEASURING, OF_PAIRS, GradientSide, Measuring, Report, Say, Task, WordIds
 from regard.text import Tokenizer
 from regard.training.loop import validate
 from regard.training.objectives import (
@@ -122,7 +125,7 @@ def text_perplexity(
     *,
     stride: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Scores of the run on `documents`, by default its test or validation text, as one JSON-ready object.
 
     Windows of the length it was trained on begin `stride` tokens apart, by default half a window, and only the last
@@ -198,14 +201,14 @@ def generator_of(run: Run) -> Generator:
 
 
 def generate(
-    run: Run, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
+    run: Run, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Setting
 ) -> list[str]:
     """Texts that follow the prompt, as many as `samples`: `generate("To be", temperature=0.8, max_len=100)`.
 
     `temperature=0` takes the likeliest token each time; `beam=4` finds the `top_beams` best texts by beam search.
     A prompt may be a `Conversation`: the texts are then its answers.
     """
-    if decode.get("beam", 1) > 1:
+    if isinstance(beam := decode.get("beam"), int) and beam > 1:
         found = beams(run, prompt, stop=stop, repetition_penalty=repetition_penalty, **decode)
         return [output.text for output in found]
     written = generation(run, prompt, stop=stop, repetition_penalty=repetition_penalty, **decode)
@@ -215,14 +218,14 @@ def generate(
 
 
 def beams(
-    run: Run, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
+    run: Run, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Setting
 ) -> list[Generated]:
     """The best texts that follow the prompt by beam search, best first: `beams("To be", beam=4, top_beams=2)`."""
     config = beam_config(run, **decode)
     return run.generator.beams(prompt, config, stop=stop, repetition_penalty=repetition_penalty)
 
 
-def beam_config(run: Run, **decode: Any) -> DecodeConfig:
+def beam_config(run: Run, **decode: Setting) -> DecodeConfig:
     """The run's own way of decoding with these settings changed, by beam search where it would sample."""
     if decode.get("temperature"):
         raise ConfigError(f"temperature={decode['temperature']} is for sampling, beam for beam search: give one")
@@ -230,11 +233,11 @@ def beam_config(run: Run, **decode: Any) -> DecodeConfig:
 
 
 def generation(
-    run: Run, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Any
+    run: Run, prompt: Prompt = "", *, stop: Sequence[str] = (), repetition_penalty: float = 1.0, **decode: Setting
 ) -> Generation:
     """The same while it is sampled: iterate for (sample, new text)."""
     temperature, least = decode.get("temperature"), BOUNDS["temperature"][0]
-    if temperature is not None and temperature != 0 and not temperature >= least:
+    if isinstance(temperature, int | float) and temperature != 0 and not temperature >= least:
         raise ConfigError(
             f"temperature={temperature} must be above 0 (at least {least:g}), or 0 to take the likeliest token "
             f"each time"
@@ -321,7 +324,9 @@ class LanguageTask(Task):
         )
         return config, LanguageRun(config, documents, vocabularies.target, directory, report)
 
-    def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> dict[str, Any]:
+    def evaluate(
+        self, run: Run, data: Documents | Sequence[str | Path] | None = None, how: Measuring = MEASURING
+    ) -> JsonObject:
         config = run.config.data
         if data is not None and not isinstance(data, Documents):
             data = Documents.of(data, config.text, config.header)
@@ -345,7 +350,7 @@ class LanguageTask(Task):
             ]
         )
 
-    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
+    def look(self, run: Run, inputs: Sequence[Any], wanted: LookOptions, **decode: Setting) -> Document:
         from regard.tasks.looking.decoder_runs import language_document
 
         return language_document(run, inputs, wanted, **decode)
@@ -353,7 +358,7 @@ class LanguageTask(Task):
     def looks(self, run: Run) -> bool:
         return bool(attentions(run.model))
 
-    def probes(self, run: Run, data: Any, limit: int) -> list[Probe]:
+    def probes(self, run: Run, data: Documents | Sequence[str | Path] | None, limit: int) -> list[Probe]:
         return running_text_probes(run, text_to_look_at(run, data), limit)
 
     def probe_batch(self, run: Run, items: Sequence[Probe]) -> Windows:
@@ -392,7 +397,7 @@ class LanguageTask(Task):
         ids = [tokenizer.bos, *tokenizer.encode(text)]
         return [("text", ids, [START, *readable(tokenizer.pieces(ids[1:-1]))])]
 
-    def gradient_words(self, words: Sequence[str], target: Sequence[str] | None, ids: Any) -> list[GradientSide]:
+    def gradient_words(self, words: Sequence[str], target: Sequence[str] | None, ids: WordIds) -> list[GradientSide]:
         return [("text", [1, *ids(words)], [START, *words[:-1]])]
 
 

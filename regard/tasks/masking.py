@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from regard.config import JsonObject
 from regard.data import Documents
 from regard.data.masked_language_model import MaskedLayout, Masking
 from regard.data.sentence_store import SentenceStore, prepare_sentences
@@ -177,7 +178,7 @@ class MaskingTask(EncoderTask):
         config, vocabularies = prepared_vocabularies(config, directory, trained, new=new)
         return config, MaskingRun(config, documents, vocabularies.target, directory, report)
 
-    def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> dict[str, Any]:
+    def evaluate(self, run: Run, data: Sequence[str] | None = None, how: Measuring = MEASURING) -> JsonObject:
         """The same masked words for every run with one tokenizer."""
         files = data or run.config.data.test or run.config.data.valid
         if not files:
@@ -194,7 +195,7 @@ class MaskingTask(EncoderTask):
     def show(self, scores: Mapping[str, Any]) -> str:
         return show_scores(scores)
 
-    def probes(self, run: Run, data: Any, limit: int) -> list[Probe]:
+    def probes(self, run: Run, data: Documents | Sequence[str | Path] | None, limit: int) -> list[Probe]:
         return framed_text_probes(run, text_to_look_at(run, data), limit)
 
     def held_out_data(self, run: Run, files: Sequence[str] | None, limit: int) -> HeldOutData:

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import nn
 
+from regard.config import JsonObject, Setting
 from regard.data.batches import Layout
 from regard.data.synthetic.puzzle_solvers import EXACT, area, tour_length
 from regard.data.synthetic.puzzles import (
@@ -30,11 +31,13 @@ from regard.data.synthetic.puzzles import (
     solved,
 )
 from regard.errors import ConfigError, DataError
+from regard.look.document import Document
 from regard.look.watch import attentions
 from regard.metrics.classification_metrics import wilson_interval
 from regard.nn.batch import Pointings
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData
+from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.pointer import Pointer
 from regard.tasks.run import Run, absolute
 from regard.tasks.spec import MEASURING, Files, Measuring, Progress, Report, Task
@@ -158,13 +161,13 @@ def _reference(problem: Problem) -> list[int]:
     return problem.order.tolist()
 
 
-def _share(name: str, hits: Sequence[bool]) -> dict[str, Any]:
+def _share(name: str, hits: Sequence[bool]) -> JsonObject:
     """A share and its interval by Wilson's formula, which stays within 0 and 1."""
     right, count = sum(hits), len(hits)
     return {name: right / count, f"{name}_interval": list(wilson_interval(right, count, 1.96))}
 
 
-def _mean(name: str, values: Sequence[float]) -> dict[str, Any]:
+def _mean(name: str, values: Sequence[float]) -> JsonObject:
     """A mean and its interval from the values' own spread; none where there are no values."""
     if not values:
         return {name: None, f"{name}_interval": None}
@@ -178,7 +181,7 @@ def pointer_of(run: Run) -> Pointer:
     return Pointer(run.model, puzzle_named(run.config.data.puzzle or ""), run.config.decode)
 
 
-def point(run: Run, problems: Sequence[Any], **decode: Any) -> list[list[int]]:
+def point(run: Run, problems: Sequence[Any], **decode: Setting) -> list[list[int]]:
     """The positions that answer each problem, a list of numbers or of points: `point([[0.3, 0.1, 0.2]])`."""
     return [found[0].order for found in run.pointer.answers(problems, run.decode_config(**decode))]
 
@@ -235,7 +238,7 @@ class PointingTask(Task):
             config = absolute(replace(config, model=model))
         return config, PointingRun(config, puzzle, report)
 
-    def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> dict[str, Any]:
+    def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> JsonObject:
         """Scores on the problems given, by default the run's test problems.
 
         `exact_match` is the share of answers that are right in every position. Of hulls, `area_covered` is the mean
@@ -262,7 +265,7 @@ class PointingTask(Task):
                 how.out(json.dumps(order))
         judged = list(zip(problems, orders, strict=True))
         sizes = [len(problem.items) for problem in problems]
-        result: dict[str, Any] = {
+        result: JsonObject = {
             "puzzle": puzzle.name,
             "problems": len(problems),
             "sizes": [min(sizes), max(sizes)],
@@ -311,10 +314,10 @@ class PointingTask(Task):
             lines.append(f"{'mean length':18} {scores['length']:.4f}  (reference {scores['reference_length']:.4f})")
         return "\n".join(lines)
 
-    def compared(self, run: Run, limit: int | None, progress: Progress | None) -> dict[str, Any]:
+    def compared(self, run: Run, limit: int | None, progress: Progress | None) -> JsonObject:
         return self.evaluate(run, how=Measuring(options=PointingOptions(limit=limit), progress=progress))
 
-    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
+    def look(self, run: Run, inputs: Sequence[Any], wanted: LookOptions, **decode: Setting) -> Document:
         from regard.tasks.looking.decoder_runs import pointing_document
 
         return pointing_document(run, inputs, wanted, **decode)

@@ -216,7 +216,7 @@ class HeldOutData:
         """The mean negative log-likelihood of what is to be predicted."""
         return self.values(model)["nll"]
 
-    def inputs(self, batch: Any) -> Any:
+    def inputs(self, batch: Any) -> object:
         """What of a batch the model is given."""
         return batch
 

@@ -1,6 +1,6 @@
 """A run directory, loaded: the same one trains on, is used, is evaluated and is looked into."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from regard import config as settings
+from regard.config import JsonObject, Setting
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, RunError, nearest
 from regard.models.protocols import capabilities
@@ -22,7 +23,7 @@ from regard.tasks.spec import TASKS, Measuring, Task, field_names
 from regard.tasks.verbs import VERBS, ask
 from regard.text import TokenizerConfig, Vocabularies
 
-NOT_DRAWN: dict[str, Any] = {"temperature": None, "top_k": None, "top_p": None, "samples": 1}
+NOT_DRAWN: dict[str, Setting] = {"temperature": None, "top_k": None, "top_p": None, "samples": 1}
 """What a search has of the settings that only matter to sampling."""
 
 
@@ -72,7 +73,7 @@ class Run:
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.task.parts, *self.task.methods})
 
-    def ask(self, verb: str, inputs: Any, **options: Any) -> list[Any]:
+    def ask(self, verb: str, inputs: Iterable[object], **options: object) -> list[Any]:
         """What a verb says of these inputs, as its command does: `run.ask("translate", ["I am a student."], beam=5)`.
 
         One result per input, as the verb declares it in `regard.tasks.verbs`.
@@ -86,7 +87,7 @@ class Run:
         items = [inputs] if isinstance(inputs, str) else list(inputs)
         return ask(asked, self, asked.without_inputs(**options), items)
 
-    def decode_config(self, **decode: Any) -> DecodeConfig:
+    def decode_config(self, **decode: Setting) -> DecodeConfig:
         """The run's own way of decoding, with these settings changed.
 
         A `max_len` that is given is the only limit, unless `max_ratio` or `max_extra` is given with it. None, or
@@ -113,7 +114,7 @@ class Run:
                 raise ConfigError(f"{name}={decode[name]} limits nothing while {beside} is none: give {beside} too")
         return config
 
-    def _limits(self, decode: dict[str, Any]) -> dict[str, Any]:
+    def _limits(self, decode: dict[str, Setting]) -> dict[str, Setting]:
         """The settings with what those that limit an output's length bring along."""
         if "max_len" not in decode:
             return decode
@@ -221,13 +222,13 @@ def absolute(config: RunConfig) -> RunConfig:
 
 def evaluate(
     run: Run,
-    data: Any = None,
+    data: object = None,
     *,
     out: Callable[[str], object] | None = None,
     progress: Callable[[int, int], None] | None = None,
     say: Callable[[str], None] | None = None,
-    **options: Any,
-) -> dict[str, Any]:
+    **options: object,
+) -> JsonObject:
     """Scores of the run on `data`, by default the test set that its configuration names, as one JSON-ready object.
 
     `data` are names of files, or what the run's task reads them as: pairs, documents, images, problems. `options` are

@@ -4,11 +4,12 @@ Trainer, decoder, viewer, server, command line and exporters ask a run's task an
 work is one file with a `Task` in it, here or in a package of its own that names it as an entry point `regard.tasks`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
+from regard.config import JsonObject, Setting
 from regard.errors import ConfigError, RunError
 from regard.plugins import Registry
 
@@ -28,6 +29,9 @@ Progress = Callable[[int, int], None]
 
 Say = Callable[[str], None]
 Options = TypeVar("Options")
+
+WordIds = Callable[[Sequence[str]], list[int]]
+"""Gives each word an id of its own."""
 
 GradientSide = tuple[str, list[int], list[str]]
 """A side of an input: its name, its ids (one more than read where the last is only predicted), its pieces as read."""
@@ -190,7 +194,7 @@ class Task:
         tokenizer, and returns the configuration with what only the data could tell, such as a vocabulary's size."""
         raise ConfigError(f"a run for {self.name} is not trained: name a preset for what to do with it")
 
-    def evaluate(self, run: "Run", data: Any = None, how: "Measuring" = MEASURING) -> dict[str, Any]:
+    def evaluate(self, run: "Run", data: Any = None, how: "Measuring" = MEASURING) -> JsonObject:
         """Scores as one JSON-ready object, on `data`: names of files, or what this task reads files as.
 
         By default it is the run's own test or validation set.
@@ -201,7 +205,7 @@ class Task:
         """Scores for a person, every one with its setting."""
         return "\n".join(f"{name.replace('_', ' '):18} {value}" for name, value in scores.items())
 
-    def compared(self, run: "Run", limit: int | None, progress: Progress | None) -> dict[str, Any]:
+    def compared(self, run: "Run", limit: int | None, progress: Progress | None) -> JsonObject:
         """What `regard compare` measures of a run."""
         return self.evaluate(run, how=Measuring(progress=progress))
 
@@ -209,7 +213,7 @@ class Task:
         """What of those a comparison's table shows, by the names of its columns; none leaves the usual ones of text."""
         return {}
 
-    def look(self, run: "Run", inputs: Sequence[Any], wanted: "LookOptions", **decode: Any) -> "Document":
+    def look(self, run: "Run", inputs: Sequence[Any], wanted: "LookOptions", **decode: Setting) -> "Document":
         """What the viewer shows of these inputs."""
         raise RunError(f"{run.directory} is a run for {self.name}, which cannot be looked into")
 
@@ -227,7 +231,7 @@ class Task:
         """The same of a request over HTTP."""
         return list(given)
 
-    def size(self, item: Any) -> int:
+    def size(self, item: Sized) -> int:
         """How many items such an input has, where it is no text."""
         return len(item)
 
@@ -235,7 +239,7 @@ class Task:
         """Whether a run writes a translation of English, whose pronouns can then be asked about."""
         return False
 
-    def has_gold(self, run: "Run", data: Any) -> bool:
+    def has_gold(self, run: "Run", data: object) -> bool:
         """Whether the bundled corpus's pronouns are known of this data, or of the run's own where none is given."""
         return False
 
@@ -271,7 +275,7 @@ class Task:
         """A text as the run's own tokens, for `regard look --gradients`."""
         raise ConfigError(f"gradients by step are for translation and language models, not for task='{self.name}'")
 
-    def gradient_words(self, words: Sequence[str], target: Sequence[str] | None, ids: Any) -> "list[GradientSide]":
+    def gradient_words(self, words: Sequence[str], target: Sequence[str] | None, ids: WordIds) -> "list[GradientSide]":
         """The same for fresh weights, each word an id of its own by `ids`."""
         raise ConfigError(f"gradients by step are for translation and language models, not for task='{self.name}'")
 

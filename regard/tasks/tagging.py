@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from regard.config import JsonObject
 from regard.data.formats import Columns, format_of
 from regard.data.labelled_texts import Keys, tagged
 from regard.errors import ConfigError, DataError
@@ -100,7 +101,7 @@ class TaggingTask(LabelledTask):
         if (longest := max(len(item.words) for item in items)) > LONG_SENTENCE:
             say(f"one sentence has {longest:,} words: a blank line ends a sentence")
 
-    def score_items(self, run: Run, items: list[Any], progress: Progress | None) -> dict[str, Any]:
+    def score_items(self, run: Run, items: list[Any], progress: Progress | None) -> JsonObject:
         found = [[one.tag for one in tags] for tags in tag(run.encoder, [item.words for item in items], progress)]
         gold = [item.tags for item in items]
         words = [one for tags in gold for one in tags]

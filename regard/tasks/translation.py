@@ -9,8 +9,10 @@ from typing import Any, ClassVar
 
 import torch
 
+from regard.config import JsonObject, Setting
 from regard.data import Corpus, PairFiles, PairStore, evaluation_batches
 from regard.errors import ConfigError, DataError
+from regard.look.document import Document
 from regard.look.watch import attentions
 from regard.metrics.text import METRICS, by_length, corpus_bleu, corpus_scores, exact_match
 from regard.nn.batch import Pairs, Tokens
@@ -28,10 +30,11 @@ from regard.tasks.corpora import (
     training_corpus,
     world_held_out,
 )
+from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.looking.steps import END, START, readable
 from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData, Probe, pair_probe
 from regard.tasks.run import Run, prepared_vocabularies
-from regard.tasks.spec import MEASURING, GradientSide, Measuring, Progress, Report, Say, Task
+from regard.tasks.spec import MEASURING, GradientSide, Measuring, Progress, Report, Say, Task, WordIds
 from regard.tasks.translation_data import TranslationRun, trained_vocabularies
 from regard.tasks.translation_metrics import (
     check_tokenizer,
@@ -60,13 +63,13 @@ def translator_of(run: Run) -> Translator:
     return Translator(run.model, run.vocabularies, run.config.decode, run.config.model_config().max_len)
 
 
-def translate(run: Run, sentences: Sequence[str], *, overlong: Overlong = "split", **decode: Any) -> list[str]:
+def translate(run: Run, sentences: Sequence[str], *, overlong: Overlong = "split", **decode: Setting) -> list[str]:
     """The best translation of each sentence; `decode` are settings of `DecodeConfig`, such as `beam=5`."""
     return [found[0].text for found in translations(run, sentences, overlong=overlong, **decode)]
 
 
 def translations(
-    run: Run, sentences: Sequence[str], *, overlong: Overlong = "split", **decode: Any
+    run: Run, sentences: Sequence[str], *, overlong: Overlong = "split", **decode: Setting
 ) -> list[list[Translation]]:
     """For each sentence its best translations, with scores: `translations(["..."], beam=5, top_beams=5)`."""
     if isinstance(sentences, str):
@@ -124,10 +127,11 @@ class TranslationOptions:
             METRICS.named(name)
 
 
-def _files(data: Any) -> tuple[str, ...]:
+def _files(data: object) -> tuple[str, ...]:
     """The names, where `data` are names of files."""
-    named = isinstance(data, Sequence) and all(isinstance(one, str | Path) for one in data)
-    return tuple(map(str, data)) if named else ()
+    if isinstance(data, Sequence) and all(isinstance(one, str | Path) for one in data):
+        return tuple(map(str, data))
+    return ()
 
 
 class TranslationTask(Task):
@@ -177,7 +181,7 @@ class TranslationTask(Task):
             config = prepared.config = prepared.with_limits()
         return config, prepared
 
-    def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> dict[str, Any]:
+    def evaluate(self, run: Run, data: object = None, how: Measuring = MEASURING) -> JsonObject:
         """Text scores with their signatures and, where gold is known, what lies behind them."""
         options = how.chosen(TranslationOptions)
         corpus = self._corpus(run, data, options, how.say)
@@ -200,7 +204,7 @@ class TranslationTask(Task):
             how.say(note)
         words = [len(source.split()) for source in sources]
         bands = by_length(hypotheses, references, words, lowercase=lowercase, tokenize=tokenize)
-        result: dict[str, Any] = {
+        result: JsonObject = {
             "sentences": len(sources),
             "pairs": len(pairs),
             "cut": cut,
@@ -235,7 +239,7 @@ class TranslationTask(Task):
     def show(self, scores: Mapping[str, Any]) -> str:
         return show_scores(scores)
 
-    def compared(self, run: Run, limit: int | None, progress: Progress | None) -> dict[str, Any]:
+    def compared(self, run: Run, limit: int | None, progress: Progress | None) -> JsonObject:
         """Greedy translations, and of these the short and the long, and words repeated, left out and said too often."""
         corpus = self._corpus(run, None, TranslationOptions(), None)
         hypotheses: list[str] = []
@@ -256,7 +260,7 @@ class TranslationTask(Task):
         result["mean_tokens"] = sum(sum(map(len, encode_pair(run, *pair))) for pair in first) / len(first)
         return result
 
-    def look(self, run: Run, inputs: Sequence[Any], wanted: Any, **decode: Any) -> Any:
+    def look(self, run: Run, inputs: Sequence[Any], wanted: LookOptions, **decode: Setting) -> Document:
         from regard.tasks.looking.decoder_runs import translation_document
 
         return translation_document(run, inputs, wanted, **decode)
@@ -267,11 +271,11 @@ class TranslationTask(Task):
     def reads_english(self, run: Run) -> bool:
         return run.config.data.source == "en"
 
-    def has_gold(self, run: Run, data: Any) -> bool:
+    def has_gold(self, run: Run, data: object) -> bool:
         used = data or corpus_of(run.config.data, "test")
         return isinstance(used, WorldCorpus) and used.grammar == "whole"  # the plain part has no pronouns
 
-    def probes(self, run: Run, data: Any, limit: int) -> list[Probe]:
+    def probes(self, run: Run, data: Corpus | Sequence[str | Path] | None, limit: int) -> list[Probe]:
         if data is not None and isinstance(data, Sequence):
             data = files_corpus(tuple(map(str, data)), run.config.data)
         corpus = data or corpus_of(run.config.data, "test") or corpus_of(run.config.data, "valid")
@@ -329,7 +333,7 @@ class TranslationTask(Task):
             ("target", ids, [START, *readable(tokenizers.target.pieces(other))]),
         ]
 
-    def gradient_words(self, words: Sequence[str], target: Sequence[str] | None, ids: Any) -> list[GradientSide]:
+    def gradient_words(self, words: Sequence[str], target: Sequence[str] | None, ids: WordIds) -> list[GradientSide]:
         others = words if target is None else target
         return [("source", [*ids(words), 2], [*words, END]), ("target", [1, *ids(others), 2], [START, *others])]
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from regard.config import JsonObject
 from regard.data import PairStore, evaluation_batches
 from regard.data.synthetic.world.sentence import Sentence, pronoun_accuracy, words_of
 from regard.errors import ConfigError, DataError
@@ -30,9 +31,9 @@ ALIGNED = 500
 """How many held-out sentences the alignment error rate is measured on, and how many its head is chosen on."""
 
 
-def world_scores(run: Run, corpus: WorldCorpus, hypotheses: Sequence[str]) -> dict[str, Any]:
+def world_scores(run: Run, corpus: WorldCorpus, hypotheses: Sequence[str]) -> JsonObject:
     """How many pronouns are right, and the alignment error rate of the best cross-attention head."""
-    result: dict[str, Any] = {}
+    result: JsonObject = {}
     gold = list(islice(corpus.sampled(), len(hypotheses)))
     if corpus.source == "en":
         right, total = pronoun_accuracy(gold, hypotheses)
@@ -124,7 +125,7 @@ def corpus_perplexity(run: Run, pairs: Sequence[tuple[str, str]]) -> tuple[float
     return perplexity(values["nll"], 1), len(rows)
 
 
-def unknown_words(run: Run, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+def unknown_words(run: Run, hypotheses: Sequence[str], references: Sequence[str]) -> JsonObject:
     """How often the words of a reference that a word vocabulary does not know come out right, all and in order.
 
     Nothing where every word is known. `right` is over the sentences that have such words.

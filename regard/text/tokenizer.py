@@ -219,7 +219,7 @@ class Tokenizer:
                     self._inner.encode(text, add_special_tokens=False)
             raise
 
-    def _ids(self, encoding: Any) -> list[int]:
+    def _ids(self, encoding: tokenizers.Encoding) -> list[int]:
         """The number of each piece, or that of an unknown one."""
         if not self._marked:
             return encoding.ids
@@ -260,10 +260,10 @@ class Tokenizer:
         raise DataError(f"the vocabulary has no {role} token; known names: {', '.join(_NAMES[role])}")
 
 
-def check_size(state: Any) -> None:
+def check_size(state: object) -> None:
     """Refuse the JSON of a tokenizer with more entries than any vocabulary has, before the library makes one of it."""
     model = state.get("model") if isinstance(state, dict) else None
-    if not isinstance(model, dict):
+    if not isinstance(state, dict) or not isinstance(model, dict):
         return  # no tokenizer at all, which the library says
     for name, entries in (("vocabulary", model.get("vocab")), ("list of added tokens", state.get("added_tokens"))):
         if isinstance(entries, (dict, list)) and len(entries) > LARGEST_VOCABULARY:

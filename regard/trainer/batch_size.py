@@ -12,7 +12,7 @@ from regard.errors import RunError
 from regard.tasks.config import RunConfig
 from regard.training.cuda_graphs import GraphReplay
 from regard.training.loop import train_step
-from regard.training.objectives import Objective, precision_context
+from regard.training.objectives import Batch, Objective, precision_context
 
 _CLOSE = 16  # stop where what fits and what does not differ by a 16th
 _FIRST = 1024
@@ -68,12 +68,12 @@ class BatchSizeFinder:
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _fits(self, batches: list[Any]) -> bool:
+    def _fits(self, batches: list[Batch]) -> bool:
         for group in self.optimizer.param_groups:
             group["lr"] = 0.0
         return all(self._trains_on(batch) for batch in batches)
 
-    def _trains_on(self, batch: Any) -> bool:
+    def _trains_on(self, batch: Batch) -> bool:
         # Of several batches to an update, the second meets the gradients of the first.
         parts = [batch] * min(2, self.accumulate)
         replay = GraphReplay(self.model, self.objective, self.device, self.precision) if self.replays else None

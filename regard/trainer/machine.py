@@ -66,7 +66,7 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
     """Yield a function that tells whether SIGINT or SIGTERM has come; a second one ends at once, as usual."""
     asked: list[int] = []
 
-    def note(number: int, frame: Any) -> None:
+    def note(number: int, frame: object) -> None:
         asked.append(number)
         signal.signal(number, before[number])
 

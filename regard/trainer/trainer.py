@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
+from regard.config import JsonObject
 from regard.data import Position
 from regard.errors import ConfigError, Diverged, RegardError, RunError
 from regard.runs.checkpoint import Progress, checkpoints
@@ -386,7 +387,7 @@ class _Trainer:
         self.report.validation({"step": step, **values})
         return better
 
-    def _values(self, step: Step) -> dict[str, Any]:
+    def _values(self, step: Step) -> JsonObject:
         parts = {name: float(value) for name, value in step.parts.items()}
         return {
             "loss": float(step.loss),
@@ -396,7 +397,7 @@ class _Trainer:
             "epoch": self.progress.epoch,
         }
 
-    def _tell(self, step: Step, values: dict[str, Any]) -> None:
+    def _tell(self, step: Step, values: JsonObject) -> None:
         self.told = time.monotonic()
         self.report.step({"step": step.number, **values}, self.config.train.steps)
 

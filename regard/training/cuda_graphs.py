@@ -1,12 +1,13 @@
 """CUDA graphs: a batch's forward and backward captured once and replayed, so that small models keep a GPU busy."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from regard.config import Dataclass
 from regard.training.objectives import Batch, Objective, precision_context, predictions
 
 WARM = 2  # passes made in the ordinary way first: what compiles or allocates on its first call has then done so
@@ -164,24 +165,24 @@ class _CapturedGraph:
         return self.sums.clone(), self.gradients
 
 
-def tensors(batch: Any) -> Iterator[Tensor]:
+def tensors(batch: Dataclass) -> Iterator[Tensor]:
     """The tensors that a batch is made of, in their order."""
     for field in fields(batch):
         value = getattr(batch, field.name)
         if isinstance(value, Tensor):
             yield value
-        elif is_dataclass(value):
+        elif isinstance(value, Dataclass):
             yield from tensors(value)
 
 
-def form(batch: Any) -> tuple:
+def form(batch: Dataclass) -> tuple:
     """What batches that one graph serves have in common: shapes, types and flags."""
     found: list[Any] = [type(batch)]
     for field in fields(batch):
         value = getattr(batch, field.name)
         if isinstance(value, Tensor):
             found.append((tuple(value.shape), value.dtype))
-        elif is_dataclass(value):
+        elif isinstance(value, Dataclass):
             found.append(form(value))
         elif not isinstance(value, int) or isinstance(value, bool):
             found.append(value)

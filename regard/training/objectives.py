@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.config import Dataclass
 from regard.errors import RunError
 from regard.models.protocols import capabilities
 from regard.nn.batch import (
@@ -39,36 +40,40 @@ class Loss:
 
 
 @runtime_checkable
-class Batch(Protocol):
+class Batch(Dataclass, Protocol):
     """What an objective is given: it knows how many predictions it asks for, and can move to a device."""
 
     @property
     def count(self) -> int: ...
 
-    def to(self, device: Any) -> "Batch": ...
+    def to(self, device: torch.device | str) -> "Batch": ...
+
+
+B = TypeVar("B", contravariant=True)
+Part = TypeVar("Part")
 
 
 @runtime_checkable
-class Objective(Protocol):
+class Objective(Protocol[B]):
     """What a model is trained for."""
 
-    def loss(self, model: nn.Module, batch: Any) -> Loss:
+    def loss(self, model: nn.Module, batch: B) -> Loss:
         """The summed loss of `model` on `batch`, how many predictions it is summed over, and its parts by name."""
         ...
 
 
 @runtime_checkable
-class Counting(Protocol):
+class Counting(Protocol[B]):
     """An objective that makes more predictions, or fewer, of a batch than the batch counts."""
 
-    def predictions(self, batch: Any) -> int: ...
+    def predictions(self, batch: B) -> int: ...
 
 
 @runtime_checkable
-class Weighing(Protocol):
+class Weighing(Protocol[Part]):
     """An objective whose loss adds up means over different counts, so that parts of one update depend on each other."""
 
-    def weighed(self, parts: Sequence[Any]) -> list[Any]:
+    def weighed(self, parts: Sequence[Part]) -> list[Part]:
         """The parts of one update, such that their losses add up to that of one batch of all their rows."""
         ...
 
@@ -144,7 +149,7 @@ class CompiledObjective:
         self._objective = replace(objective)
         self._sums = torch.compile(self._objective.sums, **options)
 
-    def loss(self, model: nn.Module, batch: Any) -> Loss:
+    def loss(self, model: nn.Module, batch: Pairs | PackedPairs) -> Loss:
         twice = bool(self._objective.r_drop) and model.training
         total, parts = self._sums(model, doubled(batch) if twice else batch, twice)
         return Loss(total, batch.count, parts)

@@ -22,7 +22,7 @@ ELSEWHERE = {
     "head_alignment(": "takes long on the bundled corpus; tests/runs/test_evaluation.py",
     "importance(": "takes long on the bundled corpus; tests/runs/test_pruning.py",
     "regard.train(config, ": "trains on the bundled corpus; tests/runs/test_training.py",
-    "class Objective(Protocol)": "a signature",
+    "class Objective(Protocol[B])": "a signature",
     "class Stepper(Protocol[S])": "a signature",
 }
 NARROW = ["model.width=16", "model.heads=2", "model.feed_forward=24", "train.warmup=2", "train.threads=1"]

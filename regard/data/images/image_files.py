@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 from jaxtyping import UInt8
 
 from regard.data.readers import content_digest
@@ -105,7 +106,7 @@ class ImageArray:
             raise DataError(f"{self.where} has {len(self.pixels)} images and {len(self.labels)} labels")
 
     @classmethod
-    def of(cls, values: Any, labels: Any = None, where: str = "array") -> "ImageArray":
+    def of(cls, values: npt.ArrayLike, labels: npt.ArrayLike | None = None, where: str = "array") -> "ImageArray":
         """From whole numbers up to 255, or fractions up to 1; channels first, last, or none."""
         array = _bytes(np.asarray(values), where)
         if array.ndim == 3:

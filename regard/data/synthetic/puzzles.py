@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from regard.config import JsonObject
 from regard.data.batches import epoch_order, evaluation_order
 from regard.data.formats import check_file, numbered, objects
 from regard.data.synthetic.puzzle_solvers import hull_orders, sorted_orders, tour_orders
@@ -170,7 +171,7 @@ def solved(problem: Problem, puzzle: Puzzle) -> Problem:
     return problem if problem.order is not None else Problem(problem.items, puzzle.answers(problem.items[None])[0])
 
 
-def problem_of(given: Any, puzzle: Puzzle, where: str, order: Any = None) -> Problem:
+def problem_of(given: object, puzzle: Puzzle, where: str, order: object = None) -> Problem:
     """A problem from plain lists, everything in it checked. `where` says what to name in an error."""
     if not isinstance(given, (list, tuple, np.ndarray)):
         raise DataError(f"{where}: {str(given)[:40]} is not a list of {puzzle.key}")
@@ -212,7 +213,7 @@ def write_problems(path: Path, puzzle: Puzzle, problems: Iterable[Problem]) -> N
     with path.open("w", encoding="utf-8") as file:
         for problem in problems:
             items = problem.items[:, 0] if puzzle.inputs == 1 else problem.items
-            record: dict[str, Any] = {puzzle.key: items.tolist()}
+            record: JsonObject = {puzzle.key: items.tolist()}
             if problem.order is not None:
                 record["order"] = problem.order.tolist()
             file.write(json.dumps(record) + "\n")
@@ -242,9 +243,10 @@ def _read_csv(path: Path, puzzle: Puzzle) -> Iterator[Problem]:
         yield problem_of(rows, puzzle, str(path))
 
 
-def _is_number(value: Any) -> bool:
-    plain = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    return plain and math.isfinite(value)
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        return False
+    return math.isfinite(value)
 
 
 def _lengths(problems: Sequence[Problem]) -> tuple[Int[np.ndarray, " N"], Int[np.ndarray, " N"]]:

@@ -1,7 +1,6 @@
 """BART: learned positions from row 2, norms after the embedding and each sublayer; Marian: the same with sinusoids."""
 
-from typing import Any
-
+from regard.config import JsonObject
 from regard.interop.huggingface.config_fields import (
     Field,
     Json,
@@ -66,7 +65,7 @@ _ALIASES = {
 }
 
 
-def _sizes(config: Json, entries: int) -> dict[str, Any]:
+def _sizes(config: Json, entries: int) -> JsonObject:
     """What BART and Marian say alike: both stacks have heads and feed-forward layers of one size."""
     for field, wanted in (("normalize_before", False), ("add_final_layer_norm", False), ("tie_word_embeddings", True)):
         only(config, field, wanted)
@@ -78,13 +77,13 @@ def _sizes(config: Json, entries: int) -> dict[str, Any]:
     return {**vocabulary, **ours, "output_bias": True, "dropout": 0.0}
 
 
-def bart_settings(config: Json) -> dict[str, Any]:
+def bart_settings(config: Json) -> JsonObject:
     only(config, "normalize_embedding", True)
     only(config, "static_position_embeddings", False)
     return {**_sizes(config, 50265), **BART_FORM}
 
 
-def marian_settings(config: Json) -> dict[str, Any]:
+def marian_settings(config: Json) -> JsonObject:
     only(config, "normalize_embedding", False)
     only(config, "static_position_embeddings", True)
     shared = yes_or_no(config, "share_encoder_decoder_embeddings", True)

@@ -1,8 +1,8 @@
 """BERT, and MiniLM, which is a smaller one; DistilBERT; RoBERTa: encoders, and the heads that stand on them."""
 
 from collections.abc import Mapping
-from typing import Any
 
+from regard.config import JsonObject
 from regard.errors import ConfigError
 from regard.interop.huggingface.config_fields import (
     LARGEST,
@@ -151,7 +151,7 @@ def _with_labels(config: Json, head: str, pooler: str) -> dict[str, object]:
     return {**found, "labels": labels}
 
 
-def bert_settings(config: Json) -> dict[str, Any]:
+def bert_settings(config: Json) -> JsonObject:
     only(config, "position_embedding_type", "absolute")
     only(config, "is_decoder", False)
     only(config, "add_cross_attention", False)
@@ -165,7 +165,7 @@ def bert_head(config: Json, shapes: Shapes) -> dict[str, object]:
     return _with_labels(config, head, "tanh" if pooled or head in ("pretraining", "classes") else "none")
 
 
-def distilbert_settings(config: Json) -> dict[str, Any]:
+def distilbert_settings(config: Json) -> JsonObject:
     only(config, "tie_word_embeddings", True)
     return {**read_fields(DISTILBERT_FIELDS, config), "segments": 0}
 
@@ -175,9 +175,9 @@ def distilbert_head(config: Json, shapes: Shapes) -> dict[str, object]:
     return _with_labels(config, head, "relu" if head == "classes" else "none")
 
 
-def roberta_settings(config: Json) -> dict[str, Any]:
+def roberta_settings(config: Json) -> JsonObject:
     """BERT's, with positions counted from after the padding's id."""
-    padding: Any = config.get("pad_token_id", 1)
+    padding = config.get("pad_token_id", 1)
     if not is_whole(padding, 0):
         raise ConfigError(f"config.json: pad_token_id={padding!r} must be a whole number from 0")
     offset, places = padding + 1, whole(config, "max_position_embeddings", 512)

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
+from regard.config import JsonObject
 from regard.errors import ConfigError, RunError
 from regard.runs import files
 
@@ -37,12 +38,12 @@ def plain_file(path: Path) -> Path:
     return path
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> JsonObject:
     """The JSON object in a file of the directory, which is of bounded size."""
     return files.read_json(plain_file(path), LARGEST_JSON)
 
 
-def read_json_if_there(path: Path) -> dict[str, Any]:
+def read_json_if_there(path: Path) -> JsonObject:
     """The same; an empty object where there is no such file."""
     return read_json(path) if path.exists() else {}
 
@@ -52,27 +53,27 @@ def read_any_json(path: Path) -> Any:
     return files.read_any_json(plain_file(path), LARGEST_JSON)
 
 
-def is_whole(value: object, least: int, most: int | None = None) -> bool:
+def is_whole(value: object, least: int, most: int | None = None) -> TypeGuard[int]:
     """Whether this is an integer within bounds; true and false are none."""
     if not isinstance(value, int) or isinstance(value, bool):
         return False
     return least <= value and (most is None or value <= most)
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def whole(config: Json, field: str, default: int | None = None) -> int:
     """A whole number from 1 to LARGEST."""
-    value: Any = default if config.get(field) is None else config[field]
+    value = default if config.get(field) is None else config[field]
     if not is_whole(value, 1, LARGEST):
         raise ConfigError(f"config.json: {field}={value!r} must be a whole number from 1 to {LARGEST:,}")
     return value
 
 
 def number(config: Json, field: str, default: float) -> float:
-    value: Any = config.get(field, default)
+    value = config.get(field, default)
     if not is_number(value) or not 0 < value < float("inf"):
         raise ConfigError(f"config.json: {field}={value!r} must be a number above 0")
     return float(value)
@@ -80,20 +81,20 @@ def number(config: Json, field: str, default: float) -> float:
 
 def rate(config: Json, field: str, default: float) -> float:
     """A share of at least 0 and below 1, such as dropout's."""
-    value: Any = default if config.get(field) is None else config[field]
+    value = default if config.get(field) is None else config[field]
     if not is_number(value) or not 0 <= value < 1:
         raise ConfigError(f"config.json: {field}={value!r} must be a number of at least 0 and below 1")
     return float(value)
 
 
 def yes_or_no(config: Json, field: str, default: bool) -> bool:
-    value: Any = default if config.get(field) is None else config[field]
+    value = default if config.get(field) is None else config[field]
     if not isinstance(value, bool):
         raise ConfigError(f"config.json: {field}={value!r} must be true or false")
     return value
 
 
-def tie(config: Json, field: str, default: bool) -> Any:
+def tie(config: Json, field: str, default: bool) -> object:
     """Whether two things are one. Null is refused: readers differ in how they take it."""
     only(config, field, default, not default)
     return config.get(field, default)
@@ -120,7 +121,7 @@ def only_ours(config: object, family: str, **wanted: object) -> None:
             raise ConfigError(f"model.{field}={found!r} is not supported by {family}, only {value!r}")
 
 
-def resolve_aliases(config: Json, aliases: Mapping[str, str]) -> dict[str, Any]:
+def resolve_aliases(config: Json, aliases: Mapping[str, str]) -> JsonObject:
     """The configuration with one name for each setting; a setting under two names must have one value."""
     found = dict(config)
     for alias, field in aliases.items():
@@ -147,9 +148,9 @@ class Field:
     default: object
 
 
-def read_fields(fields: Sequence[Field], config: Json) -> dict[str, Any]:
+def read_fields(fields: Sequence[Field], config: Json) -> JsonObject:
     """Our settings, from a configuration of theirs."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for field in fields:
         default = field.default(found) if callable(field.default) else field.default
         found[field.ours] = field.read(config, field.theirs, default)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from regard.config import JsonObject
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, RunError, nearest
 from regard.interop.huggingface import bert
@@ -94,7 +95,7 @@ def _family(config: Json) -> Family:
 
 def _text_settings(
     directory: Path, family: Family, model: Mapping[str, Any], decoding: Json, tell: Callable[[str], object]
-) -> tuple[Vocabularies, dict[str, Any]]:
+) -> tuple[Vocabularies, JsonObject]:
     """The tokenizers, and what goes with text: their settings, how to decode, and of encoders how to pool."""
     task, encodes = TASKS.named(family.task), family.model == "bert"
     one = model.get("vocab_size")
@@ -117,7 +118,7 @@ def _text_settings(
 def _run_config(
     directory: Path,
     family: Family,
-    model: dict[str, Any],
+    model: JsonObject,
     theirs: Json,
     weights: Weights,
     sections: Mapping[str, Any],

@@ -2,8 +2,8 @@
 
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
 
+from regard.config import JsonObject
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError
 from regard.interop.huggingface.config_fields import LARGEST, Json, is_number, is_whole, number, yes_or_no
@@ -118,7 +118,7 @@ def _exact(config: Json) -> bool:
     return said == "never"
 
 
-def _sampling(config: Json) -> dict[str, Any]:
+def _sampling(config: Json) -> JsonObject:
     """How outputs are sampled, where they are."""
     if not yes_or_no(config, "do_sample", False):
         return {}
@@ -155,7 +155,7 @@ def generation_settings(config: DecodeConfig, *, start: int, pad: int, eos: int)
 
 
 def _whole(config: Json, field: str, default: int, most: int = LARGEST) -> int:
-    value: Any = default if config.get(field) is None else config[field]
+    value = default if config.get(field) is None else config[field]
     if not is_whole(value, 0, most):
         raise ConfigError(f"{field}={value!r} must be a whole number from 0 to {most:,}")
     return value
@@ -168,7 +168,7 @@ def _token(config: Json, field: str, entries: int) -> int | None:
 
 
 def _penalty(config: Json) -> float:
-    value: Any = 1.0 if config.get("length_penalty") is None else config["length_penalty"]
+    value = 1.0 if config.get("length_penalty") is None else config["length_penalty"]
     if not is_number(value) or not 0 <= value < float("inf"):
         raise ConfigError(f"length_penalty={value!r} is not supported, only a number of 0 or more")
     return float(value)

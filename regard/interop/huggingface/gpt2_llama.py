@@ -5,8 +5,8 @@ The Llama type, such as SmolLM2: rotary positions, RMS norms, grouped heads and 
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
+from regard.config import JsonObject
 from regard.errors import ConfigError
 from regard.interop.huggingface.config_fields import (
     Field,
@@ -44,7 +44,7 @@ _MATRICES = {
 _LAYER = ("transformer.h.{}.", "blocks.{}.")
 
 
-def gpt2_settings(config: Json) -> dict[str, Any]:
+def gpt2_settings(config: Json) -> JsonObject:
     only(config, "scale_attn_weights", True)
     only(config, "scale_attn_by_inverse_layer_idx", False)
     only(config, "add_cross_attention", False)
@@ -122,7 +122,7 @@ _LLAMA_LAYER = {
 }
 
 
-def llama_settings(config: Json) -> dict[str, Any]:
+def llama_settings(config: Json) -> JsonObject:
     only(config, "pretraining_tp", 1)
     ours = read_fields(LLAMA_FIELDS, config)
     only(config, "mlp_bias", ours["bias"])
@@ -141,7 +141,7 @@ def _rotary_base(config: Json) -> float:
     """Newer configurations keep it among `rope_parameters`, older ones beside `rope_scaling`; all that say it must say
     the same, for readers differ in which of them they believe."""
     only(config, "partial_rotary_factor", None, 1.0)
-    said: dict[str, Any] = {field: config.get(field) or {} for field in ("rope_parameters", "rope_scaling")}
+    said: JsonObject = {field: config.get(field) or {} for field in ("rope_parameters", "rope_scaling")}
     for field, parameters in said.items():
         if not isinstance(parameters, Mapping):
             raise ConfigError(f"config.json: {field}={parameters!r} must be an object")

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from regard.config import JsonObject
 from regard.errors import ConfigError
 from regard.interop.huggingface.config_fields import Json, is_whole, read_any_json, read_json, read_json_if_there
 from regard.models.bert import BertConfig
@@ -17,10 +17,10 @@ NAMES = {"mean": "mean", "cls": "first"}
 """The same in newer directories, which have one `pooling_mode`."""
 
 
-def read_pooling(directory: Path, tell: Callable[[str], object], *, lower_case: bool) -> dict[str, Any]:
+def read_pooling(directory: Path, tell: Callable[[str], object], *, lower_case: bool) -> JsonObject:
     """`pooling`, and `length`, of how many tokens; each where the directory says it. `lower_case` says whether the
     tokenizer makes a text lower case, so that it changes nothing to do it before."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     if (directory / MODULES).exists():
         _check_modules(read_any_json(directory / MODULES), tell)
     if (directory / POOLING / "config.json").exists():
@@ -58,7 +58,7 @@ def write_pooling(out: Path, config: BertConfig, length: int) -> None:
     write_json(out / paths[2] / "config.json", {})
 
 
-def _check_modules(modules: Any, tell: Callable[[str], object]) -> None:
+def _check_modules(modules: object, tell: Callable[[str], object]) -> None:
     """Refuse what would make other vectors than ours, such as one more matrix."""
     if not isinstance(modules, list):
         raise ConfigError(f"{MODULES} must be a list")

@@ -1,8 +1,8 @@
 """T5: a learned bias of distances in place of positions, RMS norms first, no biases, scores that are not scaled."""
 
 from collections.abc import Mapping
-from typing import Any
 
+from regard.config import JsonObject
 from regard.errors import ConfigError
 from regard.interop.huggingface.config_fields import (
     ACTIVATIONS,
@@ -60,7 +60,7 @@ def _stack(side: str, attentions: Mapping[str, str]) -> tuple[Name, ...]:
     return tuple(rows)
 
 
-def settings(config: Json) -> dict[str, Any]:
+def settings(config: Json) -> JsonObject:
     only(config, "is_encoder_decoder", True)
     activation, gated = _feed_forward(config)
     return {

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from regard.config import JsonObject
 from regard.data.images import ImageConfig
 from regard.data.images.config import Filter, Resize
 from regard.errors import ConfigError, RunError
@@ -67,7 +67,7 @@ _LAYER = {
 }
 
 
-def settings(config: Json) -> dict[str, Any]:
+def settings(config: Json) -> JsonObject:
     """All but what stands on [CLS]."""
     only(config, "qkv_bias", True)
     ours = read_fields(FIELDS, config)
@@ -201,8 +201,8 @@ def _resize(theirs: Json, side: int) -> Resize:
 
 
 def _numbers(theirs: Json, field: str, channels: int) -> tuple[float, ...]:
-    values: Any = theirs.get(field, [0.5] * channels)
-    numbers = isinstance(values, list) and all(isinstance(one, (int, float)) for one in values)
-    if not numbers or len(values) != channels:
+    values = theirs.get(field, [0.5] * channels)
+    numbers = values if isinstance(values, list) and all(isinstance(one, (int, float)) for one in values) else None
+    if numbers is None or len(numbers) != channels:
         raise ConfigError(f"{PREPROCESSOR}: {field}={values!r} must be {channels} numbers, one per channel")
-    return tuple(map(float, values))
+    return tuple(map(float, numbers))

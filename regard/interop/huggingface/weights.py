@@ -12,6 +12,7 @@ import safetensors
 import torch
 from torch import Tensor, nn
 
+from regard.config import JsonObject
 from regard.errors import ConfigError, RunError
 from regard.interop.huggingface.config_fields import Json, plain_file, read_json
 from regard.nn.attention import NoHeads
@@ -108,7 +109,7 @@ class Family:
 
     model: str
     task: str
-    settings: Callable[[Json], dict[str, Any]]
+    settings: Callable[[Json], JsonObject]
     found: Callable[[Json, Shapes], dict[str, object]] = lambda config, shapes: {}
     fits: Callable[[Any], bool] = lambda config: True
     configuration: Callable[[Any], dict[str, object]]

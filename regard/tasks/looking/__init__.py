@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from regard.config import Setting
 from regard.errors import ConfigError, RunError
 from regard.look.document import Document, HeadHistory, History
 from regard.look.measures import measures_of
@@ -23,7 +24,7 @@ from regard.tasks.run import Run
 __all__ = ["END", "START", "LookOptions", "document", "page", "readable"]
 
 
-def page(run: Run, texts: Sequence[Any], options: LookOptions | None = None, **decode: Any) -> str:
+def page(run: Run, texts: Sequence[Any], options: LookOptions | None = None, **decode: Setting) -> str:
     """A self-contained page with what the run makes of each text and every attention on the way.
 
     For a pointing run, `texts` are problems, as `Run.point` takes them.
@@ -31,7 +32,7 @@ def page(run: Run, texts: Sequence[Any], options: LookOptions | None = None, **d
     return render(document(run, texts, options, **decode))
 
 
-def document(run: Run, texts: Sequence[Any], options: LookOptions | None = None, **decode: Any) -> Document:
+def document(run: Run, texts: Sequence[Any], options: LookOptions | None = None, **decode: Setting) -> Document:
     """What the page shows; `options` say how much of it."""
     options, task = options or LookOptions(), run.task
     searched = [f"{name}={value}" for name, value in decode.items() if (name, value) != ("beam", 1)]

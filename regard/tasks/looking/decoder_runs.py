@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.config import Setting
 from regard.data.synthetic.puzzles import Problem, in_unit_square
 from regard.data.synthetic.world.corpus import LECTURE
 from regard.data.synthetic.world.sentence import spans
@@ -41,7 +42,7 @@ POINTS = 5
 Tree = tuple[tuple[Branch, ...], ...]
 
 
-def translation_document(run: Run, texts: Sequence[str], options: LookOptions, **decode: Any) -> Document:
+def translation_document(run: Run, texts: Sequence[str], options: LookOptions, **decode: Setting) -> Document:
     """Each text with its translation. Attention is read by teacher forcing, which sees what decoding saw."""
     config = _searching(run.decode_config(**decode))
     targets = [None] * len(texts) if options.targets is None else options.targets
@@ -174,7 +175,7 @@ def _places(run: Run, best: Translation) -> list[tuple[int, int]]:
     return spans_in_order(best.text, [(piece.strip(),) for piece in readable(list(best.pieces))])
 
 
-def language_document(run: Run, texts: Sequence[str], options: LookOptions, **decode: Any) -> Document:
+def language_document(run: Run, texts: Sequence[str], options: LookOptions, **decode: Setting) -> Document:
     """Each text as the model reads it. Nothing is decoded, so decoding settings do not apply."""
     return looked(run, [_text(run, texts, number, options) for number in range(len(texts))])
 
@@ -222,7 +223,7 @@ def _text(run: Run, texts: Sequence[str], number: int, options: LookOptions) -> 
     ), left_out_note(run.model, names, options)
 
 
-def pointing_document(run: Run, problems: Sequence[Problem | Any], options: LookOptions, **decode: Any) -> Document:
+def pointing_document(run: Run, problems: Sequence[Problem | Any], options: LookOptions, **decode: Setting) -> Document:
     """What the page shows: the items, the answer, and the weight of every choice at every step."""
     if options.targets or options.edits or options.vectors:
         raise ConfigError("of a pointing run only weights can be shown: no targets, edits or vectors")

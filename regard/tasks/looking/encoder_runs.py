@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from regard.config import Setting
 from regard.errors import ConfigError, DataError
 from regard.look.document import AttentionMap, Document, PatchedImage, Sentence, Side
 from regard.look.measures import rollout
@@ -27,7 +28,7 @@ WHOLE = "[CLS]"
 IMAGE_CLASSES = 5
 
 
-def encoder_document(run: Run, texts: Sequence[str], options: LookOptions, **decode: Any) -> Document:
+def encoder_document(run: Run, texts: Sequence[str], options: LookOptions, **decode: Setting) -> Document:
     """Every text, or pair written `first ||| second`, looking at itself. Nothing is decoded."""
     if options.edits and run.encoder.model.config.head != "classes":
         raise ConfigError(f"a run for {run.config.task} gives no class of a text that changing a head could change")
@@ -111,7 +112,7 @@ def _text_scores(run: Run, parts: list[str]) -> dict[str, str]:
     return {}
 
 
-def image_document(run: Run, texts: Sequence[str], options: LookOptions, **decode: Any) -> Document:
+def image_document(run: Run, texts: Sequence[str], options: LookOptions, **decode: Setting) -> Document:
     """Each image with the classes the model takes it for. `texts` are paths of images, folders or arrays."""
     if options.targets:
         raise ConfigError("targets are for texts; an image has none")

@@ -122,7 +122,7 @@ def _mark(found: list[list[Branch]], best: Hypothesis) -> None:
 
 
 def edited_classes(
-    model: Any, labels: Sequence[str], batch: Any, most: int, options: LookOptions, other: tuple[int, Any] | None
+    model: Any, labels: Sequence[str], batch: object, most: int, options: LookOptions, other: tuple[int, object] | None
 ) -> tuple[tuple[Candidate, ...], tuple[Edited, ...]]:
     """The likeliest classes of one input, and how likely they are with each head changed. `other` as in `edited`."""
 
@@ -185,7 +185,7 @@ def edited(
     options: LookOptions,
     judge: Callable[[], Judged],
     *,
-    other: tuple[int, Any] | None = None,
+    other: tuple[int, object] | None = None,
     swaps: Callable[[str], bool] = lambda name: True,
     total: Callable[[Tensor], Tensor] = torch.sum,
 ) -> tuple[Edited, ...]:

@@ -10,7 +10,9 @@ from regard.tasks.verbs.spec import (
     Asked,
     Between,
     Cost,
+    Request,
     RequestLimits,
+    Result,
     Verb,
     check_characters,
     check_count,
@@ -30,7 +32,7 @@ MOST_FILLINGS = 20
 """The most candidates for a masked word: each comes with the whole text."""
 
 
-class OfTexts(Verb):
+class OfTexts(Verb[Request, Result]):
     """Inputs are texts, or tuples of texts."""
 
     def cost(self, run: "Run", asked: Asked) -> Cost:
@@ -70,7 +72,7 @@ class Classified:
     named: bool = unsaid(False)
 
 
-class Classify(OfTexts):
+class Classify(OfTexts[ClassifyRequest, Classified]):
     """What an input is, the run knows."""
 
     def served(self, run: "Run") -> bool:
@@ -102,7 +104,7 @@ class Classify(OfTexts):
         classifier = run.classifier()
         return classifier.file(file) if file else iter(classifier.arguments(list(words)))
 
-    def show(self, result: Classified, display: Any = None) -> str:
+    def show(self, result: Classified, display: object = None) -> str:
         # A text is known from its place; an image, of a folder perhaps, by its name.
         name = [result.input] if result.named else []
         return "\t".join([*name, *(f"{one.label}\t{one.probability:.4f}" for one in result.classes)])
@@ -153,7 +155,7 @@ class Tagged:
     words: tuple[Tag, ...]
 
 
-class TagWords(OfTexts):
+class TagWords(OfTexts[TagRequest, Tagged]):
     """A sentence is a text, or a tuple of words."""
 
     def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[Tagged]:
@@ -171,7 +173,7 @@ class TagWords(OfTexts):
 
         return iter(untagged(file, keys_of(run.config)))
 
-    def show(self, result: Tagged, display: Any = None) -> str:
+    def show(self, result: Tagged, display: object = None) -> str:
         return "".join(f"{one.word}\t{one.tag}\t{one.probability:.4f}\n" for one in result.words)
 
 
@@ -223,7 +225,7 @@ class Filled:
     masks: tuple[tuple[Filling, ...], ...]
 
 
-class Fill(OfTexts):
+class Fill(OfTexts[FillRequest, Filled]):
     """An input is a text with the row of tokens that the model reads."""
 
     def offered(self, run: "Run") -> bool:
@@ -257,7 +259,7 @@ class Fill(OfTexts):
             for one, masks in zip(asked, found, strict=True)
         ]
 
-    def show(self, result: Filled, display: Any = None) -> str:
+    def show(self, result: Filled, display: object = None) -> str:
         lines = []
         for number, mask in enumerate(result.masks, 1):
             lines += [f"[MASK] {number}"] if len(result.masks) > 1 else []
@@ -314,7 +316,7 @@ class Answered:
     score: float
 
 
-class FindAnswer(OfTexts):
+class FindAnswer(OfTexts[AnswerRequest, list[Answered]]):
     """An input is a question and the text to look in."""
 
     def inputs_of(self, request: AnswerRequest) -> list[tuple[str, str]]:
@@ -344,7 +346,7 @@ class FindAnswer(OfTexts):
             for one, several in zip(asked, found, strict=True)
         ]
 
-    def show(self, result: list[Answered], display: Any = None) -> str:
+    def show(self, result: list[Answered], display: object = None) -> str:
         return "\n".join(" ".join(one.answer.split()) for one in result)
 
 
@@ -387,7 +389,7 @@ class Embedded:
     vector: tuple[float, ...]
 
 
-class Embed(OfTexts):
+class Embed(OfTexts[EmbedRequest, Embedded]):
     """A vector for each text."""
 
     def offered(self, run: "Run") -> bool:

@@ -108,7 +108,7 @@ class BeamSearch:
     penalty: float
 
 
-class Generate(Verb):
+class Generate(Verb[GenerateRequest, list[Written]]):
     """Texts of many requests are written together, a token of each at a time; others join while they are."""
 
     def check(
@@ -185,7 +185,7 @@ class Generate(Verb):
     def written(self, result: list[Written]) -> int:
         return sum(one.tokens for one in result)
 
-    def show(self, result: list[Written], display: Any = None) -> str:
+    def show(self, result: list[Written], display: object = None) -> str:
         return "\n---\n".join(one.text for one in result)
 
 

@@ -42,7 +42,7 @@ class Pointed:
     log_prob: float
 
 
-class PointAt(Verb):
+class PointAt(Verb[PointRequest, Pointed]):
     """Problems of many requests go together."""
 
     def check(
@@ -68,7 +68,7 @@ class PointAt(Verb):
     def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[Any]:
         return iter(run.task.inputs(run, list(words), file))
 
-    def show(self, result: Pointed, display: Any = None) -> str:
+    def show(self, result: Pointed, display: object = None) -> str:
         return " ".join(map(str, result.order))
 
 

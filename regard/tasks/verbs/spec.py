@@ -7,8 +7,9 @@ its schema and its limits. Nothing here imports torch, so that help is instant.
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
 
+from regard.config import Dataclass, JsonObject
 from regard.errors import ConfigError, TooLarge
 
 if TYPE_CHECKING:
@@ -74,12 +75,12 @@ def bounds(kind: type[Any]) -> dict[str, Between]:
     return {name: one for name, hint in hints for one in getattr(hint, "__metadata__", ()) if isinstance(one, Between)}
 
 
-def option(default: Any, help: str, metavar: str | None = None) -> Any:
+def option(default: object, help: str, metavar: str | None = None) -> Any:
     """A field of a request: its default, and what the command's help says of it."""
     return dataclasses.field(default=default, metadata={"help": help, "metavar": metavar})
 
 
-def unsaid(default: Any = dataclasses.MISSING) -> Any:
+def unsaid(default: object = dataclasses.MISSING) -> Any:
     """A field of a result that Python has and JSON does not."""
     return dataclasses.field(default=default, metadata={"unsaid": True})
 
@@ -96,6 +97,9 @@ class Asked:
 Pull = Callable[[], Sequence[Asked]]
 """What is asked by now, as much of it as there is room for; nothing where nobody asks."""
 
+Request = TypeVar("Request", bound=Dataclass)
+Result = TypeVar("Result")
+
 Told = Sequence[tuple[Asked, Any]]
 """What a step of the model brought: pieces, results, and an exception where one request alone has failed."""
 
@@ -109,7 +113,7 @@ class Cost:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Verb:
+class Verb(Generic[Request, Result]):
     """One thing to ask of a run.
 
     `request` is a dataclass: its field named `items` holds the inputs, one or several, the others are options. `result`
@@ -142,24 +146,24 @@ class Verb:
         """Whether it can be asked for over HTTP too."""
         return self.offered(run)
 
-    def options(self, request: Any) -> dict[str, Any]:
+    def options(self, request: Request) -> JsonObject:
         """What the request says beside its inputs."""
         names = (field.name for field in dataclasses.fields(request) if field.name != self.items)
         return {name: getattr(request, name) for name in names}
 
-    def inputs_of(self, request: Any) -> Sequence[Any]:
+    def inputs_of(self, request: Request) -> Sequence[Any]:
         """The inputs of a request as they were given, one or several."""
         given = getattr(request, self.items)
         return given if isinstance(given, list | tuple) else (given,)
 
-    def without_inputs(self, **options: Any) -> Any:
+    def without_inputs(self, **options: object) -> Any:
         """A request for inputs that are given beside it."""
         hints = get_type_hints(self.request)
         needed = [one.name for one in dataclasses.fields(self.request) if one.default is dataclasses.MISSING]
         return self.request(**{name: "" if hints[name] is str else () for name in needed}, **options)
 
     def check(
-        self, run: "Run", request: Any, items: Sequence[Any], limits: RequestLimits | None = None
+        self, run: "Run", request: Request, items: Sequence[Any], limits: RequestLimits | None = None
     ) -> Sequence[Any]:
         """Inputs of a request, ready to be answered. What cannot be done is refused here, before it waits and before
         it joins those of other requests. Without `limits` any number may be asked for."""
@@ -171,7 +175,7 @@ class Verb:
         """One input, ready to be answered."""
         return item
 
-    def key(self, run: "Run", request: Any) -> Hashable:
+    def key(self, run: "Run", request: Request) -> Hashable:
         """Equal for requests that can be answered together. One that goes alone has a key that no other equals."""
         return tuple(sorted(self.options(request).items()))
 
@@ -192,14 +196,14 @@ class Verb:
         options = self.options(asked[0].request)
         return run.task.methods[self.name](run, [one.item for one in asked], **options)
 
-    def check_stream(self, request: Any) -> None:
+    def check_stream(self, request: Request) -> None:
         """Refuse to stream a request that has no pieces."""
 
-    def written(self, result: Any) -> int:
+    def written(self, result: Result) -> int:
         """How many tokens the model wrote for a result."""
         return 0
 
-    def records(self, result: Any) -> list[Any]:
+    def records(self, result: Result) -> list[Any]:
         """The result as JSON-ready objects, the same from the command and from a server."""
         return [plain(one) for one in (result if isinstance(result, list) else [result])]
 
@@ -216,15 +220,15 @@ class Verb:
         except ValueError:
             return line
 
-    def show(self, result: Any, display: Any = None) -> str:
+    def show(self, result: Result, display: Any = None) -> str:
         """A result for a person."""
         return str(result)
 
-    def cut(self, result: Any) -> tuple[int, int]:
+    def cut(self, result: Result) -> tuple[int, int]:
         """How many outputs of a result were cut at their greatest length, and how many it has."""
         return 0, 1
 
-    def note(self, run: "Run", request: Any, cut: int, total: int) -> str:
+    def note(self, run: "Run", request: Request, cut: int, total: int) -> str:
         """What is said in the end of so many outputs that were cut, with what to do about it."""
         return ""
 
@@ -240,7 +244,7 @@ def answers(
             yield asked, one
 
 
-def ask(verb: Verb, run: "Run", request: Any, items: Sequence[Any] | None = None) -> list[Any]:
+def ask(verb: Verb[Request, Result], run: "Run", request: Request, items: Sequence[Any] | None = None) -> list[Result]:
     """The results of one request, in the order of its inputs; these are `items` where they are given beside it."""
     given = verb.inputs_of(request) if items is None else items
     waiting = [Asked(request, item, number) for number, item in enumerate(verb.check(run, request, given))]
@@ -252,7 +256,7 @@ def ask(verb: Verb, run: "Run", request: Any, items: Sequence[Any] | None = None
     return found
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """A result as plain values: dataclasses as mappings, without what is left `unsaid`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         said = (field.name for field in dataclasses.fields(value) if not field.metadata.get("unsaid"))
@@ -262,7 +266,7 @@ def plain(value: Any) -> Any:
     return [plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def given(request: Any, *leave: str) -> dict[str, Any]:
+def given(request: Dataclass, *leave: str) -> JsonObject:
     """The fields of a request that were given a value, by name, without those to leave out."""
     values = ((field.name, getattr(request, field.name)) for field in dataclasses.fields(request))
     return {name: value for name, value in values if name not in leave and value is not None}

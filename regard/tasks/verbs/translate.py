@@ -95,7 +95,7 @@ class Display:
     scores: bool = option(False, "Print the score before each translation, with a tab.")
 
 
-class Translate(Verb):
+class Translate(Verb[TranslateRequest, Translated]):
     """Sentences of many requests that are searched for alike go together."""
 
     def check(
@@ -137,7 +137,7 @@ class Translate(Verb):
     def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[str]:
         return iter(lines_of(words, file))  # a blank line has a blank translation
 
-    def show(self, result: Translated, display: Any = None) -> str:
+    def show(self, result: Translated, display: Display | None = None) -> str:
         # A model over bytes may write a line break; a translation is one line all the same.
         lines = [" ".join(one.text.replace("\r", "\n").split("\n")) for one in result.translations]
         scored = zip(result.translations, lines, strict=True)
