@@ -23,7 +23,7 @@ MOVED: Mapping[str, tuple[str, ...]] = {
     "regard.decode.lengths": ("regard.decode.config",),
     "regard.look.draw": ("regard.look.attention_svg",),
     "regard.look.gradients": ("regard.analysis.gradients",),
-    "regard.look.report": ("regard.analysis.heads_report",),
+    "regard.look.report": ("regard.analysis.heads_page",),
     "regard.nn.basic_cells": ("regard.nn.recurrent.cells",),
     "regard.nn.cache": ("regard.nn.kv_cache",),
     "regard.nn.embedding": ("regard.nn.embeddings",),

@@ -31,7 +31,7 @@ def forget(*modules):
 @pytest.mark.filterwarnings("ignore:regard.runs.interop is now")
 def test_an_old_import_works_and_says_where_it_is_now(old, name, new, now):
     forget(old)
-    with pytest.warns(FutureWarning, match=f"{old} is now .*regard"):
+    with pytest.warns(FutureWarning, match=rf"{old} is now .*regard"):
         module = importlib.import_module(old)
     assert getattr(module, name) is getattr(importlib.import_module(new), now)
     forget(old)
@@ -49,9 +49,9 @@ def test_every_module_that_moved_is_somewhere_and_not_where_it_was(old):
 
 def test_what_never_was_is_still_missing():
     forget("regard.nn.cache")
-    with pytest.warns(FutureWarning, match="is now regard.nn.kv_cache"):
+    with pytest.warns(FutureWarning, match=r"is now regard\.nn\.kv_cache"):
         module = importlib.import_module("regard.nn.cache")
-    with pytest.raises(AttributeError, match="it is now regard.nn.kv_cache"):
+    with pytest.raises(AttributeError, match=r"it is now regard\.nn\.kv_cache"):
         _ = module.nothing
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("regard.nn.never_was")

@@ -23,7 +23,7 @@ from regard.cli import (
     evaluate,
     generate,
     heads,
-    interop,
+    import_export,
     look,
     presets,
     prune,
@@ -51,8 +51,8 @@ app.command("prune", short_help="Remove attention heads for good.")(prune.prune)
 app.command("describe")(describe.describe)
 app.command("presets")(presets.presets)
 app.add_typer(data.app, name="data")
-app.add_typer(interop.import_app, name="import")
-app.add_typer(interop.export_app, name="export")
+app.add_typer(import_export.import_app, name="import")
+app.add_typer(import_export.export_app, name="export")
 app.add_typer(bench.app, name="bench")
 app.add_typer(vectors.app, name="vectors")
 

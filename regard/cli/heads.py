@@ -38,7 +38,7 @@ def heads(
     from regard import load
     from regard.analysis.head_pronouns import pronoun_report
     from regard.analysis.head_roles import head_roles
-    from regard.analysis.heads_report import heads_page
+    from regard.analysis.heads_page import heads_page
     from regard.cli.progress import counting
     from regard.errors import ConfigError
     from regard.runs.files import check_output, whole_file
@@ -109,7 +109,7 @@ def _neurons(found: JsonObject) -> str:
 
 
 def _pronoun_lines(found: JsonObject) -> list[str]:
-    from regard.analysis.heads_report import where_the_work_is
+    from regard.analysis.heads_page import where_the_work_is
 
     lines = [f"'{found['pronoun']}' to its noun, {found['sentences']:,} test sentences; the best head of each kind:"]
     for one in found["by_kind"].values():

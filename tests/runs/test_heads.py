@@ -14,7 +14,7 @@ from regard.analysis.head_roles import (
     make_quizzes,
     untrained,
 )
-from regard.analysis.heads_report import heads_page, where_the_work_is
+from regard.analysis.heads_page import heads_page, where_the_work_is
 from regard.data.readers import PairFiles
 from regard.errors import ConfigError
 from regard.look import attentions, watch
