@@ -1,11 +1,14 @@
 """Connections: how many there may be, how long one may keep silent, and how it ends without losing an answer."""
 
 import asyncio
+import ctypes
 import logging
 import os
 import re
 import selectors
 import socket
+import struct
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -42,6 +45,12 @@ QUIET = 0.05
 DRAIN = 0.5
 """Seconds for requests that are on their way when the server stops."""
 
+HANDSHAKE = 0.1
+"""Seconds for those who have begun to connect when the server stops."""
+
+SO_ATTACH_FILTER = 26
+"""The option of a Linux socket by which a filter sees its packets first."""
+
 log = logging.getLogger("regard.serve")
 
 
@@ -58,6 +67,30 @@ def most_connections(limits: Limits) -> int:
     if room < 1:
         raise RegardError(f"this process may open {allowed} files, too few to serve: raise the limit (ulimit -n)")
     return min(limits.connections, room)
+
+
+def take_no_more(listening: socket.socket) -> bool:
+    """Let nobody begin to connect, while those who have begun may finish; whether this system can do that.
+
+    The kernel resets whoever is connected when a listening socket is closed before it was accepted, and one may come
+    between the last look and the closing. So those who begin to connect are left unanswered here, by a packet filter on
+    the socket, until it is closed; their next attempt, a second later, is refused.
+    """
+    if sys.platform != "linux":
+        return False
+    drop_new = [
+        (0x30, 0, 0, 13),  # load the byte with the flags of the TCP header
+        (0x45, 0, 1, 0x02),  # if SYN is set,
+        (0x06, 0, 0, 0),  # drop the packet,
+        (0x06, 0, 0, 0xFFFFFFFF),  # else let it pass
+    ]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in drop_new))
+    program = struct.pack("HP", len(drop_new), ctypes.addressof(code))
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+    except OSError:
+        return False
+    return True
 
 
 class Door:
@@ -89,8 +122,11 @@ class Door:
         if self.closed:
             return
         self.closed = True
+        if take_no_more(self._bound):
+            await asyncio.sleep(HANDSHAKE)
+        else:
+            self._bound.listen(0)
         self._loop.remove_reader(self._bound)
-        self._bound.listen(0)
         while self._let_in():
             pass
         self._bound.close()

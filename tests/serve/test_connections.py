@@ -15,7 +15,7 @@ import pytest
 from serve_toys import SENTENCES, Client, Held, hold, serving, until
 
 from regard.serve import Limits
-from regard.serve.connections import whole_request
+from regard.serve.connections import take_no_more, whole_request
 
 HEAD = "POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
@@ -302,3 +302,23 @@ def test_who_connects_while_the_server_stops_is_answered_or_refused(process):
     assert started.wait(60) == 0
     assert set(found) <= {200, 503, "ConnectionRefusedError"}, {one: found.count(one) for one in set(found)}
     assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a filter on the socket is Linux's")
+def test_who_begins_to_connect_while_the_server_stops_is_held_back_and_who_has_connected_is_not():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = listening.getsockname()
+        before = socket.create_connection(address, timeout=10)
+        assert take_no_more(listening)
+        with pytest.raises(TimeoutError):
+            socket.create_connection(address, timeout=0.2)
+        accepted, _ = listening.accept()
+        accepted.sendall(b"a word")
+        assert before.recv(10) == b"a word"
+        listening.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+        for one in (before, accepted):
+            one.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address, timeout=10)
