@@ -57,7 +57,7 @@ def serve(
       regard serve runs/demo runs/films --port 9000
       regard serve --run en-fr=runs/demo --host 0.0.0.0 --api-key-file keys.txt
     """
-    from regard.serve.packages import need_packages
+    from regard.serve import need_packages
 
     need_packages()
     from regard.serve.limits import Limits

@@ -1,13 +1,25 @@
 """Runs behind HTTP: `regard serve`, and the same as an ASGI application. Needs the packages of `regard[serve]`."""
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+from regard.errors import RegardError
 
 if TYPE_CHECKING:
     from regard.serve.app import make_app
     from regard.serve.limits import Limits
     from regard.serve.server import serve
 
-__all__ = ["Limits", "make_app", "serve"]
+__all__ = ["Limits", "make_app", "need_packages", "serve"]
+
+PACKAGES = ("starlette", "uvicorn")
+
+
+def need_packages() -> None:
+    """Refuse to serve where the packages that it needs are not there."""
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise RegardError(f"serving needs {' and '.join(missing)}: pip install 'regard[serve]'")
 
 
 def __getattr__(name: str) -> Any:
@@ -17,8 +29,6 @@ def __getattr__(name: str) -> Any:
 
         return Limits
     if name in __all__:
-        from regard.serve.packages import need_packages
-
         need_packages()
         if name == "make_app":
             from regard.serve.app import make_app

@@ -191,10 +191,10 @@ def test_importing_regard_does_not_import_what_serving_needs(python):
 
 
 def test_without_the_packages_one_line_says_what_to_install(monkeypatch, capsys):
+    import regard.serve
     from regard.cli import main
-    from regard.serve import packages
 
-    monkeypatch.setattr(packages, "find_spec", lambda name: None)
+    monkeypatch.setattr(regard.serve, "find_spec", lambda name: None)
     assert main(["serve", "runs/nothing"]) == 2
     said = capsys.readouterr().err
     assert said == "regard: serving needs starlette and uvicorn: pip install 'regard[serve]'\n"
