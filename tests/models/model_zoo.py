@@ -33,6 +33,7 @@ TRANSFORMERS = {
     "gelu, learned positions": {"activation": "gelu", "positions": "learned"},
     "rotary, shared keys": {"positions": "rotary", "kv_heads": 1},
     "alibi": {"positions": "alibi"},
+    "no positions, tanh gelu": {"positions": "none", "activation": "gelu-tanh"},
     "relative, wide heads, scaled output": {
         **{"positions": "relative", "relative_buckets": 6, "relative_distance": 7, "head_width": 5},
         **{"scaled": False, "norm": "rms", "bias": False, "scale_output": True, "scale_embedding": False},

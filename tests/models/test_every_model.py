@@ -5,12 +5,12 @@ test_vit.py and test_pointer_network.py.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from language_zoo import make_language, windows
-from model_zoo import BERT, CONVOLUTIONAL, RECURRENT, TRANSFORMER, VIT, batch, rows, texts
+from model_zoo import BERT, CONVOLUTIONAL, RECURRENT, TRANSFORMER, TRANSFORMERS, VIT, batch, rows, texts
 from torch import nn
 from torch.testing import assert_close
 
@@ -23,7 +23,9 @@ from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfi
 from regard.models.transformer import Transformer
 from regard.models.vit import ViT
 from regard.nn.batch import Images, LabelledTexts, MaskedTexts, Pointings, halves
+from regard.nn.blocks import Activation, NormKind
 from regard.nn.losses.cross_entropy import IGNORE
+from regard.nn.positions import PositionKind
 from regard.runs.checkpoint import load_weights_strictly, weights_of
 from regard.runs.files import read_tensors, write_tensors
 from regard.training.loop import train_step, validate
@@ -173,3 +175,11 @@ def test_weights_written_and_read_again_are_the_model(name, tmp_path):
     assert not torch.allclose(given.task.loss(given.model, given.batch).total, before)
     load_weights_strictly(given.model, read_tensors(tmp_path / "model.safetensors"), tmp_path)
     assert torch.equal(given.task.loss(given.model, given.batch).total, before)
+
+
+@pytest.mark.parametrize(
+    ("setting", "kinds"), [("positions", PositionKind), ("norm", NormKind), ("activation", Activation)]
+)
+def test_no_kind_of_position_norm_or_activation_is_left_out_of_the_laws(setting, kinds):
+    tried = {variant.get(setting, getattr(TRANSFORMER, setting)) for variant in TRANSFORMERS.values()}
+    assert tried == set(get_args(kinds))
