@@ -35,7 +35,7 @@ class Worker:
         self.name, self.queue, self.metrics = name, Queue(limits), metrics
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._active: dict[Hashable, Answering] = {}
+        self._active: dict[Hashable, InProgress] = {}
 
     @property
     def under_way(self) -> list[Job]:
@@ -66,12 +66,12 @@ class Worker:
         while self.queue.wait(idle=not self.under_way):
             for key, job in self.queue.first_of_each_key().items():
                 if key not in self._active:
-                    self._active[key] = Answering(self, key, job)
+                    self._active[key] = InProgress(self, key, job)
             for key, one in list(self._active.items()):
                 if not self._step(one):
                     del self._active[key]
 
-    def _step(self, one: "Answering") -> bool:
+    def _step(self, one: "InProgress") -> bool:
         """A step of the model for these; whether they go on."""
         began, going = time.monotonic(), True
         try:
@@ -87,7 +87,7 @@ class Worker:
                 self._fail(job, AssertionError(f"{job.verb.name} ended without an answer"))
         return told is not None
 
-    def deliver(self, one: "Answering", told: Sequence[tuple[Asked, Any]]) -> None:
+    def deliver(self, one: "InProgress", told: Sequence[tuple[Asked, Any]]) -> None:
         """Hand on what a step has brought: pieces, results, and what failed alone."""
         pieces: dict[Job, list[Any]] = defaultdict(list)
         piece = one.verb.piece or ()
@@ -108,7 +108,7 @@ class Worker:
             if some:
                 job.tell(some)
 
-    def _failed(self, one: "Answering", error: BaseException) -> None:
+    def _failed(self, one: "InProgress", error: BaseException) -> None:
         _free_memory()
         jobs = list(dict.fromkeys(job for job in one.under_way.values() if not job.gone))
         if len(jobs) == 1:
@@ -116,7 +116,7 @@ class Worker:
             return
         # One of them is the cause. Each alone, so that it alone fails.
         for job in jobs:
-            alone = Answering(self, one.key, job, [asked for asked, its in one.under_way.items() if its is job])
+            alone = InProgress(self, one.key, job, [asked for asked, its in one.under_way.items() if its is job])
             try:
                 for told in alone.steps:
                     self.deliver(alone, told)
@@ -132,7 +132,7 @@ class Worker:
         job.fail(error)
 
 
-class Answering:
+class InProgress:
     """Requests of one key being answered: those that it pulls from the queue, or only the `given` ones of one job."""
 
     def __init__(self, worker: Worker, key: Hashable, job: Job, given: Sequence[Asked] | None = None) -> None:

@@ -188,7 +188,7 @@ class Generation:
         return found
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
-        from regard.tasks.writing import Writing
+        from regard.tasks.batched_generation import Writing
 
         writing = Writing()
         writing.add([self])

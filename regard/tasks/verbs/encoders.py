@@ -148,20 +148,20 @@ class TagRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tagged:
+class TaggedText:
     """One sentence with its words."""
 
     text: str
     words: tuple[Tag, ...]
 
 
-class TagWords(OfTexts[TagRequest, Tagged]):
+class TagWords(OfTexts[TagRequest, TaggedText]):
     """A sentence is a text, or a tuple of words."""
 
-    def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[Tagged]:
+    def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[TaggedText]:
         items = [one.item for one in asked]
         return [
-            Tagged(text=item if isinstance(item, str) else " ".join(item), words=tuple(tags))
+            TaggedText(text=item if isinstance(item, str) else " ".join(item), words=tuple(tags))
             for item, tags in zip(items, run.tag(items), strict=True)
         ]
 
@@ -173,7 +173,7 @@ class TagWords(OfTexts[TagRequest, Tagged]):
 
         return iter(untagged(file, keys_of(run.config)))
 
-    def show(self, result: Tagged, display: object = None) -> str:
+    def show(self, result: TaggedText, display: object = None) -> str:
         return "".join(f"{one.word}\t{one.tag}\t{one.probability:.4f}\n" for one in result.words)
 
 
@@ -191,7 +191,7 @@ TAG = TagWords(
     """,
     request=TagRequest,
     items="text",
-    result=Tagged,
+    result=TaggedText,
     unit="texts",
     reads_standard_input=False,
 )

@@ -161,7 +161,7 @@ class Generate(Verb[GenerateRequest, list[Written]]):
         return [_results(one.item.prompt, outputs) for one, outputs in zip(asked, found, strict=True)]
 
     def _sampled(self, first: list[Asked], pull: Pull, gone: Callable[[Asked], bool]) -> Iterator[Told]:
-        from regard.tasks.writing import Writing
+        from regard.tasks.batched_generation import Writing
 
         writing, under_way = Writing(), list[Asked]()
         while True:

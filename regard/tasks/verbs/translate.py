@@ -100,13 +100,13 @@ class Translate(Verb[TranslateRequest, Translated]):
 
     def check(
         self, run: "Run", request: TranslateRequest, items: Sequence[Any], limits: RequestLimits | None = None
-    ) -> "list[Sentence]":
+    ) -> "list[SourceSentence]":
         sentences = super().check(run, request, items, limits)
         config = _config(run, request, limits)
         rows = max(config.beam, config.samples)
         said = f"{len(sentences)} texts x {rows} hypotheses x {config.max_len} tokens"
         check_budget(limits, len(sentences) * rows, config.max_len, said)
-        return [Sentence(text, config) for text in sentences]
+        return [SourceSentence(text, config) for text in sentences]
 
     def key(self, run: "Run", request: TranslateRequest) -> Hashable:
         config = _config(run, request, None)
@@ -151,7 +151,7 @@ class Translate(Verb[TranslateRequest, Translated]):
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
+class SourceSentence:
     """A sentence, and how it is translated."""
 
     text: str
