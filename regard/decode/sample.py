@@ -23,12 +23,13 @@ def uniform_numbers(seed: int, ids: Sequence[int], *, samples: int, steps: int) 
 class Sampler:
     """Picks a choice with its probability at `temperature`, from the `top_k` likeliest, or the `top_p` of the mass.
 
-    Where both are given, `top_p` is measured within the `top_k`. `uniforms` decides: one number per row and step.
+    Where both are given, `top_p` is measured within the `top_k`. `uniforms` decides: one number per row and step;
+    None where `choose` is given them.
     """
 
     def __init__(
         self,
-        uniforms: Float[Tensor, "R T"],
+        uniforms: Float[Tensor, "R T"] | None,
         *,
         temperature: float = 1.0,
         top_k: int | None = None,
@@ -40,6 +41,11 @@ class Sampler:
         self.top_p = top_p
 
     def __call__(self, log_probs: Float[Tensor, "N C"], rows: Int[Tensor, " N"], step: int) -> Int[Tensor, " N"]:
+        assert self.uniforms is not None
+        return self.choose(log_probs, self.uniforms[rows, step])
+
+    def choose(self, log_probs: Float[Tensor, "N C"], uniforms: Float[Tensor, " N"]) -> Int[Tensor, " N"]:
+        """The choice of each row that its number decides; nothing here waits for a device."""
         values, places = log_probs.float(), None
         if self.top_k is not None:
             values, places = best_sums(values.new_zeros(len(values), 1), values, self.top_k)
@@ -53,7 +59,7 @@ class Sampler:
         if self.top_p is not None and places is not None:
             # A choice stays while those likelier than it do not yet hold top_p; the likeliest always does.
             probs = probs.masked_fill(probs.cumsum(-1) - probs >= self.top_p, 0.0)
-        chosen = invert(probs, self.uniforms[rows, step])
+        chosen = invert(probs, uniforms)
         return chosen if places is None else places.gather(1, chosen[:, None])[:, 0]
 
 

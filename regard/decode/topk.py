@@ -18,7 +18,7 @@ def best_sums(
     """
     (B, W), C = scores.shape, log_probs.shape[1]
     looked_at = W * C / CHUNK + count * CHUNK
-    if log_probs.device.type == "cpu" and log_probs.numel() > LARGE and 8 * looked_at < W * C:
+    if (log_probs.device.type != "cpu" or log_probs.numel() > LARGE) and 8 * looked_at < W * C:
         return by_chunks(scores, log_probs, count)
     return stable_topk((scores[..., None] + log_probs.view(B, W, C)).flatten(1), count)
 
@@ -28,8 +28,8 @@ def by_chunks(
 ) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"]]:
     """What `best_sums` finds, by one fast pass over all choices and another look at a few.
 
-    On a CPU torch.topk over all of W * C can take several times as long as the rest of a search. But the best N
-    choices lie within the N chunks of best maximum, and maxima are fast.
+    torch.topk over all of W * C can take several times as long as the rest of a search. But the best N choices lie
+    within the N chunks of best maximum, and maxima are fast.
     """
     (B, W), C = scores.shape, log_probs.shape[1]
     chunks = -(-C // CHUNK)
@@ -47,6 +47,8 @@ def by_chunks(
 
 def stable_topk(values: Float[Tensor, "B M"], count: int) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"]]:
     """The `count` greatest of each row, greatest first, and their places; ties lower place first, save for -inf."""
+    if values.device.type != "cpu":  # looking for ties would wait for the device
+        return _settled(values, count)
     found, places = values.topk(min(count + 1, values.shape[1]))
     # torch.topk leaves the order of ties open. They are rare, so they are looked for and only then settled.
     if ((found[:, 1:] == found[:, :-1]) & (found[:, 1:] > -torch.inf)).any():

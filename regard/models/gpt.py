@@ -12,9 +12,13 @@ from regard.nn.attention import WITHIN
 from regard.nn.batch import Pairs, Sequences, Tokens, Windows
 from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, NormKind, Stack, check_layer_heads, make_norm
 from regard.nn.embeddings import Embedding, OutputProjection
+from regard.nn.fixed_cache import FixedState, Room, float32_logits
 from regard.nn.initialization import initialise_small
 from regard.nn.kv_cache import KVCache, PromptState
 from regard.nn.positions import Positions, Rotary
+
+PIECE = 2048
+"""Tokens of a prompt that are read at a time, so that what one reading needs does not grow with the prompt squared."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,8 +107,8 @@ class GPT(nn.Module):
             raise DataError("a prompt without a token cannot be continued")
         caches = tuple(KVCache(self.config.window, block.attention.joined()) for block in self.blocks)
         columns = batch.ids.shape[1] - 1
-        if columns:
-            x = self.embedding(batch.ids[:, :-1])
+        for start in range(0, columns, PIECE):
+            x = self.embedding(batch.ids[:, start : min(start + PIECE, columns)], past=start)
             for block, cache in zip(self.blocks, caches, strict=True):
                 x = block.step(x, cache)
         return PromptState(caches, columns, batch.lengths - 1 if batch.padded else None)
@@ -121,6 +125,39 @@ class GPT(nn.Module):
         for block, cache in zip(self.blocks, state.caches, strict=True):
             x = block.step(x, cache, places, visible)
         return self.head(self.norm(x)).squeeze(1).log_softmax(-1), state
+
+    @property
+    def choices(self) -> int:
+        return self.config.vocab_size
+
+    def allocate(self, room: Room) -> FixedState:
+        """Memory of fixed size for continuing so many prompts, still empty."""
+        return FixedState(
+            [block.attention for block in self.blocks],
+            room=room,
+            longest=self.config.max_len,
+            window=self.config.window,
+            like=self.embedding.tokens.weight,
+        )
+
+    def fill(self, batch: Tokens, state: FixedState, slots: Int[Tensor, " N"]) -> None:
+        """Read these prompts into these slots, all but the last token of each."""
+        read = self.start(batch)
+        state.empty(slots)
+        state.prompt_lengths[slots] = batch.lengths - 1
+        for layer, cache in enumerate(read.caches):
+            if cache.filled is not None:
+                state.write_prompt(layer, slots, *cache.filled)
+
+    def fixed_step(
+        self, choices: Int[Tensor, "B W"], state: FixedState, reach: int, source_reach: int
+    ) -> Float[Tensor, "R V"]:
+        """The scores of what may follow `choices`, of prompts after which fewer than `reach` steps were made."""
+        step = state.begin(reach, source_reach)
+        x = self.embedding(choices, places=step.places)
+        for layer, block in enumerate(self.blocks):
+            x = block.fixed_step(x, layer, state, step)
+        return float32_logits(self.head, self.norm(x).flatten(0, 1))
 
 
 MODEL = GPTConfig, GPT

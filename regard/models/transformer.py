@@ -23,6 +23,7 @@ from regard.nn.blocks import (
     through,
 )
 from regard.nn.embeddings import Embedding, OutputProjection
+from regard.nn.fixed_cache import FixedState, Room, float32_logits
 from regard.nn.initialization import initialise
 from regard.nn.kv_cache import DecoderState, KVCache, SourceMemory
 from regard.nn.positions import Alibi, Layout, PositionKind, Positions, RelativeBias, Rotary
@@ -191,6 +192,40 @@ class Transformer(nn.Module):
         for block, cache, memory in zip(self.decoder, state.caches, state.memories, strict=True):
             x = block.step(x, cache, memory)
         return self.head(self.decoder_norm(x)).squeeze(1).log_softmax(-1), state
+
+    @property
+    def choices(self) -> int:
+        return self.config.target_vocab_size
+
+    def allocate(self, room: Room) -> FixedState:
+        """Memory of fixed size for decoding so many sources, still empty."""
+        return FixedState(
+            [block.attention for block in self.decoder],
+            [block.cross_attention for block in self.decoder],
+            room=room,
+            longest=self.config.max_len,
+            window=self.config.window,
+            distances=self.decoder_distances,
+            like=self.target.tokens.weight,
+        )
+
+    def fill(self, batch: Pairs, state: FixedState, slots: Int[Tensor, " N"]) -> None:
+        """Read these sources into these slots."""
+        memory = self.encode(batch.source)
+        state.empty(slots)
+        state.source_lengths[slots] = batch.source.lengths
+        for layer, block in enumerate(self.decoder):
+            state.write_source(layer, slots, *block.cross_attention.keys_values(memory))
+
+    def fixed_step(
+        self, choices: Int[Tensor, "B W"], state: FixedState, reach: int, source_reach: int
+    ) -> Float[Tensor, "R V"]:
+        """The scores of what may follow `choices`, of sources that have made fewer than `reach` steps."""
+        step = state.begin(reach, source_reach)
+        x = self.target(choices, places=step.places)
+        for layer, block in enumerate(self.decoder):
+            x = block.fixed_step(x, layer, state, step)
+        return float32_logits(self.head, self.decoder_norm(x).flatten(0, 1))
 
 
 def _concatenates(config: TransformerConfig) -> bool:

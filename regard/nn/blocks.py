@@ -13,6 +13,7 @@ from regard.config import Dataclass
 from regard.errors import ConfigError, check_at_least, check_fractions
 from regard.nn.attention import ACROSS, BEFORE, WITHIN, Attention, NoHeads, Sides
 from regard.nn.dropout import Dropout
+from regard.nn.fixed_cache import FixedState, FixedStep
 from regard.nn.kv_cache import KVCache, SourceMemory
 from regard.nn.masks import CAUSAL, EVERYTHING, Visible
 from regard.nn.positions import Alibi, RelativeBias, Rotary
@@ -222,6 +223,12 @@ class EncoderBlock(nn.Module):
         )
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
 
+    def fixed_step(self, x: Float[Tensor, "B W D"], layer: int, state: FixedState, step: FixedStep) -> Vectors:
+        """The same for one new position of W rows of each source, whose keys and values are in a state of fixed size."""
+        around = self.around_attention
+        x = around.leave(x, state.self_attend(layer, self.attention, around.enter(x), step))
+        return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
+
 
 class DecoderBlock(nn.Module):
     """Causal self-attention, attention to the source, then feed-forward."""
@@ -259,6 +266,13 @@ class DecoderBlock(nn.Module):
         x = self.around_attention.leave(x, _self_attend(self.attention, self.around_attention.enter(x), cache))
         around = self.around_cross_attention
         x = around.leave(x, _cross_attend(self.cross_attention, around.enter(x), memory))
+        return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
+
+    def fixed_step(self, x: Float[Tensor, "B W D"], layer: int, state: FixedState, step: FixedStep) -> Vectors:
+        """The same for W rows of each source, whose keys and values are in a state of fixed size."""
+        around, across = self.around_attention, self.around_cross_attention
+        x = around.leave(x, state.self_attend(layer, self.attention, around.enter(x), step))
+        x = across.leave(x, state.cross_attend(layer, self.cross_attention, across.enter(x), step))
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
 
 

@@ -31,6 +31,13 @@ class KVCache:
         self.length = end
         return self._keys[:, :, :end], self._values[:, :, :end]
 
+    @property
+    def filled(self) -> tuple[Float[Tensor, "R G S K"], Float[Tensor, "R G S K"]] | None:
+        """All keys and all values so far; None where there are none."""
+        if self._keys is None or self._values is None:
+            return None
+        return self._keys[:, :, : self.length], self._values[:, :, : self.length]
+
     def select(self, rows: Int[Tensor, " R"]) -> "KVCache":
         """A cache with these rows; the old one must not be used again."""
         chosen = KVCache(self.window, self.joined)

@@ -131,6 +131,10 @@ class Alibi(nn.Module):
         distance = (queries - torch.arange(S, device=self.slopes.device)).abs()
         return (-self.slopes[:, None, None] * distance)[None]
 
+    def at(self, distances: Int[Tensor, "B N"]) -> Float[Tensor, "B H 1 N"]:
+        """The same for one query in each row, so far after its keys."""
+        return -self.slopes[:, None, None] * distances[:, None, None].abs()
+
 
 class RelativeBias(nn.Module):
     """A learned addition to the scores for each head and each bucket of distances, as in T5.
@@ -151,6 +155,11 @@ class RelativeBias(nn.Module):
         offsets = torch.arange(S, device=self.table.device) - queries
         buckets = distance_buckets(offsets, self.table.shape[0], self.furthest, both_ways=self.both_ways)
         return self.table[buckets].permute(2, 0, 1)[None]
+
+    def at(self, distances: Int[Tensor, "B N"]) -> Float[Tensor, "B H 1 N"]:
+        """The same for one query in each row, so far after its keys."""
+        buckets = distance_buckets(-distances, self.table.shape[0], self.furthest, both_ways=self.both_ways)
+        return self.table[buckets].permute(0, 2, 1)[:, :, None]
 
 
 def distance_buckets(

@@ -1,0 +1,765 @@
+"""Decoding that stays on the device: greedy, beam and sampling over any `FixedStepper`, and sources that take turns.
+
+A whole step (the model, the choice of candidates, the reordering of rows) works in memory of fixed size, and on a GPU
+is captured as a CUDA graph once for each bucket of shapes. The host launches one step ahead of what it looks at, so the
+device never waits for it. Sources stand in slots: as one ends, another takes its slot.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.decode.config import DecodeConfig, divisor
+from regard.decode.sample import Sampler, uniform_numbers
+from regard.decode.stepper import Hypothesis
+from regard.decode.topk import best_sums
+from regard.errors import RegardError
+from regard.nn.fixed_cache import Room
+
+F = TypeVar("F", bound="Fixed")
+
+REACHES = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+"""Lengths that steps are captured for; beyond the last, multiples of it."""
+
+GRAPHS = 24
+"""Captured steps that one set of slots keeps; the one unused for longest goes first."""
+
+ROWS = 2560
+"""Rows that step together at most: more do not go faster, and their sources would wait for one another."""
+
+SHARE = 0.5
+"""Of the memory that is free, what the slots of one search may take."""
+
+
+PATIENCE = 8
+"""Steps that an output waits at most for others, to be brought to the host together with them."""
+
+IDLE = 4
+"""Sets of slots that are kept for the next search."""
+
+CLOSE = 16
+"""Tokens by which lengths may differ and still be read together."""
+
+
+class Fixed(Protocol):
+    """What a model remembers between steps, in memory of fixed size: `position` counts the steps of each source."""
+
+    position: Int[Tensor, " B"]
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes."""
+        ...
+
+    def reorder(self, parents: Int[Tensor, "B W"]) -> None:
+        """Let row w of each source go on from what row `parents[b, w]` has chosen."""
+        ...
+
+
+@runtime_checkable
+class FixedStepper(Protocol[F]):
+    """A model whose state has a fixed size and its positions on the device, so that a whole step can be captured."""
+
+    @property
+    def choices(self) -> int:
+        """How many choices there are at each step."""
+        ...
+
+    def allocate(self, room: Room) -> F:
+        """The state of so many slots, all of them empty."""
+        ...
+
+    def fill(self, batch: Any, state: F, slots: Int[Tensor, " N"]) -> None:
+        """Read these sources into these slots, which begin anew."""
+        ...
+
+    def fixed_step(self, choices: Int[Tensor, "B W"], state: F, reach: int, source_reach: int) -> Float[Tensor, "R V"]:
+        """The scores, in single precision and not yet normalised, of each next choice after `choices` were made.
+
+        No source has made `reach` steps or is longer than `source_reach`; neither changes what comes out.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class Source:
+    """One thing to decode: `item` is what `fill` reads, `first` the token to start from, `limit` the most choices.
+
+    `number` is what its samples depend on, and `before` the tokens that count as its past.
+    """
+
+    item: Any
+    length: int
+    first: int
+    limit: int
+    number: int = 0
+    uniforms: Float[Tensor, "W T"] | None = None
+    before: Sequence[int] = ()
+
+
+def bucket(length: int, lengths: Sequence[int] = REACHES) -> int:
+    """The least of `lengths` that holds `length`; beyond the last, a multiple of that."""
+    last = lengths[-1]
+    return next((one for one in lengths if one >= length), -(-length // last) * last)
+
+
+class Rules:
+    """The settings of a search that forbid or force choices, over rows that each stand at a position of their own."""
+
+    def __init__(self, config: DecodeConfig, eos: int, stops: Sequence[int], penalty: float) -> None:
+        self.config, self.eos, self.ends, self.penalty = config, eos, [eos, *stops], penalty
+        self.past = bool(config.no_repeat) or penalty != 1.0  # whether they look at what was chosen before
+
+    def __call__(self, log_probs: Float[Tensor, "R C"], rows: "Rows") -> Float[Tensor, "R C"]:
+        """`log_probs` changed in place, in the order in which `decode/constraints.py` has them."""
+        config, position = self.config, rows.position
+        if config.min_len:
+            for end in self.ends:
+                log_probs[:, end] = log_probs[:, end].masked_fill(position < config.min_len, -torch.inf)
+        if self.penalty != 1.0:
+            log_probs = torch.where(rows.seen(log_probs.shape[1]), log_probs * self.penalty, log_probs)
+        if config.forbid:
+            log_probs[:, [token for token in config.forbid if token < log_probs.shape[1]]] = -torch.inf
+        if config.no_repeat:
+            rows.forbid_repeats(log_probs, config.no_repeat)
+        if config.force_first is not None:
+            log_probs = self._certain(log_probs, config.force_first, position == 0)
+        if config.force_end:
+            log_probs = self._certain(log_probs, self.eos, position + 1 == rows.limits)
+        return log_probs
+
+    def _certain(self, log_probs: Tensor, token: int, where: Bool[Tensor, " R"]) -> Tensor:
+        certain = torch.full_like(log_probs[:1], -torch.inf)
+        certain[:, token] = 0.0
+        return torch.where(where[:, None], certain, log_probs)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Where each row stands: its steps, its greatest length, what it chose (`written`) and what came before that."""
+
+    position: Int[Tensor, " R"]
+    limits: Int[Tensor, " R"]
+    written: Int[Tensor, "R T"] | None
+    before: Bool[Tensor, "R C"] | None
+
+    def seen(self, choices: int) -> Bool[Tensor, "R C"]:
+        assert self.written is not None and self.before is not None
+        there = torch.arange(self.written.shape[1], device=self.position.device) < self.position[:, None]
+        # What is not there yet is entered as a token beyond the last.
+        tokens = torch.where(there, self.written, choices)
+        wide = torch.nn.functional.pad(self.before, (0, 1))
+        return wide.scatter(1, tokens, True)[:, :choices]
+
+    def forbid_repeats(self, log_probs: Float[Tensor, "R C"], size: int) -> None:
+        assert self.written is not None
+        R, T = self.written.shape
+        if T < size:
+            return
+        starts = torch.arange(T - size + 1, device=log_probs.device)
+        runs = self.written.unfold(1, size, 1)
+        last = (self.position[:, None] - size + 1 + torch.arange(size - 1, device=log_probs.device)).clamp(min=0)
+        same = (runs[:, :, :-1] == self.written.gather(1, last)[:, None]).all(-1)
+        same &= (starts + size <= self.position[:, None]) & (self.position[:, None] >= size)
+        tokens = torch.where(same, runs[:, :, -1], log_probs.shape[1])
+        hidden = torch.zeros(R, log_probs.shape[1] + 1, dtype=torch.bool, device=log_probs.device)
+        log_probs.masked_fill_(hidden.scatter_(1, tokens, True)[:, :-1], -torch.inf)
+
+
+class Slots(Generic[F]):
+    """Sources being decoded, W rows each. `advance` makes a step of all; how rows are chosen is for those who inherit.
+
+    The buffers here are what all searches have: the choice of each row to be read next, which sources go on, how far
+    each may go, and what was chosen at every step.
+    """
+
+    def __init__(self, stepper: FixedStepper[F], room: Room, rules: Rules, device: torch.device) -> None:
+        self.stepper, self.room, self.rules, self.device = stepper, room, rules, device
+        B, W, T = room.sources, room.width, room.steps + 1
+        self.state = stepper.allocate(room)
+        self.tokens = torch.zeros(B, W, dtype=torch.long, device=device)
+        self.running = torch.zeros(B, dtype=torch.bool, device=device)
+        self.failed = torch.zeros(B, dtype=torch.bool, device=device)
+        self.limits = torch.ones(B, dtype=torch.long, device=device)
+        self.written = torch.zeros(B, W, T, dtype=torch.long, device=device) if rules.past else None
+        self.before: Tensor | None = None  # the tokens that came before what is written
+        if rules.penalty != 1.0:
+            self.before = torch.zeros(B, stepper.choices, dtype=torch.bool, device=device)
+        self._graphs: OrderedDict[tuple[int, int], torch.cuda.CUDAGraph] = OrderedDict()
+        self._pool: Any = None
+        # On the host: which source is in which slot, and how many steps were launched for it.
+        self.held: list[Source | None] = [None] * B
+        self.made = np.zeros(B, dtype=np.int64)
+        self.stopped = np.ones(B, dtype=bool)
+        self.key: tuple = ()  # what searches that can have these slots next have in common
+
+    def fill(self, sources: Sequence[Source], slots: Sequence[int], batch: Any) -> None:
+        """Begin these sources in these slots; `batch` is what the model reads of them."""
+        places = torch.tensor(slots, device=self.device)
+        self.stepper.fill(batch, self.state, places)
+        first = torch.tensor([source.first for source in sources], device=self.device)
+        self.tokens[places] = first[:, None].expand(-1, self.room.width)
+        self.limits[places] = torch.tensor([source.limit for source in sources], device=self.device)
+        self.failed[places] = False
+        if self.before is not None:
+            self.before[places] = False
+            for source, slot in zip(sources, slots, strict=True):
+                self.before[slot, torch.tensor(list(source.before), device=self.device)] = True
+        self._begin(sources, places)
+        self.running[places] = True
+        for source, slot in zip(sources, slots, strict=True):
+            self.held[slot], self.made[slot], self.stopped[slot] = source, 0, False
+
+    def _begin(self, sources: Sequence[Source], slots: Tensor) -> None:
+        """Begin what is this search's own."""
+        raise NotImplementedError
+
+    def _choose(self, log_probs: Float[Tensor, "R C"]) -> None:
+        """Take one choice for each row, and end the sources that are done."""
+        raise NotImplementedError
+
+    def results(self, slots: Sequence[int]) -> list[list[Hypothesis]]:
+        """What came out of sources that have ended."""
+        raise NotImplementedError
+
+    def advance(self) -> None:
+        """Launch one more step of all that go on."""
+        busy = np.flatnonzero(~self.stopped)
+        reach = bucket(int(self.made[busy].max()) + 1)
+        longest = max(source.length for slot in busy if (source := self.held[slot]) is not None)
+        key = min(reach, self.room.steps), min(bucket(longest), self.room.source)
+        if self.device.type == "cuda":
+            self._graph(key).replay()
+        else:
+            self._step(*key)
+        self.made[busy] += 1
+
+    def _graph(self, key: tuple[int, int]) -> torch.cuda.CUDAGraph:
+        if key in self._graphs:
+            self._graphs.move_to_end(key)
+            return self._graphs[key]
+        if len(self._graphs) >= GRAPHS:
+            self._graphs.popitem(last=False)
+        kept = {name: value.clone() for name, value in self._changing().items()}
+        side = torch.cuda.Stream(self.device)
+        side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(side):  # what a library sets up at its first call must not be captured
+            self._step(*key)
+        torch.cuda.current_stream(self.device).wait_stream(side)
+        for name, value in self._changing().items():
+            value.copy_(kept[name])
+        graph = torch.cuda.CUDAGraph()
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            self._step(*key)
+        self._graphs[key] = graph
+        return graph
+
+    def _changing(self) -> dict[str, Tensor]:
+        """All that a step changes and reads again; keys and values are written before they are read."""
+        own = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        state = {f"state.{name}": value for name, value in vars(self.state).items() if isinstance(value, Tensor)}
+        return own | state
+
+    @torch.inference_mode()
+    def _step(self, reach: int, source_reach: int) -> None:
+        logits = self.stepper.fixed_step(self.tokens, self.state, reach, source_reach)
+        log_probs = logits.log_softmax(-1)
+        W = self.room.width
+        rows = Rows(
+            self.state.position.repeat_interleave(W),
+            self.limits.repeat_interleave(W),
+            None if self.written is None else self.written[:, :, :reach].flatten(0, 1),
+            None if self.before is None else self.before.repeat_interleave(W, 0),
+        )
+        self._choose(self.rules(log_probs, rows))
+
+    def _write(self, store: Float[Tensor, "B T W"] | Int[Tensor, "B T W"], values: Tensor) -> None:
+        """Keep the values of this step in each source's next place."""
+        place = self.state.position[:, None, None].expand(-1, 1, self.room.width)
+        store.scatter_(1, place, values[:, None])
+
+    def _remember(self, tokens: Int[Tensor, "B W"], parents: Int[Tensor, "B W"] | None) -> None:
+        if self.written is None:
+            return
+        if parents is not None:
+            chosen = parents[:, :, None].expand_as(self.written)
+            self.written.copy_(self.written.gather(1, chosen))
+        place = self.state.position[:, None, None].expand(-1, self.room.width, 1)
+        self.written.scatter_(2, place, tokens[:, :, None])
+
+    def end(self, slots: Sequence[int]) -> None:
+        """Go no further with these sources."""
+        self.running[torch.tensor(list(slots), device=self.device)] = False
+        self.stopped[list(slots)] = True
+
+
+class BeamSlots(Slots[F]):
+    """Beam search, as `decode/beam.py` has it, without the host: see `beam_search` there for its rules."""
+
+    def __init__(
+        self, stepper: FixedStepper[F], room: Room, rules: Rules, device: torch.device, config: DecodeConfig
+    ) -> None:
+        super().__init__(stepper, room, rules, device)
+        self.config = config
+        B, W, T = room.sources, room.width, room.steps + 1
+        # Where all that could come is bounded, only what is returned has to be safe from it.
+        self.needed = config.top_beams if config.exact else config.beam
+        steps = np.arange(1, T + 1)
+        divisors = divisor(steps, config.length_penalty, config.length_form)
+        self.divisors = torch.from_numpy(np.broadcast_to(divisors, T).astype(np.float64).copy()).to(device)
+        self.sums = torch.zeros(B, W, device=device)
+        self.trace_tokens = torch.zeros(B, T, W, dtype=torch.int32, device=device)
+        self.trace_parents = torch.zeros(B, T, W, dtype=torch.int32, device=device)
+        self.trace_sums = torch.zeros(B, T, W, device=device)
+        P = self.needed
+        self.pool_scores = torch.zeros(B, P, dtype=torch.double, device=device)
+        self.pool_sums = torch.zeros(B, P, device=device)
+        self.pool_steps = torch.zeros(B, P, dtype=torch.long, device=device)
+        self.pool_parents = torch.zeros(B, P, dtype=torch.long, device=device)
+        self._ends = torch.tensor(rules.ends, device=device)
+
+    def _begin(self, sources: Sequence[Source], slots: Tensor) -> None:
+        self.sums[slots] = -torch.inf
+        self.sums[slots, 0] = 0.0
+        self.pool_scores[slots] = -torch.inf
+        self.pool_sums[slots] = -torch.inf
+
+    def _choose(self, log_probs: Float[Tensor, "R C"]) -> None:
+        W, ends, running = self.room.width, len(self.rules.ends), self.running
+        position, count = self.state.position, (1 + ends) * W
+        values, places = best_sums(self.sums, log_probs, count)
+        if values.shape[1] < count:
+            missing = (0, count - values.shape[1])
+            values = torch.nn.functional.pad(values, missing, value=-torch.inf)
+            places = torch.nn.functional.pad(places, missing, value=self.rules.eos)
+        C = log_probs.shape[1]
+        parents, tokens = places // C, places % C
+        ended = (tokens[..., None] == self._ends).any(-1)
+        order = torch.arange(count, device=self.device)
+        if ends > 1:
+            # Of the ways to end one hypothesis only the likeliest counts, since they are one output; others go last.
+            same = (parents[:, :, None] == parents[:, None]) & ended[:, :, None] & ended[:, None]
+            again = same.tril(-1).any(-1)
+            first = (again * count + order).argsort(-1)[:, : 2 * W]
+            values = values.masked_fill(again, -torch.inf)
+            tokens = tokens.masked_fill(ended, self.rules.eos)
+            tokens, parents, values, ended = (each.gather(1, first) for each in (tokens, parents, values, ended))
+            order = order[: 2 * W]
+        self.failed |= running & values.isnan().any(-1)
+        finished = (ended & (values > -torch.inf) & running[:, None])[:, :W]
+        live = (ended * len(order) + order).argsort(-1)[:, :W]
+        tokens, sums, from_rows = (each.gather(1, live) for each in (tokens, values, parents))
+        sums = sums.masked_fill(tokens == self.rules.eos, -torch.inf)
+        self._finish(finished, values[:, :W], parents[:, :W])
+        for store, found in (
+            (self.trace_tokens, tokens.int()),
+            (self.trace_parents, from_rows.int()),
+            (self.trace_sums, sums),
+        ):
+            self._write(store, found)
+        horizon = self.limits - 1 if self.config.exact else position
+        bound = sums[:, 0].double() / self.divisors[horizon]
+        stopped = (bound <= self.pool_scores[:, -1]) | (position + 1 >= self.limits) | self.failed
+        self.tokens.copy_(tokens)
+        self.sums.copy_(sums)
+        self.state.reorder(from_rows)
+        self._remember(tokens, from_rows)
+        position += running
+        running &= ~stopped
+
+    def _finish(self, finished: Bool[Tensor, "B W"], sums: Float[Tensor, "B W"], parents: Int[Tensor, "B W"]) -> None:
+        """Enter the hypotheses that ended at this step; of equal ones those found first stay before others."""
+        position = self.state.position
+        scores = (sums.double() / self.divisors[position][:, None]).masked_fill(~finished, -torch.inf)
+        all_scores = torch.cat((self.pool_scores, scores), 1)
+        best = all_scores.sort(dim=1, descending=True, stable=True).indices[:, : self.needed]
+        steps = position[:, None].expand_as(parents)
+        self.pool_scores.copy_(all_scores.gather(1, best))
+        for pool, found in ((self.pool_sums, sums), (self.pool_steps, steps), (self.pool_parents, parents)):
+            pool.copy_(torch.cat((pool, found), 1).gather(1, best))
+
+    def results(self, slots: Sequence[int]) -> list[list[Hypothesis]]:
+        places = torch.tensor(list(slots), device=self.device)
+        longest = int(self.made[list(slots)].max())
+        found = (
+            self.failed[places],
+            self.state.position[places],
+            self.trace_tokens[places, :longest],
+            self.trace_parents[places, :longest],
+            self.trace_sums[places, :longest],
+            self.pool_scores[places],
+            self.pool_sums[places],
+            self.pool_steps[places],
+            self.pool_parents[places],
+        )
+        failed, position, *found = _to_host(found)
+        if failed.any():
+            raise RegardError(
+                f"the model gave a log-probability that is not a number, at step {position[failed].min()}"
+            )
+        return _hypotheses(BeamTrace(position - 1, *found), self.config)
+
+
+@dataclass(frozen=True, slots=True)
+class BeamTrace:
+    """What a beam search of B sources left: the step each stopped at, the rows of every step, and the finished ones."""
+
+    last: Int[np.ndarray, " B"]
+    tokens: Int[np.ndarray, "B T W"]
+    parents: Int[np.ndarray, "B T W"]
+    sums: Float[np.ndarray, "B T W"]
+    scores: Float[np.ndarray, "B P"]
+    log_probs: Float[np.ndarray, "B P"]
+    steps: Int[np.ndarray, "B P"]
+    places: Int[np.ndarray, "B P"]
+
+
+def _hypotheses(trace: BeamTrace, config: DecodeConfig) -> list[list[Hypothesis]]:
+    """For each source its best outputs, best first; all of them are traced back together, a step at a time."""
+    ends = [_ends(trace, source, config) for source in range(len(trace.last))]
+    flat = [(source, *end) for source, several in enumerate(ends) for end in several]
+    sources, steps, rows, finished = (np.array(part, dtype=np.int64) for part in list(zip(*flat, strict=True))[:4])
+    log_probs = [end[4] for end in flat]
+    T = int(steps.max(initial=-1)) + 1
+    totals = np.array(log_probs, dtype=np.float64)
+    tokens, sums, parents = (np.zeros((len(flat), T), dtype=kind) for kind in (np.int64, np.float64, np.int64))
+    # A finished one begins with the choice of its end, whose parent is `rows`; a live one is the row itself.
+    done = finished.astype(bool)
+    at = rows.copy()
+    for step in range(T - 1, -1, -1):
+        begun = steps >= step
+        ending = done & (steps == step)
+        row = np.where(begun & ~ending, at, 0)
+        tokens[:, step] = trace.tokens[sources, step, row]
+        sums[:, step] = trace.sums[sources, step, row]
+        before = trace.parents[sources, step, row]
+        sums[ending, step] = totals[ending]
+        parents[:, step] = np.where(ending, at, before)
+        at = np.where(begun & ~ending, before, at)
+    made = np.diff(np.concatenate((np.zeros((len(flat), 1)), sums), 1), axis=1)
+    width, found = trace.tokens.shape[2], []
+    for index, (source, step, _, over, log_prob, score) in enumerate(flat):
+        length = step + 1
+        found.append(
+            Hypothesis(
+                tokens=tokens[index, : length - over].tolist(),
+                score=score,
+                log_prob=log_prob,
+                finished=bool(over),
+                token_log_probs=made[index, :length].tolist(),
+                rows=(source * width + parents[index, :length]).tolist(),
+            )
+        )
+    whole = iter(found)
+    return [[next(whole) for _ in several] for several in ends]
+
+
+def _ends(trace: BeamTrace, source: int, config: DecodeConfig) -> list[tuple[int, int, int, float, float]]:
+    """The last choices of the best: step, row, whether it finished, log-probability and score, as `Pool` has them."""
+    over = [
+        (int(step), int(row), 1, float(total), float(score))
+        for step, row, total, score in zip(
+            trace.steps[source], trace.places[source], trace.log_probs[source], trace.scores[source], strict=True
+        )
+        if score > -np.inf
+    ]
+    last = int(trace.last[source])
+    found = (over + _live(trace, source, last, config))[: config.top_beams]
+    return found or _live(trace, source, last - 1, config)[: config.top_beams]
+
+
+def _live(trace: BeamTrace, source: int, step: int, config: DecodeConfig) -> list[tuple[int, int, int, float, float]]:
+    if step < 0:
+        return [(-1, 0, 0, 0.0, 0.0)]
+    totals = trace.sums[source, step].tolist()
+    return [(step, row, 0, total, config.score(total, step + 1)) for row, total in enumerate(totals) if total > -np.inf]
+
+
+class PickSlots(Slots[F]):
+    """One choice per row and step, the likeliest or a sampled one."""
+
+    def __init__(
+        self, stepper: FixedStepper[F], room: Room, rules: Rules, device: torch.device, config: DecodeConfig
+    ) -> None:
+        super().__init__(stepper, room, rules, device)
+        self.config = config
+        B, W, T = room.sources, room.width, room.steps + 1
+        self.over = torch.zeros(B, W, dtype=torch.bool, device=device)
+        self.trace_tokens = torch.zeros(B, T, W, dtype=torch.long, device=device)
+        self.trace_log_probs = torch.zeros(B, T, W, device=device)
+        self.lengths = torch.zeros(B, W, dtype=torch.long, device=device)
+        self.last = torch.zeros(3, B, W, dtype=torch.double, device=device)
+        self._ends = torch.tensor(rules.ends, device=device)
+        self.sampler = None
+        if config.temperature is not None:
+            self.uniforms = torch.zeros(B, T, W, dtype=torch.double, device=device)
+            self.sampler = Sampler(None, temperature=config.temperature, top_k=config.top_k, top_p=config.top_p)
+
+    def _begin(self, sources: Sequence[Source], slots: Tensor) -> None:
+        self.over[slots] = False
+        self.lengths[slots] = 0
+        if self.sampler is not None:
+            steps = self.room.steps
+            for source, slot in zip(sources, slots.tolist(), strict=True):
+                uniforms = source.uniforms
+                if uniforms is None:
+                    uniforms = uniform_numbers(
+                        self.config.seed, [source.number], samples=self.room.width, steps=min(source.limit, steps)
+                    )
+                self.uniforms[slot, : uniforms.shape[1]] = uniforms.mT.to(self.device, non_blocking=True)
+
+    def _choose(self, log_probs: Float[Tensor, "R C"]) -> None:
+        B, W, position = self.room.sources, self.room.width, self.state.position
+        if self.sampler is None:
+            chosen, tokens = log_probs.max(-1)
+        else:
+            place = position[:, None, None].expand(-1, 1, W)
+            tokens = self.sampler.choose(log_probs, self.uniforms.gather(1, place).flatten())
+            chosen = log_probs.gather(1, tokens[:, None])[:, 0]
+        tokens, chosen = tokens.view(B, W), chosen.view(B, W)
+        self.failed |= self.running & (chosen.isnan() & ~self.over).any(-1)
+        ended = (tokens[..., None] == self._ends).any(-1)
+        tokens = tokens.masked_fill(ended, self.rules.eos)
+        dead = chosen == -torch.inf  # nothing was left to choose
+        going = self.running[:, None] & ~self.over & ~dead
+        self.lengths += going
+        tokens = torch.where(going, tokens, self.rules.eos)
+        chosen = torch.where(going, chosen, 0.0)
+        self._write(self.trace_tokens, tokens)
+        self._write(self.trace_log_probs, chosen)
+        self.last.copy_(torch.stack((tokens.double(), chosen.double(), going.double())))
+        self.over |= ended | dead
+        self._remember(tokens, None)
+        self.tokens.copy_(tokens)
+        stopped = self.over.all(-1) | (position + 1 >= self.limits) | self.failed
+        position += self.running
+        self.running &= ~stopped
+
+    def results(self, slots: Sequence[int]) -> list[list[Hypothesis]]:
+        places = torch.tensor(list(slots), device=self.device)
+        longest = int(self.made[list(slots)].max())
+        failed, position, tokens, log_probs, lengths = _to_host(
+            (
+                self.failed[places],
+                self.state.position[places],
+                self.trace_tokens[places, :longest],
+                self.trace_log_probs[places, :longest],
+                self.lengths[places],
+            )
+        )
+        if failed.any():
+            raise RegardError(
+                f"the model gave a log-probability that is not a number, at step {position[failed].min()}"
+            )
+        found = []
+        for place, slot in enumerate(slots):
+            several = []
+            for row in range(self.room.width):
+                length = int(lengths[place, row])
+                made = tokens[place, :length, row].tolist()
+                each = log_probs[place, :length, row].tolist()
+                finished = length > 0 and made[-1] == self.rules.eos
+                total = sum(each, 0.0)
+                several.append(
+                    Hypothesis(
+                        tokens=made[: length - finished],
+                        score=self.config.score(total, max(length, 1)),
+                        log_prob=total,
+                        finished=finished,
+                        token_log_probs=each,
+                        rows=[slot * self.room.width + row] * length,
+                    )
+                )
+            found.append(several)
+        return found
+
+
+def _to_host(found: Sequence[Tensor]) -> list[np.ndarray]:
+    """The tensors on the host, with one wait for all."""
+    if found[0].device.type == "cpu":
+        return [one.numpy() for one in found]
+    there = [torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in found]
+    for mine, one in zip(there, found, strict=True):
+        mine.copy_(one, non_blocking=True)
+    torch.cuda.current_stream(found[0].device).synchronize()
+    return [one.numpy() for one in there]
+
+
+class Lag:
+    """Copies of tensors after each step, looked at one step late, so that the device has the next step to work on.
+
+    On a CPU there is nothing to wait for, and they are looked at at once.
+    """
+
+    def __init__(self, *values: Tensor) -> None:
+        self.values, self.waits = values, values[0].device.type == "cuda"
+        self.pushed = 0
+        if self.waits:
+            self._copies = [[torch.empty_like(one, device="cpu", pin_memory=True) for one in values] for _ in range(3)]
+            self._events = [torch.cuda.Event() for _ in range(3)]
+
+    def push(self) -> None:
+        """Copy what the step just launched leaves."""
+        if self.waits:
+            for copy, value in zip(self._copies[self.pushed % 3], self.values, strict=True):
+                copy.copy_(value, non_blocking=True)
+            self._events[self.pushed % 3].record()
+        self.pushed += 1
+
+    def look(self, *, behind: int = 1) -> tuple[int, list[np.ndarray]] | None:
+        """The number of the step before the last one pushed, and what it left; None where there is none yet."""
+        if not self.waits:
+            return self.pushed - 1, [one.numpy() for one in self.values]
+        number = self.pushed - 1 - behind
+        if number < 0:
+            return None
+        self._events[number % 3].synchronize()
+        return number, [copy.numpy() for copy in self._copies[number % 3]]
+
+
+Key = TypeVar("Key")
+
+Pull = Callable[[int], "list[tuple[Key, Source]]"]
+"""Up to so many sources more, each under a key of the caller's; none if there are none now."""
+
+
+class DeviceDecoder(Generic[F]):
+    """Decodes with one model. Slots, and the steps captured in them, are kept from one search to the next.
+
+    `collate` makes of several sources' `item`s the batch that the model reads.
+    """
+
+    def __init__(
+        self,
+        stepper: FixedStepper[F],
+        device: torch.device,
+        collate: Callable[[list[Any]], Any],
+    ) -> None:
+        self.stepper, self.device, self.collate = stepper, device, collate
+        self._idle: OrderedDict[tuple, list[Slots[F]]] = OrderedDict()
+
+    def slots(
+        self,
+        config: DecodeConfig,
+        room: Room,
+        *,
+        eos: int,
+        stops: Sequence[int] = (),
+        penalty: float = 1.0,
+    ) -> Slots[F]:
+        """Slots for such a search, new or used before, until they are given `back`."""
+        key = _key(config), room, eos, tuple(stops), penalty
+        if found := self._idle.get(key):
+            return found.pop()
+        rules = Rules(config, eos, stops, penalty)
+        kind = PickSlots if config.temperature is not None or config.beam == 1 else BeamSlots
+        made = kind(self.stepper, room, rules, self.device, config)
+        made.key = key
+        return made
+
+    def back(self, slots: Slots[F]) -> None:
+        """Keep these for the next search that is alike; those unused for longest go."""
+        slots.end(range(slots.room.sources))
+        slots.held = [None] * slots.room.sources
+        self._idle.setdefault(slots.key, []).append(slots)
+        self._idle.move_to_end(slots.key)
+        while sum(map(len, self._idle.values())) > IDLE:
+            oldest = next(iter(self._idle))
+            self._idle[oldest].pop()
+            if not self._idle[oldest]:
+                del self._idle[oldest]
+
+    def room(self, config: DecodeConfig, *, sources: int, longest: int, steps: int) -> Room:
+        """The slots for so many sources, fewer where memory is short; sizes are rounded up, so that few are captured."""
+        width = config.samples if config.temperature is not None else config.beam
+        room = Room(1, width, bucket(steps), bucket(longest))
+        most = max(1, ROWS // width)
+        if self.device.type == "cuda":
+            one = self.stepper.allocate(room)
+            free, _ = torch.cuda.mem_get_info(self.device)
+            free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+            # Log-probabilities are there a few times over while one of them is chosen.
+            each = one.nbytes + 16 * width * self.stepper.choices
+            most = min(most, max(1, int(SHARE * free / each)))
+        power = 1 << max(0, min(sources, most) - 1).bit_length()
+        return replace(room, sources=power if power <= most else max(1, power // 2))
+
+    @torch.inference_mode()
+    def run(
+        self,
+        slots: Slots[F],
+        pull: "Pull[Key]",
+        gone: Callable[[Key], bool] | None = None,
+    ) -> "Iterator[list[tuple[Key, list[Hypothesis]]]]":
+        """Decode all that is pulled. After each step it gives those outputs that have come out, often none.
+
+        As sources end, others are pulled into their slots. One that is `gone` is dropped; it comes out without outputs.
+        """
+        B = slots.room.sources
+        keys: dict[int, Key] = {}
+        lag, ended, waited = Lag(slots.running), [], 0
+        born = np.zeros(B, dtype=np.int64)  # the first step in which a slot's source takes part
+        threshold = max(1, B // 8)
+        while True:
+            free = [slot for slot in range(B) if slots.held[slot] is None]
+            if free and (len(free) >= threshold or len(free) == B):
+                new = pull(len(free))
+                if new:
+                    self._fill(slots, [source for _, source in new], free)
+                    for slot, (key, _) in zip(free, new, strict=False):
+                        keys[slot], born[slot] = key, lag.pushed
+            if not keys:
+                return
+            if not slots.stopped.all():
+                slots.advance()
+                lag.push()
+                seen = lag.look()
+            else:
+                seen = lag.look(behind=0)
+            left = [] if gone is None else [slot for slot, key in keys.items() if not slots.stopped[slot] and gone(key)]
+            if left:
+                slots.end(left)
+            if seen is not None:
+                number, (running,) = seen
+                over = ~running & (born <= number) & ~slots.stopped
+                slots.stopped |= over
+                ended += np.flatnonzero(over).tolist()
+            waited = waited + 1 if ended or left else 0
+            out: list[tuple[Key, list[Hypothesis]]] = []
+            for slot in left:
+                out.append((keys.pop(slot), []))
+                slots.held[slot] = None
+            if ended and (len(ended) >= threshold or waited >= PATIENCE or slots.stopped.all()):
+                for slot, found in zip(ended, slots.results(ended), strict=True):
+                    out.append((keys.pop(slot), found))
+                    slots.held[slot] = None
+                ended = []
+            yield out
+
+    def _fill(self, slots: Slots[F], sources: list[Source], free: list[int]) -> None:
+        """Read sources into free slots, those of like length together."""
+        order = sorted(range(len(sources)), key=lambda index: sources[index].length)
+        start = 0
+        while start < len(order):
+            end = start + 1
+            # A batch goes on while padding makes up less than half of it.
+            while end < len(order) and sources[order[end]].length <= 2 * sources[order[start]].length + CLOSE:
+                end += 1
+            part = [sources[index] for index in order[start:end]]
+            batch = self.collate([source.item for source in part])
+            slots.fill(part, [free[index] for index in order[start:end]], batch)
+            start = end
+
+
+def _key(config: DecodeConfig) -> tuple:
+    """The settings that decide how a step is made; lengths and seeds come with each source."""
+    sampled = config.temperature, config.top_k, config.top_p, config.samples
+    rules = config.min_len, config.forbid, config.force_first, config.force_end, config.no_repeat
+    return config.beam, config.top_beams, config.length_penalty, config.length_form, config.exact, sampled, rules
