@@ -8,6 +8,7 @@ device never waits for it. Sources stand in slots: as one ends, another takes it
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -20,6 +21,7 @@ from regard.decode.sample import Sampler, uniform_numbers
 from regard.decode.stepper import Hypothesis
 from regard.decode.topk import best_sums
 from regard.errors import RegardError
+from regard.nn.batch import tensors
 from regard.nn.fixed_cache import Room
 
 F = TypeVar("F", bound="Fixed")
@@ -42,6 +44,9 @@ PATIENCE = 8
 
 IDLE = 4
 """Sets of slots that are kept for the next search."""
+
+FEW, SHORT = 8, 128
+"""Sources, and tokens of each, up to which reading them is captured too."""
 
 CLOSE = 16
 """Tokens by which lengths may differ and still be read together."""
@@ -87,6 +92,10 @@ class FixedStepper(Protocol[F]):
         ...
 
 
+Collate = Callable[[list[Any], int | None], Any]
+"""Makes of several items the batch that a model reads, padded to at least a length where one is given."""
+
+
 @dataclass(slots=True)
 class Source:
     """One thing to decode: `item` is what `fill` reads, `first` the token to start from, `limit` the most choices.
@@ -115,6 +124,9 @@ class Rules:
     def __init__(self, config: DecodeConfig, eos: int, stops: Sequence[int], penalty: float) -> None:
         self.config, self.eos, self.ends, self.penalty = config, eos, [eos, *stops], penalty
         self.past = bool(config.no_repeat) or penalty != 1.0  # whether they look at what was chosen before
+        forced = config.force_end or config.force_first is not None
+        # Whether there is at most a least length, which the kernels know of.
+        self.only_least = not (self.past or forced or config.forbid or stops)
 
     def __call__(self, log_probs: Float[Tensor, "R C"], rows: "Rows") -> Float[Tensor, "R C"]:
         """`log_probs` changed in place, in the order in which `decode/constraints.py` has them."""
@@ -124,8 +136,9 @@ class Rules:
                 log_probs[:, end] = log_probs[:, end].masked_fill(position < config.min_len, -torch.inf)
         if self.penalty != 1.0:
             log_probs = torch.where(rows.seen(log_probs.shape[1]), log_probs * self.penalty, log_probs)
-        if config.forbid:
-            log_probs[:, [token for token in config.forbid if token < log_probs.shape[1]]] = -torch.inf
+        for token in config.forbid:
+            if token < log_probs.shape[1]:  # what is not among the choices is not chosen anyway
+                log_probs[:, token] = -torch.inf
         if config.no_repeat:
             rows.forbid_repeats(log_probs, config.no_repeat)
         if config.force_first is not None:
@@ -150,7 +163,8 @@ class Rows:
     before: Bool[Tensor, "R C"] | None
 
     def seen(self, choices: int) -> Bool[Tensor, "R C"]:
-        assert self.written is not None and self.before is not None
+        assert self.written is not None
+        assert self.before is not None
         there = torch.arange(self.written.shape[1], device=self.position.device) < self.position[:, None]
         # What is not there yet is entered as a token beyond the last.
         tokens = torch.where(there, self.written, choices)
@@ -160,7 +174,7 @@ class Rows:
     def forbid_repeats(self, log_probs: Float[Tensor, "R C"], size: int) -> None:
         assert self.written is not None
         R, T = self.written.shape
-        if T < size:
+        if size > T:
             return
         starts = torch.arange(T - size + 1, device=log_probs.device)
         runs = self.written.unfold(1, size, 1)
@@ -170,6 +184,38 @@ class Rows:
         tokens = torch.where(same, runs[:, :, -1], log_probs.shape[1])
         hidden = torch.zeros(R, log_probs.shape[1] + 1, dtype=torch.bool, device=log_probs.device)
         log_probs.masked_fill_(hidden.scatter_(1, tokens, True)[:, :-1], -torch.inf)
+
+
+class Lag:
+    """Copies of tensors after each step, looked at one step late, so that the device has the next step to work on.
+
+    On a CPU there is nothing to wait for, and they are looked at at once.
+    """
+
+    def __init__(self, *values: Tensor) -> None:
+        self.values, self.waits = values, values[0].device.type == "cuda"
+        self.pushed = 0
+        if self.waits:
+            self._copies = [[torch.empty_like(one, device="cpu", pin_memory=True) for one in values] for _ in range(3)]
+            self._events = [torch.cuda.Event() for _ in range(3)]
+
+    def push(self) -> None:
+        """Copy what the step just launched leaves."""
+        if self.waits:
+            for copy, value in zip(self._copies[self.pushed % 3], self.values, strict=True):
+                copy.copy_(value, non_blocking=True)
+            self._events[self.pushed % 3].record()
+        self.pushed += 1
+
+    def look(self, *, behind: int = 1) -> tuple[int, list[np.ndarray]] | None:
+        """The number of the step before the last one pushed, and what it left; None where there is none yet."""
+        if not self.waits:
+            return self.pushed - 1, [one.numpy() for one in self.values]
+        number = self.pushed - 1 - behind
+        if number < 0:
+            return None
+        self._events[number % 3].synchronize()
+        return number, [copy.numpy() for copy in self._copies[number % 3]]
 
 
 class Slots(Generic[F]):
@@ -192,20 +238,25 @@ class Slots(Generic[F]):
         if rules.penalty != 1.0:
             self.before = torch.zeros(B, stepper.choices, dtype=torch.bool, device=device)
         self._graphs: OrderedDict[tuple[int, int], torch.cuda.CUDAGraph] = OrderedDict()
+        self._fills: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, tuple[Any, ...]]] = {}
         self._pool: Any = None
         # On the host: which source is in which slot, and how many steps were launched for it.
         self.held: list[Source | None] = [None] * B
         self.made = np.zeros(B, dtype=np.int64)
         self.stopped = np.ones(B, dtype=bool)
+        self.lag = Lag(self.running)
         self.key: tuple = ()  # what searches that can have these slots next have in common
 
-    def fill(self, sources: Sequence[Source], slots: Sequence[int], batch: Any) -> None:
-        """Begin these sources in these slots; `batch` is what the model reads of them."""
-        places = torch.tensor(slots, device=self.device)
-        self.stepper.fill(batch, self.state, places)
-        first = torch.tensor([source.first for source in sources], device=self.device)
+    def fill(self, sources: Sequence[Source], slots: Sequence[int], collate: Collate) -> None:
+        """Begin these sources in these slots; `collate` makes of their items what the model reads."""
+        numbers = [slots, [source.first for source in sources], [source.limit for source in sources]]
+        places, first, limits = torch.tensor(numbers).to(self.device)
+        if self.device.type == "cuda" and len(sources) <= FEW and max(source.length for source in sources) <= SHORT:
+            self._fill_captured(sources, slots, collate)
+        else:
+            self.stepper.fill(collate([source.item for source in sources], None), self.state, places)
         self.tokens[places] = first[:, None].expand(-1, self.room.width)
-        self.limits[places] = torch.tensor([source.limit for source in sources], device=self.device)
+        self.limits[places] = limits
         self.failed[places] = False
         if self.before is not None:
             self.before[places] = False
@@ -216,11 +267,42 @@ class Slots(Generic[F]):
         for source, slot in zip(sources, slots, strict=True):
             self.held[slot], self.made[slot], self.stopped[slot] = source, 0, False
 
+    def _fill_captured(self, sources: Sequence[Source], slots: Sequence[int], collate: Collate) -> None:
+        """Read a few short sources by a captured graph: launching so little work takes longer than the work."""
+        count = 1 << (len(sources) - 1).bit_length()
+        length = bucket(max(source.length for source in sources))
+        more = count - len(sources)  # the last one over again, into its own slot
+        items = [source.item for source in sources] + [sources[-1].item] * more
+        batch = collate(items, length)
+        places = torch.tensor([*slots, *[slots[-1]] * more]).to(self.device)
+        if (count, length) not in self._fills:
+            self._fills[count, length] = self._captured(
+                lambda: self.stepper.fill(batch, self.state, places), batch, places
+            )
+        graph, (mine, its_places) = self._fills[count, length]
+        for one, other in zip(tensors(mine), tensors(batch), strict=True):
+            one.copy_(other, non_blocking=True)
+        its_places.copy_(places, non_blocking=True)
+        graph.replay()
+
+    def _captured(self, work: Callable[[], None], *memory: Any) -> "tuple[torch.cuda.CUDAGraph, tuple[Any, ...]]":
+        """`work` as a graph, with the memory that it reads."""
+        side = torch.cuda.Stream(self.device)
+        side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(side):  # what a library sets up at its first call must not be captured
+            work()
+        torch.cuda.current_stream(self.device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            work()
+        return graph, memory
+
     def _begin(self, sources: Sequence[Source], slots: Tensor) -> None:
         """Begin what is this search's own."""
         raise NotImplementedError
 
-    def _choose(self, log_probs: Float[Tensor, "R C"]) -> None:
+    def _choose(self, logits: Float[Tensor, "R C"], reach: int) -> None:
         """Take one choice for each row, and end the sources that are done."""
         raise NotImplementedError
 
@@ -247,17 +329,9 @@ class Slots(Generic[F]):
         if len(self._graphs) >= GRAPHS:
             self._graphs.popitem(last=False)
         kept = {name: value.clone() for name, value in self._changing().items()}
-        side = torch.cuda.Stream(self.device)
-        side.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(side):  # what a library sets up at its first call must not be captured
-            self._step(*key)
-        torch.cuda.current_stream(self.device).wait_stream(side)
+        graph, _ = self._captured(lambda: self._step(*key))
         for name, value in self._changing().items():
             value.copy_(kept[name])
-        graph = torch.cuda.CUDAGraph()
-        self._pool = self._pool or torch.cuda.graph_pool_handle()
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            self._step(*key)
         self._graphs[key] = graph
         return graph
 
@@ -269,8 +343,10 @@ class Slots(Generic[F]):
 
     @torch.inference_mode()
     def _step(self, reach: int, source_reach: int) -> None:
-        logits = self.stepper.fixed_step(self.tokens, self.state, reach, source_reach)
-        log_probs = logits.log_softmax(-1)
+        self._choose(self.stepper.fixed_step(self.tokens, self.state, reach, source_reach), reach)
+
+    def _log_probs(self, logits: Float[Tensor, "R C"], reach: int) -> Float[Tensor, "R C"]:
+        """The log-probabilities to choose by, under the rules."""
         W = self.room.width
         rows = Rows(
             self.state.position.repeat_interleave(W),
@@ -278,7 +354,7 @@ class Slots(Generic[F]):
             None if self.written is None else self.written[:, :, :reach].flatten(0, 1),
             None if self.before is None else self.before.repeat_interleave(W, 0),
         )
-        self._choose(self.rules(log_probs, rows))
+        return self.rules(logits.log_softmax(-1), rows)
 
     def _write(self, store: Float[Tensor, "B T W"] | Int[Tensor, "B T W"], values: Tensor) -> None:
         """Keep the values of this step in each source's next place."""
@@ -323,23 +399,38 @@ class BeamSlots(Slots[F]):
         self.pool_sums = torch.zeros(B, P, device=device)
         self.pool_steps = torch.zeros(B, P, dtype=torch.long, device=device)
         self.pool_parents = torch.zeros(B, P, dtype=torch.long, device=device)
+        self.pool_order = torch.zeros(B, P, dtype=torch.int32, device=device)  # in which they were found
         self._ends = torch.tensor(rules.ends, device=device)
+        self.kernels = None
+        if device.type == "cuda" and find_spec("triton") and rules.only_least:
+            from regard.nn import decoding_kernels
+
+            self.kernels = decoding_kernels
 
     def _begin(self, sources: Sequence[Source], slots: Tensor) -> None:
         self.sums[slots] = -torch.inf
         self.sums[slots, 0] = 0.0
         self.pool_scores[slots] = -torch.inf
         self.pool_sums[slots] = -torch.inf
+        self.pool_order[slots] = -1
 
-    def _choose(self, log_probs: Float[Tensor, "R C"]) -> None:
+    def _candidates(self, logits: Float[Tensor, "R C"], reach: int) -> tuple[Tensor, Tensor]:
+        """The best continuations of each source, best first, and where they lie among W * C."""
+        count = (1 + len(self.rules.ends)) * self.room.width
+        values, places = best_sums(self.sums, self._log_probs(logits, reach), count)
+        missing = (0, count - values.shape[1])
+        values = torch.nn.functional.pad(values, missing, value=-torch.inf)
+        return values, torch.nn.functional.pad(places, missing, value=self.rules.eos)
+
+    def _choose(self, logits: Float[Tensor, "R C"], reach: int) -> None:
+        if self.kernels is not None and self.kernels.serves_beam(self.room.width, logits.shape[1], 2 * self.room.width):
+            parents = self.kernels.beam_step(logits, self, least=self.config.min_len, eos=self.rules.eos)
+            self.state.reorder(parents)
+            return
         W, ends, running = self.room.width, len(self.rules.ends), self.running
-        position, count = self.state.position, (1 + ends) * W
-        values, places = best_sums(self.sums, log_probs, count)
-        if values.shape[1] < count:
-            missing = (0, count - values.shape[1])
-            values = torch.nn.functional.pad(values, missing, value=-torch.inf)
-            places = torch.nn.functional.pad(places, missing, value=self.rules.eos)
-        C = log_probs.shape[1]
+        position = self.state.position
+        values, places = self._candidates(logits, reach)
+        C, count = logits.shape[1], values.shape[1]
         parents, tokens = places // C, places % C
         ended = (tokens[..., None] == self._ends).any(-1)
         order = torch.arange(count, device=self.device)
@@ -366,7 +457,7 @@ class BeamSlots(Slots[F]):
             self._write(store, found)
         horizon = self.limits - 1 if self.config.exact else position
         bound = sums[:, 0].double() / self.divisors[horizon]
-        stopped = (bound <= self.pool_scores[:, -1]) | (position + 1 >= self.limits) | self.failed
+        stopped = (bound <= self.pool_scores.amin(1)) | (position + 1 >= self.limits) | self.failed
         self.tokens.copy_(tokens)
         self.sums.copy_(sums)
         self.state.reorder(from_rows)
@@ -381,8 +472,14 @@ class BeamSlots(Slots[F]):
         all_scores = torch.cat((self.pool_scores, scores), 1)
         best = all_scores.sort(dim=1, descending=True, stable=True).indices[:, : self.needed]
         steps = position[:, None].expand_as(parents)
+        found_at = (steps * self.room.width + torch.arange(self.room.width, device=self.device)).int()
         self.pool_scores.copy_(all_scores.gather(1, best))
-        for pool, found in ((self.pool_sums, sums), (self.pool_steps, steps), (self.pool_parents, parents)):
+        for pool, found in (
+            (self.pool_sums, sums),
+            (self.pool_steps, steps),
+            (self.pool_parents, parents),
+            (self.pool_order, found_at),
+        ):
             pool.copy_(torch.cat((pool, found), 1).gather(1, best))
 
     def results(self, slots: Sequence[int]) -> list[list[Hypothesis]]:
@@ -398,6 +495,7 @@ class BeamSlots(Slots[F]):
             self.pool_sums[places],
             self.pool_steps[places],
             self.pool_parents[places],
+            self.pool_order[places],
         )
         failed, position, *found = _to_host(found)
         if failed.any():
@@ -419,6 +517,7 @@ class BeamTrace:
     log_probs: Float[np.ndarray, "B P"]
     steps: Int[np.ndarray, "B P"]
     places: Int[np.ndarray, "B P"]
+    order: Int[np.ndarray, "B P"]
 
 
 def _hypotheses(trace: BeamTrace, config: DecodeConfig) -> list[list[Hypothesis]]:
@@ -463,12 +562,18 @@ def _hypotheses(trace: BeamTrace, config: DecodeConfig) -> list[list[Hypothesis]
 
 def _ends(trace: BeamTrace, source: int, config: DecodeConfig) -> list[tuple[int, int, int, float, float]]:
     """The last choices of the best: step, row, whether it finished, log-probability and score, as `Pool` has them."""
+    scores = trace.scores[source]
+    best = np.lexsort((trace.order[source], -scores))  # of equals, the one found first
     over = [
-        (int(step), int(row), 1, float(total), float(score))
-        for step, row, total, score in zip(
-            trace.steps[source], trace.places[source], trace.log_probs[source], trace.scores[source], strict=True
+        (
+            int(trace.steps[source, index]),
+            int(trace.places[source, index]),
+            1,
+            float(trace.log_probs[source, index]),
+            float(scores[index]),
         )
-        if score > -np.inf
+        for index in best
+        if scores[index] > -np.inf
     ]
     last = int(trace.last[source])
     found = (over + _live(trace, source, last, config))[: config.top_beams]
@@ -515,7 +620,8 @@ class PickSlots(Slots[F]):
                     )
                 self.uniforms[slot, : uniforms.shape[1]] = uniforms.mT.to(self.device, non_blocking=True)
 
-    def _choose(self, log_probs: Float[Tensor, "R C"]) -> None:
+    def _choose(self, logits: Float[Tensor, "R C"], reach: int) -> None:
+        log_probs = self._log_probs(logits, reach)
         B, W, position = self.room.sources, self.room.width, self.state.position
         if self.sampler is None:
             chosen, tokens = log_probs.max(-1)
@@ -592,38 +698,6 @@ def _to_host(found: Sequence[Tensor]) -> list[np.ndarray]:
     return [one.numpy() for one in there]
 
 
-class Lag:
-    """Copies of tensors after each step, looked at one step late, so that the device has the next step to work on.
-
-    On a CPU there is nothing to wait for, and they are looked at at once.
-    """
-
-    def __init__(self, *values: Tensor) -> None:
-        self.values, self.waits = values, values[0].device.type == "cuda"
-        self.pushed = 0
-        if self.waits:
-            self._copies = [[torch.empty_like(one, device="cpu", pin_memory=True) for one in values] for _ in range(3)]
-            self._events = [torch.cuda.Event() for _ in range(3)]
-
-    def push(self) -> None:
-        """Copy what the step just launched leaves."""
-        if self.waits:
-            for copy, value in zip(self._copies[self.pushed % 3], self.values, strict=True):
-                copy.copy_(value, non_blocking=True)
-            self._events[self.pushed % 3].record()
-        self.pushed += 1
-
-    def look(self, *, behind: int = 1) -> tuple[int, list[np.ndarray]] | None:
-        """The number of the step before the last one pushed, and what it left; None where there is none yet."""
-        if not self.waits:
-            return self.pushed - 1, [one.numpy() for one in self.values]
-        number = self.pushed - 1 - behind
-        if number < 0:
-            return None
-        self._events[number % 3].synchronize()
-        return number, [copy.numpy() for copy in self._copies[number % 3]]
-
-
 Key = TypeVar("Key")
 
 Pull = Callable[[int], "list[tuple[Key, Source]]"]
@@ -640,9 +714,10 @@ class DeviceDecoder(Generic[F]):
         self,
         stepper: FixedStepper[F],
         device: torch.device,
-        collate: Callable[[list[Any]], Any],
+        collate: Collate,
     ) -> None:
         self.stepper, self.device, self.collate = stepper, device, collate
+        self._most: dict[Room, int] = {}
         self._idle: OrderedDict[tuple, list[Slots[F]]] = OrderedDict()
 
     def slots(
@@ -677,19 +752,26 @@ class DeviceDecoder(Generic[F]):
                 del self._idle[oldest]
 
     def room(self, config: DecodeConfig, *, sources: int, longest: int, steps: int) -> Room:
-        """The slots for so many sources, fewer where memory is short; sizes are rounded up, so that few are captured."""
+        """Slots for so many sources, fewer where memory is short; sizes are rounded up, so that few are captured."""
         width = config.samples if config.temperature is not None else config.beam
         room = Room(1, width, bucket(steps), bucket(longest))
-        most = max(1, ROWS // width)
-        if self.device.type == "cuda":
-            one = self.stepper.allocate(room)
-            free, _ = torch.cuda.mem_get_info(self.device)
-            free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-            # Log-probabilities are there a few times over while one of them is chosen.
-            each = one.nbytes + 16 * width * self.stepper.choices
-            most = min(most, max(1, int(SHARE * free / each)))
+        if room not in self._most:
+            self._most[room] = self._fitting(room)
+        most = self._most[room]
         power = 1 << max(0, min(sources, most) - 1).bit_length()
         return replace(room, sources=power if power <= most else max(1, power // 2))
+
+    def _fitting(self, room: Room) -> int:
+        """How many such sources fit into memory, and go together without waiting long for one another."""
+        most = max(1, ROWS // room.width)
+        if self.device.type != "cuda":
+            return most
+        one = self.stepper.allocate(room)
+        free, _ = torch.cuda.mem_get_info(self.device)
+        free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        # Log-probabilities are there a few times over while one of them is chosen.
+        each = one.nbytes + 16 * room.width * self.stepper.choices
+        return min(most, max(1, int(SHARE * free / each)))
 
     @torch.inference_mode()
     def run(
@@ -704,7 +786,7 @@ class DeviceDecoder(Generic[F]):
         """
         B = slots.room.sources
         keys: dict[int, Key] = {}
-        lag, ended, waited = Lag(slots.running), [], 0
+        lag, ended, waited = slots.lag, [], 0
         born = np.zeros(B, dtype=np.int64)  # the first step in which a slot's source takes part
         threshold = max(1, B // 8)
         while True:
@@ -753,8 +835,7 @@ class DeviceDecoder(Generic[F]):
             while end < len(order) and sources[order[end]].length <= 2 * sources[order[start]].length + CLOSE:
                 end += 1
             part = [sources[index] for index in order[start:end]]
-            batch = self.collate([source.item for source in part])
-            slots.fill(part, [free[index] for index in order[start:end]], batch)
+            slots.fill(part, [free[index] for index in order[start:end]], self.collate)
             start = end
 
 

@@ -105,13 +105,17 @@ class GPT(nn.Module):
         """Prompts, all but the last token of each read: `step` with those last tokens continues from here."""
         if int(batch.lengths.min()) < 1:
             raise DataError("a prompt without a token cannot be continued")
+        columns = batch.ids.shape[1] - 1
+        return PromptState(self._read_prompts(batch), columns, batch.lengths - 1 if batch.padded else None)
+
+    def _read_prompts(self, batch: Tokens) -> tuple[KVCache, ...]:
         caches = tuple(KVCache(self.config.window, block.attention.joined()) for block in self.blocks)
         columns = batch.ids.shape[1] - 1
         for start in range(0, columns, PIECE):
             x = self.embedding(batch.ids[:, start : min(start + PIECE, columns)], past=start)
             for block, cache in zip(self.blocks, caches, strict=True):
                 x = block.step(x, cache)
-        return PromptState(caches, columns, batch.lengths - 1 if batch.padded else None)
+        return caches
 
     def step(self, choices: Int[Tensor, " R"], state: PromptState) -> tuple[Float[Tensor, "R V"], PromptState]:
         """Log-probabilities of the tokens that may follow `choices`."""
@@ -142,10 +146,10 @@ class GPT(nn.Module):
 
     def fill(self, batch: Tokens, state: FixedState, slots: Int[Tensor, " N"]) -> None:
         """Read these prompts into these slots, all but the last token of each."""
-        read = self.start(batch)
+        caches = self._read_prompts(batch)
         state.empty(slots)
         state.prompt_lengths[slots] = batch.lengths - 1
-        for layer, cache in enumerate(read.caches):
+        for layer, cache in enumerate(caches):
             if cache.filled is not None:
                 state.write_prompt(layer, slots, *cache.filled)
 

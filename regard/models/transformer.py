@@ -213,7 +213,7 @@ class Transformer(nn.Module):
         """Read these sources into these slots."""
         memory = self.encode(batch.source)
         state.empty(slots)
-        state.source_lengths[slots] = batch.source.lengths
+        state.read_sources(slots, batch.source.lengths)
         for layer, block in enumerate(self.decoder):
             state.write_source(layer, slots, *block.cross_attention.keys_values(memory))
 

@@ -1,6 +1,6 @@
 """Batches, as models take them: tensors and descriptions (lengths, boundaries), never masks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -48,6 +48,16 @@ def map_tensors(batch: Same, change: Callable[[Tensor], Tensor]) -> Same:
     return replace(batch, **{field.name: changed(getattr(batch, field.name)) for field in fields(batch)})
 
 
+def tensors(batch: Dataclass) -> Iterator[Tensor]:
+    """The tensors that a batch is made of, in their order."""
+    for field in fields(batch):
+        value = getattr(batch, field.name)
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, Dataclass):
+            yield from tensors(value)
+
+
 def moved(batch: Same, device: torch.device | str) -> Same:
     """The batch with its tensors on `device`, without waiting for them; "pinned" is the host's page-locked memory."""
     if device == "pinned":
@@ -77,14 +87,16 @@ class Tokens(Movable):
     padded: bool
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[int]], pad: int = 0) -> "Tokens":
-        """The rows side by side, padded to the longest."""
+    def of(cls, rows: Sequence[Sequence[int]], pad: int = 0, length: int | None = None) -> "Tokens":
+        """The rows side by side, padded to the longest, or to a `length` and then called padded in any case."""
         lengths = [len(row) for row in rows]
-        longest = max(lengths, default=0)
+        longest = max(lengths, default=0) if length is None else length
         ids = torch.full((len(rows), longest), pad, dtype=torch.long)
         for index, row in enumerate(rows):
             ids[index, : len(row)] = torch.as_tensor(row, dtype=torch.long)
-        return cls(ids, torch.tensor(lengths, dtype=torch.long), padded=min(lengths, default=0) < longest)
+        return cls(
+            ids, torch.tensor(lengths, dtype=torch.long), padded=length is not None or min(lengths, default=0) < longest
+        )
 
     @property
     def places(self) -> None:

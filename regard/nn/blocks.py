@@ -224,7 +224,7 @@ class EncoderBlock(nn.Module):
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
 
     def fixed_step(self, x: Float[Tensor, "B W D"], layer: int, state: FixedState, step: FixedStep) -> Vectors:
-        """The same for one new position of W rows of each source, whose keys and values are in a state of fixed size."""
+        """The same for a new position of W rows of each source, with keys and values in a state of fixed size."""
         around = self.around_attention
         x = around.leave(x, state.self_attend(layer, self.attention, around.enter(x), step))
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))

@@ -6,10 +6,12 @@ graph. Sources stand in slots of their own and at positions of their own: one th
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.nn.attention import Attention, NoHeads
@@ -47,9 +49,9 @@ class FixedState:
     """Keys and values of every layer, once for all rows of a source.
 
     The cells of a source are those of its prompt and then W for each step, one for each row. A row sees the cells of
-    its own past only: `ancestors[b, w, t, v]` says whether row w of source b comes from what row v chose at step t.
-    Where a beam reorders its rows, only that table is reordered. All rows of a source are the queries of one product
-    with all its cells, which reads as much memory as if each row read its own.
+    its own past only: `ancestors[b, w, t W + v]`, which is added to scores, is 0 where row w of source b comes from
+    what row v chose at step t, and else -inf. Where a beam reorders its rows, only that table is reordered. All rows of
+    a source are the queries of one product with all its cells, which reads no more memory than if each read its own.
 
     `position` counts the steps of each source. One beyond the last step is room for sources that have ended.
     """
@@ -75,10 +77,9 @@ class FixedState:
         self.memories = [_store(attention, B, room.source, like) for attention in across]
         self.position = torch.zeros(B, dtype=torch.long, device=device)
         self.prompt_lengths = torch.zeros(B, dtype=torch.long, device=device)
-        self.source_lengths = torch.ones(B, dtype=torch.long, device=device)
-        self.ancestors = torch.zeros(B, W, room.steps + 1, W, dtype=torch.bool, device=device)
+        self.ancestors = like.new_full((B, W, (room.steps + 1) * W), -torch.inf)
+        self.source_bias = like.new_full((B, self.memories[0].shape[2] if across else 0), -torch.inf)
         self._rows = torch.arange(W, device=device)
-        self._dtype = like.dtype
 
     @property
     def nbytes(self) -> int:
@@ -89,31 +90,31 @@ class FixedState:
         """What the next step works with, where no row has made `reach` steps and no source is above `source_reach`."""
         B, W = self.ancestors.shape[:2]
         own = self.position[:, None] * W + self._rows
-        self.ancestors.view(B, W, -1).scatter_(2, own[:, :, None], True)
-        places = self.prompt_lengths + self.position
-        visible = self._visible(places, reach)
-        bias = torch.zeros(visible.shape, dtype=self._dtype, device=own.device).masked_fill_(~visible, -torch.inf)
+        self.ancestors.scatter_(2, own[:, :, None], 0.0)
+        places = self.prompt_lengths + self.position if self.prompt_room else self.position
+        bias = self._bias(places, reach)
+        source_bias = None
+        if self.memories:
+            source_bias = self.source_bias[:, None, None, :source_reach].expand(B, 1, W, source_reach)
+        # A source that has ended may stand where the model has no position; what it computes is not used.
+        where = places.clamp(max=self.longest - 1)[:, None].expand(B, W)
+        return FixedStep(where, self.prompt_room + own if self.prompt_room else own, bias, source_bias)
+
+    def _bias(self, places: Int[Tensor, " B"], reach: int) -> Float[Tensor, "#B #H W N"]:
+        """What is added to the scores of each row and cell."""
+        B, W = self.ancestors.shape[:2]
+        bias = self.ancestors[:, :, : reach * W]
+        if self.prompt_room:
+            hidden = torch.arange(self.prompt_room, device=bias.device) >= self.prompt_lengths[:, None]
+            prompt = torch.zeros(hidden.shape, dtype=bias.dtype, device=bias.device).masked_fill_(hidden, -torch.inf)
+            bias = torch.cat((prompt[:, None].expand(B, W, -1), bias), -1)
+        if self.window is not None:
+            far = self._distances(places, reach) >= self.window
+            bias = bias.masked_fill(far[:, None], -torch.inf)
         bias = bias[:, None]
         if self.distances is not None:
             bias = bias + self.distances.at(self._distances(places, reach)).to(bias.dtype)
-        source_bias = None
-        if self.memories:
-            there = torch.arange(source_reach, device=own.device) < self.source_lengths[:, None]
-            hidden = torch.zeros(there.shape, dtype=self._dtype, device=own.device).masked_fill_(~there, -torch.inf)
-            source_bias = hidden[:, None, None].expand(B, 1, W, source_reach)
-        # A source that has ended may stand where the model has no position; what it computes is not used.
-        places = places.clamp(max=self.longest - 1)[:, None].expand(B, W)
-        return FixedStep(places, self.prompt_room + own, bias, source_bias)
-
-    def _visible(self, places: Int[Tensor, " B"], reach: int) -> Bool[Tensor, "B W N"]:
-        B, W = self.ancestors.shape[:2]
-        visible = self.ancestors[:, :, :reach].flatten(2)
-        if self.prompt_room:
-            prompt = torch.arange(self.prompt_room, device=visible.device) < self.prompt_lengths[:, None]
-            visible = torch.cat((prompt[:, None].expand(B, W, -1), visible), -1)
-        if self.window is not None:
-            visible = visible & (self._distances(places, reach) < self.window)[:, None]
-        return visible
+        return bias
 
     def _distances(self, places: Int[Tensor, " B"], reach: int) -> Int[Tensor, "B N"]:
         """How far before the place of a source each of its cells stands."""
@@ -126,13 +127,18 @@ class FixedState:
 
     def reorder(self, parents: Int[Tensor, "B W"]) -> None:
         """Let row w of each source go on from what row `parents[b, w]` has chosen."""
-        chosen = parents[:, :, None, None].expand_as(self.ancestors)
+        chosen = parents[:, :, None].expand_as(self.ancestors)
         self.ancestors.copy_(self.ancestors.gather(1, chosen))
 
     def empty(self, slots: Int[Tensor, " N"]) -> None:
         """Make room for other sources in these slots."""
         self.position[slots] = 0
-        self.ancestors[slots] = False
+        self.ancestors[slots] = -torch.inf
+
+    def read_sources(self, slots: Int[Tensor, " N"], lengths: Int[Tensor, " N"]) -> None:
+        """Say how long the sources in these slots are, of those that cross-attention reads."""
+        there = torch.arange(self.source_bias.shape[1], device=slots.device) < lengths[:, None]
+        self.source_bias[slots] = torch.where(there, 0.0, -torch.inf).to(self.source_bias.dtype)
 
     def write_source(
         self, layer: int, slots: Int[Tensor, " N"], k: Float[Tensor, "N G S K"], v: Float[Tensor, "N G S K"]
@@ -155,7 +161,10 @@ class FixedState:
         if attention.watcher is not None:  # as in decoding step by step, so that watching changes nothing
             raise AssertionError("a watched model is decoded step by step")
         q, k, v = attention.queries_keys_values(x, 0, step.places, joined=self.joined[layer])
-        store, kv = self.stores[layer], torch.cat((k, v), 1)
+        store = self.stores[layer]
+        if kernels := _kernels(attention, q):
+            return attention.output(kernels.attend(q, store, step.bias, attention.scale, (k, v, step.cells)))
+        kv = torch.cat((k, v), 1)
         store.scatter_(2, step.cells[:, None, :, None].expand(kv.shape), kv)
         return _gather(attention, q, store[:, :, : step.bias.shape[-1]], step.bias)
 
@@ -166,8 +175,20 @@ class FixedState:
         if isinstance(attention, NoHeads):
             return attention(x)
         assert step.source_bias is not None
-        memory = self.memories[layer][:, :, : step.source_bias.shape[-1]]
-        return _gather(attention, attention.queries(x), memory, step.source_bias)
+        q, memory = attention.queries(x), self.memories[layer]
+        if kernels := _kernels(attention, q):
+            return attention.output(kernels.attend(q, memory, step.source_bias, attention.scale))
+        return _gather(attention, q, memory[:, :, : step.source_bias.shape[-1]], step.source_bias)
+
+
+def _kernels(attention: Attention, q: Float[Tensor, "B H W K"]) -> Any:
+    """The kernels made for this, where they can be used."""
+    if q.device.type != "cuda" or not find_spec("triton"):
+        return None
+    from regard.nn import decoding_kernels
+
+    rows = attention.heads // attention.kv_heads * q.shape[2]
+    return decoding_kernels if decoding_kernels.serves_attention(attention.head_width, rows) else None
 
 
 def _store(attention: Attention | NoHeads, sources: int, room: int, like: Tensor) -> Float[Tensor, "B G N K"]:

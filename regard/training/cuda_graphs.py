@@ -1,6 +1,6 @@
 """CUDA graphs: a batch's forward and backward captured once and replayed, so that small models keep a GPU busy."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Dataclass
+from regard.nn.batch import tensors
 from regard.training.objectives import Batch, Objective, precision_context, predictions
 
 WARM = 2  # passes made in the ordinary way first: what compiles or allocates on its first call has then done so
@@ -163,16 +164,6 @@ class _CapturedGraph:
         self.count.fill_(count)
         self.graph.replay()
         return self.sums.clone(), self.gradients
-
-
-def tensors(batch: Dataclass) -> Iterator[Tensor]:
-    """The tensors that a batch is made of, in their order."""
-    for field in fields(batch):
-        value = getattr(batch, field.name)
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, Dataclass):
-            yield from tensors(value)
 
 
 def form(batch: Dataclass) -> tuple:

@@ -8,7 +8,7 @@ import torch
 
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import repetition
-from regard.decode.device import DeviceDecoder, FixedStepper, Source, bucket
+from regard.decode.device import BeamSlots, DeviceDecoder, FixedStepper, Room, Rules, Source, bucket
 from regard.decode.greedy import collect, decode
 from regard.decode.sample import Sampler, uniform_numbers
 from regard.decode.search import search
@@ -16,28 +16,33 @@ from regard.models.gpt import GPT, GPTConfig
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs, Tokens
 
-EOS, BOS, V = 2, 1, 23
-SMALL: dict = {"width": 16, "heads": 4, "feed_forward": 32, "dropout": 0.0, "max_len": 40}
+EOS, BOS, V = 2, 1, 211
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+SMALL: dict = {"width": 64, "heads": 4, "feed_forward": 64, "dropout": 0.0, "max_len": 40}
 
 
-def transformer(**settings) -> Transformer:
+def transformer(vocab: int = V, **settings) -> Transformer:
     torch.manual_seed(3)
     config = TransformerConfig(
-        source_vocab_size=V, target_vocab_size=V, encoder_layers=2, decoder_layers=2, **SMALL | {"output_bias": True} | settings
+        source_vocab_size=vocab,
+        target_vocab_size=vocab,
+        encoder_layers=2,
+        decoder_layers=2,
+        **SMALL | {"output_bias": True} | settings,
     )
     model = Transformer(config).eval()
     sharpen(model)
     if model.head.bias is not None:
         with torch.no_grad():
-            model.head.bias[EOS] = 4.0  # so that many outputs end before they must
-    return model
+            model.head.bias[EOS] = 6.0  # so that many outputs end before they must
+    return model.to(DEVICE)
 
 
 def gpt(**settings) -> GPT:
     torch.manual_seed(4)
     model = GPT(GPTConfig(vocab_size=V, layers=2, **SMALL | settings)).eval()
     sharpen(model)
-    return model
+    return model.to(DEVICE)
 
 
 def sharpen(model: torch.nn.Module) -> None:
@@ -51,23 +56,31 @@ def sharpen(model: torch.nn.Module) -> None:
 def rows_of(count: int, seed: int = 0) -> list[list[int]]:
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, 14, (count,), generator=generator).tolist()
-    return [torch.randint(3, V, (length,), generator=generator).tolist() for length in lengths]
+    return [torch.randint(3, 23, (length,), generator=generator).tolist() for length in lengths]
+
+
+def pairs_of(items, length: int | None = None) -> Pairs:
+    return Pairs(tokens_of(items, length))
+
+
+def tokens_of(items, length: int | None = None) -> Tokens:
+    return Tokens.of(items, length=length).to(DEVICE)
 
 
 @torch.inference_mode()
 def step_by_step(model, rows, config, limits):
     if isinstance(model, Transformer):
-        state, first = model.start(Pairs(Tokens.of(rows))), torch.full((len(rows),), BOS)
+        state, first = model.start(Pairs(Tokens.of(rows).to(DEVICE))), torch.full((len(rows),), BOS, device=DEVICE)
     else:
-        state, first = model.start(Tokens.of(rows)), torch.tensor([row[-1] for row in rows])
+        state = model.start(Tokens.of(rows).to(DEVICE))
+        first = torch.tensor([row[-1] for row in rows], device=DEVICE)
     return search(model, state, first, eos=EOS, config=config, max_len=torch.tensor(limits))
 
 
-def on_device(model, rows, config, limits, *, slots=4, collect_from=None):
+def on_device(model, rows, config, limits, *, slots=4):
     """What the device-resident decoder finds, with fewer slots than sources: they take turns."""
     pairs = isinstance(model, Transformer)
-    collate = (lambda items: Pairs(Tokens.of(items))) if pairs else Tokens.of
-    decoder = DeviceDecoder(model, torch.device("cpu"), collate)
+    decoder = DeviceDecoder(model, DEVICE, pairs_of if pairs else tokens_of)
     room = decoder.room(config, sources=slots, longest=max(map(len, rows)), steps=max(limits))
     uniforms = [None] * len(rows)
     if config.temperature is not None:
@@ -117,7 +130,6 @@ SEARCHES = {
     "forced end": DecodeConfig(beam=3, force_end=True),
     "no repeats": DecodeConfig(beam=3, no_repeat=2),
     "greedy without repeats": DecodeConfig(beam=1, no_repeat=1, min_len=3),
-    "wider than the vocabulary": DecodeConfig(beam=30, top_beams=30),
 }
 
 
@@ -130,6 +142,10 @@ def test_searches_of_a_translation_model(name):
 @pytest.mark.parametrize("name", SEARCHES)
 def test_searches_of_a_language_model(name):
     check(gpt(), SEARCHES[name])
+
+
+def test_a_beam_wider_than_the_vocabulary():
+    check(transformer(vocab=23), DecodeConfig(beam=30, top_beams=30))
 
 
 MODELS = {
@@ -176,15 +192,15 @@ def test_repetition_penalty():
     config = DecodeConfig(temperature=1.0, samples=1, seed=2)
     columns = decode(
         model,
-        model.start(Tokens.of(rows)),
-        torch.tensor([row[-1] for row in rows]),
+        model.start(tokens_of(rows)),
+        torch.tensor([row[-1] for row in rows], device=DEVICE),
         eos=EOS,
         max_len=12,
-        pick=Sampler(uniform_numbers(2, range(6), samples=1, steps=12), temperature=1.0),
-        constraints=[repetition(1.7, rows)],
+        pick=Sampler(uniform_numbers(2, range(6), samples=1, steps=12).to(DEVICE), temperature=1.0),
+        constraints=[repetition(1.7, rows, DEVICE)],
     )
     expected = [one.tokens for one in collect(columns, eos=EOS, config=config)]
-    decoder = DeviceDecoder(model, torch.device("cpu"), Tokens.of)
+    decoder = DeviceDecoder(model, DEVICE, tokens_of)
     room = decoder.room(config, sources=4, longest=13, steps=12)
     slots = decoder.slots(config, room, eos=EOS, penalty=1.7)
     sources = iter(
@@ -211,7 +227,7 @@ def test_repetition_penalty():
 def test_one_that_is_gone_is_dropped_and_others_go_on():
     model, rows = transformer(), rows_of(5)
     config = replace(SEARCHES["beam"], forbid=(EOS,))
-    decoder = DeviceDecoder(model, torch.device("cpu"), lambda items: Pairs(Tokens.of(items)))
+    decoder = DeviceDecoder(model, DEVICE, pairs_of)
     slots = decoder.slots(config, decoder.room(config, sources=2, longest=14, steps=20), eos=EOS)
     sources = iter((index, Source(row, len(row), BOS, 20)) for index, row in enumerate(rows))
     steps, found = 0, {}
@@ -226,7 +242,7 @@ def test_one_that_is_gone_is_dropped_and_others_go_on():
 
 def test_slots_are_used_again():
     model = transformer()
-    decoder = DeviceDecoder(model, torch.device("cpu"), lambda items: Pairs(Tokens.of(items)))
+    decoder = DeviceDecoder(model, DEVICE, pairs_of)
     config = SEARCHES["beam"]
     room = decoder.room(config, sources=2, longest=14, steps=20)
     first = decoder.slots(config, room, eos=EOS)
@@ -237,3 +253,103 @@ def test_slots_are_used_again():
 
 def test_buckets():
     assert [bucket(length) for length in (1, 16, 17, 1024, 1025, 3000)] == [16, 16, 32, 1024, 2048, 3072]
+
+
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
+class TestKernels:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    @pytest.mark.parametrize(("heads", "groups", "width", "cells"), [(8, 8, 5, 160), (4, 1, 3, 48), (2, 2, 1, 512)])
+    def test_attention(self, dtype, heads, groups, width, cells):
+        from regard.nn.decoding_kernels import attend
+
+        torch.manual_seed(0)
+        B, K = 6, 32
+        q = torch.randn(B, heads, width, K, device=DEVICE, dtype=dtype)
+        store = torch.randn(B, 2 * groups, cells + 16, K, device=DEVICE, dtype=dtype)
+        visible = torch.rand(B, 1, width, cells, device=DEVICE) < 0.4
+        visible[..., 7] = True
+        bias = torch.zeros(visible.shape, device=DEVICE, dtype=dtype).masked_fill_(~visible, -torch.inf)
+        k, v = (torch.randn(B, groups, width, K, device=DEVICE, dtype=dtype) for _ in range(2))
+        into = torch.stack([torch.randperm(cells, device=DEVICE)[:width] for _ in range(B)])
+        wanted = store.clone()
+        wanted.scatter_(2, into[:, None, :, None].expand(B, 2 * groups, width, K), torch.cat((k, v), 1))
+        keys, values = (
+            part[:, :, :cells].repeat_interleave(heads // groups, 1)
+            for part in (wanted[:, :groups], wanted[:, groups:])
+        )
+        expected = torch.nn.functional.scaled_dot_product_attention(
+            q.double(), keys.double(), values.double(), attn_mask=bias.double().expand(B, heads, width, cells)
+        )
+        found = attend(q, store, bias, K**-0.5, (k, v, into))
+        assert torch.equal(store, wanted)
+        close = 1e-5 if dtype == torch.float32 else 2e-2
+        torch.testing.assert_close(found.double(), expected.transpose(1, 2).flatten(2), atol=close, rtol=close)
+
+    @pytest.mark.parametrize(("vocabulary", "width"), [(32_000, 5), (50_257, 2), (1000, 3)])
+    @pytest.mark.parametrize("exact", [False, True])
+    def test_a_step_of_beam_search(self, vocabulary, width, exact):
+        """What the kernels leave after each of several steps is what torch leaves, of rounded scores with many ties."""
+        config = DecodeConfig(beam=width, min_len=2, length_penalty=1.0, exact=exact)
+        mine, theirs = (
+            BeamSlots(Sliced(vocabulary), Room(4, width, 16, 16), Rules(config, 7, (), 1.0), DEVICE, config)
+            for _ in range(2)
+        )
+        assert mine.kernels is not None
+        assert mine.kernels.serves_beam(width, vocabulary, 2 * width)
+        theirs.kernels = None
+        generator = torch.Generator(DEVICE).manual_seed(width)
+        for slots in (mine, theirs):
+            slots.fill([Source([3], 1, 0, limit) for limit in (16, 16, 3, 16)], [0, 1, 2, 3], tokens_of)
+        for _ in range(6):
+            logits = torch.randint(-20, 20, (4 * width, vocabulary), device=DEVICE, generator=generator) / 4
+            logits[:, 7] = torch.rand(4 * width, device=DEVICE, generator=generator) * 12
+            for slots in (mine, theirs):
+                slots._choose(logits.clone(), 16)
+            for name, value in mine._changing().items():
+                other = theirs._changing()[name]
+                if name.startswith("pool"):
+                    continue  # in another order
+                close(value, other, name)
+            for name in ("pool_scores", "pool_order", "pool_parents", "pool_steps", "pool_sums"):
+                one, two = (
+                    getattr(slots, name).gather(1, slots.pool_order.argsort(1, descending=True, stable=True)).double()
+                    for slots in (mine, theirs)
+                )
+                close(one, two, name)
+        assert (theirs.pool_scores > -torch.inf).any()
+        assert not theirs.running.all()
+
+    def test_what_is_not_a_number_is_told(self):
+        config = DecodeConfig(beam=2)
+        slots = BeamSlots(Sliced(4096), Room(2, 2, 16, 16), Rules(config, 7, (), 1.0), DEVICE, config)
+        slots.fill([Source([3], 1, 0, 9)] * 2, [0, 1], tokens_of)
+        logits = torch.zeros(4, 4096, device=DEVICE)
+        slots._choose(logits, 16)
+        logits[3, 100] = torch.nan
+        slots._choose(logits, 16)
+        assert slots.failed.tolist() == [False, True]
+        assert slots.running.tolist() == [True, False]
+
+
+def close(one: torch.Tensor, other: torch.Tensor, name: str) -> None:
+    torch.testing.assert_close(one, other, atol=2e-5, rtol=0, msg=lambda text: f"{name}: {text}")
+
+
+class Sliced:
+    """A stepper of which only the choice is tested."""
+
+    def __init__(self, choices: int) -> None:
+        self.choices = choices
+
+    def allocate(self, room: Room) -> "Sliced":
+        self.position = torch.zeros(room.sources, dtype=torch.long, device=DEVICE)
+        self.parents = torch.zeros(room.sources, room.width, dtype=torch.long, device=DEVICE)
+        state = Sliced(self.choices)
+        state.position, state.parents = self.position, self.parents
+        return state
+
+    def fill(self, batch, state, slots) -> None:
+        state.position[slots] = 0
+
+    def reorder(self, parents) -> None:
+        self.parents.copy_(parents)
