@@ -1,7 +1,7 @@
 """Help on a terminal: the text that a pipe gets, word for word and line for line, with rich's styles.
 
 Not typer's own rich help: its panels break an example into several lines, take `[data]` in a help text for markup and
-drop it, leave `regard compare` 22 columns of 80 to say what an option does, and draw their boxes in a pipe too.
+drop it, leave `regard compare` 22 columns of 80 to say what an option does, and put their boxes into a pipe too.
 """
 
 import re

@@ -12,6 +12,8 @@ import typer
 
 import regard
 from regard.cli import app, main
+from regard.tasks.verbs import VERBS
+from regard.tasks.verbs.spec import described
 
 COMMANDS = [
     [],
@@ -53,6 +55,27 @@ def test_no_help_is_cut_or_shows_braces(cli, path):
     assert "{" not in usage
     assert "......" not in usage
     assert [line for line in lines if line.endswith("...")] == []
+
+
+def test_every_option_is_explained():
+    def commands(group):
+        yield group
+        for inner in getattr(group, "commands", {}).values():
+            yield from commands(inner)
+
+    unexplained = [
+        (command.name, one.name)
+        for command in commands(typer.main.get_command(app))
+        for one in command.params
+        if one.param_type_name == "option" and not one.help
+    ]
+    assert unexplained == []
+
+
+def test_sampling_is_explained_alike_wherever_it_is_offered():
+    generating, translating = (described(VERBS[name].request) for name in ("generate", "translate"))
+    for name in ("top_k", "top_p", "samples", "seed"):
+        assert generating[name] == translating[name] != ""
 
 
 def test_examples_keep_their_lines(cli):
