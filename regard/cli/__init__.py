@@ -1,5 +1,6 @@
 """The `regard` command. One short file per subcommand: parse, call, print."""
 
+import io
 import os
 import re
 import signal
@@ -154,7 +155,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def script() -> None:
+    _write_utf8()
     sys.exit(main())
+
+
+def _write_utf8() -> None:
+    """What goes into a pipe or a file is UTF-8 with plain newlines on every system, as it is read from one.
+
+    A terminal has its own encoding: what it cannot show is shown by its number.
+    """
+    if not isinstance(sys.stdout, io.TextIOWrapper):  # someone else's
+        return
+    if sys.stdout.isatty():
+        sys.stdout.reconfigure(errors="backslashreplace")
+    else:
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")
 
 
 def _fail(text: str, code: int = 2) -> int:
@@ -173,17 +188,19 @@ def _forget_output() -> None:
 
 @contextmanager
 def _termination() -> Iterator[None]:
-    """SIGTERM unwinds like Ctrl-C, so that what is half-written goes."""
+    """SIGTERM, on Windows Ctrl-Break, unwinds like Ctrl-C, so that what is half-written goes."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGBREAK") if hasattr(signal, name)]
     try:
-        before = signal.signal(signal.SIGTERM, interrupt)
+        before = {number: signal.signal(number, interrupt) for number in numbers}
     except ValueError:  # signals belong to the main thread
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -105,6 +105,11 @@ def typed() -> bool:
     return os.isatty(0)
 
 
+def end_of_input() -> str:
+    """What is typed to end it."""
+    return "Ctrl-Z and Enter" if sys.platform == "win32" else "Ctrl-D"
+
+
 def standard_input(ask: str = "") -> Iterator[str]:
     """The lines of standard input; who types them is shown `ask` before each.
 

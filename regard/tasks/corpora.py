@@ -128,7 +128,7 @@ class WorldCorpus:
         digest = hashlib.sha256(repr((self.count, self.seed, self.part, self.source, self.grammar)).encode())
         for entry in sorted(resources.files("regard.data.synthetic.world").iterdir(), key=lambda entry: entry.name):
             if entry.name.endswith(".py"):
-                digest.update(entry.read_bytes())
+                digest.update(entry.read_bytes().replace(b"\r\n", b"\n"))  # as git may write them on Windows
         return digest.hexdigest()
 
 
