@@ -66,6 +66,7 @@ RENAMED: Mapping[str, str] = {
     "KeyValues": "KVCache",
     "MaskedWords": "MaskedLanguageModelling",
     "Replay": "GraphReplay",
+    "Sentence": "ParallelSentence",
     "Translation": "SequenceToSequence",
     "Wanted": "LookOptions",
     "evidence": "held_out_data",

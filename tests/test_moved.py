@@ -13,6 +13,7 @@ NAMES = [
     ("regard.nn.embedding", "Head", "regard.nn.embeddings", "OutputProjection"),
     ("regard.nn.loss", "linear_cross_entropy", "regard.nn.losses.cross_entropy", "linear_cross_entropy"),
     ("regard.data.world", "sentences", "regard.data.synthetic.world", "sentences"),
+    ("regard.data.world", "Sentence", "regard.data.synthetic.world", "ParallelSentence"),
     ("regard.training.tasks", "Translation", "regard.training.objectives", "SequenceToSequence"),
     ("regard.runs.translator", "Translator", "regard.tasks.translator", "Translator"),
     ("regard.runs.evaluation", "encode_pair", "regard.tasks.translator", "encode_pair"),

@@ -114,3 +114,11 @@ def test_prose_uses_the_words_of_the_field():
             if not (name == "sampling or plotting" and path.startswith(DRAWING)) and (found := pattern.search(text)):
                 tics.append(f"{path}: {text[max(0, found.start() - 40) : found.end() + 20]!r} (say: {name})")
     assert not tics, "\n".join(tics)
+
+
+def test_no_two_classes_of_the_package_have_one_name():
+    places: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "regard").rglob("*.py")):
+        for name in re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            places.setdefault(name, []).append(path.relative_to(ROOT).as_posix())
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}

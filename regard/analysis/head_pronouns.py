@@ -13,7 +13,7 @@ import torch
 
 from regard.analysis.head_roles import Quizzes, ask, attention_kind, quiz
 from regard.config import JsonObject
-from regard.data.synthetic.world.sentence import Sentence, pronoun_accuracy
+from regard.data.synthetic.world.sentence import ParallelSentence, pronoun_accuracy
 from regard.look.edits import masked
 from regard.look.roles import RoleCounts
 from regard.look.watch import attentions
@@ -99,7 +99,9 @@ def _best(found: dict[str, dict[str, RoleCounts]], names: Sequence[str]) -> tupl
     }
 
 
-def _without(run: Run, sentences: Sequence[Sentence], progress: Callable[[int, int], None] | None = None) -> JsonObject:
+def _without(
+    run: Run, sentences: Sequence[ParallelSentence], progress: Callable[[int, int], None] | None = None
+) -> JsonObject:
     """How many pronouns are translated right by the whole model, and without each head, and without two."""
     texts = [sentence.english for sentence in sentences]
     every = [(name, head) for name, one in attentions(run.model).items() for head in range(one.heads)]
@@ -147,8 +149,8 @@ def _without(run: Run, sentences: Sequence[Sentence], progress: Callable[[int, i
     }
 
 
-def _with_pronoun(run: Run, part: Part, word: str | None, limit: int) -> list[Sentence]:
-    def wanted(sentence: Sentence) -> bool:
+def _with_pronoun(run: Run, part: Part, word: str | None, limit: int) -> list[ParallelSentence]:
+    def wanted(sentence: ParallelSentence) -> bool:
         words = {sentence.english_words[one.english].lower() for one in sentence.pronouns}
         fits = max(map(len, encode_pair(run, sentence.english, sentence.french))) <= run.translator.max_len
         return fits and (bool(words) if word is None else words == {word})

@@ -104,7 +104,7 @@ class PeakMemory:
             return torch.cuda.max_memory_allocated(self._device)
         if not self._known:
             return None
-        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
         return 1024 * int(status["VmHWM"].split()[0])
 
 

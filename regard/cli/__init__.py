@@ -1,5 +1,6 @@
 """The `regard` command. One short file per subcommand: parse, call, print."""
 
+import io
 import os
 import re
 import signal
@@ -32,12 +33,13 @@ from regard.cli import (
     vectors,
     verbs,
 )
+from regard.cli.help import styled
 from regard.errors import RegardError
 
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode=None,  # regard.cli.help styles what this leaves plain
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("train", short_help="Train a model on your own data, or go on with a run.")(train.train)
@@ -66,6 +68,9 @@ class Command(typer.core.TyperCommand):
     Its usage names what must be given plainly, as RUN: some versions of typer write {RUN}.
     """
 
+    def get_help(self, ctx: Any) -> str:
+        return styled(super().get_help(ctx))
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [re.sub(r"^\{(.+)\}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
 
@@ -81,15 +86,23 @@ class Command(typer.core.TyperCommand):
         return super().parse_args(ctx, args)
 
 
-def _registered(one: typer.Typer) -> Iterator[Any]:
-    yield from one.registered_commands
+class Group(typer.core.TyperGroup):
+    """A command that has commands."""
+
+    def get_help(self, ctx: Any) -> str:
+        return styled(super().get_help(ctx))
+
+
+def _use_own_classes(one: typer.Typer) -> None:
+    one.info.cls = Group
+    for command in one.registered_commands:
+        command.cls = Command
     for group in one.registered_groups:
         if group.typer_instance is not None:
-            yield from _registered(group.typer_instance)
+            _use_own_classes(group.typer_instance)
 
 
-for registered in _registered(app):
-    registered.cls = Command
+_use_own_classes(app)
 
 
 def _show_version(asked: bool) -> bool:
@@ -128,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Misuse as error:
         text = error.format_message().rstrip(".")
         if "\n" in text:  # the help, for someone who gave no command
-            print(text)
+            typer.echo(text)
             return 2
         return _fail(text if error.ctx is None else f"{text} (see `{error.ctx.command_path} --help`)")
     except (typer.Abort, KeyboardInterrupt):
@@ -142,7 +155,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def script() -> None:
+    _write_utf8()
     sys.exit(main())
+
+
+def _write_utf8() -> None:
+    """What goes into a pipe or a file is UTF-8 with plain newlines on every system, as it is read from one.
+
+    A terminal has its own encoding: what it cannot show is shown by its number.
+    """
+    if not isinstance(sys.stdout, io.TextIOWrapper):  # someone else's
+        return
+    if sys.stdout.isatty():
+        sys.stdout.reconfigure(errors="backslashreplace")
+    else:
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")
 
 
 def _fail(text: str, code: int = 2) -> int:
@@ -161,17 +188,19 @@ def _forget_output() -> None:
 
 @contextmanager
 def _termination() -> Iterator[None]:
-    """SIGTERM unwinds like Ctrl-C, so that what is half-written goes."""
+    """SIGTERM, on Windows Ctrl-Break, unwinds like Ctrl-C, so that what is half-written goes."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGBREAK") if hasattr(signal, name)]
     try:
-        before = signal.signal(signal.SIGTERM, interrupt)
+        before = {number: signal.signal(number, interrupt) for number in numbers}
     except ValueError:  # signals belong to the main thread
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -54,8 +54,12 @@ def world(
         for split, count in parts.items():
             with (
                 counting(f"writing {split}") as progress,
-                stack.enter_context(whole_file(out / f"{split}.tsv")).open("w", encoding="utf-8") as pairs,
-                stack.enter_context(whole_file(out / f"{split}.jsonl")).open("w", encoding="utf-8") as gold,
+                stack.enter_context(whole_file(out / f"{split}.tsv")).open(
+                    "w", encoding="utf-8", newline="\n"
+                ) as pairs,
+                stack.enter_context(whole_file(out / f"{split}.jsonl")).open(
+                    "w", encoding="utf-8", newline="\n"
+                ) as gold,
             ):
                 drawn = sentences(count, seed=seed, split=split, grammar=cast("Grammar", grammar))
                 for number, sentence in enumerate(drawn, 1):
@@ -131,7 +135,7 @@ def telegrams(
         for split, count in parts.items():
             with (
                 counting(f"writing {split}") as progress,
-                stack.enter_context(whole_file(out / f"{split}.tsv")).open("w", encoding="utf-8") as file,
+                stack.enter_context(whole_file(out / f"{split}.tsv")).open("w", encoding="utf-8", newline="\n") as file,
             ):
                 for number, pair in enumerate(draw(count, seed=seed, split=split), 1):
                     file.write("\t".join(pair) + "\n")

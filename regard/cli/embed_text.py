@@ -83,7 +83,7 @@ def write(out: Path, texts: list[str], vectors: "np.ndarray") -> None:
             with aside.open("wb") as file:
                 np.save(file, vectors)
             return
-        with aside.open("w", encoding="utf-8") as lines:
+        with aside.open("w", encoding="utf-8", newline="\n") as lines:
             for text, vector in zip(texts, vectors, strict=True):
                 lines.write(json.dumps({"text": text, "vector": vector.tolist()}, ensure_ascii=False) + "\n")
 

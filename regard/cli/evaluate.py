@@ -71,7 +71,9 @@ def _evaluate(run: Path, data: list[str] | None, out: Path | None, as_json: bool
         result = score(loaded, data or None, out=written.append, progress=progress, say=say, **options)
     if out is not None:
         with whole_file(out) as path:
-            path.write_text("".join(f"{' '.join(line.splitlines())}\n" for line in written), encoding="utf-8")
+            path.write_text(
+                "".join(f"{' '.join(line.splitlines())}\n" for line in written), encoding="utf-8", newline="\n"
+            )
     print(json.dumps(result, indent=2, ensure_ascii=False) if as_json else loaded.task.show(result))
 
 

@@ -59,7 +59,9 @@ def heads(
             result["pronoun"] = pronoun_report(loaded, limit=min(limit, 200), progress=progress)
     if out is not None:
         with whole_file(out) as aside:
-            aside.write_text(heads_page(f"What the heads of {loaded.directory.name} do", result), encoding="utf-8")
+            aside.write_text(
+                heads_page(f"What the heads of {loaded.directory.name} do", result), encoding="utf-8", newline="\n"
+            )
     if as_json:
         print(json.dumps(result, indent=2, ensure_ascii=False))
     else:

@@ -159,9 +159,11 @@ def _attention(
     with counting("looking", "checkpoints" if wanted.history else "heads") as progress:
         found = document(run, texts, replace(wanted, told=progress), **decode)
     writers: dict[str, Callable[[Path], object]] = {
-        "page": lambda path: path.write_text(render(found), encoding="utf-8"),
-        "json": lambda path: path.write_text(json.dumps(found.to_mapping(packed=False)), encoding="utf-8"),
-        "svg": lambda path: path.write_text(svg(found, view=view, words=words), encoding="utf-8"),
+        "page": lambda path: path.write_text(render(found), encoding="utf-8", newline="\n"),
+        "json": lambda path: path.write_text(
+            json.dumps(found.to_mapping(packed=False)), encoding="utf-8", newline="\n"
+        ),
+        "svg": lambda path: path.write_text(svg(found, view=view, words=words), encoding="utf-8", newline="\n"),
         "png": lambda path: write_png(found, path, view=view, words=words),
     }
     for name, path in files.items():
@@ -186,7 +188,7 @@ def _gradients(given: list[str], out: Path, target: str | None, radius: float | 
         (out, gradients_page(document)),
     ):
         with whole_file(path) as aside:
-            aside.write_text(content, encoding="utf-8")
+            aside.write_text(content, encoding="utf-8", newline="\n")
     for one in document["models"]:
         print(f"{one['name']}: each step back multiplies the gradient by {one['factor_per_step']:.3f}")
     print(out)

@@ -13,7 +13,7 @@ import typer
 
 from regard.config import JsonObject
 from regard.errors import ConfigError, DataError, nearest
-from regard.tasks.verbs.spec import bounds
+from regard.tasks.verbs.spec import bounds, described
 
 RUN = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
 INPUT = Annotated[Path | None, typer.Option("--input", "-i", help="A file of inputs, one per line.", metavar="FILE")]
@@ -38,7 +38,7 @@ def parameter(name: str, kind: object, default: object = ...) -> inspect.Paramet
 
 def options_of(kind: type[Any], *leave: str) -> list[inspect.Parameter]:
     """An option for each field of a dataclass."""
-    hints = get_type_hints(kind)
+    hints, helps = get_type_hints(kind), described(kind)
     found = []
     for field in dataclasses.fields(kind):
         if field.name in leave:
@@ -47,7 +47,7 @@ def options_of(kind: type[Any], *leave: str) -> list[inspect.Parameter]:
         several = get_origin(asked) is list or asked == list[str] | None
         default = None if field.default is dataclasses.MISSING or several else field.default
         metavar = metavar or ("NUMBER" if _or_none(hints[field.name]) else None)
-        option: dict[str, Any] = {"help": field.metadata.get("help", ""), "metavar": metavar}
+        option: dict[str, Any] = {"help": helps[field.name], "metavar": metavar}
         names = () if asked is not bool or default else (f"--{field.name.replace('_', '-')}",)
         found.append(parameter(field.name, Annotated[asked, typer.Option(*names, **option)], default))
     return found
@@ -103,6 +103,11 @@ def number_or_none(option: str, text: str | None, kind: type[int] | type[float])
 def typed() -> bool:
     """Whether someone types at a terminal."""
     return os.isatty(0)
+
+
+def end_of_input() -> str:
+    """What is typed to end it."""
+    return "Ctrl-Z and Enter" if sys.platform == "win32" else "Ctrl-D"
 
 
 def standard_input(ask: str = "") -> Iterator[str]:

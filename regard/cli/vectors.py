@@ -132,7 +132,7 @@ def plane(
     note = f"{file.name}: the first two principal components, {100 * vectors.spread(words):.0f} % of the variance"
     picture = words_on_a_plane(words, vectors.plane(words), note)
     with whole_file(out) as aside:
-        aside.write_text(picture, encoding="utf-8")
+        aside.write_text(picture, encoding="utf-8", newline="\n")
     print(out)
 
 

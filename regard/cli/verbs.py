@@ -23,6 +23,7 @@ from regard.cli.options import (
     OUTPUT,
     RUN,
     checked,
+    end_of_input,
     options_of,
     parameter,
     standard_input,
@@ -84,7 +85,7 @@ def command(verb: Verb) -> Callable[..., None]:
             check_output(output)
         lines = words or (standard_input() if file is None else ())
         if not words and file is None and typed():
-            print(f"Type {verb.unit}, one per line; Ctrl-D ends.", file=sys.stderr)
+            print(f"Type {verb.unit}, one per line; {end_of_input()} ends.", file=sys.stderr)
         loaded = opened(verb, run, device)
         with ExitStack() as stack:
             write, tell = partial(print, flush=True), None
@@ -205,5 +206,5 @@ def _written(path: Path) -> Iterator[TextIO]:
     """The file to write to, which is there whole in the end or not at all."""
     from regard.runs.files import whole_file
 
-    with whole_file(path) as aside, aside.open("w", encoding="utf-8") as file:
+    with whole_file(path) as aside, aside.open("w", encoding="utf-8", newline="\n") as file:
         yield file

@@ -24,6 +24,9 @@ from regard.tasks.spec import Prepared, Report, Silence
 from regard.trainer.trainer import Stopped, resume, train
 
 PLAN, REPORT, PAGE, CHARTS = "plan.json", "report.json", "report.html", "charts"
+CACHE, GROWTH = "cache", "growth.json"
+OWN = (PLAN, REPORT, PAGE, CHARTS, CACHE, GROWTH)
+"""What lies beside the runs of a comparison."""
 
 TRICKS = {"residual": "model.residual=false", "norm": "model.norm=none", "scale": "model.scaled=false"}
 """The three things that make deep stacks of attention trainable, and the setting that leaves each out."""
@@ -44,8 +47,9 @@ def entry(text: str, overrides: Sequence[str] = (), last: Sequence[str] = ()) ->
 
     `overrides` come before its own settings, `last` after them.
     """
-    head, _, tail = text.partition(":")
-    name, equals, what = head.rpartition("=")
+    drive = re.match(r"(?:[^=:]*=)?[A-Za-z]:[\\/]", text)  # of a file on Windows
+    head, _, tail = text[drive.end() if drive else 0 :].partition(":")
+    name, equals, what = f"{drive[0] if drive else ''}{head}".rpartition("=")
     own = re.split(r",(?=\w+\.\w+=)", tail) if tail else []
     path = Path(what)
     if path.suffix in (".toml", ".json"):
@@ -59,13 +63,16 @@ def entry(text: str, overrides: Sequence[str] = (), last: Sequence[str] = ()) ->
 
 
 def entries(texts: Sequence[str], overrides: Sequence[str] = ()) -> list[Entry]:
-    """All of them, no name twice."""
+    """All of them, no name and no directory twice, on any file system."""
     found = [entry(text, overrides) for text in texts]
-    names = [one.name for one in found]
-    for name in names:
-        if names.count(name) > 1:
+    taken: dict[str, str] = {}
+    for name in (one.name for one in found):
+        folder = folder_name(name).casefold()
+        if taken.get(folder) == name:
             raise ConfigError(f"two configurations are called '{name}': name them, as in first={name} second={name}")
-        folder_name(name)
+        if folder in taken:
+            raise ConfigError(f"'{taken[folder]}' and '{name}' would share a directory: choose another name for one")
+        taken[folder] = name
     return found
 
 
@@ -94,6 +101,8 @@ def folder_name(name: str) -> str:
     plain = re.sub(r"[^\w.=+-]+", "-", name).strip("-.")
     if not plain:
         raise ConfigError(f"'{name}' has no letter or digit to name a directory by")
+    if plain.casefold() in OWN or re.fullmatch(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", plain, re.IGNORECASE):
+        raise ConfigError(f"'{name}' cannot name a directory here: it means something else; choose another name")
     return plain
 
 
@@ -162,7 +171,7 @@ def compare(
         "equal": equal or parameters is not None,
         "machine": machine(),
         "runs": results,
-        "growth": _once(out / "growth.json", lambda: growth(progress=told("growing"))) if grow else None,
+        "growth": _once(out / GROWTH, lambda: growth(progress=told("growing"))) if grow else None,
         "long_range": _once(
             out / f"long-range-{longest}-{long_range}.json",
             lambda: long_range_accuracy(longest, long_range, progress=told("reading far")),
@@ -228,7 +237,7 @@ def _train_all(
             report.say(f"{one.name} ({number} of {len(planned)}): {budget}")
             config = one.config
             if config.data.cache is None:  # equal data is tokenised once
-                config = replace(config, data=replace(config.data, cache=str((out / "cache").resolve())))
+                config = replace(config, data=replace(config.data, cache=str((out / CACHE).resolve())))
             try:
                 if (folder / CONFIG).exists():
                     resume(folder, (), report)

@@ -7,7 +7,7 @@ from typing import Any
 from regard.look.charts import Chart, Series, label, plot
 from regard.look.page import figure, heading, paragraph, percent, static_page, table
 
-Report = Mapping[str, Any]
+Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,22 +24,22 @@ class Section:
         return [*above, *(figure(plot(chart)) for chart in self.charts.values()), *self.below]
 
 
-def comparison_page(report: Report) -> str:
+def comparison_page(report: Record) -> str:
     """A self-contained page: tables and charts, no script, nothing fetched."""
     return static_page("Comparison", [*_overview(report), *(part for one in _sections(report) for part in one.html())])
 
 
-def comparison_charts(report: Report) -> dict[str, Chart]:
+def comparison_charts(report: Record) -> dict[str, Chart]:
     """Every chart that the report has figures for, by name."""
     return {name: chart for section in _sections(report) for name, chart in section.charts.items()}
 
 
-def _sections(report: Report) -> list[Section]:
+def _sections(report: Record) -> list[Section]:
     made = (_lengths, _curves, _words, _ablation, _growth, _long_range)
     return [section for make in made if (section := make(report)) is not None]
 
 
-def _overview(report: Report) -> list[str]:
+def _overview(report: Record) -> list[str]:
     machine = report["machine"]
     said = [
         f"Budget: {report['budget']}.",
@@ -47,7 +47,7 @@ def _overview(report: Report) -> list[str]:
         f"Measured with torch {machine['torch']}, {machine['threads']} threads, on {machine['processor']}.",
     ]
     aligned = any("alignment_error_rate" in run.get("test", {}) for run in report["runs"])
-    columns: list[tuple[str, Callable[[Report], str]]] = [
+    columns: list[tuple[str, Callable[[Record], str]]] = [
         ("configuration", lambda run: run["name"]),
         ("parameters", lambda run: f"{run['parameters']:,}"),
         ("updates", lambda run: f"{run['updates']:,}"),
@@ -81,7 +81,7 @@ def _overview(report: Report) -> list[str]:
     return parts
 
 
-def _lengths(report: Report) -> Section | None:
+def _lengths(report: Record) -> Section | None:
     runs = [run for run in report["runs"] if run.get("test")]
     if not any(run["test"].get("by_length") for run in runs):
         return None
@@ -113,7 +113,7 @@ def _lengths(report: Report) -> Section | None:
     )
 
 
-def _curves(report: Report) -> Section | None:
+def _curves(report: Record) -> Section | None:
     trained = report["runs"] if report["runs"][0].get("depth") is None else []
     counted = next((run["loss_unit"] for run in trained if "loss_unit" in run), "nats")
     loss = f"loss ({counted})" if counted else "loss"
@@ -142,7 +142,7 @@ def _curves(report: Report) -> Section | None:
     return Section(heading="Learning curves", charts=charts) if charts else None
 
 
-def _words(report: Report) -> Section | None:
+def _words(report: Record) -> Section | None:
     runs = [run for run in report["runs"] if "words" in run.get("test", {})]
     if not runs:
         return None
@@ -173,12 +173,12 @@ def _words(report: Report) -> Section | None:
     )
 
 
-def _ablation(report: Report) -> Section | None:
+def _ablation(report: Record) -> Section | None:
     runs = [run for run in report["runs"] if run.get("depth") is not None]
     if not runs:
         return None
 
-    def chart(title: str, y: str, value: Callable[[Report], float | None], high: float | None = None) -> Chart:
+    def chart(title: str, y: str, value: Callable[[Record], float | None], high: float | None = None) -> Chart:
         lines = []
         for kind in dict.fromkeys(run["without"] for run in runs):
             points = [(run["depth"], value(run)) for run in runs if run["without"] == kind]
@@ -187,7 +187,7 @@ def _ablation(report: Report) -> Section | None:
         depths = [(depth, str(depth)) for depth in sorted({run["depth"] for run in runs})]
         return Chart(title=title, x="layers on each side", y=y, series=lines, ticks=depths, low=0.0, high=high)
 
-    def last_loss(run: Report) -> float | None:
+    def last_loss(run: Record) -> float | None:
         return run["validations"][-1]["nll"] if run["validations"] else None
 
     return Section(
@@ -203,7 +203,7 @@ def _ablation(report: Report) -> Section | None:
     )
 
 
-def _growth(report: Report) -> Section | None:
+def _growth(report: Record) -> Section | None:
     grown = report.get("growth")
     if not grown:
         return None
@@ -243,7 +243,7 @@ def _growth(report: Report) -> Section | None:
     )
 
 
-def _long_range(report: Report) -> Section | None:
+def _long_range(report: Record) -> Section | None:
     far = report.get("long_range")
     if not far:
         return None
@@ -272,11 +272,11 @@ def _long_range(report: Report) -> Section | None:
     )
 
 
-def _band(band: Report) -> str:
+def _band(band: Record) -> str:
     return f"{band['low']}+" if band["high"] is None else f"{band['low']}-{band['high'] - 1}"
 
 
-def _of(run: Report, *names: str) -> Any:
+def _of(run: Record, *names: str) -> Any:
     value: Any = run.get("test") or {}
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else None

@@ -50,7 +50,7 @@ def cached(cache: Path, key: list[Any], open: Callable[[Path], Store], write: Ca
 def _settle(aside: Path, folder: Path, open: Callable[[Path], Any]) -> None:
     """Give the finished folder its name, once its bytes are on the disk."""
     for path in aside.iterdir():
-        with path.open("rb") as file:
+        with path.open("r+b") as file:  # Windows syncs only what is open for writing
             os.fsync(file.fileno())
     if folder.exists() and not _complete(folder, open):
         shutil.rmtree(folder)
@@ -94,7 +94,7 @@ def opened(folder: Path, what: str, version: int) -> Iterator[JsonObject]:
 def write_meta(folder: Path, version: int, **values: object) -> None:
     """Describe the arrays in `folder`."""
     text = json.dumps({"version": version, **values}, indent=2)
-    (folder / "meta.json").write_text(text + "\n", encoding="utf-8")
+    (folder / "meta.json").write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
 def mapped(path: Path, dtype: npt.DTypeLike, length: int) -> np.ndarray:

@@ -27,7 +27,7 @@ POSITIONAL = ("previous", "next", "same", "first", "separator")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RoleQuestion:
     """Where should `query` look? At one of `answers`, of `visible` places in all."""
 
     role: str
@@ -61,30 +61,30 @@ class Evidence:
         return {**asdict(self), "margin": self.margin}
 
 
-def by_position(places: int, *, causal: bool = False) -> Iterator[Question]:
+def by_position(places: int, *, causal: bool = False) -> Iterator[RoleQuestion]:
     """The neighbours of each place, and itself. Those next to the last place, a special one, are not asked for it."""
     for query in range(places):
         visible = query + 1 if causal else places
         if query >= 1:
-            yield Question("previous", query, frozenset({query - 1}), visible)
+            yield RoleQuestion("previous", query, frozenset({query - 1}), visible)
         if query + 2 < places and not causal:
-            yield Question("next", query, frozenset({query + 1}), visible)
-        yield Question("same", query, frozenset({query}), visible)
+            yield RoleQuestion("next", query, frozenset({query + 1}), visible)
+        yield RoleQuestion("same", query, frozenset({query}), visible)
 
 
-def at_landmarks(queries: int, places: int, *, apart: bool, causal: bool = False) -> Iterator[Question]:
+def at_landmarks(queries: int, places: int, *, apart: bool, causal: bool = False) -> Iterator[RoleQuestion]:
     """The first place and the separator, which is the last. `apart` leaves out queries beside them, or on them."""
     for query in range(queries):
         visible = query + 1 if causal else places
         if query >= 2 or not apart:
-            yield Question("first", query, frozenset({0}), visible)
+            yield RoleQuestion("first", query, frozenset({0}), visible)
         if not causal and (query + 2 < places or not apart):
-            yield Question("separator", query, frozenset({places - 1}), visible)
+            yield RoleQuestion("separator", query, frozenset({places - 1}), visible)
 
 
 def at_rare(
     words: Sequence[str], counts: Mapping[str, int], queries: int, *, apart: bool, places: int
-) -> Iterator[Question]:
+) -> Iterator[RoleQuestion]:
     """The word that is rarest in the corpus, or all of them where several are."""
     if not words:
         return
@@ -92,17 +92,17 @@ def at_rare(
     rarest = frozenset(index for index, count in enumerate(often) if count == min(often))
     for query in range(queries):
         if not (apart and query in rarest):
-            yield Question("rare", query, rarest, places)
+            yield RoleQuestion("rare", query, rarest, places)
 
 
-def at_separators(separators: Sequence[int], places: int) -> Iterator[Question]:
+def at_separators(separators: Sequence[int], places: int) -> Iterator[RoleQuestion]:
     """Any of several separators, asked of places that are not beside one."""
     for query in range(places):
         if all(abs(query - place) > 1 for place in separators):
-            yield Question("separator", query, frozenset(separators), places)
+            yield RoleQuestion("separator", query, frozenset(separators), places)
 
 
-def by_sentence(parts: Sequence[int], near: int = 2) -> Iterator[Question]:
+def by_sentence(parts: Sequence[int], near: int = 2) -> Iterator[RoleQuestion]:
     """At the border of two sentences, a place of the query's own that is further off than its neighbours.
 
     `parts` says of which sentence each place is, 0 or 1, or -1 of neither. As many queries stand before the border as
@@ -115,10 +115,10 @@ def by_sentence(parts: Sequence[int], near: int = 2) -> Iterator[Question]:
     for queries, own in ((first[-near:], first), (second[:near], second)):
         for query in queries:
             answers = frozenset(place for place in own if abs(place - query) > near)
-            yield Question("same sentence", query, answers, len(parts))
+            yield RoleQuestion("same sentence", query, answers, len(parts))
 
 
-def by_repetition(tokens: Sequence[Hashable], start: int = 0) -> Iterator[Question]:
+def by_repetition(tokens: Sequence[Hashable], start: int = 0) -> Iterator[RoleQuestion]:
     """Of a token that came before: where it stood ("duplicate"), and what followed it there ("induction").
 
     Only queries from `start` on are asked. Nobody sees what comes later.
@@ -128,30 +128,30 @@ def by_repetition(tokens: Sequence[Hashable], start: int = 0) -> Iterator[Questi
         before = earlier.setdefault(token, [])
         after = frozenset(place + 1 for place in before if place + 1 < query)
         if query >= start and before:
-            yield Question("duplicate", query, frozenset(before), query + 1)
+            yield RoleQuestion("duplicate", query, frozenset(before), query + 1)
             if after:
-                yield Question("induction", query, after, query + 1)
+                yield RoleQuestion("induction", query, after, query + 1)
         before.append(query)
 
 
-def by_relation(heads: Sequence[int], relations: Sequence[str], places: int) -> Iterator[Question]:
+def by_relation(heads: Sequence[int], relations: Sequence[str], places: int) -> Iterator[RoleQuestion]:
     """For each dependency its head, and for each head its dependents of that kind."""
     below: dict[tuple[int, str], set[int]] = {}
     for word, (head, relation) in enumerate(zip(heads, relations, strict=True)):
         if head >= 0:
-            yield Question(f"{relation} to its head", word, frozenset({head}), places)
+            yield RoleQuestion(f"{relation} to its head", word, frozenset({head}), places)
             below.setdefault((head, relation), set()).add(word)
     for (head, relation), words in below.items():
-        yield Question(f"head to its {relation}", head, frozenset(words), places)
+        yield RoleQuestion(f"head to its {relation}", head, frozenset(words), places)
 
 
-def by_alignment(pairs: Iterable[tuple[int, int]], places: int) -> Iterator[Question]:
+def by_alignment(pairs: Iterable[tuple[int, int]], places: int) -> Iterator[RoleQuestion]:
     """For each target word the source words that it translates."""
     sources: dict[int, set[int]] = {}
     for source, target in pairs:
         sources.setdefault(target, set()).add(source)
     for target, words in sources.items():
-        yield Question("alignment", target, frozenset(words), places)
+        yield RoleQuestion("alignment", target, frozenset(words), places)
 
 
 class Quiz:
@@ -160,7 +160,7 @@ class Quiz:
     `places` are how many places each sentence has to look at.
     """
 
-    def __init__(self, sentences: Sequence[Sequence[Question]], places: Sequence[int]) -> None:
+    def __init__(self, sentences: Sequence[Sequence[RoleQuestion]], places: Sequence[int]) -> None:
         names = dict.fromkeys(question.role for questions in sentences for question in questions)
         self.roles = list(names)
         number = {role: index for index, role in enumerate(self.roles)}
@@ -197,7 +197,7 @@ class _Sheet:
     counts: Float[np.ndarray, " R"]
 
     @classmethod
-    def of(cls, questions: Sequence[Question], number: Mapping[str, int], places: int) -> "_Sheet":
+    def of(cls, questions: Sequence[RoleQuestion], number: Mapping[str, int], places: int) -> "_Sheet":
         right = np.zeros((len(questions), places), dtype=bool)
         for row, question in enumerate(questions):
             right[row, list(question.answers)] = True

@@ -87,7 +87,8 @@ def _edit_costs(first: Sequence[Hashable], second: Sequence[Hashable]) -> tuple[
     """What an edit costs, and the least cost from each pair of places to both ends.
 
     Keeping a word costs -1 and an edit more than all words that can be kept, so fewer edits come first. (sacreBLEU's
-    edit distance, made for TER, searches a beam and misses the least where words at the beginning are missing.)
+    edit distance, made for TER, searches a beam and misses the least where words at the beginning are missing; of
+    equally few edits, rapidfuzz's do not keep the most words.)
     """
     edit = min(len(first), len(second)) + 1
     costs = [[edit * count for count in range(len(second), -1, -1)]]

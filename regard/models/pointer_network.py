@@ -59,7 +59,7 @@ class PointerConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Pointed:
+class EncodedProblems:
     """The encoded problems of a batch, one row each, however many rows of a search point into it.
 
     C choices: the end, then every position. `read` are the vectors that the decoder reads a choice as, `memory` those
@@ -71,8 +71,8 @@ class Pointed:
     keys: Float[Tensor, "B C D"]
     real: Bool[Tensor, "B C"]
 
-    def select(self, sources: Int[Tensor, " N"]) -> "Pointed":
-        return Pointed(self.read[sources], self.memory[sources], self.keys[sources], self.real[sources])
+    def select(self, sources: Int[Tensor, " N"]) -> "EncodedProblems":
+        return EncodedProblems(self.read[sources], self.memory[sources], self.keys[sources], self.real[sources])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class PointerState:
 
     states: CellStates
     chosen: Bool[Tensor, "R C"]
-    source: Pointed
+    source: EncodedProblems
 
     def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> "PointerState":
         states = tuple(tuple(part[rows] for part in state) for state in self.states)
@@ -129,7 +129,7 @@ class PointerNetwork(nn.Module):
     def logits(self, batch: Pointings) -> Float[Tensor, "B T C"]:
         return self(batch)
 
-    def encode(self, points: Points) -> tuple[Pointed, CellStates]:
+    def encode(self, points: Points) -> tuple[EncodedProblems, CellStates]:
         """The encoded items, and the decoder's initial state."""
         B, S, _ = points.values.shape
         x = self.items(features(points.values, self.config.octaves))
@@ -147,7 +147,7 @@ class PointerNetwork(nn.Module):
         first, end = (vector.expand(B, 1, -1) for vector in (self.start_vector, self.end_vector))
         memory = torch.cat((end, x), dim=1)
         real = torch.cat((real.new_ones(B, 1), real), dim=1)
-        source = Pointed(torch.cat((first, x), dim=1), memory, self.pointing.keys(memory), real)
+        source = EncodedProblems(torch.cat((first, x), dim=1), memory, self.pointing.keys(memory), real)
         layers = self.config.decoder_layers
         made = [layer(whole).tanh().chunk(layers, dim=-1) for layer in self.bridge]
         return source, tuple(zip(*made, strict=True))
@@ -168,10 +168,10 @@ class PointerNetwork(nn.Module):
         log_probs = self._point(output.unflatten(0, (B, -1)), source, visible)
         return log_probs.flatten(0, 1), PointerState(states, chosen, source)
 
-    def _read(self, source: Pointed, choices: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+    def _read(self, source: EncodedProblems, choices: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         return self.dropout(source.read.take_along_dim(choices[..., None], dim=1))
 
-    def _open(self, chosen: Bool[Tensor, "B T C"], source: Pointed) -> Bool[Tensor, "B T C"]:
+    def _open(self, chosen: Bool[Tensor, "B T C"], source: EncodedProblems) -> Bool[Tensor, "B T C"]:
         """Which choices are open to each step."""
         left = source.real[:, None] & ~chosen
         if self.config.complete:
@@ -179,7 +179,7 @@ class PointerNetwork(nn.Module):
         return left
 
     def _point(
-        self, query: Float[Tensor, "B T D"], source: Pointed, open_choices: Bool[Tensor, "B T C"]
+        self, query: Float[Tensor, "B T D"], source: EncodedProblems, open_choices: Bool[Tensor, "B T C"]
     ) -> Float[Tensor, "B T C"]:
         visible = Visible(built=open_choices[:, None])
         for glimpse in self.glimpses:

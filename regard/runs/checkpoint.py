@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -125,10 +126,11 @@ def forget_checkpoints(directory: Path, keep: int, always: set[int]) -> None:
     kept = kept_steps(map(step_of, found), keep, always)
     for path in found:
         if step_of(path) not in kept:
-            remove_directory(path)
+            with suppress(PermissionError):  # Windows: in use, so it goes with the next
+                remove_directory(path)
     for pattern in (".step-*.partial", ".step-*.removed"):
         for path in directory.glob(pattern):
-            shutil.rmtree(path)
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:

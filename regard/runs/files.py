@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from regard.errors import ConfigError, RunError
 
 try:
     import fcntl
-except ImportError:  # not on Windows, which cannot lock a directory
+except ImportError:  # on Windows
     fcntl = None
+    msvcrt: Any = import_module("msvcrt")
 
 CONFIG, TOKENIZER, MODEL, CHECKPOINTS = "config.json", "tokenizer.json", "model.safetensors", "checkpoints"
 """What lies in a run directory."""
@@ -44,7 +46,8 @@ def check_output(path: Path, *, makes: Path | None = None) -> None:
     real, made = Path(os.path.realpath(path)), None if makes is None else Path(os.path.realpath(makes))
     for folder in real.parents:
         part = real.relative_to(folder).parts
-        own = part[0] in OWN_FOLDERS or part in [(name,) for name in OWN_FILES]
+        # In any case, for many file systems of Windows and macOS know no difference.
+        own = part[0].casefold() in OWN_FOLDERS or (len(part) == 1 and part[0].casefold() in OWN_FILES)
         if own and (folder == made or _is_run(folder)):
             raise RunError(f"{path} is part of the run in {folder}: choose another file")
     with write_errors(path):
@@ -125,11 +128,14 @@ def whole_directory(path: Path) -> Iterator[Path]:
 
 
 def remove_directory(path: Path) -> None:
-    """Remove a directory of files, which is whole as long as it is there under its name."""
+    """Remove a directory of files, which is whole as long as it is there under its name.
+
+    What cannot be removed now, since another program has it open, is left under the other name, for the next call.
+    """
     gone = path.with_name(f".{path.name}.removed")
     shutil.rmtree(gone, ignore_errors=True)
     os.replace(path, gone)
-    shutil.rmtree(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 @contextmanager
@@ -154,8 +160,10 @@ def whole_or_nothing(directory: Path) -> Iterator[None]:
 @contextmanager
 def alone_in(directory: Path) -> Iterator[None]:
     """Refuse to write to `directory` while another process does. The lock ends with its process, however that ends."""
+    taken = RunError(f"{directory} is being written to by another process")
     if fcntl is None:
-        yield
+        with _lock_file(directory, taken):
+            yield
         return
     with write_errors(directory):
         handle = os.open(directory, os.O_RDONLY)
@@ -163,7 +171,7 @@ def alone_in(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RunError(f"{directory} is being written to by another process") from None
+            raise taken from None
         except OSError:  # a file system without locks
             pass
         yield
@@ -171,14 +179,35 @@ def alone_in(directory: Path) -> Iterator[None]:
         os.close(handle)
 
 
+@contextmanager
+def _lock_file(directory: Path, taken: RunError) -> Iterator[None]:
+    """Holds a lock on a file beside `directory`, for Windows locks no directories; another's raises `taken`."""
+    real = Path(os.path.realpath(directory))
+    path = real.with_name(f".{real.name}.lock")
+    with write_errors(path):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+    except OSError:
+        os.close(handle)
+        raise taken from None
+    try:
+        yield
+    finally:
+        msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
+        os.close(handle)
+        with suppress(OSError):  # Windows keeps a file that another process has opened meanwhile, to lock it
+            path.unlink()
+
+
 def write_json(path: Path, value: object) -> None:
     with whole_file(path) as aside:
-        aside.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        aside.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
 
 
 def write_text(path: Path, text: str) -> None:
     with whole_file(path) as aside:
-        aside.write_text(text, encoding="utf-8")
+        aside.write_text(text, encoding="utf-8", newline="\n")
 
 
 def read_json(path: Path, largest: int | None = None) -> JsonObject:
@@ -233,7 +262,7 @@ def write_errors(path: Path) -> Iterator[None]:
         yield
     except safetensors.SafetensorError as error:
         # The library has no kinds of error, only the system's words.
-        if "No space left" in str(error) or "os error 28" in str(error):
+        if any(words in str(error) for words in ("No space left", "os error 28", "os error 112")):  # 112: Windows
             raise RunError(f"the disk is full: {path} was not written") from None
         raise
     except BrokenPipeError:
@@ -247,9 +276,20 @@ def write_errors(path: Path) -> Iterator[None]:
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    """Have what was written on the disk; of a directory the names in it, where the system can do that."""
+    folder = path.is_dir()
+    try:
+        # Windows syncs only what is open for writing, and opens no directory at all.
+        descriptor = os.open(path, os.O_RDWR if not folder and os.access(path, os.W_OK) else os.O_RDONLY)
+    except PermissionError:
+        if folder:
+            return
+        raise
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if not folder or error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems of a network
+            raise
     finally:
         os.close(descriptor)
 
@@ -267,5 +307,5 @@ def run_names(directories: Sequence[Path]) -> list[str]:
         count = 1
         while any(other.parts[-count:] == path.parts[-count:] for other in others):
             count += 1
-        names.append("/".join(part.strip("/") for part in path.parts[-count:]))
+        names.append("/".join(part.strip(os.sep) for part in path.parts[-count:]))
     return names

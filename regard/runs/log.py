@@ -20,9 +20,9 @@ class Log:
             kept = [record for record in read_log(self.path) if record.get("step", 0) <= resume_at]
             text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
             with whole_file(self.path) as aside:
-                aside.write_text(text, encoding="utf-8")
+                aside.write_text(text, encoding="utf-8", newline="\n")
         with write_errors(self.path):
-            self._file = self.path.open("w" if resume_at is None else "a", encoding="utf-8")
+            self._file = self.path.open("w" if resume_at is None else "a", encoding="utf-8", newline="\n")
         self._board = summary_writer()(str(directory / "tensorboard")) if tensorboard else None
 
     def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:

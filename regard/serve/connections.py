@@ -30,6 +30,9 @@ BACKLOG, AT_ONCE = 2048, 64
 SPARE = 64
 """Open files that are left for other things than connections, half of them for refusing connections."""
 
+SELECTED = 512
+"""Sockets that Windows watches at a time."""
+
 LINGER = 1.0
 """Seconds for which a connection is read after our last word: closed sooner, what is unread would destroy that word."""
 
@@ -58,12 +61,16 @@ def most_connections(limits: Limits) -> int:
     """As many as the limits say, or as fit beside the files that this process has open."""
     try:
         import resource
-    except ImportError:  # not a Unix
-        return limits.connections
+    except ImportError:  # on Windows
+        return min(limits.connections, SELECTED - SPARE)
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed == resource.RLIM_INFINITY:
         return limits.connections
-    room = allowed - len(os.listdir("/dev/fd")) - SPARE
+    try:
+        used = len(os.listdir("/dev/fd"))
+    except OSError:  # there are systems without
+        used = SPARE
+    room = allowed - used - SPARE
     if room < 1:
         raise RegardError(f"this process may open {allowed} files, too few to serve: raise the limit (ulimit -n)")
     return min(limits.connections, room)

@@ -1,4 +1,8 @@
-"""Counts of what the server did, as Prometheus reads them."""
+"""Counts of what the server did, as Prometheus reads them.
+
+Not by prometheus-client, which would save some 60 lines: it adds a `_created` series to every one of these unless the
+whole process is told not to, keeps a gauge of models that are gone, and takes three times as long per request.
+"""
 
 import threading
 from collections import defaultdict

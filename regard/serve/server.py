@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.server import HANDLED_SIGNALS
 
 from regard.errors import ConfigError, RegardError
 from regard.serve.app import make_app
@@ -55,7 +56,9 @@ def serve(
         )
         _share_the_cores()
         server = Server(app, bound, limits, lambda: ready(_url(bound)) if ready else None)
-        asyncio.run(server.serve(sockets=[]))
+        # Not the loop that Windows would choose, which watches no socket for us.
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            runner.run(server.serve(sockets=[]))
     finally:
         bound.close()
 
@@ -101,7 +104,7 @@ class Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, self.handle_exit) for number in HANDLED_SIGNALS}
         try:
             yield
         finally:
@@ -153,7 +156,9 @@ def _bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise RegardError(f"cannot listen on {host}: {error.strerror or error}") from None
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # So that a server can be started again at once. Windows lets it, and would let others take the port over.
+        option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
+        bound.setsockopt(socket.SOL_SOCKET, option, 1)
         bound.bind(address)
     except OSError as error:
         bound.close()

@@ -18,7 +18,7 @@ from regard.data.formats import Header
 from regard.data.loader import Layout
 from regard.data.readers import Corpus, Documents, PairFiles, TextFiles, content_digest
 from regard.data.synthetic.world.corpus import Grammar, sentences
-from regard.data.synthetic.world.sentence import Sentence
+from regard.data.synthetic.world.sentence import ParallelSentence
 from regard.errors import ConfigError, DataError
 from regard.nn.batch import Texts, Tokens
 from regard.tasks.config import RunConfig
@@ -103,7 +103,7 @@ class WorldCorpus:
     grammar: Grammar = "whole"
 
     @property
-    def sentences(self) -> list[Sentence]:
+    def sentences(self) -> list[ParallelSentence]:
         return list(self.sampled())
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
@@ -111,7 +111,7 @@ class WorldCorpus:
             english, french = sentence.english, sentence.french
             yield (english, french) if self.source == "en" else (french, english)
 
-    def sampled(self) -> Iterator[Sentence]:
+    def sampled(self) -> Iterator[ParallelSentence]:
         """The sentences, sampled when they are first asked for, and kept."""
         kept, rest = self._kept_and_rest
         for index in range(self.count):
@@ -120,7 +120,7 @@ class WorldCorpus:
             yield kept[index]
 
     @cached_property
-    def _kept_and_rest(self) -> tuple[list[Sentence], Iterator[Sentence]]:
+    def _kept_and_rest(self) -> tuple[list[ParallelSentence], Iterator[ParallelSentence]]:
         return [], sentences(self.count, seed=self.seed, split=self.part, grammar=self.grammar)
 
     def digest(self) -> str:
@@ -128,7 +128,7 @@ class WorldCorpus:
         digest = hashlib.sha256(repr((self.count, self.seed, self.part, self.source, self.grammar)).encode())
         for entry in sorted(resources.files("regard.data.synthetic.world").iterdir(), key=lambda entry: entry.name):
             if entry.name.endswith(".py"):
-                digest.update(entry.read_bytes())
+                digest.update(entry.read_bytes().replace(b"\r\n", b"\n"))  # as git may write them on Windows
         return digest.hexdigest()
 
 
@@ -242,7 +242,7 @@ def full_pairs(corpus: Iterable[tuple[str, str]], limit: int | None = None) -> l
     return list(islice((pair for pair in corpus if pair[0].strip() and pair[1].strip()), limit))
 
 
-def sides_of(sentence: Sentence, source: str) -> tuple[tuple[str, str], tuple[Words, Words], Alignment]:
+def sides_of(sentence: ParallelSentence, source: str) -> tuple[tuple[str, str], tuple[Words, Words], Alignment]:
     """Texts, words and alignment of a sentence of the bundled corpus, the side that is translated first."""
     english, french = (sentence.english, sentence.english_words), (sentence.french, sentence.french_words)
     first, second = (english, french) if source == "en" else (french, english)

@@ -10,13 +10,12 @@ from typing import Any, Literal
 from torch import nn
 
 from regard.data import Documents
-from regard.data.labelled_texts import Example, Tagged
-from regard.data.labelled_texts import Question as Asked
+from regard.data.labelled_texts import Example, Question, Tagged
 from regard.data.sentence_store import split_sentences
-from regard.data.synthetic.world.sentence import Sentence
+from regard.data.synthetic.world.sentence import ParallelSentence
 from regard.errors import ConfigError, DataError
 from regard.look.roles import (
-    Question,
+    RoleQuestion,
     at_landmarks,
     at_rare,
     at_separators,
@@ -36,7 +35,7 @@ from regard.training.loop import validate
 from regard.training.objectives import Objective
 
 Kind = Literal["encoder", "decoder", "cross"]
-Labelled = Example | Tagged | Asked
+Labelled = Example | Tagged | Question
 """A text of a file that an encoder is fine-tuned on."""
 WINDOW = 64
 """Tokens of running text that are looked at together."""
@@ -51,21 +50,21 @@ class Probe:
 
     rows: tuple[list[int], list[int]]
     places: dict[Kind, tuple[list[int], list[int], int, int]]
-    questions: dict[Kind, list[Question]]
-    gold: Sentence | None = None
+    questions: dict[Kind, list[RoleQuestion]]
+    gold: ParallelSentence | None = None
 
 
-def by_pronoun(gold: Sentence, places: int) -> dict[Kind, list[Question]]:
+def by_pronoun(gold: ParallelSentence, places: int) -> dict[Kind, list[RoleQuestion]]:
     """Of each pronoun its noun: asked of itself, and of the step that writes it, for the noun and its translation."""
-    found: dict[Kind, list[Question]] = {"encoder": [], "decoder": [], "cross": []}
+    found: dict[Kind, list[RoleQuestion]] = {"encoder": [], "decoder": [], "cross": []}
     for one in gold.pronouns:
         noun = frozenset({one.antecedent})
         # The decoder's first place is what it begins with, so a word that it has read stands one further on.
         written = frozenset(there + 1 for here, there in gold.alignment if here in noun and there < one.french)
-        found["encoder"].append(Question("pronoun", one.english, noun, places))
-        found["cross"].append(Question("pronoun", one.french, noun, places))
+        found["encoder"].append(RoleQuestion("pronoun", one.english, noun, places))
+        found["cross"].append(RoleQuestion("pronoun", one.french, noun, places))
         if written:
-            found["decoder"].append(Question("pronoun", one.french, written, one.french + 1))
+            found["decoder"].append(RoleQuestion("pronoun", one.french, written, one.french + 1))
     return found
 
 
@@ -140,7 +139,7 @@ def _framed(row: EncoderInput, counts: Counter[int]) -> Probe:
     return _one("encoder", list(row.ids), list(row.segments), questions)
 
 
-def _one(kind: Kind, row: list[int], beside: list[int], questions: list[Question]) -> Probe:
+def _one(kind: Kind, row: list[int], beside: list[int], questions: list[RoleQuestion]) -> Probe:
     """An input whose places are its tokens."""
     own = list(range(len(row)))
     return Probe((row, beside), {kind: (own, own, len(row), len(row))}, {kind: questions})
@@ -153,10 +152,10 @@ def framed_probe_batch(run: Run, items: Sequence[Probe]) -> Texts:
     return Texts(tokens, segments).to(run.device)
 
 
-def pair_probe(run: Run, given: Sentence | tuple[str, str], counts: dict[str, int]) -> Probe:
+def pair_probe(run: Run, given: ParallelSentence | tuple[str, str], counts: dict[str, int]) -> Probe:
     """A sentence of the bundled corpus, or a pair of texts, with everything that can be asked of it."""
-    gold, english = given if isinstance(given, Sentence) else None, run.config.data.source == "en"
-    if isinstance(given, Sentence):
+    gold, english = given if isinstance(given, ParallelSentence) else None, run.config.data.source == "en"
+    if isinstance(given, ParallelSentence):
         texts, words, alignment = sides_of(given, "en" if english else "fr")
     else:
         texts, words, alignment = given, (given[0].split(), given[1].split()), ()

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from regard.config import JsonObject
 from regard.data import PairStore, evaluation_batches
-from regard.data.synthetic.world.sentence import Sentence, pronoun_accuracy, words_of
+from regard.data.synthetic.world.sentence import ParallelSentence, pronoun_accuracy, words_of
 from regard.errors import ConfigError, DataError
 from regard.look.alignment import AlignmentCounts, HeadScores, best_head, merge
 from regard.look.watch import attentions, watch
@@ -56,7 +56,7 @@ def world_scores(run: Run, corpus: WorldCorpus, hypotheses: Sequence[str]) -> Js
 
 
 @torch.inference_mode()
-def head_alignment(run: Run, sentences: Sequence[Sentence], source: str = "en") -> HeadScores:
+def head_alignment(run: Run, sentences: Sequence[ParallelSentence], source: str = "en") -> HeadScores:
     """How well each cross-attention head, at the step that predicts a word, points at that word's translation.
 
     Where a layer has fewer heads than another, the error rate of those it lacks is 1. Sentences longer than the model
@@ -96,7 +96,7 @@ def _stacked(layers: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.stack([F.pad(weights, (0, 0, 0, 0, 0, most - weights.shape[1])) for weights in layers], dim=1)
 
 
-def _readable(run: Run, sentence: Sentence, source: str) -> bool:
+def _readable(run: Run, sentence: ParallelSentence, source: str) -> bool:
     texts, _, _ = sides_of(sentence, source)
     return max(map(len, encode_pair(run, texts[0], texts[1]))) <= run.translator.max_len
 

@@ -46,7 +46,7 @@ class Vocabularies:
             text = f'{{"source": {text}, "target": {self.target.to_json()}}}'
         aside = path.with_name(f".{path.name}.partial")
         try:
-            with aside.open("w", encoding="utf-8") as file:
+            with aside.open("w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())

@@ -63,7 +63,10 @@ def deterministic_algorithms(wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether SIGINT or SIGTERM has come; a second one ends at once, as usual."""
+    """Yield a function that tells whether SIGINT or SIGTERM has come; a second one ends at once, as usual.
+
+    On Windows nobody can send SIGTERM: there it is SIGINT or SIGBREAK, by Ctrl-C or Ctrl-Break.
+    """
     asked: list[int] = []
 
     def note(number: int, frame: object) -> None:
@@ -72,7 +75,8 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
 
     before: dict[int, Any] = {}
     try:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        names = ("SIGINT", "SIGTERM", "SIGBREAK")
+        for number in (getattr(signal, name) for name in names if hasattr(signal, name)):
             before[number] = signal.signal(number, note)
     except ValueError:
         # Signals belong to the main thread; elsewhere nobody can send them to us.

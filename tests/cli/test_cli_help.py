@@ -1,14 +1,19 @@
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import typer
 
 import regard
 from regard.cli import app, main
+from regard.tasks.verbs import VERBS
+from regard.tasks.verbs.spec import described
 
 COMMANDS = [
     [],
@@ -52,11 +57,87 @@ def test_no_help_is_cut_or_shows_braces(cli, path):
     assert [line for line in lines if line.endswith("...")] == []
 
 
+def test_every_option_is_explained():
+    def commands(group):
+        yield group
+        for inner in getattr(group, "commands", {}).values():
+            yield from commands(inner)
+
+    unexplained = [
+        (command.name, one.name)
+        for command in commands(typer.main.get_command(app))
+        for one in command.params
+        if one.param_type_name == "option" and not one.help
+    ]
+    assert unexplained == []
+
+
+def test_sampling_is_explained_alike_wherever_it_is_offered():
+    generating, translating = (described(VERBS[name].request) for name in ("generate", "translate"))
+    for name in ("top_k", "top_p", "samples", "seed"):
+        assert generating[name] == translating[name] != ""
+
+
 def test_examples_keep_their_lines(cli):
     long = "  regard train my.toml --valid valid.tsv --out runs/mine --set train.steps=20000\n"
     assert long in cli("train", "-h").out
     assert '  regard translate runs/demo "I am a student."\n' in cli("translate", "-h").out
     assert "  cat test.en | regard translate runs/demo --scores\n" in cli("translate", "-h").out
+
+
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*[349]\d(?:;\d+)*m")
+TERMINAL = """
+import os, pty, sys
+kept = []
+def read(handle):
+    kept.append(os.read(handle, 65536))
+    return kept[-1]
+sys.exit(os.waitstatus_to_exitcode(pty.spawn([sys.executable, "-m", "regard", *sys.argv[1:]], read)))
+"""
+
+
+def on_a_terminal(*arguments, **settings):
+    """What a command prints to a terminal, and how it ends."""
+    pytest.importorskip("pty", reason="no terminals to be had here")
+    quiet = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")}
+    done = subprocess.run(
+        [sys.executable, "-c", TERMINAL, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=quiet | {"TERM": "xterm-256color"} | settings,
+    )
+    return SimpleNamespace(code=done.returncode, out=done.stdout.decode().replace("\r\n", "\n"))
+
+
+@pytest.mark.parametrize(("command", "columns"), [("train", "80"), ("compare", "200"), ("", "80"), ("data", "80")])
+def test_a_terminal_is_shown_the_same_help_in_colour(cli, command, columns):
+    plain = cli(*command.split(), "--help").out
+    shown = on_a_terminal(*command.split(), "--help", COLUMNS=columns)
+    assert shown.code == 0
+    assert STYLE.sub("", shown.out) == plain
+    assert "\x1b[1mOptions:\x1b[0m" in shown.out
+    assert "\x1b[1;36m--help\x1b[0m" in shown.out
+
+
+def test_help_without_a_terminal_has_no_styles(cli):
+    for path in every_command():
+        assert "\x1b" not in cli(*path, "--help").out
+
+
+def test_help_has_no_colour_for_who_wants_none(cli):
+    shown = on_a_terminal("train", "--help", NO_COLOR="1").out
+    assert "\x1b[1mOptions:\x1b[0m" in shown
+    assert COLOUR.search(shown) is None
+    assert COLOUR.search(on_a_terminal("train", "--help").out)
+    assert on_a_terminal("train", "--help", TERM="dumb").out == cli("train", "--help").out
+
+
+def test_a_command_alone_shows_its_help_in_colour_too(cli):
+    shown = on_a_terminal("data")
+    assert shown.code == 2
+    assert STYLE.sub("", shown.out) == cli("data").out
+    assert "\x1b[1mCommands:\x1b[0m" in shown.out
 
 
 def test_a_command_alone_shows_its_help(cli):
@@ -122,7 +203,7 @@ def test_describe_counts_what_the_model_has(cli, refused, trained):
 
 
 def test_help_does_not_wait_for_torch():
-    asked = "import sys, regard.cli; print(sorted({'torch', 'numpy', 'transformers'} & sys.modules.keys()))"
+    asked = "import sys, regard.cli; print(sorted({'torch', 'numpy', 'transformers', 'rich'} & sys.modules.keys()))"
     found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 

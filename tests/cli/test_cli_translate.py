@@ -153,7 +153,7 @@ def test_evaluate_says_how_many_outputs_were_cut(cli, endless, corpus):
     assert "model.max_len=24, which is all" in cli(*asked, "--max-len", "none").err
 
 
-def test_what_is_drawn_goes_by_the_line_not_by_the_batch(cli, trained, tmp_path):
+def test_what_is_sampled_goes_by_the_line_not_by_the_batch(cli, trained, tmp_path):
     lines = [f"{'dog ' * (1 + index % 4)}cat" for index in range(300)]
     (tmp_path / "in.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     draw = ["--temperature", 1, "--seed", 7]

@@ -82,7 +82,7 @@ def files(suffix: str) -> dict[str, Any]:
 
 
 def translating(texts: list[str], *more: dict[str, Any]) -> list[list[dict[str, Any]]]:
-    """Greedy and by beam, drawn, in a batch, and scored."""
+    """Greedy and by beam, sampled, in a batch, and scored."""
     one = [{"call": "translations", "arguments": [[text]]} for text in texts]
     settings = ({"beam": 1}, {"beam": 4, "top_beams": 3}, {"temperature": 0.7, "samples": 2, "seed": 3})
     asked = [[{**call, "settings": {**chosen, "max_len": 12}} for call in one] for chosen in settings]
@@ -99,7 +99,7 @@ def translating(texts: list[str], *more: dict[str, Any]) -> list[list[dict[str, 
 
 
 def generating(prompts: list[str], length: int = 12, beams: bool = True) -> list[list[dict[str, Any]]]:
-    """Greedy, drawn and by beam, and the perplexity of the validation text."""
+    """Greedy, sampled and by beam, and the perplexity of the validation text."""
     settings: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 0.8, "samples": 2, "seed": 5}]
     settings += [{"beam": 3, "top_beams": 2}] if beams else []
     asked = [

@@ -39,7 +39,7 @@ def placed(name: str, folder: Path) -> Path:
 
 
 def called(run: Any, call: dict[str, Any], folder: Path) -> Any:
-    """What a recorded call gives now: a method of the run, or `evaluate`. A picture is a row of a file of them."""
+    """What a recorded call gives now: a method of the run, or `evaluate`. An image is a row of a file of them."""
     arguments = [_argument(value, folder) for value in call.get("arguments", [])]
     settings = call.get("settings", {})
     if call["call"] == "evaluate":

@@ -53,7 +53,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_folder_of_folders_gives_pictures_with_their_classes(folder):
+def test_a_folder_of_folders_gives_images_with_their_classes(folder):
     train = open_images([folder], "train")
     assert train.labels == ("cat",) * 3 + ("dog",) * 3
     assert len(open_images([folder], "valid").labels) == 2
@@ -111,7 +111,7 @@ def test_what_cannot_be_read_is_named(folder, tmp_path, monkeypatch):
         list(open_images([folder], "test").read(3, same))
 
 
-def test_a_picture_that_claims_to_be_enormous_is_never_decoded(tmp_path):
+def test_an_image_that_claims_to_be_enormous_is_never_decoded(tmp_path):
     made = io.BytesIO()
     Image.new("1", (20_000, 20_000)).save(made, "PNG")  # a few thousand bytes
     (tmp_path / "bomb.png").write_bytes(made.getvalue())
@@ -186,7 +186,7 @@ def test_arrays_that_cannot_be_are_refused(tmp_path, monkeypatch):
         open_images([tmp_path / "bomb.npz"])
 
 
-def test_transparent_sixteen_bit_and_turned_pictures_are_read_as_they_look(tmp_path):
+def test_transparent_sixteen_bit_and_turned_images_are_read_as_they_look(tmp_path):
     clear = np.zeros((4, 4, 4), dtype=np.uint8)
     Image.fromarray(clear, "RGBA").save(tmp_path / "clear.png")
     deep = np.full((4, 4), 0x8000, dtype=np.uint16)
@@ -202,7 +202,7 @@ def test_transparent_sixteen_bit_and_turned_pictures_are_read_as_they_look(tmp_p
     assert np.array_equal(three, np.rot90(random_pixels(4, 6, 3), -1))
 
 
-def test_pictures_are_brought_to_one_size_and_kept(folder, tmp_path):
+def test_images_are_brought_to_one_size_and_kept(folder, tmp_path):
     config, train = ImageConfig(), open_images([folder], "train")
 
     def prepared(config):
@@ -273,7 +273,7 @@ def test_a_stream_taken_up_anywhere_goes_on_exactly():
     assert not torch.equal(first[0].pixels, later.pixels)
 
 
-def test_what_is_drawn_for_a_picture_does_not_depend_on_its_batch():
+def test_what_is_sampled_for_an_image_does_not_depend_on_its_batch():
     config = replace(EVERYTHING, mixup=0.0, cutmix=0.0)
     layout = ImageLayout(store(9), config, rows=9, seed=5)
     (whole,) = layout.order(5, 3)
@@ -364,7 +364,7 @@ def test_shares_follow_the_beta_distribution(alpha):
     assert values.var() == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=5e-3)
 
 
-def test_validation_sees_every_picture_once_as_it_is():
+def test_validation_sees_every_image_once_as_it_is():
     made = store(7)
     batches = list(image_batches(made, ImageConfig(), rows=3, patches=4))
     assert [batch.count for batch in batches] == [3, 3, 1]

@@ -1,4 +1,4 @@
-"""Checkpoints of every bridged family drawn at random: as `transformers` would save them, and as people bend them.
+"""Checkpoints of every bridged family sampled at random: as `transformers` would save them, and as people bend them.
 
 `compare(family, seed, folder)` makes one and says what became of it: `refused` by us, `strange` where `transformers`
 itself cannot load it, `told` where the import said that outputs may differ, `equal`, or how the outputs differ.

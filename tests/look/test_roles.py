@@ -4,9 +4,9 @@ import torch
 
 from regard.errors import DataError
 from regard.look.roles import (
-    Question,
     Quiz,
     RoleCounts,
+    RoleQuestion,
     at_landmarks,
     at_rare,
     at_separators,
@@ -63,7 +63,9 @@ def test_questions_say_who_should_look_where():
 
 def test_accuracy_baseline_and_chance_are_counted():
     # Pronouns two places after their noun in three of four sentences; always at place 2 or 3 of five.
-    sentences = [[Question("pronoun", query, frozenset({noun}), 5)] for query, noun in ((2, 0), (3, 1), (3, 1), (3, 0))]
+    sentences = [
+        [RoleQuestion("pronoun", query, frozenset({noun}), 5)] for query, noun in ((2, 0), (3, 1), (3, 1), (3, 0))
+    ]
     quiz = Quiz(sentences, [5] * 4)
     counts = RoleCounts(quiz)
     for index, (answer, wrong) in enumerate(((0, 1), (1, 0), (1, 0), (0, 4))):

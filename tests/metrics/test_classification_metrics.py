@@ -66,7 +66,7 @@ def test_matthews_correlation_is_scikit_learns(pairs):
     assert scored.signature == f"matthews|classes:{classes}|interval:95%|bootstrap:percentile|samples:1000|seed:12345"
 
 
-def test_the_interval_of_matthews_correlation_is_that_of_drawing_texts_again():
+def test_the_interval_of_matthews_correlation_is_that_of_sampling_texts_again():
     generator = np.random.default_rng(0)
     gold = generator.integers(2, size=400)
     found = np.where(generator.random(400) < 0.85, gold, 1 - gold)

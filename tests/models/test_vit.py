@@ -1,4 +1,4 @@
-"""The Vision Transformer: its equations, its sizes, and the laws that hold for every model of pictures in the zoo."""
+"""The Vision Transformer: its equations, its sizes, and the laws that hold for every model of images in the zoo."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ every_variant = pytest.mark.parametrize("variant", PICTURE_MODELS)
 
 @every_variant
 @torch.no_grad()
-def test_a_picture_is_classified_alike_alone_and_among_others(variant):
+def test_an_image_is_classified_alike_alone_and_among_others(variant):
     model = make(variant)
     given_batch = batch(model, 4)
     together = model.logits(given_batch)
@@ -113,7 +113,7 @@ def test_positions_are_stretched_to_other_sizes_and_stay_where_the_size_stays():
     assert model.read(torch.randn(2, 3, 24, 16)).shape == (2, 25, 12)
 
 
-def test_mixed_pictures_are_to_be_both_by_their_shares():
+def test_mixed_images_are_to_be_both_by_their_shares():
     model = make()
     given_batch = batch(model, 4, mixed=True)
     loss = ImageClassification(0.1).loss(model, given_batch)

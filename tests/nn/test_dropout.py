@@ -59,7 +59,7 @@ def test_shared_dropout_takes_the_same_features_of_a_row_everywhere():
     assert drop.eval()(x) is x
 
 
-def test_the_chance_of_being_open_is_how_often_a_draw_is_not_zero():
+def test_the_chance_of_being_open_is_how_often_a_sample_is_not_zero():
     torch.manual_seed(0)
     gates = HardConcrete(3)
     with torch.no_grad():

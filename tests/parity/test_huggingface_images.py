@@ -1,4 +1,4 @@
-"""Hugging Face's ViT, imported and exported: the same vectors and logits, and pictures prepared alike."""
+"""Hugging Face's ViT, imported and exported: the same vectors and logits, and images prepared alike."""
 
 import json
 from dataclasses import replace
@@ -106,7 +106,7 @@ def test_labels_go_over_and_one_that_occurs_twice_gets_its_number(saved, tmp_pat
 
 @pytest.mark.parametrize("resize", ["stretch", "crop"])
 @pytest.mark.parametrize("filter", ["bilinear", "bicubic"])
-def test_pictures_are_prepared_as_theirs_are(resize, filter, saved, tmp_path):
+def test_images_are_prepared_as_theirs_are(resize, filter, saved, tmp_path):
     images = ImageConfig(resize=resize, filter=filter, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
     assert image_settings(preprocessor_config(images, 20, 3), 20, 3) == images
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(preprocessor_config(images, 20, 3)))
@@ -120,7 +120,7 @@ def test_pictures_are_prepared_as_theirs_are(resize, filter, saved, tmp_path):
     assert_close(found, expected, atol=1.5 / 255 / 0.2, rtol=0)  # a step of a byte, where both round otherwise
 
 
-def test_without_a_preprocessor_pictures_are_prepared_as_their_default(saved):
+def test_without_a_preprocessor_images_are_prepared_as_their_default(saved):
     assert saved["classifier"][2].config.images == ImageConfig(
         resize="stretch", mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)
     )

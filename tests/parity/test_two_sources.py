@@ -304,7 +304,7 @@ def test_an_odd_number_of_channels_is_what_is_named(channels, made, tmp_path):
     )
 
 
-def test_pictures_are_prepared_as_one_file_says(made, tmp_path):
+def test_images_are_prepared_as_one_file_says(made, tmp_path):
     folder = made("vit")
     ours = {
         "image_mean": [0.1, 0.2, 0.3],

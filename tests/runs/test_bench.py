@@ -87,7 +87,7 @@ TEXT = [*SMALL, "tokenizer.vocab_size=60", "data.max_len=12", "train.batch_token
 @pytest.mark.parametrize(
     "preset", ["gpt-tiny", "bert-tiny", "bert-classify", "bert-tag", "bert-answer", "vit-digits", "lstm-tiny"]
 )
-def test_every_kind_of_run_that_reads_text_or_pictures_is_timed(preset):
+def test_every_kind_of_run_that_reads_text_or_images_is_timed(preset):
     settings = [*SMALL, "train.batch_tokens=70"] if preset == "vit-digits" else TEXT
     if preset == "lstm-tiny":
         settings = [one for one in TEXT if "heads" not in one and "feed" not in one]

@@ -37,7 +37,7 @@ def run(world, tmp_path_factory):
     return Run(tmp_path_factory.mktemp("run"), config, vocabularies, build_model(config).eval())
 
 
-def test_the_world_is_drawn_once_and_only_as_far_as_asked(world, monkeypatch):
+def test_the_world_is_sampled_once_and_only_as_far_as_asked(world, monkeypatch):
     corpus, whole = WorldCorpus(12, 0, "train"), list(world)
     first = [pair for pair, _ in zip(corpus, range(3), strict=False)]
     kept, _ = corpus._kept_and_rest

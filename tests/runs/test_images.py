@@ -1,4 +1,4 @@
-"""The life of a model of pictures: train, stop and go on, classify, measure; from folders and from arrays."""
+"""The life of a model of images: train, stop and go on, classify, measure; from folders and from arrays."""
 
 import base64
 import io
@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 import torch
+from image_toys import SMALL, shapes
 from listeners import StopAt
-from picture_toys import SMALL, shapes
 from torch.testing import assert_close
 
 import regard
@@ -75,7 +75,7 @@ def test_a_resumed_run_equals_an_unbroken_one_byte_for_byte(arrays, tmp_path):
     assert one == other
 
 
-def test_folders_train_like_arrays_and_hold_some_pictures_out(tmp_path):
+def test_folders_train_like_arrays_and_hold_some_images_out(tmp_path):
     pictures, labels = shapes(40)
     for number, (picture, label) in enumerate(zip(pictures, labels, strict=True)):
         folder = tmp_path / "data" / label
@@ -180,7 +180,7 @@ def test_a_page_shows_where_every_patch_looks(run, tmp_path, capfd):
     assert "data:image/png;base64," in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-def test_a_picture_in_colour_becomes_a_png():
+def test_an_image_in_colour_becomes_a_png():
     pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
     shown = Image.open(io.BytesIO(base64.b64decode(png_address(pixels).partition(",")[2])))
     assert np.array_equal(np.asarray(shown), pixels)
@@ -242,6 +242,6 @@ def test_wilsons_interval_holds_what_it_says():
     assert 370 <= inside <= 396
 
 
-def test_a_batch_too_large_for_the_pictures_is_cut_to_them(arrays, tmp_path):
+def test_a_batch_too_large_for_the_images_is_cut_to_them(arrays, tmp_path):
     run = regard.train(config(arrays, "train.steps=2", "train.batch_tokens=100000"), tmp_path / "run")
     assert torch.isfinite(next(run.model.parameters())).all()

@@ -1,4 +1,4 @@
-"""Models that say a class of a text or of a picture: what they say when each head is changed."""
+"""Models that say a class of a text or of an image: what they say when each head is changed."""
 
 import numpy as np
 import pytest

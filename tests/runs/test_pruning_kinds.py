@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from picture_toys import SMALL as PICTURES
-from picture_toys import shapes
+from image_toys import SMALL as PICTURES
+from image_toys import shapes
 
 import regard
 from regard import make_config
@@ -157,7 +157,7 @@ def test_a_pruned_encoder_is_tuned_for_another_task(trained, files, tmp_path):
     assert tuned.classify(["the sun was good today."])[0][0].label in ("good", "bad")
 
 
-def test_pictures_lose_heads_from_the_command_line(trained, files, tmp_path, capsys):
+def test_images_lose_heads_from_the_command_line(trained, files, tmp_path, capsys):
     trained("pictures")
     out, curve = tmp_path / "smaller", tmp_path / "curve.json"
     wanted = ["--keep-score", "100", "--limit", "8", "--curve", str(curve), "--picture", str(tmp_path / "curve.svg")]

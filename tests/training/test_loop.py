@@ -101,7 +101,7 @@ def test_dropout_depends_on_the_seed_and_the_step_alone():
     assert losses(0, 2) != losses(0, 2, seed=4)
 
 
-def test_no_two_updates_draw_alike():
+def test_no_two_updates_sample_alike():
     drawn = set()
     for seed in range(3):
         for number in range(1, 5):

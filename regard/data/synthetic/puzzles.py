@@ -210,7 +210,7 @@ def in_unit_square(items: Float[np.ndarray, "S X"]) -> Float[np.ndarray, "S X"]:
 
 def write_problems(path: Path, puzzle: Puzzle, problems: Iterable[Problem]) -> None:
     """One JSON object per line, as `read_problems` reads."""
-    with path.open("w", encoding="utf-8") as file:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
         for problem in problems:
             items = problem.items[:, 0] if puzzle.inputs == 1 else problem.items
             record: JsonObject = {puzzle.key: items.tolist()}

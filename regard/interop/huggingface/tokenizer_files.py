@@ -180,7 +180,7 @@ def keep_files(directory: Path, out: Path, vocabularies: Vocabularies) -> None:
 def write_vocabularies(vocabularies: Vocabularies, run: Path, out: Path, names: Json) -> None:
     """The tokenizer as `transformers` reads it, with its settings."""
     if vocabularies.joint:
-        (out / "tokenizer.json").write_text(vocabularies.target.to_json(), encoding="utf-8")
+        (out / "tokenizer.json").write_text(vocabularies.target.to_json(), encoding="utf-8", newline="\n")
         write_json(out / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **names})
         return
     kept = [run / KEPT / name for name in MARIAN]

@@ -13,6 +13,7 @@ from regard.tasks.verbs.spec import (
     LengthPenalty,
     Pull,
     RequestLimits,
+    Samples,
     Seed,
     TemperatureOrZero,
     Tokens,
@@ -63,20 +64,18 @@ class GenerateRequest:
     )
     system: str | None = option(None, "Of a chat: what the model is told before.", "TEXT")
     max_tokens: Tokens = option(None, "Most tokens to write.")
-    temperature: TemperatureOrZero = option(
-        None, "1 is the model's own distribution, lower is more careful; 0 takes the likeliest."
-    )
-    top_k: TopK = option(None, "Top-k sampling: from the k likeliest tokens.")
-    top_p: TopP = option(None, "Top-p sampling: from the likeliest tokens that hold this probability.")
+    temperature: TemperatureOrZero = None
+    top_k: TopK = None
+    top_p: TopP = None
     repetition_penalty: Annotated[float, Between(0.01, 100.0)] = option(
         1.0, "Above 1, tokens that have occurred become less likely."
     )
     stop: str | tuple[str, ...] = option((), "End the text before this; may be repeated.", "TEXT")
-    samples: Beam = option(None, "How many texts to sample.")
+    samples: Samples = None
     beam: Beam = option(None, "Search for the likeliest text, keeping this many beginnings, instead of sampling.")
     top_beams: Beam = option(None, "How many texts of a beam to print, best first.")
     length_penalty: LengthPenalty = option(None, "Of a beam: higher favours longer texts; 0 for none.")
-    seed: Seed = option(None, "The seed of the random numbers.")
+    seed: Seed = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -58,11 +58,23 @@ class Between:
         raise ConfigError(f"{name}={value} is more than this server allows: {most}")
 
 
-Temperature = Annotated[float | None, Between(0.001, 1000.0)]
-TemperatureOrZero = Annotated[float | None, Between(0.001, 1000.0, or_zero=True)]
-TopK = Annotated[int | None, Between(1, 1 << 31)]
-TopP = Annotated[float | None, Between(1e-6, 1.0)]
-Seed = Annotated[int | None, Between(0, (1 << 63) - 1)]
+# Where a verb searches unless told to sample, and where it samples unless told to take the likeliest.
+Temperature = Annotated[
+    float | None,
+    Between(0.001, 1000.0),
+    "Sample instead of searching; 1 is the model's own distribution, lower is more careful.",
+]
+TemperatureOrZero = Annotated[
+    float | None,
+    Between(0.001, 1000.0, or_zero=True),
+    "1 is the model's own distribution, lower is more careful; 0 takes the likeliest.",
+]
+TopK = Annotated[int | None, Between(1, 1 << 31), "Top-k sampling: from the k likeliest tokens."]
+TopP = Annotated[
+    float | None, Between(1e-6, 1.0), "Top-p sampling: from the likeliest tokens that hold this probability."
+]
+Samples = Annotated[int | None, Between(1, "beam"), "How many texts to sample."]
+Seed = Annotated[int | None, Between(0, (1 << 63) - 1), "The seed of the random numbers."]
 LengthPenalty = Annotated[float | None, Between(0.0, 10.0)]
 Beam = Annotated[int | None, Between(1, "beam")]
 Tokens = Annotated[int | None, Between(1, "tokens")]
@@ -73,6 +85,16 @@ def bounds(kind: type[Any]) -> dict[str, Between]:
     """The bounds of each field that has some."""
     hints = get_type_hints(kind, include_extras=True).items()
     return {name: one for name, hint in hints for one in getattr(hint, "__metadata__", ()) if isinstance(one, Between)}
+
+
+@cache
+def described(kind: type[Any]) -> dict[str, str]:
+    """What the command's help says of each field: as the field has it, or else as its type does."""
+    hints = get_type_hints(kind, include_extras=True)
+    said = {
+        name: [one for one in getattr(hint, "__metadata__", ()) if isinstance(one, str)] for name, hint in hints.items()
+    }
+    return {one.name: one.metadata.get("help") or "".join(said[one.name]) for one in dataclasses.fields(kind)}
 
 
 def option(default: object, help: str, metavar: str | None = None) -> Any:

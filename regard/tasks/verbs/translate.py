@@ -11,6 +11,7 @@ from regard.tasks.verbs.spec import (
     Cost,
     LengthPenalty,
     RequestLimits,
+    Samples,
     Seed,
     Temperature,
     TopK,
@@ -72,13 +73,11 @@ class TranslateRequest(SearchOptions):
     text: str | tuple[str, ...] = option(MISSING, "Sentences.")
     top_beams: Beam = option(None, "How many of them to print, best first.")
     min_len: Annotated[int | None, Between(0, "tokens")] = option(None, "Fewest tokens of a translation.")
-    temperature: Temperature = option(
-        None, "Sample instead of searching; 1 is the model's own distribution, lower is more careful."
-    )
-    top_k: TopK = option(None, "Top-k sampling: from the k likeliest tokens.")
-    top_p: TopP = option(None, "Top-p sampling: from the likeliest tokens that hold this probability.")
-    samples: Beam = option(None, "How many to sample.")
-    seed: Seed = option(None, "The seed of the random numbers.")
+    temperature: Temperature = None
+    top_k: TopK = None
+    top_p: TopP = None
+    samples: Samples = None
+    seed: Seed = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -132,7 +132,7 @@ def test_problems_are_a_function_of_the_seed_and_parts_differ(name):
     assert not any(problem.items.tobytes() in seen for other in others for problem in other)
 
 
-def test_what_is_drawn_never_changes():
+def test_what_is_sampled_never_changes():
     """Philox's raw bits are promised; were they not, every run would change without a word."""
     (problem,) = sample(SORT, 1, 3, (1, 2))
     assert (problem.items[:, 0] * 2**24).tolist() == [5189443, 5988731, 619155]

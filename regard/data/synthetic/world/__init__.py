@@ -5,13 +5,13 @@ come the gold word alignment, what each pronoun means, and the English parse.
 """
 
 from regard.data.synthetic.world.corpus import LECTURE, Grammar, Split, sentences, split_of, telegrams
-from regard.data.synthetic.world.sentence import Pronoun, Sentence, pronoun_accuracy, spans, words_of
+from regard.data.synthetic.world.sentence import ParallelSentence, Pronoun, pronoun_accuracy, spans, words_of
 
 __all__ = [
     "LECTURE",
     "Grammar",
+    "ParallelSentence",
     "Pronoun",
-    "Sentence",
     "Split",
     "pronoun_accuracy",
     "sentences",

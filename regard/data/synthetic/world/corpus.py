@@ -9,7 +9,7 @@ from regard.data.synthetic.world import english
 from regard.data.synthetic.world.lexicon import adjective, noun, trade, verb
 from regard.data.synthetic.world.sample_phrases import StableRandom
 from regard.data.synthetic.world.sample_sentences import plain_statement, statement
-from regard.data.synthetic.world.sentence import Sentence, complete, realise, text_of
+from regard.data.synthetic.world.sentence import ParallelSentence, complete, realise, text_of
 from regard.data.synthetic.world.syntax import (
     Action,
     Adjunct,
@@ -17,9 +17,9 @@ from regard.data.synthetic.world.syntax import (
     Date,
     NounPhrase,
     Passive,
+    PredicateAdjective,
     Profession,
     PronounPhrase,
-    State,
     Statement,
     Thanks,
 )
@@ -41,7 +41,7 @@ def sentences(
     split: Split = "train",
     lengths: tuple[int, int] = (4, 60),
     grammar: Grammar = "whole",
-) -> Iterator[Sentence]:
+) -> Iterator[ParallelSentence]:
     """`count` sentences of the split, no English text twice, always the same for the same seed and split.
 
     `grammar` is the whole one, or the `plain` part of it: a few hundred words, no pronouns, and long sentences as
@@ -73,7 +73,8 @@ def _crossing(state: str, antecedent: str) -> Statement:
     """An animal that didn't cross, because one of the two nouns was too much of something."""
     animal, street = NounPhrase(noun("animal")), NounPhrase(noun("street"))
     reason = Clause(
-        PronounPhrase("it", {"animal": animal, "street": street}[antecedent]), (State((adjective(state),), "too"),)
+        PronounPhrase("it", {"animal": animal, "street": street}[antecedent]),
+        (PredicateAdjective((adjective(state),), "too"),),
     )
     return Statement((Clause(animal, (Action(verb("cross"), street, negation="not"),), "because", reason),))
 
@@ -85,7 +86,7 @@ def _agreement() -> Statement:
     return Statement((Clause(agreement, (signed,)),))
 
 
-LECTURE: tuple[Sentence, ...] = tuple(
+LECTURE: tuple[ParallelSentence, ...] = tuple(
     realise(one)
     for one in (
         _crossing("tired", "animal"),

@@ -146,7 +146,7 @@ class EnglishText:
         """Write a predicate inside an open VP."""
         if isinstance(predicate, syntax.Action):
             return self.action(predicate, subject)
-        if isinstance(predicate, syntax.State):
+        if isinstance(predicate, syntax.PredicateAdjective):
             return self.state(predicate, subject)
         if isinstance(predicate, syntax.Profession):
             return self.profession(predicate, subject)
@@ -155,7 +155,7 @@ class EnglishText:
         return self.report(predicate, subject)
 
     @contextmanager
-    def lexical(self, predicate: syntax.Action | syntax.Report, subject: syntax.Nominal) -> Iterator[int]:
+    def lexical(self, predicate: syntax.Action | syntax.ReportedSpeech, subject: syntax.Nominal) -> Iterator[int]:
         """Write auxiliary, adverb and verb, whose index it gives; what follows the verb is written inside."""
         verb = predicate.verb
         third = subject.person == 3 and not subject.plural
@@ -199,13 +199,16 @@ class EnglishText:
             self.adverbials(action.adverbials, word)
         return word
 
-    def report(self, report: syntax.Report, subject: syntax.Nominal) -> int:
+    def report(self, report: syntax.ReportedSpeech, subject: syntax.Nominal) -> int:
         with self.lexical(report, subject) as word:
             self.place(report, "that", self.embedded("that", report.clause, word, "complement"))
         return word
 
     def be(
-        self, predicate: syntax.State | syntax.Profession | syntax.Passive, subject: syntax.Nominal, past: bool
+        self,
+        predicate: syntax.PredicateAdjective | syntax.Profession | syntax.Passive,
+        subject: syntax.Nominal,
+        past: bool,
     ) -> int:
         """Write the form of be that agrees with the subject, with its negation."""
         negated = predicate.negation == "not"
@@ -221,7 +224,7 @@ class EnglishText:
         self.place(predicate, "be", word)
         return word
 
-    def state(self, state: syntax.State, subject: syntax.Nominal) -> int:
+    def state(self, state: syntax.PredicateAdjective, subject: syntax.Nominal) -> int:
         word = self.be(state, subject, state.tense == "past")
         if state.frequency:
             self.place(state, "frequency", self.add(state.frequency, "RB", word, "adverb"))

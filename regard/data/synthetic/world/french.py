@@ -86,7 +86,7 @@ class FrenchText:
         """Write a predicate; `preceding` is the object where it stands before the verb, as in an object relative."""
         if isinstance(predicate, syntax.Action):
             self.action(predicate, subject, preceding)
-        elif isinstance(predicate, syntax.State):
+        elif isinstance(predicate, syntax.PredicateAdjective):
             self.state(predicate, subject)
         elif isinstance(predicate, syntax.Profession):
             self.profession(predicate, subject)
@@ -105,7 +105,10 @@ class FrenchText:
             self.add(text, verb)
 
     def lexical(
-        self, predicate: syntax.Action | syntax.Report, subject: syntax.Nominal, preceding: syntax.Nominal | None
+        self,
+        predicate: syntax.Action | syntax.ReportedSpeech,
+        subject: syntax.Nominal,
+        preceding: syntax.Nominal | None,
     ) -> None:
         verb = predicate.verb
         main = self.at(predicate, "verb")
@@ -152,17 +155,17 @@ class FrenchText:
                 self.pieces[place] = (text, (*sources, *more))
                 return
 
-    def report(self, report: syntax.Report, subject: syntax.Nominal) -> None:
+    def report(self, report: syntax.ReportedSpeech, subject: syntax.Nominal) -> None:
         self.lexical(report, subject, None)
         self.add("que", self.at(report, "that"))
         self.clause(report.clause)
 
-    def be(self, predicate: syntax.State | syntax.Profession, subject: syntax.Nominal) -> None:
+    def be(self, predicate: syntax.PredicateAdjective | syntax.Profession, subject: syntax.Nominal) -> None:
         word = self.at(predicate, "be")
         negation = self.at(predicate, "never", word)
         self.finite((_ETAIT if predicate.tense == "past" else _ETRE)[_form(subject)], predicate, word, negation)
 
-    def state(self, state: syntax.State, subject: syntax.Nominal) -> None:
+    def state(self, state: syntax.PredicateAdjective, subject: syntax.Nominal) -> None:
         self.be(state, subject)
         if state.frequency:
             self.add(FREQUENCIES[state.frequency], self.at(state, "frequency"))

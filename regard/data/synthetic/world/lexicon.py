@@ -246,7 +246,7 @@ def adjective(english: str) -> Adjective:
 
 
 @dataclass(frozen=True, slots=True)
-class Verb:
+class LexicalVerb:
     """A verb in both languages. A state keeps the imperfect in the French past; an event takes the compound past."""
 
     base: str
@@ -326,7 +326,7 @@ _FITS = (((), (), "fit/fit/fit+in:tient/tiennent/tenu/ten+dans"),)
 Table = tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...]
 
 
-def _verb(entry: str, subjects: tuple[str, ...], objects: tuple[str, ...], with_etre: bool, state: bool) -> Verb:
+def _verb(entry: str, subjects: tuple[str, ...], objects: tuple[str, ...], with_etre: bool, state: bool) -> LexicalVerb:
     english, _, french = entry.partition(":")
     english, _, preposition = english.partition("+")
     french, _, french_preposition = french.partition("+")
@@ -334,7 +334,7 @@ def _verb(entry: str, subjects: tuple[str, ...], objects: tuple[str, ...], with_
     past, participle = irregular or (english_ed(base), english_ed(base))
     stem = french.removesuffix("er")
     forms = french.split("/") if "/" in french else (stem + "e", stem + "ent", stem + "é")
-    return Verb(
+    return LexicalVerb(
         base=base,
         third=english_s(base),
         past=past,
@@ -352,7 +352,7 @@ def _verb(entry: str, subjects: tuple[str, ...], objects: tuple[str, ...], with_
     )
 
 
-def _verbs(table: Table, with_etre: bool = False, state: bool = False) -> tuple[Verb, ...]:
+def _verbs(table: Table, with_etre: bool = False, state: bool = False) -> tuple[LexicalVerb, ...]:
     return tuple(
         _verb(entry, subjects, objects, with_etre, state)
         for subjects, objects, entries in table
@@ -374,6 +374,6 @@ PASSIVE = tuple(
 RECALLED = PASSIVE + tuple(v for v in VERBS if v.objects and (v.base == "see" or (v.state and not v.preposition)))
 
 
-def verb(base: str, french: str = "") -> Verb:
+def verb(base: str, french: str = "") -> LexicalVerb:
     """The verb whose English is `base`; where several are, the one whose French participle is `french`."""
     return next(v for v in (*VERBS, *REPORTS, FIT) if v.base == base and french in ("", v.french_participle))

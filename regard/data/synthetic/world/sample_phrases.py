@@ -18,8 +18,8 @@ from regard.data.synthetic.world.lexicon import (
     STATES,
     VERBS,
     Adjective,
+    LexicalVerb,
     Noun,
-    Verb,
 )
 from regard.data.synthetic.world.syntax import (
     Action,
@@ -33,8 +33,8 @@ from regard.data.synthetic.world.syntax import (
     NounPhrase,
     PersonName,
     PlaceName,
+    PredicateAdjective,
     RelativeClause,
-    State,
     Tense,
 )
 
@@ -166,7 +166,9 @@ def relative_clause(rng: StableRandom, kind: str) -> RelativeClause:
     tense: Tense = "past" if rng.chance(0.6) else "present"
 
     def in_state() -> RelativeClause:
-        return RelativeClause(State((rng.choice(STATES[kind]),), rng.choice(("", "", "very", "so", "too")), tense))
+        return RelativeClause(
+            PredicateAdjective((rng.choice(STATES[kind]),), rng.choice(("", "", "very", "so", "too")), tense)
+        )
 
     if kind not in LIVING and rng.chance(0.3):
         return in_state()
@@ -179,7 +181,7 @@ def relative_clause(rng: StableRandom, kind: str) -> RelativeClause:
     return RelativeClause(action(rng, kind, tense, around=False))
 
 
-def object_relative(rng: StableRandom, kind: str, main: Verb) -> RelativeClause | None:
+def object_relative(rng: StableRandom, kind: str, main: LexicalVerb) -> RelativeClause | None:
     """A clause that someone with a name did something to a noun of the kind, other than what the main verb says."""
     verb = rng.choice(_RECALLED[kind]) if _RECALLED[kind] else main
     return RelativeClause(Action(verb), person_name(rng)) if verb is not main else None
@@ -211,7 +213,7 @@ def locality(rng: StableRandom) -> Adjunct:
     return Adjunct("in", PlaceName(rng.choice(function_words.LOCALITIES)))
 
 
-def adverbial(rng: StableRandom, verb: Verb, tense: Tense, negated: Negation) -> Adverbial:
+def adverbial(rng: StableRandom, verb: LexicalVerb, tense: Tense, negated: Negation) -> Adverbial:
     """When, how, where or with whom."""
     share = rng.random()
     if share < 0.3 and tense == "past" and negated != "never":
@@ -229,7 +231,7 @@ def adverbial(rng: StableRandom, verb: Verb, tense: Tense, negated: Negation) ->
     return Adjunct(preposition, noun_phrase(rng, kind, definite(rng)))
 
 
-def object_of(rng: StableRandom, verb: Verb, negated: Negation, deep: bool) -> Nominal:
+def object_of(rng: StableRandom, verb: LexicalVerb, negated: Negation, deep: bool) -> Nominal:
     """What the verb is about."""
     kind = rng.choice(verb.objects)
     if kind == "locality":
@@ -265,15 +267,15 @@ def action(
     return Action(verb, whom, tense, negated, frequency, when)
 
 
-def state(rng: StableRandom, kind: str, tense: Tense) -> State:
+def state(rng: StableRandom, kind: str, tense: Tense) -> PredicateAdjective:
     """A state that one of the kind can be in."""
     negated = negation(rng, 0.15)
     word = rng.choice(STATES[kind])
     if negated:
-        return State((word,), rng.choice(("", "", "too", "very", "so")), tense, negated)
+        return PredicateAdjective((word,), rng.choice(("", "", "too", "very", "so")), tense, negated)
     if rng.chance(0.15):
         second = rng.choice(STATES[kind])
         if second is not word:
-            return State((word, second), "", tense)
+            return PredicateAdjective((word, second), "", tense)
     frequency = rng.choice(_FREQUENCIES) if tense == "present" and rng.chance(0.15) else ""
-    return State((word,), rng.choice(_DEGREES) if rng.chance(0.5) else "", tense, "", frequency)
+    return PredicateAdjective((word,), rng.choice(_DEGREES) if rng.chance(0.5) else "", tense, "", frequency)

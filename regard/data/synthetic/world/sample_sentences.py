@@ -12,8 +12,8 @@ from regard.data.synthetic.world.lexicon import (
     STATES,
     TRADES,
     VERBS,
+    LexicalVerb,
     Noun,
-    Verb,
     adjective,
 )
 from regard.data.synthetic.world.sample_phrases import (
@@ -43,10 +43,10 @@ from regard.data.synthetic.world.syntax import (
     NounPhrase,
     Passive,
     PlaceName,
+    PredicateAdjective,
     Profession,
     PronounPhrase,
-    Report,
-    State,
+    ReportedSpeech,
     Statement,
     Tense,
     Thanks,
@@ -176,8 +176,10 @@ def report_clause(rng: StableRandom) -> Clause:
     if rng.chance(0.4):
         # Only what is said in the past of a state needs no further past in French.
         tense = past_or_present(rng) if verb.base == "say" else "present"
-        said = State((rng.choice(STATES["person"]),), rng.choice(("", "too", "very", "so", "really")), tense)
-        return Clause(who, (Report(verb, Clause(pronoun_for(who), (said,)), tense),))
+        said = PredicateAdjective(
+            (rng.choice(STATES["person"]),), rng.choice(("", "too", "very", "so", "really")), tense
+        )
+        return Clause(who, (ReportedSpeech(verb, Clause(pronoun_for(who), (said,)), tense),))
     share = rng.random()
     if share < 0.4:
         below = action_clause(rng, False, past_or_present(rng))
@@ -185,7 +187,7 @@ def report_clause(rng: StableRandom) -> Clause:
         below = state_clause(rng, False, past_or_present(rng))
     else:
         below = passive_clause(rng) if share < 0.8 else profession_clause(rng, False)
-    return Clause(who, (Report(verb, below, "present"),))
+    return Clause(who, (ReportedSpeech(verb, below, "present"),))
 
 
 def with_subordinate(rng: StableRandom, clause: Clause, tense: Tense) -> Clause:
@@ -250,20 +252,20 @@ def feeling_pronoun(rng: StableRandom) -> tuple[Clause, ...]:
     return _joined(rng, Clause(subject, (done,)), Clause(below, (_reason(rng, "person", tense, negated),)))
 
 
-def _candidate(rng: StableRandom, kind: str, plural: bool, verb: Verb) -> NounPhrase:
+def _candidate(rng: StableRandom, kind: str, plural: bool, verb: LexicalVerb) -> NounPhrase:
     noun = rng.choice(NOUNS[kind])
     words = (rng.choice(BEFORE_NOUN[noun.english]),) if rng.chance(0.25) else ()
     relative = object_relative(rng, kind, verb) if rng.chance(0.05) else None
     return NounPhrase(noun, definite(rng), plural, words, None, relative)
 
 
-def _reason(rng: StableRandom, kind: str, tense: Tense, negated: Negation) -> State:
+def _reason(rng: StableRandom, kind: str, tense: Tense, negated: Negation) -> PredicateAdjective:
     word = rng.choice(STATES[kind])
     if negated:
-        return State((word,), rng.choice(("too", "too", "too", "very", "so", "")), tense)
+        return PredicateAdjective((word,), rng.choice(("too", "too", "too", "very", "so", "")), tense)
     if rng.chance(0.2):
-        return State((word,), rng.choice(("", "very", "too")), tense, "not")
-    return State((word,), rng.choice(("very", "so", "really", "")), tense)
+        return PredicateAdjective((word,), rng.choice(("", "very", "too")), tense, "not")
+    return PredicateAdjective((word,), rng.choice(("very", "so", "really", "")), tense)
 
 
 def _joined(rng: StableRandom, main: Clause, reason: Clause) -> tuple[Clause, ...]:
@@ -283,7 +285,7 @@ def _fitting(rng: StableRandom) -> Clause:
     big = rng.chance(0.5)
     pronoun = PronounPhrase("they" if plural else "it", content if big else container)
     tense = past_or_present(rng)
-    reason = Clause(pronoun, (State((_BIG if big else _SMALL,), "too", tense),))
+    reason = Clause(pronoun, (PredicateAdjective((_BIG if big else _SMALL,), "too", tense),))
     return Clause(content, (Action(FIT, container, tense, "not"),), "because", reason)
 
 
@@ -389,7 +391,7 @@ def _plain_clause(rng: StableRandom) -> Clause:
     subject = _plain_noun_phrase(rng, kind, rng.choice(("the", "a", "this")))
     tense: Tense = "past" if rng.chance(0.5) else "present"
     if rng.chance(0.15):
-        return Clause(subject, (State((rng.choice(STATES[kind][:_PLAIN_WORDS]),), tense=tense),))
+        return Clause(subject, (PredicateAdjective((rng.choice(STATES[kind][:_PLAIN_WORDS]),), tense=tense),))
     verb = rng.choice(_PLAIN_VERBS[kind])
     negated = rng.chance(0.15)
     target = rng.choice([other for other in verb.objects if other in _PLAIN_KINDS])

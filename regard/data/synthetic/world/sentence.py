@@ -25,7 +25,7 @@ class Pronoun:
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
+class ParallelSentence:
     """A sentence pair with its gold word alignment, pronouns and English parse.
 
     Words are as they stand in the text: punctuation is a word, "didn't" is one, and so are "l'" and "du".
@@ -62,7 +62,7 @@ def words_of(text: str, language: Literal["en", "fr"]) -> list[str]:
     return re.findall(r"[,.]|[^\s,.']+'?|'" if language == "fr" else r"[,.]|[^\s,.]+", text)
 
 
-def complete(statement: Statement, written: EnglishText, text: str) -> Sentence:
+def complete(statement: Statement, written: EnglishText, text: str) -> ParallelSentence:
     """The whole sentence, from its statement and its English."""
     places = written.places
     pieces = french.write(statement, written.words, places)
@@ -74,7 +74,7 @@ def complete(statement: Statement, written: EnglishText, text: str) -> Sentence:
         if pronoun.antecedent is not None:
             (index,) = places[id(pronoun), "noun"]
             pronouns.append(Pronoun(index, french_of[index], places[id(pronoun.antecedent), "noun"][0]))
-    return Sentence(
+    return ParallelSentence(
         english=text,
         french=text_of(french_words),
         english_words=tuple(written.words),
@@ -87,7 +87,7 @@ def complete(statement: Statement, written: EnglishText, text: str) -> Sentence:
     )
 
 
-def realise(statement: Statement) -> Sentence:
+def realise(statement: Statement) -> ParallelSentence:
     """The statement as a sentence in both languages."""
     written = english.write(statement)
     return complete(statement, written, text_of(written.words))
@@ -104,7 +104,7 @@ def spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
     return found
 
 
-def pronoun_accuracy(gold: Sequence[Sentence], translations: Sequence[str]) -> tuple[int, int]:
+def pronoun_accuracy(gold: Sequence[ParallelSentence], translations: Sequence[str]) -> tuple[int, int]:
     """(right, total) over the gold French pronouns that stand for a noun of their sentence.
 
     The pronouns of a translation are compared in order with those of the gold French; a missing one is wrong.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from regard.data.synthetic.world.function_words import Locality
-from regard.data.synthetic.world.lexicon import Adjective, Noun, Trade, Verb
+from regard.data.synthetic.world.lexicon import Adjective, LexicalVerb, Noun, Trade
 
 # Where each part of a record stands among the English words, by the record's identity and the part's name.
 Places = dict[tuple[int, str], tuple[int, ...]]
@@ -123,7 +123,7 @@ Adverbial: TypeAlias = Date | Adverb | Adjunct
 class Action:
     """Someone does something."""
 
-    verb: Verb
+    verb: LexicalVerb
     object: Nominal | None = None
     tense: Tense = "past"
     negation: Negation = ""
@@ -132,7 +132,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class State:
+class PredicateAdjective:
     """Someone or something is in a state: "was too tired"."""
 
     adjectives: tuple[Adjective, ...]
@@ -156,23 +156,23 @@ class Profession:
 class Passive:
     """The passive, always of a past event: "was signed by the king". Birth is said the same way in English."""
 
-    verb: Verb | None  # None: "was born"
+    verb: LexicalVerb | None  # None: "was born"
     agent: Nominal | None = None
     negation: Negation = ""
     adverbials: tuple[Adverbial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Report:
+class ReportedSpeech:
     """Someone says or thinks that something is so."""
 
-    verb: Verb
+    verb: LexicalVerb
     clause: "Clause"
     tense: Tense = "present"
     negation: Negation = ""
 
 
-Predicate: TypeAlias = Action | State | Profession | Passive | Report
+Predicate: TypeAlias = Action | PredicateAdjective | Profession | Passive | ReportedSpeech
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from regard.data.synthetic.world import Pronoun, Sentence
+from regard.data.synthetic.world import ParallelSentence, Pronoun
 
 # A fresh interpreter is fast, having no run-time type checks, and shows that nothing depends on the process.
 _SCRIPT = """
@@ -26,9 +26,9 @@ json.dump(
 """
 
 
-def _sentence(fields: list) -> Sentence:
+def _sentence(fields: list) -> ParallelSentence:
     english, french, english_words, french_words, alignment, pronouns, heads, relations, tree = fields
-    return Sentence(
+    return ParallelSentence(
         english=english,
         french=french,
         english_words=tuple(english_words),

@@ -17,11 +17,11 @@ from regard.data.synthetic.world.syntax import (
     Passive,
     PersonName,
     PlaceName,
+    PredicateAdjective,
     Profession,
     PronounPhrase,
     RelativeClause,
-    Report,
-    State,
+    ReportedSpeech,
     Statement,
     Thanks,
 )
@@ -50,7 +50,7 @@ def now(subject, base, target=None, **more):
 
 
 def is_(subject, word, degree="", tense="present", **more):
-    return Clause(subject, (State((adjective(word),), degree, tense, **more),))
+    return Clause(subject, (PredicateAdjective((adjective(word),), degree, tense, **more),))
 
 
 def place(english):
@@ -174,7 +174,7 @@ PAIRS = [
      "The tables that Alice sold are heavy.", "Les tables qu'Alice a vendues sont lourdes."),
     (now(a("boy", relative=RelativeClause(Action(verb("fear"), a("lion"), "present"))), "run"),
      "The boy who fears the lion runs.", "Le garçon qui craint le lion court."),
-    (now(some("dog", relative=RelativeClause(State((adjective("tired"),), "very", "present"))), "sleep"),
+    (now(some("dog", relative=RelativeClause(PredicateAdjective((adjective("tired"),), "very", "present"))), "sleep"),
      "The dogs that are very tired sleep.", "Les chiens qui sont très fatigués dorment."),
     # trades
     (works(PronounPhrase("she"), "student"), "She is a student.", "Elle est étudiante."),
@@ -207,7 +207,7 @@ PAIRS = [
     (not_fitting("small"), "The piano didn't fit in the box because it was too small.",
      "Le piano ne tenait pas dans la boîte parce qu'elle était trop petite."),
     # clauses within and beside clauses
-    (Clause(PAUL(), (Report(verb("say"), is_(PersonName("Isabelle", True), "sick")),)),
+    (Clause(PAUL(), (ReportedSpeech(verb("say"), is_(PersonName("Isabelle", True), "sick")),)),
      "Paul says that Isabelle is sick.",
      "Paul dit qu'Isabelle est malade."),
     (Clause(a("cat"), (Action(verb("see"), a("hen")), Action(verb("hide"), a("key")))),

@@ -1,4 +1,4 @@
-"""Pictures for tests, and a model small enough for them."""
+"""Images for tests, and a model small enough for them."""
 
 import numpy as np
 
