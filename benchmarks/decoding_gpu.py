@@ -80,11 +80,10 @@ def show(title: str, found: list[dict]) -> None:
 
 
 def decode_all(decoder: DeviceDecoder, config: DecodeConfig, sources: list[Source], longest: int) -> list:
-    room = decoder.room(config, sources=len(sources), longest=longest, steps=max(one.limit for one in sources))
-    slots, waiting, found = decoder.slots(config, room, eos=EOS), iter(enumerate(sources)), {}
-    for came in decoder.run(slots, lambda count: list(islice(waiting, count))):
+    waiting, found = iter(enumerate(sources)), {}
+    steps = max(one.limit for one in sources)
+    for came in decoder.run(lambda count: list(islice(waiting, count)), config, eos=EOS, longest=longest, steps=steps):
         found.update(came)
-    decoder.back(slots)
     return [found[index] for index in range(len(sources))]
 
 

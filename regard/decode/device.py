@@ -7,7 +7,7 @@ device never waits for it. Sources stand in slots: as one ends, another takes it
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -21,10 +21,12 @@ from regard.decode.sample import Sampler, uniform_numbers
 from regard.decode.stepper import Hypothesis
 from regard.decode.topk import best_sums
 from regard.errors import RegardError
+from regard.nn.attention import watched
 from regard.nn.batch import tensors
 from regard.nn.fixed_cache import Room
 
 F = TypeVar("F", bound="Fixed")
+Same = TypeVar("Same")
 
 REACHES = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Lengths that steps are captured for; beyond the last, multiples of it."""
@@ -42,11 +44,17 @@ SHARE = 0.5
 PATIENCE = 8
 """Steps that an output waits at most for others, to be brought to the host together with them."""
 
-IDLE = 4
+SIZES = (1, 4, 16, 64, 128, 256, 512, 1024, 2048)
+"""Numbers of slots: few, since steps are captured for each."""
+
+IDLE = 8
 """Sets of slots that are kept for the next search."""
 
 FEW, SHORT = 8, 128
 """Sources, and tokens of each, up to which reading them is captured too."""
+
+CONSTANT = frozenset(("ends", "divisors"))
+"""Tensors of a search that belong to all slots, and do not change."""
 
 CLOSE = 16
 """Tokens by which lengths may differ and still be read together."""
@@ -64,6 +72,10 @@ class Fixed(Protocol):
 
     def reorder(self, parents: Int[Tensor, "B W"]) -> None:
         """Let row w of each source go on from what row `parents[b, w]` has chosen."""
+        ...
+
+    def take(self: Same, other: Same, slots: Int[Tensor, " N"]) -> None:
+        """Go on with what another state has in these slots; it stands in the first slots of this one."""
         ...
 
 
@@ -257,13 +269,13 @@ class Slots(Generic[F]):
             self.stepper.fill(collate([source.item for source in sources], None), self.state, places)
         self.tokens[places] = first[:, None].expand(-1, self.room.width)
         self.limits[places] = limits
-        self.failed[places] = False
+        self.failed.index_fill_(0, places, False)
         if self.before is not None:
-            self.before[places] = False
+            self.before.index_fill_(0, places, False)
             for source, slot in zip(sources, slots, strict=True):
                 self.before[slot, torch.tensor(list(source.before), device=self.device)] = True
         self._begin(sources, places)
-        self.running[places] = True
+        self.running.index_fill_(0, places, True)
         for source, slot in zip(sources, slots, strict=True):
             self.held[slot], self.made[slot], self.stopped[slot] = source, 0, False
 
@@ -335,11 +347,14 @@ class Slots(Generic[F]):
         self._graphs[key] = graph
         return graph
 
+    def buffers(self) -> dict[str, Tensor]:
+        """All that is kept here for each slot."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor) and name not in CONSTANT}
+
     def _changing(self) -> dict[str, Tensor]:
         """All that a step changes and reads again; keys and values are written before they are read."""
-        own = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         state = {f"state.{name}": value for name, value in vars(self.state).items() if isinstance(value, Tensor)}
-        return own | state
+        return self.buffers() | state
 
     @torch.inference_mode()
     def _step(self, reach: int, source_reach: int) -> None:
@@ -369,6 +384,17 @@ class Slots(Generic[F]):
             self.written.copy_(self.written.gather(1, chosen))
         place = self.state.position[:, None, None].expand(-1, self.room.width, 1)
         self.written.scatter_(2, place, tokens[:, :, None])
+
+    def take(self, other: "Slots[F]", slots: Sequence[int]) -> None:
+        """Go on here with sources that are under way in other slots; they stand in the first of these."""
+        places, count = torch.tensor(list(slots), device=self.device), len(slots)
+        theirs = other.buffers()
+        for name, mine in self.buffers().items():
+            mine[:count] = theirs[name][places]
+        self.state.take(other.state, places)
+        for slot, before in enumerate(slots):
+            self.held[slot], self.made[slot] = other.held[before], other.made[before]
+            self.stopped[slot] = other.stopped[before]
 
     def end(self, slots: Sequence[int]) -> None:
         """Go no further with these sources."""
@@ -400,7 +426,7 @@ class BeamSlots(Slots[F]):
         self.pool_steps = torch.zeros(B, P, dtype=torch.long, device=device)
         self.pool_parents = torch.zeros(B, P, dtype=torch.long, device=device)
         self.pool_order = torch.zeros(B, P, dtype=torch.int32, device=device)  # in which they were found
-        self._ends = torch.tensor(rules.ends, device=device)
+        self.ends = torch.tensor(rules.ends, device=device)
         self.kernels = None
         if device.type == "cuda" and find_spec("triton") and rules.only_least:
             from regard.nn import decoding_kernels
@@ -408,11 +434,11 @@ class BeamSlots(Slots[F]):
             self.kernels = decoding_kernels
 
     def _begin(self, sources: Sequence[Source], slots: Tensor) -> None:
-        self.sums[slots] = -torch.inf
-        self.sums[slots, 0] = 0.0
-        self.pool_scores[slots] = -torch.inf
-        self.pool_sums[slots] = -torch.inf
-        self.pool_order[slots] = -1
+        self.sums.index_fill_(0, slots, -torch.inf)
+        self.sums[:, 0].index_fill_(0, slots, 0.0)
+        self.pool_scores.index_fill_(0, slots, -torch.inf)
+        self.pool_sums.index_fill_(0, slots, -torch.inf)
+        self.pool_order.index_fill_(0, slots, -1)
 
     def _candidates(self, logits: Float[Tensor, "R C"], reach: int) -> tuple[Tensor, Tensor]:
         """The best continuations of each source, best first, and where they lie among W * C."""
@@ -432,7 +458,7 @@ class BeamSlots(Slots[F]):
         values, places = self._candidates(logits, reach)
         C, count = logits.shape[1], values.shape[1]
         parents, tokens = places // C, places % C
-        ended = (tokens[..., None] == self._ends).any(-1)
+        ended = (tokens[..., None] == self.ends).any(-1)
         order = torch.arange(count, device=self.device)
         if ends > 1:
             # Of the ways to end one hypothesis only the likeliest counts, since they are one output; others go last.
@@ -600,16 +626,16 @@ class PickSlots(Slots[F]):
         self.trace_tokens = torch.zeros(B, T, W, dtype=torch.long, device=device)
         self.trace_log_probs = torch.zeros(B, T, W, device=device)
         self.lengths = torch.zeros(B, W, dtype=torch.long, device=device)
-        self.last = torch.zeros(3, B, W, dtype=torch.double, device=device)
-        self._ends = torch.tensor(rules.ends, device=device)
+        self.last = torch.zeros(B, W, 3, dtype=torch.double, device=device)
+        self.ends = torch.tensor(rules.ends, device=device)
         self.sampler = None
         if config.temperature is not None:
             self.uniforms = torch.zeros(B, T, W, dtype=torch.double, device=device)
             self.sampler = Sampler(None, temperature=config.temperature, top_k=config.top_k, top_p=config.top_p)
 
     def _begin(self, sources: Sequence[Source], slots: Tensor) -> None:
-        self.over[slots] = False
-        self.lengths[slots] = 0
+        self.over.index_fill_(0, slots, False)
+        self.lengths.index_fill_(0, slots, 0)
         if self.sampler is not None:
             steps = self.room.steps
             for source, slot in zip(sources, slots.tolist(), strict=True):
@@ -631,7 +657,7 @@ class PickSlots(Slots[F]):
             chosen = log_probs.gather(1, tokens[:, None])[:, 0]
         tokens, chosen = tokens.view(B, W), chosen.view(B, W)
         self.failed |= self.running & (chosen.isnan() & ~self.over).any(-1)
-        ended = (tokens[..., None] == self._ends).any(-1)
+        ended = (tokens[..., None] == self.ends).any(-1)
         tokens = tokens.masked_fill(ended, self.rules.eos)
         dead = chosen == -torch.inf  # nothing was left to choose
         going = self.running[:, None] & ~self.over & ~dead
@@ -640,7 +666,7 @@ class PickSlots(Slots[F]):
         chosen = torch.where(going, chosen, 0.0)
         self._write(self.trace_tokens, tokens)
         self._write(self.trace_log_probs, chosen)
-        self.last.copy_(torch.stack((tokens.double(), chosen.double(), going.double())))
+        self.last.copy_(torch.stack((tokens.double(), chosen.double(), going.double()), -1))
         self.over |= ended | dead
         self._remember(tokens, None)
         self.tokens.copy_(tokens)
@@ -757,9 +783,7 @@ class DeviceDecoder(Generic[F]):
         room = Room(1, width, bucket(steps), bucket(longest))
         if room not in self._most:
             self._most[room] = self._fitting(room)
-        most = self._most[room]
-        power = 1 << max(0, min(sources, most) - 1).bit_length()
-        return replace(room, sources=power if power <= most else max(1, power // 2))
+        return replace(room, sources=min(bucket(sources, SIZES), self._most[room]))
 
     def _fitting(self, room: Room) -> int:
         """How many such sources fit into memory, and go together without waiting long for one another."""
@@ -776,67 +800,126 @@ class DeviceDecoder(Generic[F]):
     @torch.inference_mode()
     def run(
         self,
-        slots: Slots[F],
         pull: "Pull[Key]",
+        config: DecodeConfig,
+        *,
+        eos: int,
+        longest: int,
+        steps: int,
+        stops: Sequence[int] = (),
+        penalty: float = 1.0,
         gone: Callable[[Key], bool] | None = None,
     ) -> "Iterator[list[tuple[Key, list[Hypothesis]]]]":
         """Decode all that is pulled. After each step it gives those outputs that have come out, often none.
 
-        As sources end, others are pulled into their slots. One that is `gone` is dropped; it comes out without outputs.
+        As sources end, others are pulled into their slots, and there are as many slots as are needed. No source is
+        longer than `longest` or writes more than `steps` tokens. One that is `gone` is dropped: it has no outputs.
         """
-        B = slots.room.sources
-        keys: dict[int, Key] = {}
-        lag, ended, waited = slots.lag, [], 0
-        born = np.zeros(B, dtype=np.int64)  # the first step in which a slot's source takes part
-        threshold = max(1, B // 8)
-        while True:
-            free = [slot for slot in range(B) if slots.held[slot] is None]
-            if free and (len(free) >= threshold or len(free) == B):
-                new = pull(len(free))
-                if new:
-                    self._fill(slots, [source for _, source in new], free)
-                    for slot, (key, _) in zip(free, new, strict=False):
-                        keys[slot], born[slot] = key, lag.pushed
-            if not keys:
-                return
-            if not slots.stopped.all():
-                slots.advance()
-                lag.push()
-                seen = lag.look()
-            else:
-                seen = lag.look(behind=0)
-            left = [] if gone is None else [slot for slot, key in keys.items() if not slots.stopped[slot] and gone(key)]
-            if left:
-                slots.end(left)
-            if seen is not None:
-                number, (running,) = seen
-                over = ~running & (born <= number) & ~slots.stopped
-                slots.stopped |= over
-                ended += np.flatnonzero(over).tolist()
-            waited = waited + 1 if ended or left else 0
-            out: list[tuple[Key, list[Hypothesis]]] = []
-            for slot in left:
-                out.append((keys.pop(slot), []))
-                slots.held[slot] = None
-            if ended and (len(ended) >= threshold or waited >= PATIENCE or slots.stopped.all()):
-                for slot, found in zip(ended, slots.results(ended), strict=True):
-                    out.append((keys.pop(slot), found))
-                    slots.held[slot] = None
-                ended = []
-            yield out
+        rules = {"eos": eos, "stops": stops, "penalty": penalty}
+        most = self.room(config, sources=1 << 30, longest=longest, steps=steps)
+        search: _Search[Key, F] | None = None
+        waiting: list[tuple[Key, Source]] = []
+        try:
+            while True:
+                busy = 0 if search is None else len(search.keys)
+                threshold = 1 if search is None or search.room.sources < most.sources else most.sources // 8
+                if not waiting and most.sources - busy >= max(1, threshold):
+                    waiting = pull(most.sources - busy)
+                if search is None or (waiting and len(waiting) > search.free) or search.sparse(waiting):
+                    if not waiting and not busy:
+                        return
+                    size = replace(most, sources=min(bucket(busy + len(waiting), SIZES), most.sources))
+                    if search is None or search.room != size:
+                        search = self._moved(search, self.slots(config, size, **rules))
+                now, waiting = waiting[: search.free], waiting[search.free :]
+                if now:
+                    search.fill(now, self.collate)
+                if search.keys:
+                    yield search.step(gone)
+                elif not (waiting := pull(most.sources)):
+                    return
+        finally:
+            if search is not None:
+                self.back(search.slots)
 
-    def _fill(self, slots: Slots[F], sources: list[Source], free: list[int]) -> None:
+    def _moved(self, search: "_Search[Key, F] | None", slots: Slots[F]) -> "_Search[Key, F]":
+        """What is under way in other slots, in these."""
+        moved: _Search[Key, F] = _Search(slots)
+        if search is not None:
+            moved.take(search)
+            self.back(search.slots)
+        return moved
+
+
+class _Search(Generic[Key, F]):
+    """The sources in one set of slots, on the host: whose they are, and which of them have ended."""
+
+    def __init__(self, slots: Slots[F]) -> None:
+        self.slots, self.room = slots, slots.room
+        self.keys: dict[int, Key] = {}
+        self.born = np.zeros(self.room.sources, dtype=np.int64)  # the first step in which a slot's source takes part
+        self.ended: list[int] = []
+        self.waited = 0
+
+    @property
+    def free(self) -> int:
+        return self.room.sources - len(self.keys)
+
+    def sparse(self, waiting: Sequence[Any]) -> bool:
+        """Whether most slots are empty and nothing waits for them: fewer are faster."""
+        return not waiting and bool(self.keys) and bucket(len(self.keys), SIZES) < self.room.sources // 2
+
+    def take(self, other: "_Search[Key, F]") -> None:
+        slots = sorted(other.keys)
+        self.slots.take(other.slots, slots)
+        self.keys = {place: other.keys[slot] for place, slot in enumerate(slots)}
+        self.ended = [slots.index(slot) for slot in other.ended]
+        self.waited = other.waited
+        self.born[:] = self.slots.lag.pushed
+
+    def fill(self, new: "Sequence[tuple[Key, Source]]", collate: Collate) -> None:
         """Read sources into free slots, those of like length together."""
-        order = sorted(range(len(sources)), key=lambda index: sources[index].length)
+        free = [slot for slot in range(self.room.sources) if slot not in self.keys]
+        order = sorted(range(len(new)), key=lambda index: new[index][1].length)
         start = 0
         while start < len(order):
             end = start + 1
             # A batch goes on while padding makes up less than half of it.
-            while end < len(order) and sources[order[end]].length <= 2 * sources[order[start]].length + CLOSE:
+            while end < len(order) and new[order[end]][1].length <= 2 * new[order[start]][1].length + CLOSE:
                 end += 1
-            part = [sources[index] for index in order[start:end]]
-            slots.fill(part, [free[index] for index in order[start:end]], self.collate)
+            part = order[start:end]
+            self.slots.fill([new[index][1] for index in part], [free[index] for index in part], collate)
             start = end
+        for slot, (key, _) in zip(free, new, strict=False):
+            self.keys[slot], self.born[slot] = key, self.slots.lag.pushed
+
+    def step(self, gone: Callable[[Key], bool] | None) -> "list[tuple[Key, list[Hypothesis]]]":
+        """Launch a step, look at the one before it, and bring to the host what has come out."""
+        slots = self.slots
+        going = not slots.stopped.all()
+        if going:
+            slots.advance()
+            slots.lag.push()
+        seen = slots.lag.look(behind=1 if going else 0)
+        out: list[tuple[Key, list[Hypothesis]]] = []
+        for slot in [] if gone is None else [slot for slot, key in self.keys.items() if gone(key)]:
+            if slot not in self.ended:
+                slots.end([slot])
+                slots.held[slot] = None
+                out.append((self.keys.pop(slot), []))
+        if seen is not None:
+            number, (running,) = seen
+            over = ~running & (self.born <= number) & ~slots.stopped
+            slots.stopped |= over
+            self.ended += np.flatnonzero(over).tolist()
+        self.waited = self.waited + 1 if self.ended else 0
+        several = len(self.ended) >= max(1, self.room.sources // 8)
+        if self.ended and (several or self.waited >= PATIENCE or slots.stopped.all()):
+            for slot, found in zip(self.ended, slots.results(self.ended), strict=True):
+                slots.held[slot] = None
+                out.append((self.keys.pop(slot), found))
+            self.ended, self.waited = [], 0
+        return out
 
 
 def _key(config: DecodeConfig) -> tuple:
@@ -844,3 +927,19 @@ def _key(config: DecodeConfig) -> tuple:
     sampled = config.temperature, config.top_k, config.top_p, config.samples
     rules = config.min_len, config.forbid, config.force_first, config.force_end, config.no_repeat
     return config.beam, config.top_beams, config.length_penalty, config.length_form, config.exact, sampled, rules
+
+
+SERVED = frozenset(
+    ("beam", "top_beams", "length_penalty", "length_form", "exact", "min_len", "max_len", "max_ratio", "max_extra",
+     "forbid", "force_first", "force_end", "no_repeat", "temperature", "top_k", "top_p", "samples", "seed")
+)  # fmt: skip
+"""The settings of a search that are known here. One in which another differs from its default is made step by step."""
+
+
+def serves(stepper: object, config: DecodeConfig) -> bool:
+    """Whether this search with this model can stay on the device."""
+    defaults = DecodeConfig()
+    known = all(
+        field.name in SERVED or getattr(config, field.name) == getattr(defaults, field.name) for field in fields(config)
+    )
+    return known and isinstance(stepper, FixedStepper) and not watched(stepper)

@@ -266,6 +266,12 @@ class Attention(nn.Module):
             return attention_weights(q.to(wide), k.to(wide), mask, bias, self.scale)
 
 
+def watched(model: object) -> bool:
+    """Whether anybody watches an attention of the model."""
+    parts = model.modules() if isinstance(model, nn.Module) else ()
+    return any(isinstance(part, Attention) and part.watcher is not None for part in parts)
+
+
 def _normed(x: Float[Tensor, "B H T K"], norm: nn.Module | None) -> Float[Tensor, "B H T K"]:
     # Under autocast a norm answers in float32, and the kernel wants queries, keys and values alike.
     return x if norm is None else norm(x).to(x.dtype)

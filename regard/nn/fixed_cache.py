@@ -130,10 +130,21 @@ class FixedState:
         chosen = parents[:, :, None].expand_as(self.ancestors)
         self.ancestors.copy_(self.ancestors.gather(1, chosen))
 
+    def take(self, other: "FixedState", slots: Int[Tensor, " N"]) -> None:
+        """Go on with what another state has in these slots; it stands in the first slots of this one."""
+        for mine, theirs in zip(self._tensors(), other._tensors(), strict=True):
+            mine[: len(slots)] = theirs[slots]
+
+    def _tensors(self) -> list[Tensor]:
+        """All that belongs to slots."""
+        return [
+            *self.stores, *self.memories, self.position, self.prompt_lengths, self.ancestors, self.source_bias
+        ]  # fmt: skip
+
     def empty(self, slots: Int[Tensor, " N"]) -> None:
         """Make room for other sources in these slots."""
-        self.position[slots] = 0
-        self.ancestors[slots] = -torch.inf
+        self.position.index_fill_(0, slots, 0)
+        self.ancestors.index_fill_(0, slots, -torch.inf)
 
     def read_sources(self, slots: Int[Tensor, " N"], lengths: Int[Tensor, " N"]) -> None:
         """Say how long the sources in these slots are, of those that cross-attention reads."""

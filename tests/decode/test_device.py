@@ -81,7 +81,6 @@ def on_device(model, rows, config, limits, *, slots=4):
     """What the device-resident decoder finds, with fewer slots than sources: they take turns."""
     pairs = isinstance(model, Transformer)
     decoder = DeviceDecoder(model, DEVICE, pairs_of if pairs else tokens_of)
-    room = decoder.room(config, sources=slots, longest=max(map(len, rows)), steps=max(limits))
     uniforms = [None] * len(rows)
     if config.temperature is not None:
         uniforms = [
@@ -92,11 +91,23 @@ def on_device(model, rows, config, limits, *, slots=4):
         (index, Source(row, len(row), BOS if pairs else row[-1], limit, uniforms=numbers))
         for index, (row, limit, numbers) in enumerate(zip(rows, limits, uniforms, strict=True))
     )
-    held = decoder.slots(config, room, eos=EOS)
-    found = {}
-    for came in decoder.run(held, lambda count: list(islice(sources, count))):
+    return all_of(decoder, sources, config, slots)
+
+
+def all_of(decoder, sources, config, slots, **options):
+    """What comes of sources, given out as slots become free, never more than so many at a time."""
+    out, found = 0, {}
+
+    def pull(count: int) -> list:
+        nonlocal out
+        given = list(islice(sources, min(count, slots - out)))
+        out += len(given)
+        return given
+
+    for came in decoder.run(pull, config, eos=EOS, longest=14, steps=40, **options):
         found.update(came)
-    return [found[index] for index in range(len(rows))]
+        out -= len(came)
+    return [found[index] for index in range(len(found))]
 
 
 def check(model, config, *, count=11, limit=12, **options):
@@ -177,8 +188,33 @@ def test_every_kind_of_language_model(settings, search_name):
 
 
 @pytest.mark.parametrize("slots", [1, 3, 16])
-def test_outputs_do_not_depend_on_who_takes_turns(slots):
-    check(transformer(), SEARCHES["n-best"], slots=slots)
+@pytest.mark.parametrize("name", ["n-best", "top-k"])
+def test_outputs_do_not_depend_on_who_takes_turns(slots, name):
+    check(transformer(), SEARCHES[name], slots=slots)
+
+
+@pytest.mark.parametrize("name", ["n-best", "top-k"])
+def test_slots_become_more_and_fewer_while_sources_are_under_way(name):
+    """One comes first, then five at once, then one by one, then nothing more while the last go on."""
+    model, rows, config = transformer(), rows_of(24), replace(SEARCHES[name], forbid=(EOS,))
+    limits = [3 + 7 * (index % 5) for index in range(24)]
+    sources = [
+        (
+            index,
+            Source(row, len(row), BOS, limit, uniforms=uniform_numbers(0, [index], samples=config.samples, steps=40)),
+        )
+        for index, (row, limit) in enumerate(zip(rows, limits, strict=True))
+    ]
+    arrivals = iter([sources[:1], [], sources[1:6], *([one] for one in sources[6:12]), [], [], sources[12:]])
+    decoder, found, sizes = DeviceDecoder(model, DEVICE, pairs_of), {}, set()
+    for came in decoder.run(lambda count: next(arrivals, []), config, eos=EOS, longest=14, steps=40):
+        found.update(came)
+        sizes |= {key[1].sources for key in decoder._idle}
+    expected = step_by_step(model, rows, config, limits)
+    assert [[one.tokens for one in found[index]] for index in range(24)] == [
+        [one.tokens for one in several] for several in expected
+    ]
+    assert len(sizes) > 2
 
 
 def test_as_long_as_the_model_has_positions():
@@ -201,8 +237,6 @@ def test_repetition_penalty():
     )
     expected = [one.tokens for one in collect(columns, eos=EOS, config=config)]
     decoder = DeviceDecoder(model, DEVICE, tokens_of)
-    room = decoder.room(config, sources=4, longest=13, steps=12)
-    slots = decoder.slots(config, room, eos=EOS, penalty=1.7)
     sources = iter(
         (
             index,
@@ -217,10 +251,8 @@ def test_repetition_penalty():
         )
         for index, row in enumerate(rows)
     )
-    found = {}
-    for came in decoder.run(slots, lambda count: list(islice(sources, count))):
-        found.update(came)
-    assert [found[index][0].tokens for index in range(6)] == expected
+    found = all_of(decoder, sources, config, 4, penalty=1.7)
+    assert [several[0].tokens for several in found] == expected
     assert expected != [one[0].tokens for one in step_by_step(model, rows, config, limits)]
 
 
@@ -228,16 +260,11 @@ def test_one_that_is_gone_is_dropped_and_others_go_on():
     model, rows = transformer(), rows_of(5)
     config = replace(SEARCHES["beam"], forbid=(EOS,))
     decoder = DeviceDecoder(model, DEVICE, pairs_of)
-    slots = decoder.slots(config, decoder.room(config, sources=2, longest=14, steps=20), eos=EOS)
     sources = iter((index, Source(row, len(row), BOS, 20)) for index, row in enumerate(rows))
-    steps, found = 0, {}
-    for came in decoder.run(slots, lambda count: list(islice(sources, count)), gone=lambda key: key == 1):
-        steps += 1
-        found.update(came)
-    assert found.keys() == set(range(5))
+    found = all_of(decoder, sources, config, 2, gone=lambda key: key == 1)
+    assert len(found) == 5
     assert found[1] == []
     assert [len(found[index][0].tokens) for index in (0, 2, 3, 4)] == [20] * 4
-    assert steps < 3 * 20  # its slot was given to another at once
 
 
 def test_slots_are_used_again():
