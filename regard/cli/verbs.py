@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from regard import Run
 
 WINDOW = 256
-"""Inputs answered together at the most."""
+"""Inputs taken together at the most."""
+
+AHEAD = 16 * WINDOW
+"""Inputs that are under way or wait to be printed at the most, so that memory stays flat."""
 
 
 def add_verbs(app: typer.Typer, own: Mapping[str, Callable[..., None]]) -> None:
@@ -146,12 +149,14 @@ def print_answers(
     tell: Callable[[int, int | None], None] | None = None,
 ) -> str:
     """Print the results in the order of the inputs, as they come; and say what was cut, if anything was."""
-    chunks, number, held = available(inputs), 0, {}
+    ready, number, held = Available(inputs), 0, {}
     request, cut, total, printed = None, 0, 0, 0
 
     def pull() -> list[Asked]:
         nonlocal number, request
-        chunk = next(chunks, [])
+        if number - printed >= AHEAD:
+            return []
+        chunk = ready.take(wait=number == printed + len(held))  # while nothing is under way
         if not chunk:
             return []
         request = verb.without_inputs(**options)
@@ -173,32 +178,34 @@ def print_answers(
     return verb.note(run, request, cut, total) if request is not None else ""
 
 
-def available(items: Iterable[Any]) -> Iterator[list[Any]]:
-    """Whatever inputs are there by now, at least one and at most WINDOW: quick for a typist, full for a file."""
-    ready: queue.Queue[Any] = queue.Queue(4 * WINDOW)
-    end = object()
+class Available:
+    """Inputs, read by a thread of their own: whatever is there by now is quick for a typist, and full for a file."""
 
-    def read() -> None:
+    def __init__(self, items: Iterable[Any]) -> None:
+        self._ready: queue.Queue[Any] = queue.Queue(4 * WINDOW)
+        self._over: BaseException | bool = False
+        threading.Thread(target=self._read, args=(items,), daemon=True).start()
+
+    def _read(self, items: Iterable[Any]) -> None:
         try:
             for item in items:
-                ready.put((item,))
-            ready.put(end)
+                self._ready.put((item,))
+            self._ready.put(True)
         except BaseException as error:
-            ready.put(error)
+            self._ready.put(error)
 
-    threading.Thread(target=read, daemon=True).start()
-    while True:
-        chunk, last = [ready.get()], None
-        while len(chunk) < WINDOW and not ready.empty() and isinstance(chunk[-1], tuple):
-            chunk.append(ready.get())
-        if not isinstance(chunk[-1], tuple):
-            last = chunk.pop()
-        if chunk:
-            yield [item for (item,) in chunk]
-        if isinstance(last, BaseException):
-            raise last
-        if last is end:
-            return
+    def take(self, *, wait: bool = True) -> list[Any]:
+        """At most WINDOW inputs, and at least one if it may `wait` for it; none at the end."""
+        chunk: list[Any] = []
+        while self._over is False and len(chunk) < WINDOW and (not self._ready.empty() or (wait and not chunk)):
+            found = self._ready.get()
+            if isinstance(found, tuple):
+                chunk += found
+            else:
+                self._over = found
+        if not chunk and isinstance(self._over, BaseException):
+            raise self._over
+        return chunk
 
 
 @contextmanager

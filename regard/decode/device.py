@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.decode.config import DecodeConfig, divisor
-from regard.decode.sample import Sampler, uniform_numbers
+from regard.decode.sample import Sampler
 from regard.decode.stepper import Hypothesis
 from regard.decode.topk import best_sums
 from regard.errors import RegardError
@@ -27,6 +27,9 @@ from regard.nn.fixed_cache import Room
 
 F = TypeVar("F", bound="Fixed")
 Same = TypeVar("Same")
+
+DEVICES = ("cuda",)
+"""Where searches stay on the device. On a CPU there is nothing to wait for, and step by step is as fast."""
 
 REACHES = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Lengths that steps are captured for; beyond the last, multiples of it."""
@@ -112,14 +115,13 @@ Collate = Callable[[list[Any], int | None], Any]
 class Source:
     """One thing to decode: `item` is what `fill` reads, `first` the token to start from, `limit` the most choices.
 
-    `number` is what its samples depend on, and `before` the tokens that count as its past.
+    `uniforms` decide what is sampled, one number for each row and step; `before` are tokens that count as its past.
     """
 
     item: Any
     length: int
     first: int
     limit: int
-    number: int = 0
     uniforms: Float[Tensor, "W T"] | None = None
     before: Sequence[int] = ()
 
@@ -387,7 +389,7 @@ class Slots(Generic[F]):
 
     def take(self, other: "Slots[F]", slots: Sequence[int]) -> None:
         """Go on here with sources that are under way in other slots; they stand in the first of these."""
-        places, count = torch.tensor(list(slots), device=self.device), len(slots)
+        places, count = torch.tensor(list(slots), dtype=torch.long, device=self.device), len(slots)
         theirs = other.buffers()
         for name, mine in self.buffers().items():
             mine[:count] = theirs[name][places]
@@ -637,13 +639,9 @@ class PickSlots(Slots[F]):
         self.over.index_fill_(0, slots, False)
         self.lengths.index_fill_(0, slots, 0)
         if self.sampler is not None:
-            steps = self.room.steps
             for source, slot in zip(sources, slots.tolist(), strict=True):
-                uniforms = source.uniforms
-                if uniforms is None:
-                    uniforms = uniform_numbers(
-                        self.config.seed, [source.number], samples=self.room.width, steps=min(source.limit, steps)
-                    )
+                assert source.uniforms is not None
+                uniforms = source.uniforms[:, : self.room.steps]
                 self.uniforms[slot, : uniforms.shape[1]] = uniforms.mT.to(self.device, non_blocking=True)
 
     def _choose(self, logits: Float[Tensor, "R C"], reach: int) -> None:
@@ -936,8 +934,10 @@ SERVED = frozenset(
 """The settings of a search that are known here. One in which another differs from its default is made step by step."""
 
 
-def serves(stepper: object, config: DecodeConfig) -> bool:
-    """Whether this search with this model can stay on the device."""
+def serves(stepper: object, config: DecodeConfig, device: torch.device) -> bool:
+    """Whether this search with this model is to stay on the device."""
+    if device.type not in DEVICES:
+        return False
     defaults = DecodeConfig()
     known = all(
         field.name in SERVED or getattr(config, field.name) == getattr(defaults, field.name) for field in fields(config)

@@ -88,6 +88,7 @@ def attend(
     (B, H, W, K), groups = q.shape, store.shape[1] // 2
     shared = H // groups
     out = q.new_empty(B, W, H * K)
+    bias = bias if bias.stride(-1) == 1 else bias.contiguous()
     k, v, cells = new or (q, q, q)
     head_stride = bias.stride(1) if bias.shape[1] > 1 else 0
     _attend[(B, groups)](

@@ -1,9 +1,10 @@
 """Text in, text out: a model with its vocabularies, decoding many sentences at a time."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
@@ -12,6 +13,8 @@ from regard.data.synthetic.world import spans
 from regard.decode.beam import Candidates, beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import unwanted
+from regard.decode.device import DeviceDecoder, Source, bucket, serves
+from regard.decode.sample import uniform_numbers
 from regard.decode.search import in_batches, search
 from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import DataError
@@ -30,6 +33,11 @@ sentences it is of."""
 Gone = Callable[[int], bool]
 """Whether nobody waits any more for the sentence at this place."""
 
+Key = TypeVar("Key", bound=Hashable)
+
+ROOMS = (128, 256, 512, 1024)
+"""Greatest lengths of sentences that are decoded together on a device."""
+
 BUDGET = 4096
 """Source tokens of one batch."""
 
@@ -40,6 +48,7 @@ class Translator:
     def __init__(self, model: nn.Module, vocabularies: Vocabularies, config: DecodeConfig, max_len: int) -> None:
         self.model, self.vocabularies, self.config, self.max_len = model, vocabularies, config, max_len
         self._stepper = cast("Stepper[Any]", model)
+        self._decoder: DeviceDecoder[Any] | None = None
         self.copies = any(isinstance(part, CopyProjection) for part in model.children())
 
     @property
@@ -106,6 +115,90 @@ class Translator:
             yield from self.translate(chunk, config, overlong=overlong, before=before)
             before += len(chunk)
 
+    def resident(self, config: DecodeConfig) -> bool:
+        """Whether such a search stays on the device: on a GPU, with a model and settings that allow it."""
+        return not self.copies and serves(self.model, config, self.device)
+
+    def answering(
+        self,
+        pull: "Callable[[], Sequence[tuple[Key, str, int]]]",
+        config: DecodeConfig,
+        *,
+        overlong: Overlong = "split",
+        gone: "Callable[[Key], bool] | None" = None,
+    ) -> "Iterator[list[tuple[Key, list[Translation]]]]":
+        """Translations of all that is pulled, after each step those that are done, often none.
+
+        `pull` gives what is there by now: keys, sentences and their numbers, which say what is sampled. As sentences
+        end, others take their places on the device. One that is `gone` comes out without a translation.
+        """
+        parts: dict[Key, list[list[Translation] | None]] = {}
+        blank: list[tuple[Key, list[Translation]]] = []
+        rows: deque[tuple[tuple[Key, int], Source]] = deque()
+
+        def take(count: int) -> list[tuple[tuple[Key, int], Source]]:
+            while len(rows) < count and (fresh := pull()):
+                new = []
+                for key, sentence, number in fresh:
+                    found = self._fit(sentence, number + 1, overlong, self.vocabularies)
+                    parts[key] = [None] * len(found)
+                    if not found:
+                        blank.append((key, _join([], config)))
+                    new += [((key, place), self._source(row, number, place, config)) for place, row in enumerate(found)]
+                rows.extend(sorted(new, key=lambda one: -one[1].length))  # those of like length are read together
+            return [rows.popleft() for _ in range(min(count, len(rows)))]
+
+        asks = None if gone is None else lambda row: gone(row[0])
+        for came in self._decoded(take, config, longest=self.max_len, steps=self.max_len, gone=asks):
+            done, blank[:] = list(blank), []
+            for (key, place), found in came:
+                parts[key][place] = found
+                if None not in parts[key]:
+                    pieces = [piece or [] for piece in parts.pop(key)]
+                    done.append((key, _join(pieces, config) if all(pieces) else []))
+            yield done
+        if blank:
+            yield blank
+
+    def _decoded(
+        self,
+        pull: "Callable[[int], list[tuple[Key, Source]]]",
+        config: DecodeConfig,
+        *,
+        longest: int,
+        steps: int,
+        gone: "Callable[[Key], bool] | None" = None,
+    ) -> "Iterator[list[tuple[Key, list[Translation]]]]":
+        """Rows decoded on the device, as text."""
+        self.model.eval()
+        target = self.vocabularies.target
+        if self._decoder is None or self._decoder.device != self.device:
+            pad = self.vocabularies.source.pad
+            self._decoder = DeviceDecoder(
+                self.model, self.device, lambda rows, length: Pairs(Tokens.of(rows, pad, length).to(self.device))
+            )
+        steps = min(steps, config.max_len)
+        limits: dict[Key, int] = {}
+
+        def noted(count: int) -> list[tuple[Key, Source]]:
+            new = pull(count)
+            limits.update((key, source.limit) for key, source in new)
+            return new
+
+        for came in self._decoder.run(noted, config, eos=target.eos, longest=longest, steps=steps, gone=gone):
+            texts = []
+            for key, found in came:
+                forced = limits.pop(key) if config.force_end else None
+                texts.append((key, [self.text(one, target, forced) for one in found]))
+            yield texts
+
+    def _source(self, row: list[int], number: int, place: int, config: DecodeConfig) -> Source:
+        (limit,) = config.limits([len(row)])
+        limit, uniforms = min(limit, self.max_len), None
+        if config.temperature is not None:
+            uniforms = uniform_numbers(config.seed, [_name(number, place)], samples=config.samples, steps=limit)
+        return Source(row, len(row), self.vocabularies.target.bos, limit, uniforms)
+
     def reading(self, source: str) -> Vocabularies:
         """The vocabularies with which this source is read and translated: for a model that copies, with its words."""
         return extended(self.vocabularies, source) if self.copies else self.vocabularies
@@ -129,11 +222,37 @@ class Translator:
     def _decode(
         self, rows: list[Row], config: DecodeConfig, budget: int, gone: Gone | None = None
     ) -> list[list[Translation]]:
+        if self.resident(config):
+            return self._decode_resident(rows, config, gone)
         lengths = [len(row) for _, row, _, _ in rows]
         # The search holds `beam` rows per source, so a batch is that much smaller.
         width = config.samples if config.temperature is not None else config.beam
         small = budget // width + 1
         return in_batches(lambda batch: self._decode_batch(batch, config, gone), rows, lengths, budget=small)
+
+    def _decode_resident(self, rows: list[Row], config: DecodeConfig, gone: Gone | None) -> list[list[Translation]]:
+        """The same on the device. Those that need much more room than others go apart, so that others have more."""
+        found: list[list[Translation]] = [[] for _ in rows]
+        sizes: dict[int, list[tuple[int, Source]]] = defaultdict(list)
+        for index, (name, row, _, _) in enumerate(rows):
+            source = self._source(row, name, 0, config)
+            sizes[bucket(max(source.limit, source.length), ROOMS)].append((index, source))
+        asks = None if gone is None else lambda index: gone(rows[index][3])
+        for several in sizes.values():
+            waiting = iter(sorted(several, key=lambda one: -one[1].length))
+            longest, steps = max(one.length for _, one in several), max(one.limit for _, one in several)
+            for came in self._decoded(
+                lambda count, waiting=waiting: list(islice(waiting, count)),
+                config,
+                longest=longest,
+                steps=steps,
+                gone=asks,
+            ):
+                for index, texts in came:
+                    found[index] = texts
+        count = config.top_beams if config.temperature is None else config.samples
+        nothing = Translation(text="", score=0.0, log_prob=0.0, tokens=(), pieces=())
+        return [texts or [nothing] * count for texts in found]  # of one that is gone nothing is known
 
     @torch.inference_mode()
     def _decode_batch(

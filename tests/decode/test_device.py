@@ -376,7 +376,7 @@ class Sliced:
         return state
 
     def fill(self, batch, state, slots) -> None:
-        state.position[slots] = 0
+        state.position.index_fill_(0, slots, 0)
 
     def reorder(self, parents) -> None:
         self.parents.copy_(parents)

@@ -14,8 +14,18 @@ from regard.text import TokenizerConfig, train_vocabularies
 WORDS = ["the", "a", "cat", "dog", "sees", "hears", "big", "small", "red", "house", "runs", "sleeps", "and", "."]
 
 
-@pytest.fixture(scope="module")
-def translator():
+@pytest.fixture(scope="module", params=["step by step", "on the device"])
+def translator(request):
+    """Both ways to decode, the second without a GPU's graphs."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "on the device":
+            patch.setattr("regard.decode.device.DEVICES", ("cpu",))
+        made = make_translator()
+        assert made.resident(made.config) == (request.param == "on the device")
+        yield made
+
+
+def make_translator():
     pairs = [(" ".join(WORDS), " ".join(WORDS).upper())]
     vocabularies = train_vocabularies(pairs, TokenizerConfig(kind="word", vocab_size=100))
     torch.manual_seed(3)

@@ -10,10 +10,12 @@ from regard.tasks.verbs.spec import (
     Between,
     Cost,
     LengthPenalty,
+    Pull,
     RequestLimits,
     Samples,
     Seed,
     Temperature,
+    Told,
     TopK,
     TopP,
     Verb,
@@ -116,6 +118,29 @@ class Translate(Verb[TranslateRequest, Translated]):
         read = len(run.vocabularies.source.encode(asked.item.text)) + 1
         config = asked.item.config
         return Cost(read, max(config.beam, config.samples) * config.max_len)
+
+    def answer(self, run: "Run", pull: Pull, *, gone: Callable[[Asked], bool]) -> Iterator[Told]:
+        first = list(pull())
+        if not first:
+            return
+        if not run.translator.resident(first[0].item.config):
+            rest = iter([first])
+            yield from super().answer(run, lambda: next(rest, None) or pull(), gone=gone)
+            return
+
+        def fresh() -> list[tuple[Asked, str, int]]:
+            nonlocal first
+            asked, first = first or list(pull()), []
+            # What is sampled goes by a sentence's number in its own request.
+            return [(one, one.item.text, one.number) for one in asked]
+
+        config, overlong = first[0].item.config, first[0].request.overlong
+        for came in run.translator.answering(fresh, config, overlong=overlong, gone=gone):
+            yield [
+                (one, Translated(line=one.number + 1, source=one.item.text, translations=tuple(best)))
+                for one, best in came
+                if best
+            ]
 
     def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[Translated]:
         found = run.translator.translate(
