@@ -8,6 +8,7 @@ device never waits for it. Sources stand in slots: as one ends, another takes it
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -258,8 +259,12 @@ class Slots(Generic[F]):
         self.held: list[Source | None] = [None] * B
         self.made = np.zeros(B, dtype=np.int64)
         self.stopped = np.ones(B, dtype=bool)
-        self.lag = Lag(self.running)
         self.key: tuple = ()  # what searches that can have these slots next have in common
+
+    @cached_property
+    def lag(self) -> Lag:
+        """What the host looks at after each step: first which sources go on, and which have failed."""
+        return Lag(self.running, self.failed)
 
     def fill(self, sources: Sequence[Source], slots: Sequence[int], collate: Collate) -> None:
         """Begin these sources in these slots; `collate` makes of their items what the model reads."""
@@ -398,6 +403,7 @@ class Slots(Generic[F]):
             self.held[slot], self.made[slot] = other.held[before], other.made[before]
             self.stopped[slot] = other.stopped[before]
 
+    @torch.inference_mode()
     def end(self, slots: Sequence[int]) -> None:
         """Go no further with these sources."""
         self.running[torch.tensor(list(slots), device=self.device)] = False
@@ -635,6 +641,10 @@ class PickSlots(Slots[F]):
             self.uniforms = torch.zeros(B, T, W, dtype=torch.double, device=device)
             self.sampler = Sampler(None, temperature=config.temperature, top_k=config.top_k, top_p=config.top_p)
 
+    @cached_property
+    def lag(self) -> Lag:
+        return Lag(self.running, self.failed, self.last)
+
     def _begin(self, sources: Sequence[Source], slots: Tensor) -> None:
         self.over.index_fill_(0, slots, False)
         self.lengths.index_fill_(0, slots, 0)
@@ -828,7 +838,7 @@ class DeviceDecoder(Generic[F]):
                         return
                     size = replace(most, sources=min(bucket(busy + len(waiting), SIZES), most.sources))
                     if search is None or search.room != size:
-                        search = self._moved(search, self.slots(config, size, **rules))
+                        search = self.moved(search, self.slots(config, size, **rules))
                 now, waiting = waiting[: search.free], waiting[search.free :]
                 if now:
                     search.fill(now, self.collate)
@@ -840,7 +850,7 @@ class DeviceDecoder(Generic[F]):
             if search is not None:
                 self.back(search.slots)
 
-    def _moved(self, search: "_Search[Key, F] | None", slots: Slots[F]) -> "_Search[Key, F]":
+    def moved(self, search: "_Search[Key, F] | None", slots: Slots[F]) -> "_Search[Key, F]":
         """What is under way in other slots, in these."""
         moved: _Search[Key, F] = _Search(slots)
         if search is not None:
@@ -906,7 +916,7 @@ class _Search(Generic[Key, F]):
                 slots.held[slot] = None
                 out.append((self.keys.pop(slot), []))
         if seen is not None:
-            number, (running,) = seen
+            number, (running, *_) = seen
             over = ~running & (self.born <= number) & ~slots.stopped
             slots.stopped |= over
             self.ended += np.flatnonzero(over).tolist()
@@ -918,6 +928,93 @@ class _Search(Generic[Key, F]):
                 out.append((self.keys.pop(slot), found))
             self.ended, self.waited = [], 0
         return out
+
+
+class TokenStream(Generic[Key, F]):
+    """Sources whose choices are read as they are made, a step of each at a time; others may join at any time."""
+
+    def __init__(
+        self,
+        decoder: DeviceDecoder[F],
+        config: DecodeConfig,
+        *,
+        eos: int,
+        longest: int,
+        steps: int,
+        stops: Sequence[int] = (),
+        penalty: float = 1.0,
+    ) -> None:
+        self.decoder, self.config = decoder, config
+        self._rules: Any = {"eos": eos, "stops": stops, "penalty": penalty}
+        self._most = decoder.room(config, sources=1 << 30, longest=longest, steps=steps)
+        self._search: _Search[Key, F] | None = None
+        self._waiting: list[tuple[Key, Source]] = []
+
+    def add(self, sources: "Sequence[tuple[Key, Source]]") -> None:
+        """Begin these too, as soon as there is room."""
+        self._waiting += sources
+
+    def drop(self, key: Key) -> None:
+        """Go no further with this one."""
+        self._waiting = [one for one in self._waiting if one[0] != key]
+        search = self._search
+        for slot in [] if search is None else [slot for slot, one in search.keys.items() if one == key]:
+            self._free(slot)
+
+    def close(self) -> None:
+        """Give the slots back."""
+        if self._search is not None:
+            self.decoder.back(self._search.slots)
+            self._search = None
+
+    @torch.inference_mode()
+    def step(self) -> "list[tuple[Key, Int[np.ndarray, ' W'], Bool[np.ndarray, ' W']]]":
+        """Launch a step of all; of the step before, the choice of each row, and which rows still made one."""
+        told = self._make_room() if self._waiting else []
+        search = self._search
+        if search is None or not search.keys:
+            return told
+        search.slots.advance()
+        search.slots.lag.push()
+        return told + self._told(behind=1)
+
+    def _make_room(self) -> "list[tuple[Key, Any, Any]]":
+        """Begin what waits, in more slots where these are too few: what those still have to tell is told first."""
+        search, told = self._search, []
+        busy = 0 if search is None else len(search.keys)
+        wanted = min(bucket(busy + len(self._waiting), SIZES), self._most.sources)
+        if search is None or wanted > search.room.sources:
+            if search is not None and search.slots.lag.waits:
+                told = self._told(behind=0)
+            slots = self.decoder.slots(self.config, replace(self._most, sources=wanted), **self._rules)
+            search = self._search = self.decoder.moved(search, slots)
+        now, self._waiting = self._waiting[: search.free], self._waiting[search.free :]
+        if now:
+            search.fill(now, self.decoder.collate)
+        return told
+
+    def _told(self, *, behind: int) -> "list[tuple[Key, Any, Any]]":
+        search, told = self._search, []
+        assert search is not None
+        if (seen := search.slots.lag.look(behind=behind)) is None:
+            return told
+        number, (running, failed, last) = seen
+        for slot, key in list(search.keys.items()):
+            if search.born[slot] > number:
+                continue
+            if failed[slot]:
+                raise RegardError("the model gave a log-probability that is not a number")
+            told.append((key, last[slot, :, 0].astype(np.int64), last[slot, :, 2] > 0))
+            if not running[slot]:
+                self._free(slot)
+        return told
+
+    def _free(self, slot: int) -> None:
+        search = self._search
+        assert search is not None
+        search.slots.end([slot])
+        search.slots.held[slot] = None
+        del search.keys[slot]
 
 
 def _key(config: DecodeConfig) -> tuple:

@@ -1,15 +1,28 @@
 """Generations written together: a token of each at a time, and each as if it were alone."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 
+from regard.decode.config import DecodeConfig
 from regard.decode.constraints import Constraint, at_first, never, no_repeats, repetition, unwanted
+from regard.decode.device import Source, TokenStream, bucket, serves
 from regard.decode.greedy import Column, Pick, decode, likeliest
 from regard.decode.sample import Sampler
 from regard.nn.batch import Tokens
 from regard.tasks.generator import Generation
+
+UNDER_WAY = 128
+"""Texts under way at the most; more requests wait."""
+
+JOINED_ROWS = 256
+"""Rows that are written together on a device that decodes without waiting."""
+
+ROOMS = (64, 256, 1024)
+"""Lengths of prompts, and of texts, for which memory is kept there."""
 
 ROWS = 32
 """Rows of unequal length that step together: up to so many, one that has ended is left out at the next step, before it
@@ -21,29 +34,42 @@ class Writing:
 
     Alike ones share the model's steps, in rounds: from one reading of what they have so far until the model can read no
     more of one, which then starts afresh in a round of its own. If a round fails, each of its generations goes on in
-    its own, and only one that fails again there has failed.
+    its own, and only one that fails again there has failed. On a device that decodes without waiting, alike ones join a
+    round that is under way.
     """
 
     def __init__(self) -> None:
-        self._rounds: list[Round] = []
+        self._rounds: list[Round | JoinedRound] = []
 
     @property
-    def rows(self) -> int:
-        """Texts under way."""
-        return sum(len(one.rows) for one in self._rounds)
+    def full(self) -> bool:
+        """Whether others had better wait."""
+        joined = any(isinstance(one, JoinedRound) for one in self._rounds)
+        return sum(len(one.rows) for one in self._rounds) >= (JOINED_ROWS if joined else UNDER_WAY)
 
     def add(self, generations: Sequence[Generation]) -> None:
         """Begin these too."""
         alike: dict[object, list[Generation]] = defaultdict(list)
         for generation in generations:
             generation.generator.model.eval()
-            alike[generation.kind].append(generation)
+            if JoinedRound.takes(generation):
+                self._join(generation)
+            else:
+                alike[generation.kind].append(generation)
         for several in alike.values():
             while several:
                 part = [several.pop(0)]
                 while several and sum(len(one.live()) for one in (*part, several[0])) <= ROWS:
                     part.append(several.pop(0))
                 self._rounds.append(Round(part))
+
+    def _join(self, generation: Generation) -> None:
+        key = JoinedRound.key_of(generation)
+        for one in self._rounds:
+            if isinstance(one, JoinedRound) and one.key == key:
+                one.add(generation)
+                return
+        self._rounds.append(JoinedRound(generation))
 
     def step(self) -> None:
         """One more token of everything."""
@@ -56,12 +82,17 @@ class Writing:
                 continue
             for generation in full:
                 generation.start_afresh()
-                self._rounds.append(Round([generation]))
+                if JoinedRound.takes(generation):
+                    self._join(generation)
+                else:
+                    self._rounds.append(Round([generation]))
             if one.over:
+                one.close()
                 self._rounds.remove(one)
 
-    def _apart(self, failed: "Round", error: Exception) -> None:
-        if len(failed.generations) == 1:
+    def _apart(self, failed: "Round | JoinedRound", error: Exception) -> None:
+        failed.close()
+        if len(failed.generations) == 1 and isinstance(failed, Round):
             failed.generations[0].failure = error
             return
         self._rounds += [Round([one]) for one in failed.generations if one in failed.present and not one.done]
@@ -81,6 +112,9 @@ class Round:
     @property
     def over(self) -> bool:
         return not self.present
+
+    def close(self) -> None:
+        """Nothing is kept for another round."""
 
     def step(self) -> list[Generation]:
         """One more token of each; those that the model can read no more of, which leave."""
@@ -111,8 +145,7 @@ class Round:
                 generation.hear(sample, token, place < 0)
 
     def _limit(self, generation: Generation) -> int:
-        """How many tokens can be made before the model can read no more."""
-        return min(generation.room, generation.config.max_len - generation.made)
+        return _limit(generation)
 
     def _limit_of(self, generation: Generation) -> int:
         return next(limit for (one, _), limit in zip(self.rows, self._limits, strict=True) if one is generation)
@@ -166,3 +199,103 @@ class Round:
         for row, ((generation, sample), limit) in enumerate(zip(self.rows, self._limits, strict=True)):
             uniforms[row, :limit] = generation.uniforms[sample, generation.made : generation.made + limit]
         return Sampler(uniforms.to(device), temperature=config.temperature, top_k=config.top_k, top_p=config.top_p)
+
+
+def _limit(generation: Generation) -> int:
+    """How many tokens can be made before the model can read no more."""
+    return min(generation.room, generation.config.max_len - generation.made)
+
+
+class JoinedRound:
+    """Generations that step together on a device that never waits, each at a position of its own."""
+
+    def __init__(self, generation: Generation) -> None:
+        self.key, generator = self.key_of(generation), generation.generator
+        _, _, self._longest, self._steps = self.key
+        self.generations: list[Generation] = []
+        self.present: list[Generation] = []
+        self._left: dict[Generation, int] = {}
+        self._samples: dict[Generation, list[int]] = {}
+        self._stream: TokenStream[Generation, Any] = TokenStream(
+            generator.device_decoder,
+            _settings(generation),
+            eos=generation.ends[0],
+            stops=generation.ends[1:],
+            longest=self._longest,
+            steps=self._steps,
+            penalty=generation.penalty,
+        )
+        self.add(generation)
+
+    @staticmethod
+    def takes(generation: Generation) -> bool:
+        """Whether this one can be written so: from its prompt on, or what is left of it as a single text."""
+        generator, config = generation.generator, generation.config
+        fresh = generation.made == 0 or (len(generation.live()) == 1 and not config.no_repeat)
+        return fresh and serves(generator.model, _settings(generation), generator.device)
+
+    @staticmethod
+    def key_of(generation: Generation) -> tuple[Hashable, Hashable, int, int]:
+        """Equal for generations that can join: alike in settings, texts and room."""
+        config, longest = _settings(generation), len(generation.read(generation.live()[0]))
+        least = config.min_len, config.force_first
+        rooms = bucket(longest, ROOMS), bucket(_limit(generation), ROOMS)
+        return generation.kind, (*least, config.samples), *rooms
+
+    @property
+    def rows(self) -> list[Generation]:
+        return [generation for generation in self.present for _ in generation.live()]
+
+    @property
+    def over(self) -> bool:
+        return not self.present
+
+    def close(self) -> None:
+        """Keep what was captured for another round."""
+        self._stream.close()
+
+    def add(self, generation: Generation) -> None:
+        samples, limit = generation.live(), _limit(generation)
+        read = generation.read(samples[0])
+        uniforms = None
+        if generation.config.temperature is not None:
+            uniforms = generation.uniforms[samples, generation.made : generation.made + limit]
+        before = generation.past(samples[0]) if generation.penalty != 1.0 else ()
+        self._left[generation], self._samples[generation] = limit, samples
+        self.generations.append(generation)
+        self.present.append(generation)
+        self._stream.add([(generation, Source(read, len(read), read[-1], limit, uniforms, before))])
+
+    def step(self) -> list[Generation]:
+        """One more token of each; those that the model can read no more of, which leave."""
+        full = []
+        for generation in [one for one in self.present if one.done]:  # nobody waits for it any more
+            self._leave(generation)
+        for generation, tokens, made in self._stream.step():
+            if generation not in self._left:
+                continue
+            for sample, token, alive in zip(self._samples[generation], tokens.tolist(), made.tolist(), strict=True):
+                generation.hear(sample, token, not alive)
+            generation.made += 1
+            self._left[generation] -= 1
+            if generation.made == generation.config.max_len:
+                generation.finish()
+            if not generation.done and not self._left[generation]:
+                full.append(generation)
+            if generation.done or generation in full:
+                self._leave(generation)
+        return full
+
+    def _leave(self, generation: Generation) -> None:
+        self._stream.drop(generation)
+        self.present.remove(generation)
+        del self._left[generation], self._samples[generation]
+
+
+def _settings(generation: Generation) -> DecodeConfig:
+    """The settings of what is left to write."""
+    config = replace(generation.config, beam=1, top_beams=1)
+    if generation.made == 0:
+        return config
+    least = max(0, config.min_len - generation.made)
+    return replace(config, samples=1, min_len=least, force_first=None)

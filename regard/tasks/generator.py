@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Any, cast
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import repetition, unwanted
+from regard.decode.device import DeviceDecoder, Source, bucket, serves
 from regard.decode.sample import uniform_numbers
 from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import ConfigError
@@ -34,6 +36,17 @@ class Generator:
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, config: DecodeConfig, length: int) -> None:
         self.model, self.tokenizer, self.config, self.length = model, tokenizer, config, length
         self.stepper = cast("Stepper[Any]", model)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @cached_property
+    def device_decoder(self) -> DeviceDecoder[Any]:
+        """Writes on a device without waiting for it, with models that `decode/device.py` serves."""
+        return DeviceDecoder(
+            self.model, self.device, lambda rows, length: Tokens.of(rows, length=length).to(self.device)
+        )
 
     def generation(
         self,
@@ -85,6 +98,13 @@ class Generator:
         most = max(self.length // 2, self.length - config.max_len + 1, 1)
         rows = [self.prompt_ids(prompt)[-most:] for prompt in prompts]
         end, *others = self.ends(prompts[0])
+        limits = [min(config.max_len, self.length - len(row) + 1) for row in rows]
+        if serves(self.model, config, device):
+            found = self._resident_beams(rows, limits, config, (end, *others), repetition_penalty, gone)
+            return [
+                [self._whole(row, one, tuple(stop)) for one in best]
+                for row, best, stop in zip(rows, found, stops, strict=True)
+            ]
         constraints = [] if repetition_penalty == 1.0 else [repetition(repetition_penalty, rows, device)]
         if gone is not None:
             constraints.append(unwanted(end, gone, len(rows)))
@@ -94,7 +114,7 @@ class Generator:
             torch.tensor([row[-1] for row in rows], device=device),
             eos=end,
             config=config,
-            max_len=torch.tensor([min(config.max_len, self.length - len(row) + 1) for row in rows]),
+            max_len=torch.tensor(limits),
             constraints=constraints,
             stops=others,
         )
@@ -102,6 +122,34 @@ class Generator:
             [self._whole(row, one, tuple(stop)) for one in best]
             for row, best, stop in zip(rows, found, stops, strict=True)
         ]
+
+    def _resident_beams(
+        self,
+        rows: list[list[int]],
+        limits: list[int],
+        config: DecodeConfig,
+        ends: tuple[int, ...],
+        penalty: float,
+        gone: Callable[[int], bool] | None,
+    ) -> list[list[Hypothesis]]:
+        """The same by a search that stays on the device."""
+        waiting = iter(
+            (index, Source(row, len(row), row[-1], limit, before=row))
+            for index, (row, limit) in enumerate(zip(rows, limits, strict=True))
+        )
+        found: dict[int, list[Hypothesis]] = {}
+        for came in self.device_decoder.run(
+            lambda count: list(islice(waiting, count)),
+            config,
+            eos=ends[0],
+            stops=ends[1:],
+            penalty=penalty,
+            longest=bucket(max(map(len, rows))),
+            steps=max(limits),
+            gone=gone,
+        ):
+            found.update(came)
+        return [found[index] for index in range(len(rows))]
 
     def _whole(self, prompt: list[int], found: Hypothesis, stop: tuple[str, ...]) -> Generated:
         """The text of an output, cut before the first stop string."""

@@ -38,9 +38,6 @@ Ended = Literal["eos", "stop", "length"]
 STOPS, STOP_LENGTH = 16, 200
 """The most strings that may end a text, and the characters of one, in a request to a server."""
 
-ROWS = 128
-"""Texts under way at the most; more requests wait."""
-
 
 @dataclass(frozen=True, slots=True)
 class Generated:
@@ -164,7 +161,7 @@ class Generate(Verb[GenerateRequest, list[Written]]):
 
         writing, under_way = Writing(), list[Asked]()
         while True:
-            fresh = first or (list(pull()) if writing.rows < ROWS else [])
+            fresh = first or (list(pull()) if not writing.full else [])
             first = []
             under_way += fresh
             writing.add([one.item for one in fresh])
