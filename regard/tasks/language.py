@@ -188,7 +188,7 @@ def _told(
             progress(done, total)
 
 
-OF_A_BEAM = ("top_beams", "length_penalty", "length_form", "exact")
+OF_A_BEAM = ("top_beams", "length_penalty", "length_form", "exact", "require", "beam_groups", "diversity_penalty")
 """What only applies to beam search."""
 
 
@@ -286,7 +286,10 @@ class LanguageTask(Task):
     about = "running text, to be continued: language modelling"
     data = LanguageData
     evaluation = LanguageOptions
-    unused: ClassVar = (*OF_PAIRS, "images", "train.compile_loss", "train.r_drop", "train.pack")
+    unused: ClassVar = (
+        *(*OF_PAIRS, "images", "train.compile_loss", "train.r_drop", "train.pack"),
+        *("decode.coverage_penalty", "decode.mbr"),  # there is no source to cover
+    )
     parts: ClassVar = {"generator": generator_of, "encoder": encoder_of}
     methods: ClassVar = {
         "generate": generate,

@@ -69,12 +69,16 @@ def translate(run: Run, sentences: Sequence[str], *, overlong: Overlong = "split
 
 
 def translations(
-    run: Run, sentences: Sequence[str], *, overlong: Overlong = "split", **decode: Setting
+    run: Run, sentences: Sequence[str], *, overlong: Overlong = "split", alignments: bool = False, **decode: Setting
 ) -> list[list[Translation]]:
-    """For each sentence its best translations, with scores: `translations(["..."], beam=5, top_beams=5)`."""
+    """For each sentence its best translations, with scores: `translations(["..."], beam=5, top_beams=5)`.
+
+    With `alignments` each says which words belong together.
+    """
     if isinstance(sentences, str):
         raise DataError("give a list of sentences, not one text: [text]")
-    return run.translator.translate(list(sentences), run.decode_config(**decode), overlong=overlong)
+    config = run.decode_config(**decode)
+    return run.translator.translate(list(sentences), config, overlong=overlong, alignments=alignments)
 
 
 class HeldOutPairs(HeldOutData):
