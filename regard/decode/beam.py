@@ -40,8 +40,8 @@ class Candidates:
         """These candidates for some of the sources."""
         if running.all():
             return self
-        parts = (getattr(self, field.name) for field in fields(self))
-        return Candidates(*(None if part is None else part[running] for part in parts))
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Candidates(**{name: part[running] for name, part in parts.items() if part is not None})
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,15 @@ from regard.look.alignment import Pair, align, merge, words_of_pieces
 from regard.look.watch import attentions, watch
 from regard.nn.attention import ACROSS
 from regard.nn.batch import Pairs, Tokens
+from regard.tasks.ensemble import Ensemble
 from regard.text import Tokenizer, Vocabularies
 
 
 def aligning_attention(model: nn.Module, what: str) -> str:
     """The attention that alignments are read from: that of the last layer but one, whose heads align best on average
     (Garg et al. 2019); of one layer alone, its own. `what` is said to need it where there is none."""
+    if isinstance(model, Ensemble):
+        raise ConfigError(f"{what} needs one model, whose attention it is, not an ensemble")
     names = [name for name, one in attentions(model).items() if one.sides == ACROSS and one.heads]
     if not names:
         raise ConfigError(f"{what} needs a model that attends to its source, and {type(model).__name__} does not")

@@ -50,7 +50,9 @@ from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.looking.steps import START, readable
 from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData, Probe, held_out_files, running_text_probes
 from regard.tasks.run import NOT_DRAWN, Run, prepared_vocabularies
+from regard.tasks.scorer import TextScorer
 from regard.tasks.spec import MEASURING, OF_PAIRS, GradientSide, Measuring, Report, Say, Task, WordIds
+from regard.tasks.verbs.score import Scored
 from regard.text import Tokenizer
 from regard.training.loop import validate
 from regard.training.objectives import (
@@ -251,6 +253,16 @@ def generation(
     return run.generator.generation(prompt, config, stop=stop, repetition_penalty=repetition_penalty)
 
 
+def scorer_of(run: Run) -> TextScorer:
+    """Texts in, log-probabilities out."""
+    return TextScorer(run.generator)
+
+
+def score(run: Run, texts: Sequence[str], *, tokens: bool = False) -> list[Scored]:
+    """How likely the model finds each text: `score(["To be"])[0].log_prob`."""
+    return run.ask("score", texts, tokens=tokens)
+
+
 class HeldOutText(HeldOutData):
     """Windows of text, side by side: perplexity."""
 
@@ -290,13 +302,14 @@ class LanguageTask(Task):
         *(*OF_PAIRS, "images", "train.compile_loss", "train.r_drop", "train.pack"),
         *("decode.coverage_penalty", "decode.mbr"),  # there is no source to cover
     )
-    parts: ClassVar = {"generator": generator_of, "encoder": encoder_of}
+    parts: ClassVar = {"generator": generator_of, "encoder": encoder_of, "scorer": scorer_of}
     methods: ClassVar = {
         "generate": generate,
         "generation": generation,
         "beams": beams,
         "beam_config": beam_config,
         "embed": embed_texts,
+        "score": score,
     }
     one_shape = True
     keeps_decoding = True

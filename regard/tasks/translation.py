@@ -34,6 +34,7 @@ from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.looking.steps import END, START, readable
 from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData, Probe, pair_probe
 from regard.tasks.run import Run, prepared_vocabularies
+from regard.tasks.scorer import PairScorer
 from regard.tasks.spec import MEASURING, GradientSide, Measuring, Progress, Report, Say, Task, WordIds
 from regard.tasks.translation_data import TranslationRun, trained_vocabularies
 from regard.tasks.translation_metrics import (
@@ -45,6 +46,7 @@ from regard.tasks.translation_metrics import (
     world_scores,
 )
 from regard.tasks.translator import Overlong, Translation, Translator, encode_pair
+from regard.tasks.verbs.score import Scored
 from regard.training.objectives import Objective, SequenceToSequence
 
 
@@ -65,7 +67,7 @@ def translator_of(run: Run) -> Translator:
 
 def translate(run: Run, sentences: Sequence[str], *, overlong: Overlong = "split", **decode: Setting) -> list[str]:
     """The best translation of each sentence; `decode` are settings of `DecodeConfig`, such as `beam=5`."""
-    return [found[0].text for found in translations(run, sentences, overlong=overlong, **decode)]
+    return [found[0].text for found in _translated(run, sentences, decode, overlong)]
 
 
 def translations(
@@ -75,10 +77,26 @@ def translations(
 
     With `alignments` each says which words belong together.
     """
+    return _translated(run, sentences, decode, overlong, alignments)
+
+
+def _translated(
+    run: Run, sentences: Sequence[str], decode: dict[str, Setting], overlong: Overlong, alignments: bool = False
+) -> list[list[Translation]]:
     if isinstance(sentences, str):
         raise DataError("give a list of sentences, not one text: [text]")
     config = run.decode_config(**decode)
     return run.translator.translate(list(sentences), config, overlong=overlong, alignments=alignments)
+
+
+def scorer_of(run: Run) -> PairScorer:
+    """Pairs in, log-probabilities out."""
+    return PairScorer(run.translator)
+
+
+def score(run: Run, pairs: Sequence[tuple[str, str]], *, tokens: bool = False) -> list[Scored]:
+    """How likely each target is given its source: `score([("I am a student.", "Je suis étudiant.")])[0].log_prob`."""
+    return run.ask("score", pairs, tokens=tokens)
 
 
 class HeldOutPairs(HeldOutData):
@@ -147,8 +165,8 @@ class TranslationTask(Task):
     sources = ("train", "world")
     evaluation = TranslationOptions
     unused: ClassVar = ("images",)
-    parts: ClassVar = {"translator": translator_of}
-    methods: ClassVar = {"translate": translate, "translations": translations}
+    parts: ClassVar = {"translator": translator_of, "scorer": scorer_of}
+    methods: ClassVar = {"translate": translate, "translations": translations, "score": score}
     has_lengths = True
     searches = True
     keeps_decoding = True

@@ -22,6 +22,7 @@ from regard.metrics.word_errors import WordErrors
 from regard.nn.attention import ACROSS
 from regard.nn.batch import Pairs, Tokens
 from regard.tasks.corpora import WorldCorpus, sides_of, world_held_out
+from regard.tasks.ensemble import Ensemble
 from regard.tasks.run import Run
 from regard.tasks.translator import encode_pair, words_of_row
 from regard.training.loop import validate
@@ -39,6 +40,8 @@ def world_scores(run: Run, corpus: WorldCorpus, hypotheses: Sequence[str]) -> Js
         right, total = pronoun_accuracy(gold, hypotheses)
         result = {"pronoun_accuracy": right / total if total else None, "pronouns": total}
     names = [name for name, one in attentions(run.model).items() if one.sides == ACROSS]
+    if isinstance(run.model, Ensemble):
+        names = []  # no one model to look into
     readable = [sentence for sentence in gold[:ALIGNED] if _readable(run, sentence, corpus.source)]
     if names and readable:
         valid = world_held_out("valid", corpus.source, ALIGNED, corpus.grammar).sentences
@@ -119,6 +122,10 @@ def corpus_perplexity(run: Run, pairs: Sequence[tuple[str, str]]) -> tuple[float
     rows = [pair for pair in (encode_pair(run, *pair) for pair in pairs) if max(map(len, pair)) <= longest]
     if not rows:
         raise DataError(f"every pair is longer than the model's max_len={longest}")
+    if isinstance(run.model, Ensemble):
+        fitting = [pair for pair in pairs if max(map(len, encode_pair(run, *pair))) <= longest]
+        scored = run.scorer.score([run.scorer.checked(pair) for pair in fitting])
+        return perplexity(-sum(one.log_prob for each in scored for one in each), sum(map(len, scored))), len(rows)
     store = PairStore.of(rows, run.vocabularies.source.pad)
     batches = evaluation_batches(store, max(8192, 2 * longest))
     values = validate(run.model, SequenceToSequence(), batches, device=run.device)

@@ -21,7 +21,7 @@ from regard.look.alignment import words_of_pieces
 from regard.metrics.text import sentence_chrf
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.copy_mechanism import CopyProjection
-from regard.tasks.cross_attention import AttendingStepper, word_alignments
+from regard.tasks.cross_attention import AttendingStepper, aligning_attention, word_alignments
 from regard.tasks.run import Run
 from regard.tasks.verbs.translate import Overlong, Translation
 from regard.text import Tokenizer, Vocabularies
@@ -44,7 +44,7 @@ class Translator:
     def __init__(self, model: nn.Module, vocabularies: Vocabularies, config: DecodeConfig, max_len: int) -> None:
         self.model, self.vocabularies, self.config, self.max_len = model, vocabularies, config, max_len
         self._stepper = cast("Stepper[Any]", model)
-        self.copies = any(isinstance(part, CopyProjection) for part in model.children())
+        self.copies = any(isinstance(part, CopyProjection) for part in model.modules())
 
     @property
     def device(self) -> torch.device:
@@ -72,6 +72,7 @@ class Translator:
         which of the source's.
         """
         config = config or self.config
+        self.check(config, alignments)
         how = config
         if config.mbr:
             how = replace(config, mbr=0, samples=config.mbr, temperature=config.temperature or 1.0)
@@ -116,6 +117,15 @@ class Translator:
             [replace(one, alignment=tuple(pairs.get((row, rank), ()))) for rank, one in enumerate(best)]
             for row, best in enumerate(found)
         ]
+
+    def check(self, config: DecodeConfig, alignments: bool) -> None:
+        """Refuse what needs a model's attention to its source where there is none."""
+        for what, asked in (
+            (f"coverage_penalty={config.coverage_penalty}", config.coverage_penalty),
+            ("alignments", alignments),
+        ):
+            if asked:
+                aligning_attention(self.model, what)
 
     @torch.inference_mode()
     def searched(self, sentence: str, config: DecodeConfig, number: int = 1) -> tuple[Hypothesis, list[Candidates]]:

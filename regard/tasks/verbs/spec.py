@@ -149,6 +149,10 @@ class Verb(Generic[Request, Result]):
     """What is counted."""
     reads_standard_input: bool = True
     """Whether the command takes lines of standard input where it is given nothing."""
+    files: tuple[str, ...] = ()
+    """Options of the command that name line-aligned files, given together instead of --input: `inputs` has them all."""
+    ensembles: bool = False
+    """Whether several runs do it together: the command then takes --with."""
 
     def offered(self, run: "Run") -> bool:
         """Whether this run does it: that may depend on what its model offers, and not only on its task."""
@@ -219,8 +223,11 @@ class Verb(Generic[Request, Result]):
         """The result as JSON-ready objects, the same from the command and from a server."""
         return [plain(one) for one in (result if isinstance(result, list) else [result])]
 
-    def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[Any]:
-        """What a command line gives, one by one: its words, or the lines of standard input, or those of a file."""
+    def inputs(self, run: "Run", words: Iterable[str], file: Any) -> Iterator[Any]:
+        """What a command line gives, one by one: its words, or the lines of standard input, or those of a file.
+
+        `file` is a path, or None; where the verb's `files` were given, their paths.
+        """
         return (self.read(line) for line in lines_of(words, file) if line.strip())
 
     def read(self, line: str) -> Any:

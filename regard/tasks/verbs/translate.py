@@ -128,6 +128,7 @@ class Translate(Verb[TranslateRequest, Translated]):
         for name in ("prefix", "require", "forbid"):
             check_phrases(name, getattr(request, name) or (), limits)
         config = _config(run, request, limits)
+        run.translator.check(config, request.alignments)
         rows = max(config.beam, config.samples, config.mbr)
         said = f"{len(sentences)} texts x {rows} hypotheses x {config.max_len} tokens"
         check_budget(limits, len(sentences) * rows, config.max_len, said)
@@ -217,4 +218,5 @@ TRANSLATE = Translate(
     result=Translated,
     display=Display,
     unit="texts",
+    ensembles=True,
 )
