@@ -12,7 +12,7 @@ from regard.decode.beam_groups import Groups
 from regard.decode.config import DecodeConfig, divisor, limits
 from regard.decode.constraints import Constraint, Past, rules
 from regard.decode.coverage import Coverage
-from regard.decode.phrases import Required, in_banks
+from regard.decode.phrases import Banks
 from regard.decode.stepper import Hypothesis, S, Stepper, unfinished
 from regard.decode.topk import best_sums
 from regard.errors import RegardError
@@ -230,9 +230,9 @@ def beam_search(
     config = config or DecodeConfig()
     ends = limits(config.max_len if max_len is None else max_len, len(first))
     pool = Pool(ends, config)
-    past = Past([*constraints, *rules(config, eos, ends, stops)], config.min_len, eos, *stops)
+    past = Past([*constraints, *rules(config, eos, ends)], config.min_len, eos, *stops)
     coverage = Coverage(config, state) if config.coverage_penalty else None
-    choose = _chooser(config, past, len(first), eos, stops)
+    choose = _chooser(config, len(first), eos, stops)
     sources = np.arange(len(first))  # those still computed, as first given
     running = np.ones(len(first), dtype=bool)
     sums, tokens = torch.zeros(len(first), 1, device=first.device), first
@@ -268,27 +268,25 @@ def beam_search(
 Chooser = Callable[[Tensor, Tensor, np.ndarray, np.ndarray], Candidates]
 
 
-def _chooser(config: DecodeConfig, past: Past, count: int, eos: int, stops: Sequence[int]) -> Chooser:
+def _chooser(config: DecodeConfig, count: int, eos: int, stops: Sequence[int]) -> Chooser:
     """How the candidates of a step are chosen: plainly, or in groups, or in banks by what required phrases lack."""
-    required = Required(config.require) if config.require else None
-    groups = Groups(config.beam_groups, config.diversity_penalty, config.beam, count)
+    way: Groups | Banks | None = None
+    if config.require:
+        way = Banks(config.require, config.beam, count)
+    elif config.beam_groups > 1:
+        way = Groups(config.beam_groups, config.diversity_penalty, config.beam, count)
 
-    def plainly(sums: Tensor, log_probs: Tensor, sources: np.ndarray, running: np.ndarray) -> Candidates:
-        return _candidates(sums, log_probs, sources, running, ends=(eos, *stops), beam=config.beam)
-
-    def apart(sums: Tensor, log_probs: Tensor, sources: np.ndarray, running: np.ndarray) -> Candidates:
+    def choose(sums: Tensor, log_probs: Tensor, sources: np.ndarray, running: np.ndarray) -> Candidates:
+        if way is None:
+            return _candidates(sums, log_probs, sources, running, ends=(eos, *stops), beam=config.beam)
         if stops:  # of the ways to end only the likeliest counts
             log_probs[:, eos] = log_probs[:, [eos, *stops]].amax(1)
             log_probs[:, list(stops)] = -torch.inf
-        if required is None:
-            values, places, finished, live = groups.choose(sums, log_probs, sources, eos=eos)
-        else:
-            tokens = past.tokens if past.tokens is not None else sums.new_empty(sums.numel(), 0, dtype=torch.long)
-            values, places, finished, live = in_banks(required, sums, log_probs, tokens, eos=eos, beam=config.beam)
+        values, places, finished, live = way.choose(sums, log_probs, sources, eos=eos)
         parents, tokens = np.divmod(places, log_probs.shape[1])
         return Candidates(sources, tokens, parents, values, finished & running[:, None], live)
 
-    return plainly if required is None and config.beam_groups == 1 else apart
+    return choose
 
 
 def _candidates(

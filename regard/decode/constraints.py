@@ -11,7 +11,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.decode.config import DecodeConfig
-from regard.decode.phrases import Required
 from regard.errors import ConfigError
 
 
@@ -132,18 +131,6 @@ def without_phrases(phrases: Sequence[Sequence[int]], before: Int[Tensor, "B T"]
     return constraint
 
 
-def until_complete(required: Required, *ends: int) -> Constraint:
-    """A rule that no output ends, by whichever of the `ends`, before it has every required phrase."""
-
-    def constraint(log_probs: Float[Tensor, "R C"], prefix: Prefix) -> Float[Tensor, "R C"]:
-        early = [row for row, tokens in enumerate(prefix.tokens.tolist()) if not required.complete(tokens)]
-        for end in ends:
-            log_probs[early, end] = -torch.inf
-        return log_probs
-
-    return constraint
-
-
 def unwanted(eos: int, gone: Callable[[int], bool], count: int) -> Constraint:
     """A rule that ends at once the outputs of every source whose client has left.
 
@@ -172,8 +159,6 @@ def rules(config: DecodeConfig, eos: int, ends: Int[np.ndarray, " B"], stops: Se
         asked.append(no_repeats(config.no_repeat))
     if config.forbid_phrases:
         asked.append(without_phrases(config.forbid_phrases))
-    if config.require:
-        asked.append(until_complete(Required(config.require), eos, *stops))
     if config.force_first is not None:
         asked.append(at_first(config.force_first))
     if config.prefix:

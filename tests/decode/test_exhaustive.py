@@ -112,6 +112,10 @@ def wanted(toys, source, config, count):
             continue
         if finished and not all(any(has(tokens, way) for way in ways) for ways in config.require):
             continue
+        if config.force_end:
+            if not finished:
+                continue
+            paid[-1] = 0.0 if len(paid) == config.max_len else paid[-1]  # there was no choice
         total = sum(paid[len(forced) :])
         score = config.score(total, len(paid))
         if config.coverage_penalty:
@@ -148,6 +152,8 @@ OPTIONS = {
     "required one way or another": {"require": (((2, 3), (0,)),)},
     "required and forbidden": {"require": (((2,),),), "forbid_phrases": ((2, 2), (0,))},
     "required after a prefix": {"require": (((0, 0),),), "prefix": (3,)},
+    "required from itself": {"require": (((2, 0, 2),), ((0, 2, 0), (3, 3)))},
+    "required where ends are forced": {"require": (((2, 3),),), "force_end": True},
     "coverage": {"coverage_penalty": 0.7},
     "coverage and length penalty": {"coverage_penalty": 2.0, "length_penalty": 1.0, "min_len": 1},
     "coverage of required phrases": {"coverage_penalty": 0.3, "require": (((2,),),)},
