@@ -1,8 +1,9 @@
-"""Min-p sampling beside transformers' warpers, alone and after temperature, top-k and top-p."""
+"""Beside transformers' logits processors: min-p alone and after others, forbidden phrases, n-gram blocking."""
 
 import pytest
 import torch
 
+from regard.decode.constraints import Prefix, no_repeats, without_phrases
 from regard.decode.sample import Sampler
 
 transformers = pytest.importorskip("transformers")
@@ -34,3 +35,14 @@ def test_min_p_keeps_what_transformers_keeps(min_p, more):
         found = shares(row[None], min_p=min_p, **more)
         torch.testing.assert_close(found, probs, atol=2 / NUMBERS, rtol=0)
         assert not found[probs == 0].any()
+
+
+def test_phrases_and_repeated_runs_are_ruled_out_as_by_transformers():
+    generator = torch.Generator().manual_seed(1)
+    tokens, scores = torch.randint(0, 4, (300, 6), generator=generator), torch.zeros(300, 5)
+    prefix, phrases = Prefix(6, tokens, torch.arange(300)), [[3], [1, 2], [0, 1, 0], [2, 2, 2, 2, 2, 2, 2]]
+    bad = theirs.NoBadWordsLogitsProcessor(phrases, eos_token_id=4)
+    assert torch.equal(without_phrases(phrases)(scores.clone(), prefix), bad(tokens, scores.clone()))
+    for size in (2, 3):
+        repeated = theirs.NoRepeatNGramLogitsProcessor(size)
+        assert torch.equal(no_repeats(size)(scores.clone(), prefix), repeated(tokens, scores.clone()))
