@@ -27,7 +27,7 @@ class Way:
             self.shorter[size] = self.after(self.shorter[size - 1], self.tokens[size])
 
     def after(self, begun: int, token: int) -> int:
-        """How many of its first tokens a text ends with that ended with `begun`, and goes on with this token."""
+        """How many of its first tokens end a text that ended with `begun` of them and goes on with this token."""
         while begun and self.tokens[begun] != token:
             begun = self.shorter[begun - 1]
         return begun + (self.tokens[begun] == token)

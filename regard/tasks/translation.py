@@ -234,7 +234,10 @@ class TranslationTask(Task):
             "perplexity": likelihood,
             "perplexity_sentences": counted,
             "by_length": [band.to_mapping() for band in bands],
-            "decode": {"beam": config.beam, "length_penalty": config.length_penalty, "length_form": config.length_form},
+            "decode": {
+                **{"beam": config.beam, "length_penalty": config.length_penalty, "length_form": config.length_form},
+                **{name: value for name, value in how.decode.items() if value not in (None, "none")},
+            },
         }
         if options.metrics:
             result["metrics"] = {name: METRICS[name](hypotheses, references) for name in options.metrics}

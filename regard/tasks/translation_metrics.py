@@ -163,6 +163,14 @@ def check_tokenizer(tokenize: str) -> None:
         raise ConfigError(f"sacreBLEU cannot tokenize with {tokenize!r}: {reason}") from None
 
 
+def _searched(decode: Mapping[str, Any]) -> str:
+    """How translations were found: the beam, and what else was asked for."""
+    usual = ("beam", "length_penalty", "length_form")
+    more = [f"{name} {value}" for name, value in decode.items() if name not in usual]
+    sampled = decode.get("mbr") or decode.get("temperature")
+    return ", ".join([*([] if sampled else [f"beam {decode['beam']}"]), *more])
+
+
 def show_scores(result: Mapping[str, Any]) -> str:
     """The scores for a person, every one with its setting."""
     low, high = result["bleu_interval"]
@@ -170,7 +178,7 @@ def show_scores(result: Mapping[str, Any]) -> str:
     too_long = result["pairs"] - result["perplexity_sentences"]
     left_out = f"; {too_long:,} pairs too long for the model left out" if too_long else ""
     lines = [
-        f"sentences          {result['sentences']:,}  (beam {result['decode']['beam']})",
+        f"sentences          {result['sentences']:,}  ({_searched(result['decode'])})",
         f"BLEU               {result['bleu']:.2f}  [{low:.2f}, {high:.2f}]  {result['bleu_signature']}",
         f"BLEU, tokenised    {result['tokenised_bleu']:.2f}  {result['tokenised_bleu_signature']}",
         f"chrF               {result['chrf']:.2f}  {result['chrf_signature']}",

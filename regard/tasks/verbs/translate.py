@@ -71,6 +71,11 @@ class SearchOptions:
     max_extra: Annotated[int | Literal["none"] | None, Between(1, 1_000_000)] = option(
         None, "See --max-ratio; or none."
     )
+    no_repeat: NoRepeat = option(None, "No run of so many tokens occurs twice in a translation; 0 lets any.")
+    coverage_penalty: CoveragePenalty = option(None, "Of a beam: higher favours translations of all of the source.")
+    mbr: Annotated[int | None, Between(2, "beam", or_zero=True)] = option(
+        None, "Sample so many, and give the one of least Bayes risk: nearest to the others by chrF."
+    )
     overlong: Overlong = option("split", "A sentence longer than the model reads: split it, truncate it, or refuse it.")
 
 
@@ -81,11 +86,9 @@ class TranslateRequest(SearchOptions):
     text: str | tuple[str, ...] = option(MISSING, "Sentences.")
     top_beams: Beam = option(None, "How many of them to print, best first.")
     min_len: Annotated[int | None, Between(0, "tokens")] = option(None, "Fewest tokens of a translation.")
-    no_repeat: NoRepeat = option(None, "No run of so many tokens occurs twice in a translation; 0 lets any.")
     prefix: str | None = option(None, "Begin every translation with this text.", "TEXT")
     require: str | tuple[str, ...] = option((), "A phrase that translations must have; may be repeated.", "TEXT")
     forbid: str | tuple[str, ...] = option((), "A phrase that no translation has; may be repeated.", "TEXT")
-    coverage_penalty: CoveragePenalty = option(None, "Of a beam: higher favours translations of all of the source.")
     beam_groups: Beam = option(None, "Diverse beam search: groups of hypotheses, kept apart by --diversity-penalty.")
     diversity_penalty: DiversityPenalty = option(
         None, "What a choice loses for each time that an earlier group makes it in the same step."
@@ -97,9 +100,6 @@ class TranslateRequest(SearchOptions):
     top_p: TopP = option(None, "Top-p sampling: from the likeliest tokens that hold this probability.")
     min_p: MinP = option(None, "Min-p sampling: from tokens at least this times as likely as the likeliest.")
     samples: Beam = option(None, "How many to sample.")
-    mbr: Annotated[int | None, Between(2, "beam", or_zero=True)] = option(
-        None, "Sample so many, and give the one of least Bayes risk: nearest to the others by chrF."
-    )
     seed: Seed = option(None, "The seed of the random numbers.")
     alignments: bool = option(False, "Say which words belong together, as in 0-0 1-2, from the attention.")
 
