@@ -96,8 +96,9 @@ class DecodeConfig:
 
     def _check_search(self) -> None:
         check_at_least(self, 1, "beam", "max_extra")
-        if not 1 <= self.top_beams <= self.beam:
-            raise ConfigError(f"top_beams={self.top_beams} must be from 1 to beam={self.beam}")
+        found, most = ("mbr", self.mbr) if self.mbr else ("beam", self.beam)
+        if not 1 <= self.top_beams <= most:
+            raise ConfigError(f"top_beams={self.top_beams} must be from 1 to {found}={most}")
         if not 0 <= self.length_penalty < float("inf"):
             raise ConfigError(f"length_penalty={self.length_penalty} must be 0 or more")
         if self.length_form not in ("gnmt", "power"):

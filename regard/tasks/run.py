@@ -103,14 +103,17 @@ class Run:
         if any(decode.get(name) for name in ("prefix", "require", "forbid")) and self._vocabularies is not None:
             decode = phrase_settings(self._vocabularies.target, decode)
         searched = [f"{name}={decode[name]}" for name in ("beam", "top_beams") if decode.get(name, 1) != 1]
-        if searched and decode.get("temperature") is not None:
-            raise ConfigError(
-                f"temperature={decode['temperature']} is for sampling, {searched[0]} is for a search: give one"
-            )
-        if "beam" in decode and decode.get("temperature") is None:  # then the run's own way is not to sample either
+        if decode.get("mbr"):  # which may give several outputs
+            searched = [one for one in searched if one.startswith("beam=")]
+        sampled = [f"{name}={decode[name]}" for name in ("temperature", "mbr") if decode.get(name)]
+        if searched and sampled:
+            raise ConfigError(f"{sampled[0]} is for sampling, {searched[0]} is for a search: give one")
+        if "beam" in decode and not sampled:  # then the run's own way is not to sample either
             mapping |= {**NOT_DRAWN, "mbr": 0}
-        if decode.get("beam") == 1 or decode.get("temperature") is not None or decode.get("mbr"):
+        if decode.get("beam") == 1 or sampled:
             mapping |= WITHOUT_BEAM
+        if "samples" in decode:
+            mapping["mbr"] = 0
         mapping = settings.merge(mapping, decode)
         if "beam" in decode and "top_beams" not in decode:
             mapping["top_beams"] = min(mapping.get("top_beams", 1), mapping["beam"])

@@ -54,7 +54,7 @@ def test_coverage_groups_and_bayes_risk_are_options(cli, trained, loaded):
         [one["text"] for one in found["translations"]] != [one["text"] for one in usual["translations"]]
         for found, usual in zip(grouped, asked(cli, trained, "--beam", 4, "--top-beams", 4), strict=True)
     )
-    risk = asked(cli, trained, "--mbr", 8, "--top-beams", 2, "--seed", 3)
+    risk = asked(cli, trained, "--mbr", 8, "--top-beams", 4, "--seed", 3, "--temperature", 1)
     samples = loaded.translations(SENTENCES, temperature=1.0, samples=8, seed=3)
     for found, drawn in zip(risk, samples, strict=True):
         assert {one["text"] for one in found["translations"]} <= {one.text for one in drawn}
@@ -114,6 +114,8 @@ def test_what_cannot_be_asked_is_one_line(refused, trained, loaded):
     assert "require=... needs beam search" in said("--require", "CAT", "--beam", 1)
     assert "coverage_penalty=0.1 needs beam search" in said("--coverage-penalty", 0.1, "--beam", 1)
     assert "--mbr" in said("--mbr", 1) or "mbr=1 must be 0" in said("--mbr", 1)
+    assert said("--mbr", 4, "--beam", 2) == "mbr=4 is for sampling, beam=2 is for a search: give one"
+    assert "top_beams=5 must be from 1 to mbr=4" in said("--mbr", 4, "--top-beams", 5, "--temperature", 1)
     assert "need each other" in said("--beam-groups", 3)
     long = " ".join(["cat"] * 60)
     for option in (["--prefix", "CAT"], ["--require", "CAT"], ["--alignments"]):

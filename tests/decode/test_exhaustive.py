@@ -5,6 +5,7 @@ And the same result whatever batch a source was in.
 
 import functools
 import itertools
+import json
 import math
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from decode_toys import EOS, Historical, ToyState, one_at_a_time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.config import from_mapping, to_mapping
 from regard.decode.bayes_risk import least_risk
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
@@ -348,6 +350,13 @@ def test_without_attention_a_coverage_penalty_is_refused_by_name():
 def test_what_cannot_be_is_refused_by_name(options, said):
     with pytest.raises(ConfigError, match=said):
         DecodeConfig(**options)
+
+
+def test_settings_are_written_and_read_again():
+    config = DecodeConfig(require=(((2, 3), (4,)),), forbid_phrases=((1, 2), (3,)), prefix=(4, 5), coverage_penalty=0.2)
+    again = from_mapping(DecodeConfig, json.loads(json.dumps(to_mapping(config))))
+    assert again == config
+    assert hash(again) == hash(config)
 
 
 def test_a_search_over_tokens_has_no_texts_to_compare():
