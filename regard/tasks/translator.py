@@ -75,7 +75,7 @@ class Translator:
         self.check(config, alignments)
         how = config
         if config.mbr:
-            how = replace(config, mbr=0, samples=config.mbr, temperature=config.temperature or 1.0)
+            how = replace(config, mbr=0, top_beams=1, samples=config.mbr, temperature=config.temperature or 1.0)
         whole = [name for name in ("prefix", "require") if getattr(config, name)] + ["alignments"] * alignments
         read = [self.reading(sentence) for sentence in sentences]
         numbers = range(before, before + len(sentences)) if numbers is None else numbers
