@@ -91,7 +91,11 @@ class Translator:
         decoded = iter(self._decode(rows, how, budget, gone))
         found = [_join([next(decoded) for _ in parts], how) for parts in pieces]
         if config.mbr:
-            found = [_least_risk(samples, config.top_beams) for samples in found]
+            count = config.top_beams
+            found = [
+                _least_risk(samples, count) if parts else samples[:count]
+                for samples, parts in zip(found, pieces, strict=True)
+            ]
         return self._aligned(sentences, read, pieces, found, budget) if alignments else found
 
     def _aligned(

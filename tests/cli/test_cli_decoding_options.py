@@ -56,6 +56,7 @@ def test_coverage_groups_and_bayes_risk_are_options(cli, trained, loaded):
     )
     risk = asked(cli, trained, "--mbr", 8, "--top-beams", 4, "--seed", 3, "--temperature", 1)
     samples = loaded.translations(SENTENCES, temperature=1.0, samples=8, seed=3)
+    assert cli("translate", trained, "", "--mbr", 3, "--scores").out == "0.0000\t\n"
     for found, drawn in zip(risk, samples, strict=True):
         assert {one["text"] for one in found["translations"]} <= {one.text for one in drawn}
         assert [one["score"] for one in found["translations"]] == sorted(

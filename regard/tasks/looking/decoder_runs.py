@@ -157,7 +157,7 @@ def _sides(run: Run, source: str, best: Translation, rows: tuple[list[int], list
     source_spans = None if gold is None else spans(source, gold.english_words)
     target_spans = None if gold is None else spans(best.text, gold.french_words)
     source_places = [(0, 0)] * len(tokenizers.source.opening) + tokenizers.source.offsets(source)
-    target_places = piece_spans(run.vocabularies.target, best.text, best.tokens)
+    target_places = piece_spans(tokenizers.target, best.text, best.tokens)
     read, pieces = readable(tokenizers.source.pieces(rows[0][:-1])), readable(tokenizers.target.pieces(rows[1][1:-1]))
     nowhere = (0, 0)
     return {
