@@ -12,7 +12,7 @@ from regard.decode.ensemble import EnsembleState, EnsembleStepper
 from regard.decode.stepper import Stepper
 from regard.errors import RunError
 from regard.tasks.config import RunConfig
-from regard.tasks.run import Run, load
+from regard.tasks.run import NotOffered, Run, load
 
 
 class Ensemble(nn.Module):
@@ -22,6 +22,15 @@ class Ensemble(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
         self._stepper = EnsembleStepper([cast("Stepper[Any]", member) for member in members])
+
+    def forward(self, *batch: Any) -> Any:
+        raise NotOffered("an ensemble decodes and scores; load one of its runs for anything else")
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            raise NotOffered(f"an ensemble decodes and scores, and has no '{name}': load one of its runs") from None
 
     def start(self, batch: Any) -> EnsembleState:
         return self._stepper.start(batch)

@@ -45,6 +45,7 @@ from regard.tasks.corpora import (
     training_documents,
 )
 from regard.tasks.encoder import embed_texts, encoder_of
+from regard.tasks.ensemble import Ensemble
 from regard.tasks.generator import Generated, Generation, Generator, Prompt
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.looking.steps import START, readable
@@ -372,7 +373,7 @@ class LanguageTask(Task):
         return language_document(run, inputs, wanted, **decode)
 
     def looks(self, run: Run) -> bool:
-        return bool(attentions(run.model))
+        return bool(attentions(run.model)) and not isinstance(run.model, Ensemble)
 
     def probes(self, run: Run, data: Documents | Sequence[str | Path] | None, limit: int) -> list[Probe]:
         return running_text_probes(run, text_to_look_at(run, data), limit)

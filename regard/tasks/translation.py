@@ -30,6 +30,7 @@ from regard.tasks.corpora import (
     training_corpus,
     world_held_out,
 )
+from regard.tasks.ensemble import Ensemble
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.looking.steps import END, START, readable
 from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData, Probe, pair_probe
@@ -291,7 +292,7 @@ class TranslationTask(Task):
         return translation_document(run, inputs, wanted, **decode)
 
     def looks(self, run: Run) -> bool:
-        return bool(attentions(run.model))
+        return bool(attentions(run.model)) and not isinstance(run.model, Ensemble)
 
     def reads_english(self, run: Run) -> bool:
         return run.config.data.source == "en"

@@ -112,6 +112,11 @@ def test_texts_of_a_language_model_are_scored_alone(cli, refused, words):
     assert "has 100 tokens; the model reads at most 16" in refused("score", words, "x" * 100)
     assert "this one scores texts: --input" in refused("score", words, "--source", "a", "--target", "b")
     both = regard.ensemble([words, words], "cpu")
+    assert both.generate("sun", temperature=0, max_len=10) == run.generate("sun", temperature=0, max_len=10)
+    assert both.generate("sun", beam=3, max_len=10) == run.generate("sun", beam=3, max_len=10)
+    assert both.generate("sun", seed=4, max_len=30) == run.generate("sun", seed=4, max_len=30)
+    with pytest.raises(RunError, match="an ensemble decodes and scores"):
+        both.model(None)
     assert [one.log_prob for one in both.score([text, "", "sun"])] == pytest.approx(
         [one.log_prob for one in run.score([text, "", "sun"])], abs=1e-4
     )

@@ -36,6 +36,8 @@ def test_an_ensemble_is_served_under_one_name(translator):
     with serving(runs) as client:
         answer = client.post("/v1/translate", {"text": ["the cat"]})
         assert answer.status == 200, answer.text
+        (model,) = client.get("/v1/models").json["data"]
+        assert "look" not in model["does"]
         refused = client.post("/v1/translate", {"text": ["the cat"], "alignments": True})
         assert refused.status == 400
         assert "not an ensemble" in refused.json["error"]["message"]

@@ -78,7 +78,8 @@ def _alike(run: Run, found: Sequence[tuple[str, Translation, Tree]], number: int
 
 def _searching(config: DecodeConfig) -> DecodeConfig:
     """The same, but by beam search where it would sample: samples have no tree."""
-    return replace(config, temperature=None, top_k=None, top_p=None, min_p=None, samples=1, mbr=0)
+    risk = {"mbr": 0, "top_beams": 1} if config.mbr else {}
+    return replace(config, temperature=None, top_k=None, top_p=None, min_p=None, samples=1, **risk)
 
 
 def _given(run: Run, source: str, target: str) -> Translation:
