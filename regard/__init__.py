@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from regard.comparison import compare
     from regard.look import watch
     from regard.tasks.config import RunConfig, make_config, presets
+    from regard.tasks.ensemble import ensemble
     from regard.tasks.run import Run, evaluate, load
     from regard.trainer.trainer import resume, train
 
@@ -23,6 +24,7 @@ __all__ = [
     "Run",
     "RunConfig",
     "compare",
+    "ensemble",
     "evaluate",
     "load",
     "make_config",
@@ -36,6 +38,7 @@ _WHERE = {
     "Run": "regard.tasks.run",
     "RunConfig": "regard.tasks.config",
     "compare": "regard.comparison",
+    "ensemble": "regard.tasks.ensemble",
     "evaluate": "regard.tasks.run",
     "load": "regard.tasks.run",
     "make_config": "regard.tasks.config",

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import DEVICE, RUN, checked, options_of, parameter, with_parameters
+from regard.cli.options import DEVICE, RUN, WITH, checked, options_of, parameter, with_parameters
 from regard.errors import ConfigError
 from regard.tasks.verbs import Between, option
 from regard.tasks.verbs.translate import SearchOptions
@@ -43,7 +43,15 @@ class EvaluateOptions(SearchOptions):
     )
 
 
-def _evaluate(run: Path, data: list[str] | None, out: Path | None, as_json: bool, device: str, **given: object) -> None:
+def _evaluate(
+    run: Path,
+    data: list[str] | None,
+    out: Path | None,
+    as_json: bool,
+    device: str,
+    others: list[Path] | None = None,
+    **given: object,
+) -> None:
     from regard import evaluate as score
     from regard import load
     from regard.cli.progress import counting
@@ -60,6 +68,12 @@ def _evaluate(run: Path, data: list[str] | None, out: Path | None, as_json: bool
     if metrics := options.pop("metric", ()):
         options["metrics"] = metrics
     loaded = load(run, device)
+    if others:
+        from regard.tasks.ensemble import ensemble
+
+        if "translate" not in loaded.task.methods:
+            raise ConfigError(f"--with is for runs that translate, not for a run for {loaded.task.name}")
+        loaded = ensemble([loaded, *others], device)
     if out is not None and not loaded.task.searches:
         raise ConfigError(f"--out does not apply to a run for {loaded.task.name}, which writes nothing")
     written: list[str] = []
@@ -83,6 +97,7 @@ evaluate = with_parameters(
         parameter("run", RUN),
         parameter("data", DATA, None),
         *options_of(EvaluateOptions),
+        parameter("others", WITH, None),
         parameter("out", OUT, None),
         parameter("as_json", Annotated[bool, typer.Option("--json", help="Print one JSON object.")], False),
         parameter("device", DEVICE, "auto"),

@@ -19,6 +19,12 @@ RUN = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
 INPUT = Annotated[Path | None, typer.Option("--input", "-i", help="A file of inputs, one per line.", metavar="FILE")]
 OUTPUT = Annotated[Path | None, typer.Option("--output", "-o", help="Write here instead of to stdout.", metavar="FILE")]
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object per result.")]
+WITH = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--with", help="Average with this run, which has the same vocabulary; may be repeated.", metavar="RUN"
+    ),
+]
 DEVICE = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 

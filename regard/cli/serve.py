@@ -3,9 +3,12 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from regard.tasks.run import Run
 
 
 def serve(
@@ -13,6 +16,12 @@ def serve(
     named: Annotated[
         list[str] | None,
         typer.Option("--run", help="A run under another name than its directory's.", metavar="NAME=DIRECTORY"),
+    ] = None,
+    averaged: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with", help="Average the run of this name with another; may be repeated.", metavar="NAME=DIRECTORY"
+        ),
     ] = None,
     host: Annotated[
         str, typer.Option(help="The address to listen on; 0.0.0.0 is all of this machine's.")
@@ -81,7 +90,7 @@ def serve(
         idle_timeout=idle_timeout,
     )
     keys = _keys(api_key_file)
-    runs = _runs(run or [], named or [])
+    runs = _averaged(_runs(run or [], named or []), averaged or [], device)
     if not keys and not is_local(host):
         print(f"regard: anyone who reaches {host} may use this server: give it --api-key-file", file=sys.stderr)
 
@@ -100,6 +109,22 @@ def serve(
         device=device,
         ready=ready,
     )
+
+
+def _averaged(runs: dict[str, Path], averaged: list[str], device: str) -> "dict[str, Path | Run]":
+    """The runs, those that --with names as ensembles."""
+    from regard.errors import ConfigError, nearest
+    from regard.tasks.ensemble import ensemble
+
+    members: dict[str, list[Path]] = {}
+    for one in averaged:
+        name, equals, directory = one.partition("=")
+        if not equals or not directory:
+            raise ConfigError(f"--with={one} must be NAME=DIRECTORY")
+        if name not in runs:
+            raise ConfigError(f"--with={one}: no run is called '{name}'{nearest(name, runs)}")
+        members.setdefault(name, [runs[name]]).append(Path(directory))
+    return {**runs, **{name: ensemble(several, device) for name, several in members.items()}}
 
 
 def _runs(directories: list[Path], named: list[str]) -> dict[str, Path]:

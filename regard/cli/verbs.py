@@ -22,6 +22,7 @@ from regard.cli.options import (
     JSON,
     OUTPUT,
     RUN,
+    WITH,
     checked,
     end_of_input,
     options_of,
@@ -78,9 +79,11 @@ def command(verb: Verb) -> Callable[..., None]:
 
     def answer(**given: Any) -> None:
         words, file, as_json = given.pop("items"), given.pop("input"), given.pop("as_json")
+        aligned, others = tuple(given.pop(name) for name in verb.files), given.pop("others", None) or []
         output, run, device = given.pop("output"), given.pop("run"), given.pop("device")
         display = verb.display(**{field.name: given.pop(field.name) for field in shown}) if verb.display else None
         options = checked(verb.request, given)
+        file = aligned_files(verb, aligned, words, file)
         check_inputs(verb, words, file)
         if output is not None:
             from regard.runs.files import check_output
@@ -89,7 +92,7 @@ def command(verb: Verb) -> Callable[..., None]:
         lines = words or (standard_input() if file is None else ())
         if not words and file is None and typed():
             print(f"Type {verb.unit}, one per line; {end_of_input()} ends.", file=sys.stderr)
-        loaded = opened(verb, run, device)
+        loaded = opened(verb, run, device, others)
         with ExitStack() as stack:
             write, tell = partial(print, flush=True), None
             if output is not None:
@@ -111,7 +114,9 @@ def command(verb: Verb) -> Callable[..., None]:
         parameter("items", given, None),
         parameter("input", INPUT, None),
         parameter("output", OUTPUT, None),
+        *(parameter(name, _aligned_option(verb, name), None) for name in verb.files),
         *options_of(verb.request, verb.items),
+        *([parameter("others", WITH, None)] if verb.ensembles else ()),
         *(options_of(verb.display) if verb.display else ()),
         parameter("as_json", JSON, False),
         parameter("device", DEVICE, "auto"),
@@ -119,15 +124,30 @@ def command(verb: Verb) -> Callable[..., None]:
     return with_parameters(answer, parameters, verb.help)
 
 
-def check_inputs(verb: Verb, words: Sequence[str] | None, file: Path | None) -> None:
+def _aligned_option(verb: Verb, name: str) -> Any:
+    rest = " and ".join(f"--{one}" for one in verb.files if one != name)
+    return Annotated[Path | None, typer.Option(help=f"A file, line by line beside {rest}.", metavar="FILE")]
+
+
+def aligned_files(verb: Verb, aligned: Sequence[Path | None], words: Sequence[str] | None, file: Path | None) -> Any:
+    """What to read: the line-aligned files if they were given, all of them and nothing else, or the one file."""
+    if not any(aligned):
+        return file
+    names = " and ".join(f"--{name}" for name in verb.files)
+    if not all(aligned) or words or file:
+        raise ConfigError(f"give {names} together, without {verb.unit} or --input")
+    return tuple(aligned)
+
+
+def check_inputs(verb: Verb, words: Sequence[str] | None, file: object) -> None:
     if words and file:
         raise ConfigError(f"give {verb.unit} or --input, not both")
     if not words and not file and not verb.reads_standard_input:
         raise ConfigError(f"give {verb.unit}, or --input with a file of them")
 
 
-def opened(verb: Verb, directory: Path, device: str) -> "Run":
-    """The run, which must be one that does this."""
+def opened(verb: Verb, directory: Path, device: str, others: Sequence[Path] = ()) -> "Run":
+    """The run, which must be one that does this, averaged with the others."""
     from regard import load
     from regard.errors import RunError
 
@@ -135,6 +155,10 @@ def opened(verb: Verb, directory: Path, device: str) -> "Run":
     if not verb.offered(run):
         getattr(run, verb.name)  # says which tasks have it, where this one has not
         raise RunError(f"{directory} is a run for {run.task.name}, which does not {verb.name}")
+    if others:
+        from regard.tasks.ensemble import ensemble
+
+        return ensemble([run, *others], device)
     return run
 
 

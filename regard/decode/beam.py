@@ -1,15 +1,18 @@
 """Beam search over any stepper. What is kept of its steps, and which sources may stop, is worked out on the host."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.decode.beam_groups import Groups
 from regard.decode.config import DecodeConfig, divisor, limits
 from regard.decode.constraints import Constraint, Past, rules
+from regard.decode.coverage import Coverage
+from regard.decode.phrases import Banks
 from regard.decode.stepper import Hypothesis, S, Stepper, unfinished
 from regard.decode.topk import best_sums
 from regard.errors import RegardError
@@ -21,7 +24,8 @@ class Candidates:
 
     A candidate adds `tokens` to the hypothesis that held place `parents` after the step before; `log_probs` are of
     the whole. `live[b, w]` is the candidate that continues in place w. One that is neither live nor `finished` was
-    pruned; those of log-probability -inf only fill up.
+    pruned; those of log-probability -inf only fill up. `added` is what comes to a score beside the log-probability
+    divided for length, if anything does. In groups the best come first within each group.
     """
 
     sources: Int[np.ndarray, " B"]
@@ -30,10 +34,14 @@ class Candidates:
     log_probs: Float[np.ndarray, "B N"]
     finished: Bool[np.ndarray, "B N"]
     live: Int[np.ndarray, "B W"]
+    added: Float[np.ndarray, "B N"] | None = None
 
     def of(self, running: Bool[np.ndarray, " B"]) -> "Candidates":
         """These candidates for some of the sources."""
-        return self if running.all() else Candidates(*(getattr(self, field.name)[running] for field in fields(self)))
+        if running.all():
+            return self
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Candidates(**{name: part[running] for name, part in parts.items() if part is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,7 @@ class BeamStep:
     tokens: Int[np.ndarray, "B W"]
     parents: Int[np.ndarray, "B W"]
     log_probs: Float[np.ndarray, "B W"]
+    added: Float[np.ndarray, "B W"] | None = None
 
 
 def survivors(candidates: Candidates, *, eos: int, width: int, total: int) -> BeamStep:
@@ -61,7 +70,8 @@ def survivors(candidates: Candidates, *, eos: int, width: int, total: int) -> Be
     log_probs[tokens == eos] = -np.inf  # where choices run out, one that ended fills a place; it must not live on
     index = np.full(total, -1)
     index[candidates.sources] = np.arange(len(candidates.sources))
-    return BeamStep(width, candidates.sources, index, tokens, parents, log_probs)
+    added = None if candidates.added is None else np.take_along_axis(candidates.added, candidates.live, 1)
+    return BeamStep(width, candidates.sources, index, tokens, parents, log_probs, added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,7 @@ class End:
     log_prob: float
     score: float
     finished: bool
+    group: int = 0
 
 
 class Pool:
@@ -86,7 +97,7 @@ class Pool:
         self.finished: list[list[End]] = [[] for _ in ends]
         self.last = np.full(len(ends), -1)  # the step each source stopped at
         # Where all that could come is bounded, only what is returned has to be safe from it.
-        self.needed = config.top_beams if config.exact else config.beam
+        self.needed = config.top_beams if config.exact and config.beam_groups == 1 else config.beam
         self.to_beat = np.full(len(ends), -np.inf)  # the worst finished score among those needed, once there are enough
 
     def add(self, step: BeamStep, candidates: Candidates) -> Bool[np.ndarray, " B"]:
@@ -100,7 +111,7 @@ class Pool:
         length, ends = len(self.steps), self.ends[step.sources]
         # A log-probability can only fall, and the divisor is greatest at the longest length: nothing beats this bound.
         horizon = ends if self.config.exact else length
-        bound = step.log_probs[:, 0].astype(np.float64) / divisor(
+        bound = step.log_probs.max(1).astype(np.float64) / divisor(
             horizon, self.config.length_penalty, self.config.length_form
         )
         stopped = running & ((bound <= self.to_beat[step.sources]) | (length >= ends))
@@ -114,12 +125,16 @@ class Pool:
             token=int(candidates.tokens[place, rank]),
             parent=int(candidates.parents[place, rank]),
             log_prob=log_prob,
-            score=self.config.score(log_prob, len(self.steps)),
+            score=self.config.score(log_prob, len(self.steps)) + _added(candidates.added, place, rank),
             finished=True,
+            group=rank // (2 * self.config.beam // self.config.beam_groups),
         )
         ends = self.finished[source]
         ends.append(end)
         ends.sort(key=lambda end: -end.score)  # stable: of equals, the one found first
+        of_group = [index for index, one in enumerate(ends) if one.group == end.group]
+        for index in of_group[self.config.beam // self.config.beam_groups :]:  # a group keeps as many as it has places
+            del ends[index]
         del ends[self.needed :]
         if len(ends) == self.needed:
             self.to_beat[source] = ends[-1].score
@@ -130,23 +145,36 @@ class Pool:
 
     def _ends(self, source: int) -> list[End]:
         last, count = int(self.last[source]), self.config.top_beams
-        ends = (self.finished[source] + self._live(source, last))[:count]
-        return ends or self._live(source, last - 1)[:count]
+        ends = self._distinct(source, self.finished[source] + self._live(source, last))[:count]
+        return ends or self._distinct(source, self._live(source, last - 1))[:count]
+
+    def _distinct(self, source: int, ends: list[End]) -> list[End]:
+        """Of equal outputs the first: several groups may have come to one."""
+        if self.config.beam_groups == 1:
+            return ends
+        outputs = [(end.finished, *self._trace(source, end).tokens) for end in ends]
+        return [end for index, end in enumerate(ends) if outputs[index] not in outputs[:index]]
 
     def _live(self, source: int, index: int) -> list[End]:
         """The hypotheses that went on after step `index`, best first: before the first, the empty one."""
         if index < 0:
             return [End(step=-1, token=-1, parent=0, log_prob=0.0, score=0.0, finished=False)]
         step = self.steps[index]
-        place = step.index[source]
+        place = int(step.index[source])
         rows = zip(step.tokens[place], step.parents[place], step.log_probs[place], strict=True)
-        return [
+        live = [
             End(
-                index, int(token), int(parent), float(total), self.config.score(float(total), index + 1), finished=False
+                index,
+                int(token),
+                int(parent),
+                float(total),
+                self.config.score(float(total), index + 1) + _added(step.added, place, rank),
+                finished=False,
             )
-            for token, parent, total in rows
+            for rank, (token, parent, total) in enumerate(rows)
             if total > -np.inf
         ]
+        return sorted(live, key=lambda end: -end.score)
 
     def _trace(self, source: int, end: End) -> Hypothesis:
         tokens, sums, rows = [], [], []
@@ -171,6 +199,10 @@ class Pool:
             token_log_probs=[after - before for before, after in zip([0.0, *sums], sums, strict=False)],
             rows=rows[::-1],
         )
+
+
+def _added(added: Float[np.ndarray, "B N"] | None, place: int, rank: int) -> float:
+    return 0.0 if added is None else float(added[place, rank])
 
 
 @torch.inference_mode()
@@ -199,6 +231,8 @@ def beam_search(
     ends = limits(config.max_len if max_len is None else max_len, len(first))
     pool = Pool(ends, config)
     past = Past([*constraints, *rules(config, eos, ends)], config.min_len, eos, *stops)
+    coverage = Coverage(config, state) if config.coverage_penalty else None
+    choose = _chooser(config, len(first), eos, stops)
     sources = np.arange(len(first))  # those still computed, as first given
     running = np.ones(len(first), dtype=bool)
     sums, tokens = torch.zeros(len(first), 1, device=first.device), first
@@ -206,7 +240,10 @@ def beam_search(
         log_probs, state = stepper.step(tokens, state)
         if past.constraints:
             log_probs = past.constrain(log_probs, _upload(np.repeat(sources, sums.shape[1]), first.device))
-        candidates = _candidates(sums, log_probs, sources, running, ends=(eos, *stops), beam=config.beam)
+        candidates = choose(sums, log_probs, sources, running)
+        if coverage is not None:
+            lost = coverage.penalties(state, len(sources))  # pyright: ignore[reportArgumentType]
+            candidates = replace(candidates, added=np.take_along_axis(lost, candidates.parents, 1))
         if record is not None:
             record(candidates.of(running))
         step = survivors(candidates, eos=eos, width=sums.shape[1], total=len(first))
@@ -221,9 +258,35 @@ def beam_search(
         if not np.array_equal(rows, np.arange(len(tokens))):  # in place already: often so where B is 1, always if W is
             state = state.select(moves[0], None if kept is None else _upload(kept, first.device))
         past.select(moves[0])
+        if coverage is not None:
+            coverage.select(moves[0])
         past.extend(moves[1])
         tokens, sums = moves[1], _upload(step.log_probs[places], first.device)
     return pool.results()
+
+
+Chooser = Callable[[Tensor, Tensor, np.ndarray, np.ndarray], Candidates]
+
+
+def _chooser(config: DecodeConfig, count: int, eos: int, stops: Sequence[int]) -> Chooser:
+    """How the candidates of a step are chosen: plainly, or in groups, or in banks by what required phrases lack."""
+    way: Groups | Banks | None = None
+    if config.require:
+        way = Banks(config.require, config.beam, count)
+    elif config.beam_groups > 1:
+        way = Groups(config.beam_groups, config.diversity_penalty, config.beam, count)
+
+    def choose(sums: Tensor, log_probs: Tensor, sources: np.ndarray, running: np.ndarray) -> Candidates:
+        if way is None:
+            return _candidates(sums, log_probs, sources, running, ends=(eos, *stops), beam=config.beam)
+        if stops:  # of the ways to end only the likeliest counts
+            log_probs[:, eos] = log_probs[:, [eos, *stops]].amax(1)
+            log_probs[:, list(stops)] = -torch.inf
+        values, places, finished, live = way.choose(sums, log_probs, sources, eos=eos)
+        parents, tokens = np.divmod(places, log_probs.shape[1])
+        return Candidates(sources, tokens, parents, values, finished & running[:, None], live)
+
+    return choose
 
 
 def _candidates(

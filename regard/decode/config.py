@@ -20,9 +20,16 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "max_extra": (1, 1_000_000),
     "temperature": (1e-6, 1e6),
     "samples": (1, 10_000),
+    "mbr": (0, 10_000),
+    "coverage_penalty": (0.0, 10.0),
+    "diversity_penalty": (0.0, 1000.0),
 }
 """The least and the greatest value of settings that a search computes with. Within them nothing overflows: a divisor of
 at most a million choices to the power of 10, a length of at most a million times a source's."""
+
+
+WITHOUT_BEAM = {"coverage_penalty": 0.0, "beam_groups": 1, "diversity_penalty": 0.0}
+"""What a search without a beam has of the settings that only matter to one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,8 +46,19 @@ class DecodeConfig:
       from their defaults to what its targets need.
     - The tokens in `forbid` are never chosen. `force_first` begins every output, `force_end` ends one that reaches its
       greatest length, and no n-gram of `no_repeat` tokens occurs twice in one.
+    - Every output begins with the tokens of `prefix` (after `force_first`), which cost nothing. No output has one of
+      `forbid_phrases`, and none ends before it has every phrase of `require`: a phrase is one or several sequences of
+      tokens, of which one must occur. Required phrases need a beam.
+    - `coverage_penalty` is beta of Wu et al. 2016: beta times the sum over source positions of the logarithm of the
+      attention that all steps together paid to it, at most 1, is added to an output's score.
+    - With `beam_groups` above 1 (`num_beam_groups` of Hugging Face) the beam is searched in so many groups, one after
+      another in each step; a choice loses `diversity_penalty` for each time that an earlier group has made it in the
+      same step (Vijayakumar et al. 2016). That decides what is kept; scores stay the model's own.
     - A `temperature` turns search into sampling: `samples` outputs per source, from the `top_k` likeliest choices, or
-      the fewest likeliest that hold `top_p` of the probability, or both in that order. `seed` fixes the samples.
+      the fewest likeliest that hold `top_p` of the probability, or those at least `min_p` times as likely as the
+      likeliest, or several of these in that order. `seed` fixes the samples.
+    - `mbr` samples so many outputs (at temperature 1 unless one is given) and returns the `top_beams` of least Bayes
+      risk. That compares texts, so it is for what makes text of outputs, such as `run.translate`.
     """
 
     beam: int = 5
@@ -56,20 +74,31 @@ class DecodeConfig:
     force_first: int | None = None
     force_end: bool = False
     no_repeat: int = 0
+    prefix: tuple[int, ...] = ()
+    forbid_phrases: tuple[tuple[int, ...], ...] = ()
+    require: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    coverage_penalty: float = 0.0
+    beam_groups: int = 1
+    diversity_penalty: float = 0.0
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
+    min_p: float | None = None
     samples: int = 1
+    mbr: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
         self._check_search()
+        self._check_phrases()
+        self._check_beam()
         self._check_sampling()
 
     def _check_search(self) -> None:
         check_at_least(self, 1, "beam", "max_extra")
-        if not 1 <= self.top_beams <= self.beam:
-            raise ConfigError(f"top_beams={self.top_beams} must be from 1 to beam={self.beam}")
+        found, most = ("mbr", self.mbr) if self.mbr else ("beam", self.beam)
+        if not 1 <= self.top_beams <= most:
+            raise ConfigError(f"top_beams={self.top_beams} must be from 1 to {found}={most}")
         if not 0 <= self.length_penalty < float("inf"):
             raise ConfigError(f"length_penalty={self.length_penalty} must be 0 or more")
         if self.length_form not in ("gnmt", "power"):
@@ -86,6 +115,43 @@ class DecodeConfig:
             raise ConfigError(f"no_repeat={self.no_repeat} must be 0 or more")
         self._check_greatest("beam", "length_penalty", "max_len", "max_ratio", "max_extra")
 
+    def _check_phrases(self) -> None:
+        if any(token < 0 for token in self.prefix):
+            raise ConfigError(f"prefix={list(self.prefix)} must be tokens' numbers, 0 or more")
+        for name, several in (("forbid_phrases", (self.forbid_phrases,)), ("require", self.require)):
+            for ways in several:
+                if not ways and name == "require":
+                    raise ConfigError("require has a phrase without tokens; give each one or several sequences")
+                for phrase in ways:
+                    if not phrase or any(token < 0 for token in phrase):
+                        raise ConfigError(f"{name} has {list(phrase)}; a phrase is one or more tokens' numbers")
+
+    def _check_beam(self) -> None:
+        check_at_least(self, 1, "beam_groups")
+        for name in ("coverage_penalty", "diversity_penalty"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ConfigError(f"{name}={getattr(self, name)} must be 0 or more")
+        self._check_greatest("coverage_penalty", "diversity_penalty")
+        if self.beam % self.beam_groups:
+            raise ConfigError(f"beam={self.beam} must be a multiple of beam_groups={self.beam_groups}")
+        if (self.beam_groups > 1) != (self.diversity_penalty > 0):
+            raise ConfigError(
+                f"beam_groups={self.beam_groups} and diversity_penalty={self.diversity_penalty} need each other: "
+                "several groups, and a penalty above 0 that keeps them apart"
+            )
+        if self.beam_groups > 1 and self.require:
+            raise ConfigError(f"beam_groups={self.beam_groups} cannot be searched with required phrases: give one")
+        if self.beam > 1 and not self.sampled:
+            return
+        for name, said in (
+            ("coverage_penalty", self.coverage_penalty),
+            ("beam_groups", self.beam_groups - 1),
+            ("require", self.require),
+        ):
+            if said:
+                value = "..." if name == "require" else getattr(self, name)
+                raise ConfigError(f"{name}={value} needs beam search: a beam of at least 2, and no sampling")
+
     def _check_sampling(self) -> None:
         if self.temperature is not None and not self.temperature >= BOUNDS["temperature"][0]:
             least = f"{BOUNDS['temperature'][0]:g}"
@@ -96,11 +162,17 @@ class DecodeConfig:
         check_at_least(self, 1, "top_k", "samples")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ConfigError(f"top_p={self.top_p} must be above 0 and at most 1")
+        if self.min_p is not None and not 0 <= self.min_p <= 1:
+            raise ConfigError(f"min_p={self.min_p} must be from 0 to 1")
+        if self.mbr < 0 or self.mbr == 1:
+            raise ConfigError(f"mbr={self.mbr} must be 0, or at least 2 samples")
+        if self.mbr and self.samples != 1:
+            raise ConfigError(f"mbr={self.mbr} says how many are sampled: leave samples={self.samples} out")
         if self.seed < 0:
             raise ConfigError(f"seed={self.seed} must be 0 or more")
-        self._check_greatest("temperature", "samples")
-        if self.temperature is None:
-            for name, unset in (("top_k", None), ("top_p", None), ("samples", 1)):
+        self._check_greatest("temperature", "samples", "mbr")
+        if not self.sampled:
+            for name, unset in (("top_k", None), ("top_p", None), ("min_p", None), ("samples", 1)):
                 if getattr(self, name) != unset:
                     raise ConfigError(f"{name}={getattr(self, name)} needs a temperature: it only matters to sampling")
 
@@ -111,8 +183,19 @@ class DecodeConfig:
                 raise ConfigError(f"{name}={value} must be at most {most:,.0f}")
 
     def greedy(self) -> "DecodeConfig":
-        """The same, taking the likeliest choice each time."""
-        return replace(self, beam=1, top_beams=1, temperature=None, top_k=None, top_p=None, samples=1)
+        """The same, taking the likeliest choice each time, without what needs a beam or a sample."""
+        searched = {"beam": 1, "top_beams": 1, "require": (), **WITHOUT_BEAM}
+        return replace(self, temperature=None, top_k=None, top_p=None, min_p=None, samples=1, mbr=0, **searched)
+
+    @property
+    def sampled(self) -> bool:
+        """Whether outputs are sampled rather than searched for."""
+        return self.temperature is not None or self.mbr > 0
+
+    @property
+    def rows(self) -> int:
+        """How many outputs of one source are under way at a time."""
+        return (self.mbr or self.samples) if self.sampled else self.beam
 
     def score(self, log_prob: float, length: int) -> float:
         """`log_prob` made comparable over lengths; `length` counts the choices made, `eos` with them."""

@@ -1,4 +1,5 @@
-"""Constraints on decoding: a minimum length, forbidden or forced tokens, no repeated n-grams, repetition penalties."""
+"""Constraints on decoding: a minimum length, forbidden or forced tokens and phrases, no repeated n-grams, repetition
+penalties."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -100,6 +101,36 @@ def no_repeats(size: int, before: Int[Tensor, "B T"] | None = None) -> Constrain
     return constraint
 
 
+def begins_with(tokens: Sequence[int], after: int = 0) -> Constraint:
+    """A rule that every output, `after` so many tokens, begins with these; they cost nothing: there was no choice."""
+
+    def constraint(log_probs: Float[Tensor, "R C"], prefix: Prefix) -> Float[Tensor, "R C"]:
+        place = prefix.step - after
+        if not 0 <= place < len(tokens):
+            return log_probs
+        if tokens[place] >= log_probs.shape[1]:
+            raise ConfigError(f"prefix has token {tokens[place]}, which is not among the {log_probs.shape[1]} choices")
+        return _certain(log_probs, tokens[place])
+
+    return constraint
+
+
+def without_phrases(phrases: Sequence[Sequence[int]], before: Int[Tensor, "B T"] | None = None) -> Constraint:
+    """A rule that none of these sequences of tokens occurs in an output; `before` are the tokens that precede it."""
+
+    def constraint(log_probs: Float[Tensor, "R C"], prefix: Prefix) -> Float[Tensor, "R C"]:
+        tokens = prefix.tokens if before is None else torch.cat([before[prefix.sources], prefix.tokens], 1)
+        for *begun, last in phrases:
+            if last >= log_probs.shape[1] or len(begun) > tokens.shape[1]:
+                continue
+            tail = tokens[:, tokens.shape[1] - len(begun) :]
+            now = (tail == torch.tensor(begun, dtype=torch.long, device=tail.device)).all(1)
+            log_probs[now, last] = -torch.inf
+        return log_probs
+
+    return constraint
+
+
 def unwanted(eos: int, gone: Callable[[int], bool], count: int) -> Constraint:
     """A rule that ends at once the outputs of every source whose client has left.
 
@@ -116,15 +147,22 @@ def unwanted(eos: int, gone: Callable[[int], bool], count: int) -> Constraint:
     return constraint
 
 
-def rules(config: DecodeConfig, eos: int, ends: Int[np.ndarray, " B"]) -> list[Constraint]:
-    """The rules that the settings of a search ask for; `ends` is the most choices that each source allows."""
+def rules(config: DecodeConfig, eos: int, ends: Int[np.ndarray, " B"], stops: Sequence[int] = ()) -> list[Constraint]:
+    """The rules that the settings of a search ask for; `ends` is the most choices that each source allows.
+
+    `stops` are tokens that end an output as `eos` does.
+    """
     asked: list[Constraint] = []
     if config.forbid:
         asked.append(never(config.forbid))
     if config.no_repeat:
         asked.append(no_repeats(config.no_repeat))
+    if config.forbid_phrases:
+        asked.append(without_phrases(config.forbid_phrases))
     if config.force_first is not None:
         asked.append(at_first(config.force_first))
+    if config.prefix:
+        asked.append(begins_with(config.prefix, 0 if config.force_first is None else 1))
     if config.force_end:
         asked.append(at_last(eos, ends))
     return asked

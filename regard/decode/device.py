@@ -639,7 +639,8 @@ class PickSlots(Slots[F]):
         self.sampler = None
         if config.temperature is not None:
             self.uniforms = torch.zeros(B, T, W, dtype=torch.double, device=device)
-            self.sampler = Sampler(None, temperature=config.temperature, top_k=config.top_k, top_p=config.top_p)
+            kept = {"top_k": config.top_k, "top_p": config.top_p, "min_p": config.min_p}
+            self.sampler = Sampler(None, temperature=config.temperature, **kept)
 
     @cached_property
     def lag(self) -> Lag:
@@ -1019,14 +1020,14 @@ class TokenStream(Generic[Key, F]):
 
 def _key(config: DecodeConfig) -> tuple:
     """The settings that decide how a step is made; lengths and seeds come with each source."""
-    sampled = config.temperature, config.top_k, config.top_p, config.samples
+    sampled = config.temperature, config.top_k, config.top_p, config.min_p, config.samples
     rules = config.min_len, config.forbid, config.force_first, config.force_end, config.no_repeat
     return config.beam, config.top_beams, config.length_penalty, config.length_form, config.exact, sampled, rules
 
 
 SERVED = frozenset(
     ("beam", "top_beams", "length_penalty", "length_form", "exact", "min_len", "max_len", "max_ratio", "max_extra",
-     "forbid", "force_first", "force_end", "no_repeat", "temperature", "top_k", "top_p", "samples", "seed")
+     "forbid", "force_first", "force_end", "no_repeat", "temperature", "top_k", "top_p", "min_p", "samples", "seed")
 )  # fmt: skip
 """The settings of a search that are known here. One in which another differs from its default is made step by step."""
 

@@ -23,8 +23,8 @@ def uniform_numbers(seed: int, ids: Sequence[int], *, samples: int, steps: int) 
 class Sampler:
     """Picks a choice with its probability at `temperature`, from the `top_k` likeliest, or the `top_p` of the mass.
 
-    Where both are given, `top_p` is measured within the `top_k`. `uniforms` decides: one number per row and step;
-    None where `choose` is given them.
+    Where both are given, `top_p` is measured within the `top_k`. Of what is left, only choices at least `min_p` times
+    as likely as the likeliest stay. `uniforms` decides: one number per row and step; None where `choose` is given them.
     """
 
     def __init__(
@@ -34,11 +34,13 @@ class Sampler:
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
+        min_p: float | None = None,
     ) -> None:
         self.uniforms = uniforms
         self.temperature = temperature
         self.top_k = top_k
         self.top_p = top_p
+        self.min_p = min_p
 
     def __call__(self, log_probs: Float[Tensor, "N C"], rows: Int[Tensor, " N"], step: int) -> Int[Tensor, " N"]:
         assert self.uniforms is not None
@@ -59,6 +61,8 @@ class Sampler:
         if self.top_p is not None and places is not None:
             # A choice stays while those likelier than it do not yet hold top_p; the likeliest always does.
             probs = probs.masked_fill(probs.cumsum(-1) - probs >= self.top_p, 0.0)
+        if self.min_p is not None:
+            probs = probs.masked_fill(probs < self.min_p * probs.amax(-1, keepdim=True), 0.0)
         chosen = invert(probs, uniforms)
         return chosen if places is None else places.gather(1, chosen[:, None])[:, 0]
 
@@ -98,6 +102,7 @@ def sample(
         temperature=1.0 if config.temperature is None else config.temperature,
         top_k=config.top_k,
         top_p=config.top_p,
+        min_p=config.min_p,
     )
     rows = torch.arange(B, device=first.device).repeat_interleave(samples)
     columns = decode(

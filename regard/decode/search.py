@@ -33,6 +33,8 @@ def search(
 
     `ids` are what the samples of the sources depend on, as in `sample`; they do not apply to the other searches.
     """
+    if config.mbr:
+        raise ConfigError(f"mbr={config.mbr} compares texts, which a search over tokens does not have: translate texts")
     if config.temperature is not None:
         return sample(stepper, state, first, eos=eos, config=config, max_len=max_len, ids=ids, constraints=constraints)
     if config.beam == 1:

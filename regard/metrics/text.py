@@ -114,6 +114,17 @@ def corpus_scores(
     )
 
 
+SENTENCE_CHRF = CHRF()
+
+
+def sentence_chrf(hypothesis: str, reference: str) -> float:
+    """sacreBLEU's chrF2 of one sentence against one reference, from 0 to 100; of two empty texts 100, as of any equal
+    ones."""
+    if hypothesis == reference:
+        return 100.0
+    return SENTENCE_CHRF.sentence_score(hypothesis, [reference]).score
+
+
 def corpus_bleu(
     hypotheses: Sequence[str], references: References, *, lowercase: bool = False, tokenize: str = "13a"
 ) -> tuple[float, str]:

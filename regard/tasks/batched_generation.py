@@ -8,7 +8,16 @@ from typing import Any
 import torch
 
 from regard.decode.config import DecodeConfig
-from regard.decode.constraints import Constraint, at_first, never, no_repeats, repetition, unwanted
+from regard.decode.constraints import (
+    Constraint,
+    at_first,
+    begins_with,
+    never,
+    no_repeats,
+    repetition,
+    unwanted,
+    without_phrases,
+)
 from regard.decode.device import Source, TokenStream, bucket, serves
 from regard.decode.greedy import Column, Pick, decode, likeliest
 from regard.decode.sample import Sampler
@@ -187,8 +196,13 @@ class Round:
         written = torch.tensor([one.written(sample) for one, sample in self.rows], dtype=torch.long, device=device)
         if first.config.no_repeat:
             asked.append(no_repeats(first.config.no_repeat, written))
+        if first.config.forbid_phrases:
+            asked.append(without_phrases(first.config.forbid_phrases, written))
         if first.config.force_first is not None and not written.numel():
             asked.append(at_first(first.config.force_first))
+        if first.config.prefix:
+            forced = first.config.force_first is not None
+            asked.append(begins_with(first.config.prefix, forced - written.shape[1]))
         return [*asked, unwanted(first.ends[0], lambda row: self.rows[row][0].ended(self.rows[row][1]), len(self.rows))]
 
     def _pick(self, device: torch.device) -> Pick:
@@ -198,7 +212,8 @@ class Round:
         uniforms = torch.zeros(len(self.rows), max(self._limits), dtype=torch.double)
         for row, ((generation, sample), limit) in enumerate(zip(self.rows, self._limits, strict=True)):
             uniforms[row, :limit] = generation.uniforms[sample, generation.made : generation.made + limit]
-        return Sampler(uniforms.to(device), temperature=config.temperature, top_k=config.top_k, top_p=config.top_p)
+        kept = {"top_k": config.top_k, "top_p": config.top_p, "min_p": config.min_p}
+        return Sampler(uniforms.to(device), temperature=config.temperature, **kept)
 
 
 def _limit(generation: Generation) -> int:

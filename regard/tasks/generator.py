@@ -214,8 +214,9 @@ class Generation:
         """Equal for generations that can share the model's steps."""
         config = self.config
         least = (config.min_len, id(self)) if config.min_len else 0
-        rules = config.forbid, config.no_repeat, config.force_first, self.penalty, self.ends, least
-        return config.temperature, config.top_k, config.top_p, rules
+        forced = config.force_first, config.prefix
+        rules = config.forbid, config.forbid_phrases, config.no_repeat, forced, self.penalty, self.ends, least
+        return config.temperature, config.top_k, config.top_p, config.min_p, rules
 
     @property
     def done(self) -> bool:

@@ -45,12 +45,15 @@ from regard.tasks.corpora import (
     training_documents,
 )
 from regard.tasks.encoder import embed_texts, encoder_of
+from regard.tasks.ensemble import Ensemble
 from regard.tasks.generator import Generated, Generation, Generator, Prompt
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.looking.steps import START, readable
 from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData, Probe, held_out_files, running_text_probes
 from regard.tasks.run import NOT_DRAWN, Run, prepared_vocabularies
+from regard.tasks.scorer import TextScorer
 from regard.tasks.spec import MEASURING, OF_PAIRS, GradientSide, Measuring, Report, Say, Task, WordIds
+from regard.tasks.verbs.score import Scored
 from regard.text import Tokenizer
 from regard.training.loop import validate
 from regard.training.objectives import (
@@ -188,7 +191,7 @@ def _told(
             progress(done, total)
 
 
-OF_A_BEAM = ("top_beams", "length_penalty", "length_form", "exact")
+OF_A_BEAM = ("top_beams", "length_penalty", "length_form", "exact", "require", "beam_groups", "diversity_penalty")
 """What only applies to beam search."""
 
 
@@ -251,6 +254,16 @@ def generation(
     return run.generator.generation(prompt, config, stop=stop, repetition_penalty=repetition_penalty)
 
 
+def scorer_of(run: Run) -> TextScorer:
+    """Texts in, log-probabilities out."""
+    return TextScorer(run.generator)
+
+
+def score(run: Run, texts: Sequence[str], *, tokens: bool = False) -> list[Scored]:
+    """How likely the model finds each text: `score(["To be"])[0].log_prob`."""
+    return run.ask("score", texts, tokens=tokens)
+
+
 class HeldOutText(HeldOutData):
     """Windows of text, side by side: perplexity."""
 
@@ -286,14 +299,18 @@ class LanguageTask(Task):
     about = "running text, to be continued: language modelling"
     data = LanguageData
     evaluation = LanguageOptions
-    unused: ClassVar = (*OF_PAIRS, "images", "train.compile_loss", "train.r_drop", "train.pack")
-    parts: ClassVar = {"generator": generator_of, "encoder": encoder_of}
+    unused: ClassVar = (
+        *(*OF_PAIRS, "images", "train.compile_loss", "train.r_drop", "train.pack"),
+        *("decode.coverage_penalty", "decode.mbr"),  # there is no source to cover
+    )
+    parts: ClassVar = {"generator": generator_of, "encoder": encoder_of, "scorer": scorer_of}
     methods: ClassVar = {
         "generate": generate,
         "generation": generation,
         "beams": beams,
         "beam_config": beam_config,
         "embed": embed_texts,
+        "score": score,
     }
     one_shape = True
     keeps_decoding = True
@@ -356,7 +373,7 @@ class LanguageTask(Task):
         return language_document(run, inputs, wanted, **decode)
 
     def looks(self, run: Run) -> bool:
-        return bool(attentions(run.model))
+        return bool(attentions(run.model)) and not isinstance(run.model, Ensemble)
 
     def probes(self, run: Run, data: Documents | Sequence[str | Path] | None, limit: int) -> list[Probe]:
         return running_text_probes(run, text_to_look_at(run, data), limit)

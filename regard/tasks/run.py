@@ -11,7 +11,7 @@ from torch import nn
 
 from regard import config as settings
 from regard.config import JsonObject, Setting
-from regard.decode.config import DecodeConfig
+from regard.decode.config import WITHOUT_BEAM, DecodeConfig
 from regard.errors import ConfigError, RunError, nearest
 from regard.models.protocols import capabilities
 from regard.models.size_limits import check_sizes
@@ -22,8 +22,9 @@ from regard.tasks.fine_tuning import copy_tokenizer
 from regard.tasks.spec import TASKS, Measuring, Task, field_names
 from regard.tasks.verbs import VERBS, ask
 from regard.text import TokenizerConfig, Vocabularies
+from regard.text.phrases import phrase_settings
 
-NOT_DRAWN: dict[str, Setting] = {"temperature": None, "top_k": None, "top_p": None, "samples": 1}
+NOT_DRAWN: dict[str, Setting] = {"temperature": None, "top_k": None, "top_p": None, "min_p": None, "samples": 1}
 """What a search has of the settings that only matter to sampling."""
 
 
@@ -91,20 +92,28 @@ class Run:
         """The run's own way of decoding, with these settings changed.
 
         A `max_len` that is given is the only limit, unless `max_ratio` or `max_extra` is given with it. None, or
-        "none", lifts a limit; a translation is then as long as the model can write.
+        "none", lifts a limit; a translation is then as long as the model can write. `prefix`, and what is among
+        `require` and `forbid`, may be text.
         """
         for name in decode:
             if not self.task.applies(f"decode.{name}"):
                 raise ConfigError(f"{name} does not apply to a run for {self.config.task}")
         mapping = settings.to_mapping(self.config.decode, nulls=True)
         decode = self._limits(decode)
+        if any(decode.get(name) for name in ("prefix", "require", "forbid")) and self._vocabularies is not None:
+            decode = phrase_settings(self._vocabularies.target, decode)
         searched = [f"{name}={decode[name]}" for name in ("beam", "top_beams") if decode.get(name, 1) != 1]
-        if searched and decode.get("temperature") is not None:
-            raise ConfigError(
-                f"temperature={decode['temperature']} is for sampling, {searched[0]} is for a search: give one"
-            )
-        if "beam" in decode and decode.get("temperature") is None:  # then the run's own way is not to sample either
-            mapping |= NOT_DRAWN
+        if decode.get("mbr"):  # which may give several outputs
+            searched = [one for one in searched if one.startswith("beam=")]
+        sampled = [f"{name}={decode[name]}" for name in ("temperature", "mbr") if decode.get(name)]
+        if searched and sampled:
+            raise ConfigError(f"{sampled[0]} is for sampling, {searched[0]} is for a search: give one")
+        if "beam" in decode and not sampled:  # then the run's own way is not to sample either
+            mapping |= {**NOT_DRAWN, "mbr": 0}
+        if decode.get("beam") == 1 or sampled:
+            mapping |= WITHOUT_BEAM
+        if "samples" in decode:
+            mapping["mbr"] = 0
         mapping = settings.merge(mapping, decode)
         if "beam" in decode and "top_beams" not in decode:
             mapping["top_beams"] = min(mapping.get("top_beams", 1), mapping["beam"])

@@ -30,10 +30,12 @@ from regard.tasks.corpora import (
     training_corpus,
     world_held_out,
 )
+from regard.tasks.ensemble import Ensemble
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.looking.steps import END, START, readable
 from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData, Probe, pair_probe
 from regard.tasks.run import Run, prepared_vocabularies
+from regard.tasks.scorer import PairScorer
 from regard.tasks.spec import MEASURING, GradientSide, Measuring, Progress, Report, Say, Task, WordIds
 from regard.tasks.translation_data import TranslationRun, trained_vocabularies
 from regard.tasks.translation_metrics import (
@@ -45,6 +47,7 @@ from regard.tasks.translation_metrics import (
     world_scores,
 )
 from regard.tasks.translator import Overlong, Translation, Translator, encode_pair
+from regard.tasks.verbs.score import Scored
 from regard.training.objectives import Objective, SequenceToSequence
 
 
@@ -65,16 +68,36 @@ def translator_of(run: Run) -> Translator:
 
 def translate(run: Run, sentences: Sequence[str], *, overlong: Overlong = "split", **decode: Setting) -> list[str]:
     """The best translation of each sentence; `decode` are settings of `DecodeConfig`, such as `beam=5`."""
-    return [found[0].text for found in translations(run, sentences, overlong=overlong, **decode)]
+    return [found[0].text for found in _translated(run, sentences, decode, overlong)]
 
 
 def translations(
-    run: Run, sentences: Sequence[str], *, overlong: Overlong = "split", **decode: Setting
+    run: Run, sentences: Sequence[str], *, overlong: Overlong = "split", alignments: bool = False, **decode: Setting
 ) -> list[list[Translation]]:
-    """For each sentence its best translations, with scores: `translations(["..."], beam=5, top_beams=5)`."""
+    """For each sentence its best translations, with scores: `translations(["..."], beam=5, top_beams=5)`.
+
+    With `alignments` each says which words belong together.
+    """
+    return _translated(run, sentences, decode, overlong, alignments)
+
+
+def _translated(
+    run: Run, sentences: Sequence[str], decode: dict[str, Setting], overlong: Overlong, alignments: bool = False
+) -> list[list[Translation]]:
     if isinstance(sentences, str):
         raise DataError("give a list of sentences, not one text: [text]")
-    return run.translator.translate(list(sentences), run.decode_config(**decode), overlong=overlong)
+    config = run.decode_config(**decode)
+    return run.translator.translate(list(sentences), config, overlong=overlong, alignments=alignments)
+
+
+def scorer_of(run: Run) -> PairScorer:
+    """Pairs in, log-probabilities out."""
+    return PairScorer(run.translator)
+
+
+def score(run: Run, pairs: Sequence[tuple[str, str]], *, tokens: bool = False) -> list[Scored]:
+    """How likely each target is given its source: `score([("I am a student.", "Je suis étudiant.")])[0].log_prob`."""
+    return run.ask("score", pairs, tokens=tokens)
 
 
 class HeldOutPairs(HeldOutData):
@@ -143,8 +166,8 @@ class TranslationTask(Task):
     sources = ("train", "world")
     evaluation = TranslationOptions
     unused: ClassVar = ("images",)
-    parts: ClassVar = {"translator": translator_of}
-    methods: ClassVar = {"translate": translate, "translations": translations}
+    parts: ClassVar = {"translator": translator_of, "scorer": scorer_of}
+    methods: ClassVar = {"translate": translate, "translations": translations, "score": score}
     has_lengths = True
     searches = True
     keeps_decoding = True
@@ -212,7 +235,10 @@ class TranslationTask(Task):
             "perplexity": likelihood,
             "perplexity_sentences": counted,
             "by_length": [band.to_mapping() for band in bands],
-            "decode": {"beam": config.beam, "length_penalty": config.length_penalty, "length_form": config.length_form},
+            "decode": {
+                **{"beam": config.beam, "length_penalty": config.length_penalty, "length_form": config.length_form},
+                **{name: value for name, value in how.decode.items() if value not in (None, "none")},
+            },
         }
         if options.metrics:
             result["metrics"] = {name: METRICS[name](hypotheses, references) for name in options.metrics}
@@ -266,7 +292,7 @@ class TranslationTask(Task):
         return translation_document(run, inputs, wanted, **decode)
 
     def looks(self, run: Run) -> bool:
-        return bool(attentions(run.model))
+        return bool(attentions(run.model)) and not isinstance(run.model, Ensemble)
 
     def reads_english(self, run: Run) -> bool:
         return run.config.data.source == "en"

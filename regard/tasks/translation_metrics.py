@@ -22,6 +22,7 @@ from regard.metrics.word_errors import WordErrors
 from regard.nn.attention import ACROSS
 from regard.nn.batch import Pairs, Tokens
 from regard.tasks.corpora import WorldCorpus, sides_of, world_held_out
+from regard.tasks.ensemble import Ensemble
 from regard.tasks.run import Run
 from regard.tasks.translator import encode_pair, words_of_row
 from regard.training.loop import validate
@@ -39,6 +40,8 @@ def world_scores(run: Run, corpus: WorldCorpus, hypotheses: Sequence[str]) -> Js
         right, total = pronoun_accuracy(gold, hypotheses)
         result = {"pronoun_accuracy": right / total if total else None, "pronouns": total}
     names = [name for name, one in attentions(run.model).items() if one.sides == ACROSS]
+    if isinstance(run.model, Ensemble):
+        names = []  # no one model to look into
     readable = [sentence for sentence in gold[:ALIGNED] if _readable(run, sentence, corpus.source)]
     if names and readable:
         valid = world_held_out("valid", corpus.source, ALIGNED, corpus.grammar).sentences
@@ -119,6 +122,10 @@ def corpus_perplexity(run: Run, pairs: Sequence[tuple[str, str]]) -> tuple[float
     rows = [pair for pair in (encode_pair(run, *pair) for pair in pairs) if max(map(len, pair)) <= longest]
     if not rows:
         raise DataError(f"every pair is longer than the model's max_len={longest}")
+    if isinstance(run.model, Ensemble):
+        fitting = [pair for pair in pairs if max(map(len, encode_pair(run, *pair))) <= longest]
+        scored = run.scorer.score([run.scorer.checked(pair) for pair in fitting])
+        return perplexity(-sum(one.log_prob for each in scored for one in each), sum(map(len, scored))), len(rows)
     store = PairStore.of(rows, run.vocabularies.source.pad)
     batches = evaluation_batches(store, max(8192, 2 * longest))
     values = validate(run.model, SequenceToSequence(), batches, device=run.device)
@@ -156,6 +163,14 @@ def check_tokenizer(tokenize: str) -> None:
         raise ConfigError(f"sacreBLEU cannot tokenize with {tokenize!r}: {reason}") from None
 
 
+def _searched(decode: Mapping[str, Any]) -> str:
+    """How translations were found: the beam, and what else was asked for."""
+    usual = ("beam", "length_penalty", "length_form")
+    more = [f"{name} {value}" for name, value in decode.items() if name not in usual]
+    sampled = decode.get("mbr") or decode.get("temperature")
+    return ", ".join([*([] if sampled else [f"beam {decode['beam']}"]), *more])
+
+
 def show_scores(result: Mapping[str, Any]) -> str:
     """The scores for a person, every one with its setting."""
     low, high = result["bleu_interval"]
@@ -163,7 +178,7 @@ def show_scores(result: Mapping[str, Any]) -> str:
     too_long = result["pairs"] - result["perplexity_sentences"]
     left_out = f"; {too_long:,} pairs too long for the model left out" if too_long else ""
     lines = [
-        f"sentences          {result['sentences']:,}  (beam {result['decode']['beam']})",
+        f"sentences          {result['sentences']:,}  ({_searched(result['decode'])})",
         f"BLEU               {result['bleu']:.2f}  [{low:.2f}, {high:.2f}]  {result['bleu_signature']}",
         f"BLEU, tokenised    {result['tokenised_bleu']:.2f}  {result['tokenised_bleu_signature']}",
         f"chrF               {result['chrf']:.2f}  {result['chrf_signature']}",

@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, TypeVar, cast
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from regard.data.synthetic.world import spans
+from regard.decode.bayes_risk import least_risk
 from regard.decode.beam import Candidates, beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import unwanted
@@ -19,8 +21,10 @@ from regard.decode.search import in_batches, search
 from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import DataError
 from regard.look.alignment import words_of_pieces
+from regard.metrics.text import sentence_chrf
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.copy_mechanism import CopyProjection
+from regard.tasks.cross_attention import AttendingStepper, aligning_attention, word_alignments
 from regard.tasks.run import Run
 from regard.tasks.verbs.translate import Overlong, Translation
 from regard.text import Tokenizer, Vocabularies
@@ -49,7 +53,7 @@ class Translator:
         self.model, self.vocabularies, self.config, self.max_len = model, vocabularies, config, max_len
         self._stepper = cast("Stepper[Any]", model)
         self._decoder: DeviceDecoder[Any] | None = None
-        self.copies = any(isinstance(part, CopyProjection) for part in model.children())
+        self.copies = any(isinstance(part, CopyProjection) for part in model.modules())
 
     @property
     def device(self) -> torch.device:
@@ -65,6 +69,7 @@ class Translator:
         budget: int = BUDGET,
         numbers: Sequence[int] | None = None,
         gone: Gone | None = None,
+        alignments: bool = False,
     ) -> list[list[Translation]]:
         """The `top_beams` best translations (or `samples`) of each sentence, best first, in the order given.
 
@@ -72,13 +77,19 @@ class Translator:
         sentence or a word ends; the translations of its pieces are then joined, and their scores added. `before` is
         how many sentences came before these: what is sampled, and what is said of a sentence, goes by its number.
         Sentences of several lists have `numbers` of their own. A sentence that is `gone` is dropped between two steps;
-        what comes back for it means nothing.
+        what comes back for it means nothing. With `alignments` every translation says which of its words belongs to
+        which of the source's.
         """
         config = config or self.config
+        self.check(config, alignments)
+        how = config
+        if config.mbr:
+            how = replace(config, mbr=0, top_beams=1, samples=config.mbr, temperature=config.temperature or 1.0)
+        whole = [name for name in ("prefix", "require") if getattr(config, name)] + ["alignments"] * alignments
         read = [self.reading(sentence) for sentence in sentences]
         numbers = range(before, before + len(sentences)) if numbers is None else numbers
         pieces = [
-            self._fit(sentence, number + 1, overlong, one)
+            self._fit(sentence, number + 1, overlong, one, whole)
             for number, sentence, one in zip(numbers, sentences, read, strict=True)
         ]
         rows = [
@@ -86,19 +97,62 @@ class Translator:
             for sentence, (number, parts, one) in enumerate(zip(numbers, pieces, read, strict=True))
             for place, row in enumerate(parts)
         ]
-        decoded = iter(self._decode(rows, config, budget, gone))
-        return [_join([next(decoded) for _ in parts], config) for parts in pieces]
+        decoded = iter(self._decode(rows, how, budget, gone))
+        found = [_join([next(decoded) for _ in parts], how) for parts in pieces]
+        if config.mbr:
+            count = config.top_beams
+            found = [
+                _least_risk(samples, count) if parts else samples[:count]
+                for samples, parts in zip(found, pieces, strict=True)
+            ]
+        return self._aligned(sentences, read, pieces, found, budget) if alignments else found
+
+    def _aligned(
+        self,
+        sentences: Sequence[str],
+        read: Sequence[Vocabularies],
+        pieces: Sequence[list[list[int]]],
+        found: list[list[Translation]],
+        budget: int,
+    ) -> list[list[Translation]]:
+        """The translations with their word alignments; a blank one has an empty one."""
+        places = [(row, rank) for row, best in enumerate(found) for rank, one in enumerate(best) if one.tokens]
+        items = [
+            (sentences[row], read[row], pieces[row][0], found[row][rank].text, found[row][rank].tokens)
+            for row, rank in places
+        ]
+        pad = self.vocabularies.source.pad
+        lengths = [max(len(row), len(tokens) + 1) for _, _, row, _, tokens in items]
+        self.model.eval()
+        linked = in_batches(lambda batch: word_alignments(self.model, batch, pad), items, lengths, budget=budget)
+        pairs = dict(zip(places, linked, strict=True))
+        return [
+            [replace(one, alignment=tuple(pairs.get((row, rank), ()))) for rank, one in enumerate(best)]
+            for row, best in enumerate(found)
+        ]
+
+    def check(self, config: DecodeConfig, alignments: bool) -> None:
+        """Refuse what needs a model's attention to its source where there is none."""
+        for what, asked in (
+            (f"coverage_penalty={config.coverage_penalty}", config.coverage_penalty),
+            ("alignments", alignments),
+        ):
+            if asked:
+                aligning_attention(self.model, what)
 
     @torch.inference_mode()
     def searched(self, sentence: str, config: DecodeConfig, number: int = 1) -> tuple[Hypothesis, list[Candidates]]:
         """The best translation of one sentence by beam search, with every candidate of every step of it."""
         self.model.eval()
         (row,) = self._fit(sentence, number, "refuse", self.reading(sentence)) or [[self.vocabularies.source.eos]]
-        state = self._stepper.start(Pairs(Tokens.of([row]).to(self.device)))
+        stepper = self._stepper
+        if config.coverage_penalty:
+            stepper = AttendingStepper(self.model, f"coverage_penalty={config.coverage_penalty}")
+        state = stepper.start(Pairs(Tokens.of([row]).to(self.device)))
         first, steps = torch.full((1,), self.vocabularies.target.bos, device=self.device), []
         limit = min(*config.limits([len(row)]), self.max_len)
         eos = self.vocabularies.target.eos
-        found = beam_search(self._stepper, state, first, eos=eos, config=config, max_len=limit, record=steps.append)
+        found = beam_search(stepper, state, first, eos=eos, config=config, max_len=limit, record=steps.append)
         return found[0][0], steps
 
     def stream(
@@ -132,6 +186,7 @@ class Translator:
         `pull` gives what is there by now: keys, sentences and their numbers, which say what is sampled. As sentences
         end, others take their places on the device. One that is `gone` comes out without a translation.
         """
+        self.check(config)
         parts: dict[Key, list[list[Translation] | None]] = {}
         blank: list[tuple[Key, list[Translation]]] = []
         rows: deque[tuple[tuple[Key, int], Source]] = deque()
@@ -203,8 +258,13 @@ class Translator:
         """The vocabularies with which this source is read and translated: for a model that copies, with its words."""
         return extended(self.vocabularies, source) if self.copies else self.vocabularies
 
-    def _fit(self, sentence: str, number: int, overlong: Overlong, read: Vocabularies) -> list[list[int]]:
-        """The sentence as rows that the model can read: none if it is blank, several if it had to be split."""
+    def _fit(
+        self, sentence: str, number: int, overlong: Overlong, read: Vocabularies, whole: Sequence[str] = ()
+    ) -> list[list[int]]:
+        """The sentence as rows that the model can read: none if it is blank, several if it had to be split.
+
+        Options in `whole` are for one piece, and forbid it.
+        """
         tokenizer, row = read.source, read.source_row
         room = self.max_len - len(row([]))
         ids = tokenizer.encode(sentence) if sentence.strip() else []
@@ -216,6 +276,11 @@ class Translator:
             raise DataError(f"sentence {number} has {len(ids)} tokens; the model reads at most {room}")
         if overlong == "truncate":
             return [row(ids[:room])]
+        if whole:
+            raise DataError(
+                f"sentence {number} has {len(ids)} tokens; the model reads at most {room}, and with {whole[0]} a "
+                "sentence cannot be split: shorten it, or let it be truncated (overlong)"
+            )
         parts = split_text(sentence, lambda text: len(tokenizer.encode(text)), room)
         return [row(tokenizer.encode(part)[:room]) for part in parts]
 
@@ -226,8 +291,7 @@ class Translator:
             return self._decode_resident(rows, config, gone)
         lengths = [len(row) for _, row, _, _ in rows]
         # The search holds `beam` rows per source, so a batch is that much smaller.
-        width = config.samples if config.temperature is not None else config.beam
-        small = budget // width + 1
+        small = budget // config.rows + 1
         return in_batches(lambda batch: self._decode_batch(batch, config, gone), rows, lengths, budget=small)
 
     def _decode_resident(self, rows: list[Row], config: DecodeConfig, gone: Gone | None) -> list[list[Translation]]:
@@ -261,7 +325,10 @@ class Translator:
         self.model.eval()
         names, rows, tokenizers, sentences = zip(*batch, strict=True)
         source = Tokens.of(rows, self.vocabularies.source.pad).to(self.device)
-        state = self._stepper.start(Pairs(source))
+        stepper = self._stepper
+        if config.coverage_penalty:
+            stepper = AttendingStepper(self.model, f"coverage_penalty={config.coverage_penalty}")
+        state = stepper.start(Pairs(source))
         target = self.vocabularies.target
         first = torch.full((len(rows),), target.bos, device=self.device)
         limits = torch.tensor([min(limit, self.max_len) for limit in config.limits([len(row) for row in rows])])
@@ -269,7 +336,7 @@ class Translator:
         if gone is not None:
             constraints.append(unwanted(target.eos, lambda row: gone(sentences[row]), len(rows)))
         found = search(
-            self._stepper,
+            stepper,
             state,
             first,
             eos=target.eos,
@@ -353,6 +420,12 @@ def _join(parts: list[list[Translation]], config: DecodeConfig) -> list[Translat
             pairs = [_both(first, then) for first in joined for then in part]
             joined = sorted(pairs, key=lambda one: -one.score)[: config.top_beams]
     return joined
+
+
+def _least_risk(samples: list[Translation], count: int) -> list[Translation]:
+    """The samples of least Bayes risk, each with its mean chrF against all samples as its score."""
+    ranked = least_risk([one.text for one in samples], sentence_chrf)
+    return [replace(samples[place], score=expected) for place, expected in ranked[:count]]
 
 
 def _both(first: Translation, then: Translation) -> Translation:

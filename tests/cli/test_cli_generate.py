@@ -35,6 +35,26 @@ def test_samples_come_one_after_another(cli, words):
     assert cli(*several).out == "\n---\n".join("sun " + text for text in texts) + "\n"
 
 
+def test_phrases_bind_what_is_written_by_sampling_and_by_a_beam(cli, refused, words):
+    written = json.loads(cli("generate", words / "run", "sun", "--seed", 2, "--json").out)["text"]
+    again = cli("generate", words / "run", "sun", "--seed", 2, "--json", "--forbid", written[3:5], "--max-tokens", 40)
+    assert again.code == 0, again.err
+    assert written[3:5] not in json.loads(again.out)["text"]  # over more text than the model reads at once, too
+    found = cli("generate", words / "run", "sun", "--beam", 4, "--require", "moon", "--forbid", "y", "--json")
+    text = json.loads(found.out)["text"]
+    assert "moon" in text
+    assert "y" not in text
+    greedy = ["generate", words / "run", "sun", "--temperature", 0, "--no-repeat", 1, "--json"]
+    letters = json.loads(cli(*greedy).out)["text"]
+    assert len(set(letters)) == len(letters)
+    likely = cli("generate", words / "run", "sun", "--seed", 5, "--min-p", 1, "--json", "--temperature", 1)
+    assert json.loads(likely.out)["text"] == json.loads(cli(*greedy[:5], "--json").out)["text"]
+    several = ["generate", words / "run", "s", "--beam", 4, "--top-beams", 4, "--max-tokens", 6, "--json"]
+    groups = cli(*several, "--beam-groups", 4, "--diversity-penalty", 9).out.splitlines()
+    assert len({json.loads(line)["text"][:1] for line in groups}) > 1
+    assert "is for beam search" in refused("generate", words / "run", "sun", "--require", "moon")
+
+
 def test_greedy_needs_only_a_temperature_of_nothing(cli, words):
     once = cli("generate", words / "run", "moon", "--temperature", 0, "--repetition-penalty", 1.5)
     assert once.code == 0

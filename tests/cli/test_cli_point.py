@@ -74,6 +74,6 @@ def test_mistakes_are_one_line(refused, tours, trained, tmp_path):
     for idle in (["--world"], ["--alternatives"], ["--stride", "3"], ["--max-len", "5"], ["--max-ratio", "1"]):
         said = refused("evaluate", tours / "run", *idle)
         name = idle[0].removeprefix("--").replace("-", "_")
-        assert said.startswith(f"{name} does not apply to a run for pointing; its options: beam, exact, "), said
+        assert said.startswith(f"{name} does not apply to a run for pointing; its options: beam, beam_groups, "), said
     assert "--fewest=6 must be at most --size=5" in refused("data", "sort", tmp_path / "x", "--size=5", "--fewest=6")
     assert not (tmp_path / "x").exists()

@@ -135,6 +135,7 @@ SEARCHES = {
     "sampling": DecodeConfig(temperature=0.9, samples=3, seed=5),
     "top-k": DecodeConfig(temperature=1.1, top_k=4, samples=2),
     "top-p": DecodeConfig(temperature=1.3, top_p=0.8),
+    "min-p": DecodeConfig(temperature=1.3, min_p=0.1, samples=2),
     "least": DecodeConfig(beam=3, min_len=5),
     "forbidden": DecodeConfig(beam=3, forbid=(4, 5, 6, 7)),
     "forced first": DecodeConfig(beam=3, force_first=9),

@@ -49,6 +49,12 @@ def chi_square(observed, probs):
         ({"top_p": 1.0}, [0, 1, 2, 3, 4, 5]),
         ({"top_p": 0.7}, [1, 2, 3]),
         ({"top_k": 3, "top_p": 0.7}, [1, 3]),  # 0.8 of the three
+        ({"min_p": 0.0}, [0, 1, 2, 3, 4, 5]),
+        ({"min_p": 0.38}, [1, 2, 3, 4]),
+        ({"min_p": 1.0}, [1, 3]),  # both are the likeliest
+        ({"min_p": 0.38, "temperature": 0.5}, [1, 3]),  # measured at the temperature
+        ({"min_p": 0.38, "top_k": 3}, [1, 2, 3]),
+        ({"min_p": 0.6, "top_p": 0.61}, [1, 3]),
     ],
 )
 def test_choices_are_drawn_as_often_as_they_are_likely(settings, kept):

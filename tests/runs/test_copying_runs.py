@@ -68,6 +68,22 @@ def test_words_outside_the_vocabulary_are_copied_by_any_search_in_any_batch(run)
         ]
 
 
+def test_copied_words_are_scored_aligned_covered_and_averaged_like_any_others(run):
+    texts = ["the Xylo sleeps", "a cat sees Zorro"]
+    found = [best for (best,) in run.translations(texts, beam=3, alignments=True)]
+    scored = run.score([(text, best.text) for text, best in zip(texts, found, strict=True)], tokens=True)
+    assert [one.log_prob for one in scored] == pytest.approx([best.log_prob for best in found], abs=1e-4)
+    assert [one.piece for one in scored[0].tokens] == ["sleeps", "Xylo", "<eos>"]
+    links = [
+        {(text.split()[i], best.text.split()[j]) for i, j in best.alignment}
+        for text, best in zip(texts, found, strict=True)
+    ]
+    assert ("Xylo", "Xylo") in links[0]
+    assert ("Zorro", "Zorro") in links[1]
+    assert run.translate(texts, beam=3, coverage_penalty=0.1) == [best.text for best in found]
+    assert regard.ensemble([run, run]).translate(texts) == [best.text for best in found]
+
+
 def test_evaluation_counts_them(run):
     found = regard.evaluate(run)
     assert found["unknown_words"]["right"] == 1

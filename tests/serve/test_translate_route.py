@@ -12,8 +12,17 @@ from regard.tasks.verbs.spec import plain
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"beam": 4, "top_beams": 3}, {"beam": 1}, {"temperature": 0.9, "samples": 2, "seed": 7}],
-    ids=["default", "beam", "greedy", "drawn"],
+    [
+        {},
+        {"beam": 4, "top_beams": 3},
+        {"beam": 1},
+        {"temperature": 0.9, "samples": 2, "seed": 7, "min_p": 0.1},
+        {"require": "CAT DOG", "forbid": "SEES", "no_repeat": 1},
+        {"prefix": "CAT", "coverage_penalty": 0.4},
+        {"beam": 4, "top_beams": 3, "beam_groups": 2, "diversity_penalty": 0.5},
+        {"mbr": 4},
+    ],
+    ids=["default", "beam", "greedy", "drawn", "phrases", "coverage", "groups", "mbr"],
 )
 def test_an_answer_is_what_the_command_line_prints(client, translator, options, capsys):
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
@@ -61,6 +70,23 @@ def test_a_translation_that_is_cut_says_so_and_its_limits_can_be_lifted(client, 
     refused = client.post("/v1/translate", {"text": "x", "max_ratio": "few"})
     assert refused.status == 400
     assert "max_ratio='few'" in refused.json["error"]["message"]
+
+
+def test_alignments_and_lists_of_phrases_are_served_and_bounded(client):
+    answer = client.post("/v1/translate", {"text": SENTENCES[0], "alignments": True, "require": ["CAT", "DOG"]})
+    assert answer.status == 200, answer.text
+    (one,) = answer.json["results"][0]["translations"]
+    assert {"CAT", "DOG"} <= set(one["text"].split())
+    assert {target for _, target in one["alignment"]} == set(range(len(one["text"].split())))
+    for body, said in (
+        ({"require": ["CAT"] * 33}, "require has 33 phrases; this server takes 32"),
+        ({"forbid": "x" * 1001}, "forbid has a phrase of more than 1000 characters"),
+        ({"mbr": 17}, "mbr=17 is more than this server allows: 16"),
+        ({"require": "zebra"}, "require='zebra' has a word that is not in the vocabulary"),
+    ):
+        refused = client.post("/v1/translate", {"text": "the cat", **body})
+        assert refused.status in (400, 413)
+        assert said in refused.json["error"]["message"]
 
 
 def test_one_text_is_as_good_as_a_list_of_one(client):

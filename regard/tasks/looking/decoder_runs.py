@@ -18,6 +18,7 @@ from regard.look.document import AttentionMap, Branch, Candidate, Document, Sent
 from regard.look.watch import Trace, attention_map, attentions, watch
 from regard.nn.attention import ACROSS, WITHIN
 from regard.nn.batch import Pairs, Pointings, Tokens
+from regard.tasks.cross_attention import piece_spans
 from regard.tasks.looking.look_options import LookOptions, attention_maps, left_out_note, watched_parts
 from regard.tasks.looking.steps import (
     END,
@@ -31,7 +32,6 @@ from regard.tasks.looking.steps import (
     piece_names,
     readable,
     same_length,
-    spans_in_order,
 )
 from regard.tasks.run import Run
 from regard.tasks.translator import Translation, encode_pair
@@ -78,7 +78,8 @@ def _alike(run: Run, found: Sequence[tuple[str, Translation, Tree]], number: int
 
 def _searching(config: DecodeConfig) -> DecodeConfig:
     """The same, but by beam search where it would sample: samples have no tree."""
-    return replace(config, temperature=None, top_k=None, top_p=None, samples=1)
+    risk = {"mbr": 0, "top_beams": 1} if config.mbr else {}
+    return replace(config, temperature=None, top_k=None, top_p=None, min_p=None, samples=1, **risk)
 
 
 def _given(run: Run, source: str, target: str) -> Translation:
@@ -157,7 +158,7 @@ def _sides(run: Run, source: str, best: Translation, rows: tuple[list[int], list
     source_spans = None if gold is None else spans(source, gold.english_words)
     target_spans = None if gold is None else spans(best.text, gold.french_words)
     source_places = [(0, 0)] * len(tokenizers.source.opening) + tokenizers.source.offsets(source)
-    target_places = _places(run, best)
+    target_places = piece_spans(tokenizers.target, best.text, best.tokens)
     read, pieces = readable(tokenizers.source.pieces(rows[0][:-1])), readable(tokenizers.target.pieces(rows[1][1:-1]))
     nowhere = (0, 0)
     return {
@@ -165,14 +166,6 @@ def _sides(run: Run, source: str, best: Translation, rows: tuple[list[int], list
         "target": Side.of(best.text, [*pieces, END], [*target_places, nowhere], target_spans),
         "prefix": Side.of(best.text, [START, *pieces], [nowhere, *target_places], target_spans),
     }
-
-
-def _places(run: Run, best: Translation) -> list[tuple[int, int]]:
-    """The characters of the translation that each of its pieces covers."""
-    tokenizer = run.vocabularies.target
-    if tokenizer.encode(best.text) == list(best.tokens):
-        return tokenizer.offsets(best.text)
-    return spans_in_order(best.text, [(piece.strip(),) for piece in readable(list(best.pieces))])
 
 
 def language_document(run: Run, texts: Sequence[str], options: LookOptions, **decode: Setting) -> Document:

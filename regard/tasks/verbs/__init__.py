@@ -9,6 +9,7 @@ VERBS: Registry[Verb] = Registry(
     {
         "translate": "regard.tasks.verbs.translate:TRANSLATE",
         "generate": "regard.tasks.verbs.generate:GENERATE",
+        "score": "regard.tasks.verbs.score:SCORE",
         "classify": "regard.tasks.verbs.encoders:CLASSIFY",
         "tag": "regard.tasks.verbs.encoders:TAG",
         "fill": "regard.tasks.verbs.encoders:FILL",

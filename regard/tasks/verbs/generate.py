@@ -10,7 +10,10 @@ from regard.tasks.verbs.spec import (
     Beam,
     Between,
     Cost,
+    DiversityPenalty,
     LengthPenalty,
+    MinP,
+    NoRepeat,
     Pull,
     RequestLimits,
     Samples,
@@ -23,6 +26,7 @@ from regard.tasks.verbs.spec import (
     Verb,
     check_budget,
     check_characters,
+    check_phrases,
     given,
     option,
     unsaid,
@@ -64,14 +68,22 @@ class GenerateRequest:
     temperature: TemperatureOrZero = None
     top_k: TopK = None
     top_p: TopP = None
+    min_p: MinP = None
     repetition_penalty: Annotated[float, Between(0.01, 100.0)] = option(
         1.0, "Above 1, tokens that have occurred become less likely."
     )
+    no_repeat: NoRepeat = option(None, "No run of so many tokens occurs twice in a text; 0 lets any.")
+    require: str | tuple[str, ...] = option((), "Of a beam: a phrase that texts must have; may be repeated.", "TEXT")
+    forbid: str | tuple[str, ...] = option((), "A phrase that no text has; may be repeated.", "TEXT")
     stop: str | tuple[str, ...] = option((), "End the text before this; may be repeated.", "TEXT")
     samples: Samples = None
     beam: Beam = option(None, "Search for the likeliest text, keeping this many beginnings, instead of sampling.")
     top_beams: Beam = option(None, "How many texts of a beam to print, best first.")
     length_penalty: LengthPenalty = option(None, "Of a beam: higher favours longer texts; 0 for none.")
+    beam_groups: Beam = option(None, "Diverse beam search: groups of hypotheses, kept apart by --diversity-penalty.")
+    diversity_penalty: DiversityPenalty = option(
+        None, "What a choice loses for each time that an earlier group makes it in the same step."
+    )
     seed: Seed = None
 
 
@@ -118,7 +130,10 @@ class Generate(Verb[GenerateRequest, list[Written]]):
     ) -> "Generation | BeamSearch":
         """What follows the prompt, not yet begun; what cannot be is refused."""
         stop = _stops(request.stop, limits)
+        for name in ("require", "forbid"):
+            check_phrases(name, getattr(request, name), limits)
         how = given(request, "prompt", "chat", "system", "max_tokens", "stop", "repetition_penalty")
+        how = {name: value for name, value in how.items() if value != ()}
         if request.max_tokens is not None or limits is not None:
             most = run.config.decode.max_len if limits is None else min(run.config.decode.max_len, limits.tokens)
             how["max_len"] = request.max_tokens or most

@@ -73,11 +73,20 @@ TopK = Annotated[int | None, Between(1, 1 << 31), "Top-k sampling: from the k li
 TopP = Annotated[
     float | None, Between(1e-6, 1.0), "Top-p sampling: from the likeliest tokens that hold this probability."
 ]
+MinP = Annotated[
+    float | None, Between(0.0, 1.0), "Min-p sampling: from tokens at least this times as likely as the likeliest."
+]
 Samples = Annotated[int | None, Between(1, "beam"), "How many texts to sample."]
 Seed = Annotated[int | None, Between(0, (1 << 63) - 1), "The seed of the random numbers."]
 LengthPenalty = Annotated[float | None, Between(0.0, 10.0)]
 Beam = Annotated[int | None, Between(1, "beam")]
 Tokens = Annotated[int | None, Between(1, "tokens")]
+NoRepeat = Annotated[int | None, Between(0, 1 << 31)]
+CoveragePenalty = Annotated[float | None, Between(0.0, 10.0)]
+DiversityPenalty = Annotated[float | None, Between(0.0, 1000.0)]
+
+PHRASES, PHRASE_LENGTH = 32, 1000
+"""The most phrases that a request to a server may require or forbid, and the characters of one."""
 
 
 @cache
@@ -105,6 +114,11 @@ def option(default: object, help: str, metavar: str | None = None) -> Any:
 def unsaid(default: object = dataclasses.MISSING) -> Any:
     """A field of a result that Python has and JSON does not."""
     return dataclasses.field(default=default, metadata={"unsaid": True})
+
+
+def said_if_given() -> Any:
+    """A field of a result that JSON has only where it is not None: what was asked for."""
+    return dataclasses.field(default=None, metadata={"unsaid_none": True})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -159,6 +173,10 @@ class Verb(Generic[Request, Result]):
     """What is counted."""
     reads_standard_input: bool = True
     """Whether the command takes lines of standard input where it is given nothing."""
+    files: tuple[str, ...] = ()
+    """Options of the command that name line-aligned files, given together instead of --input: `inputs` has them all."""
+    ensembles: bool = False
+    """Whether several runs do it together: the command then takes --with."""
 
     def offered(self, run: "Run") -> bool:
         """Whether this run does it: that may depend on what its model offers, and not only on its task."""
@@ -229,8 +247,11 @@ class Verb(Generic[Request, Result]):
         """The result as JSON-ready objects, the same from the command and from a server."""
         return [plain(one) for one in (result if isinstance(result, list) else [result])]
 
-    def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[Any]:
-        """What a command line gives, one by one: its words, or the lines of standard input, or those of a file."""
+    def inputs(self, run: "Run", words: Iterable[str], file: Any) -> Iterator[Any]:
+        """What a command line gives, one by one: its words, or the lines of standard input, or those of a file.
+
+        `file` is a path, or None; where the verb's `files` were given, their paths.
+        """
         return (self.read(line) for line in lines_of(words, file) if line.strip())
 
     def read(self, line: str) -> Any:
@@ -281,8 +302,10 @@ def ask(verb: Verb[Request, Result], run: "Run", request: Request, items: Sequen
 def plain(value: object) -> Any:
     """A result as plain values: dataclasses as mappings, without what is left `unsaid`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        said = (field.name for field in dataclasses.fields(value) if not field.metadata.get("unsaid"))
-        return {name: plain(getattr(value, name)) for name in said}
+        said = [field for field in dataclasses.fields(value) if not field.metadata.get("unsaid")]
+        values = {field.name: getattr(value, field.name) for field in said}
+        silent = {field.name for field in said if field.metadata.get("unsaid_none")}
+        return {name: plain(one) for name, one in values.items() if one is not None or name not in silent}
     if isinstance(value, Mapping):
         return {key: plain(one) for key, one in value.items()}
     return [plain(one) for one in value] if isinstance(value, list | tuple) else value
@@ -330,6 +353,16 @@ def check_characters(found: Sequence[str], field: str, limits: RequestLimits | N
             raise ConfigError(
                 f"{field} has half a surrogate pair at character {error.start}, which is no text"
             ) from None
+
+
+def check_phrases(field: str, phrases: str | Sequence[str], limits: RequestLimits | None) -> None:
+    """Refuse more phrases than a server takes, and longer ones."""
+    several = (phrases,) if isinstance(phrases, str) else phrases
+    check_characters(several, field, limits)
+    if limits is not None and len(several) > PHRASES:
+        raise TooLarge(f"{field} has {len(several)} phrases; this server takes {PHRASES}")
+    if limits is not None and any(len(one) > PHRASE_LENGTH for one in several):
+        raise TooLarge(f"{field} has a phrase of more than {PHRASE_LENGTH} characters")
 
 
 def check_budget(limits: RequestLimits | None, rows: int, length: int, said: str) -> None:

@@ -9,7 +9,11 @@ from regard.tasks.verbs.spec import (
     Beam,
     Between,
     Cost,
+    CoveragePenalty,
+    DiversityPenalty,
     LengthPenalty,
+    MinP,
+    NoRepeat,
     Pull,
     RequestLimits,
     Samples,
@@ -20,9 +24,11 @@ from regard.tasks.verbs.spec import (
     TopP,
     Verb,
     check_budget,
+    check_phrases,
     given,
     lines_of,
     option,
+    said_if_given,
     unsaid,
 )
 
@@ -39,7 +45,9 @@ Overlong = Literal["split", "truncate", "refuse"]
 class Translation:
     """A translation, its length-normalised score and log-probability, its tokens, and these as text, `pieces`.
 
-    One that is not `finished` was cut at the greatest length that the settings, or the model, allow.
+    One that is not `finished` was cut at the greatest length that the settings, or the model, allow. `alignment`, where
+    it was asked for, has pairs of a source word and a target word, counted from 0. By minimum Bayes risk the score is
+    the mean chrF against the samples.
     """
 
     text: str
@@ -48,6 +56,7 @@ class Translation:
     tokens: tuple[int, ...] = unsaid()
     pieces: tuple[str, ...] = ()
     finished: bool = True
+    alignment: tuple[tuple[int, int], ...] | None = said_if_given()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +74,11 @@ class SearchOptions:
     max_extra: Annotated[int | Literal["none"] | None, Between(1, 1_000_000)] = option(
         None, "See --max-ratio; or none."
     )
+    no_repeat: NoRepeat = option(None, "No run of so many tokens occurs twice in a translation; 0 lets any.")
+    coverage_penalty: CoveragePenalty = option(None, "Of a beam: higher favours translations of all of the source.")
+    mbr: Annotated[int | None, Between(2, "beam", or_zero=True)] = option(
+        None, "Sample so many, and give the one of least Bayes risk: nearest to the others by chrF."
+    )
     overlong: Overlong = option("split", "A sentence longer than the model reads: split it, truncate it, or refuse it.")
 
 
@@ -75,11 +89,20 @@ class TranslateRequest(SearchOptions):
     text: str | tuple[str, ...] = option(MISSING, "Sentences.")
     top_beams: Beam = option(None, "How many of them to print, best first.")
     min_len: Annotated[int | None, Between(0, "tokens")] = option(None, "Fewest tokens of a translation.")
+    prefix: str | None = option(None, "Begin every translation with this text.", "TEXT")
+    require: str | tuple[str, ...] = option((), "A phrase that translations must have; may be repeated.", "TEXT")
+    forbid: str | tuple[str, ...] = option((), "A phrase that no translation has; may be repeated.", "TEXT")
+    beam_groups: Beam = option(None, "Diverse beam search: groups of hypotheses, kept apart by --diversity-penalty.")
+    diversity_penalty: DiversityPenalty = option(
+        None, "What a choice loses for each time that an earlier group makes it in the same step."
+    )
     temperature: Temperature = None
     top_k: TopK = None
     top_p: TopP = None
+    min_p: MinP = None
     samples: Samples = None
     seed: Seed = None
+    alignments: bool = option(False, "Say which words belong together, as in 0-0 1-2, from the attention.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,8 +126,11 @@ class Translate(Verb[TranslateRequest, Translated]):
         self, run: "Run", request: TranslateRequest, items: Sequence[Any], limits: RequestLimits | None = None
     ) -> "list[SourceSentence]":
         sentences = super().check(run, request, items, limits)
+        for name in ("prefix", "require", "forbid"):
+            check_phrases(name, getattr(request, name) or (), limits)
         config = _config(run, request, limits)
-        rows = max(config.beam, config.samples)
+        run.translator.check(config, request.alignments)
+        rows = max(config.beam, config.samples, config.mbr)
         said = f"{len(sentences)} texts x {rows} hypotheses x {config.max_len} tokens"
         check_budget(limits, len(sentences) * rows, config.max_len, said)
         return [SourceSentence(text, config) for text in sentences]
@@ -112,18 +138,18 @@ class Translate(Verb[TranslateRequest, Translated]):
     def key(self, run: "Run", request: TranslateRequest) -> Hashable:
         config = _config(run, request, None)
         # A seed matters to sampling only.
-        return config if config.temperature is not None else replace(config, seed=0), request.overlong
+        return config if config.sampled else replace(config, seed=0), request.overlong, request.alignments
 
     def cost(self, run: "Run", asked: Asked) -> Cost:
         read = len(run.vocabularies.source.encode(asked.item.text)) + 1
         config = asked.item.config
-        return Cost(read, max(config.beam, config.samples) * config.max_len)
+        return Cost(read, max(config.beam, config.samples, config.mbr) * config.max_len)
 
     def answer(self, run: "Run", pull: Pull, *, gone: Callable[[Asked], bool]) -> Iterator[Told]:
         first = list(pull())
         if not first:
             return
-        if not run.translator.resident(first[0].item.config):
+        if first[0].request.alignments or not run.translator.resident(first[0].item.config):
             rest = iter([first])
             yield from super().answer(run, lambda: next(rest, None) or pull(), gone=gone)
             return
@@ -149,6 +175,7 @@ class Translate(Verb[TranslateRequest, Translated]):
             overlong=asked[0].request.overlong,
             numbers=[one.number for one in asked],  # what is sampled goes by a sentence's number in its own request
             gone=lambda place: gone(asked[place]),
+            alignments=asked[0].request.alignments,
         )
         return [
             Translated(line=one.number + 1, source=one.item.text, translations=tuple(best))
@@ -163,7 +190,9 @@ class Translate(Verb[TranslateRequest, Translated]):
 
     def show(self, result: Translated, display: Display | None = None) -> str:
         # A model over bytes may write a line break; a translation is one line all the same.
-        lines = [" ".join(one.text.replace("\r", "\n").split("\n")) for one in result.translations]
+        lines = [
+            " ".join(one.text.replace("\r", "\n").split("\n")) + _pharaoh(one.alignment) for one in result.translations
+        ]
         scored = zip(result.translations, lines, strict=True)
         return "\n".join(f"{one.score:.4f}\t{line}" if display and display.scores else line for one, line in scored)
 
@@ -182,8 +211,14 @@ class SourceSentence:
     config: "DecodeConfig"
 
 
+def _pharaoh(alignment: Sequence[tuple[int, int]] | None) -> str:
+    """An alignment after its translation, in Pharaoh format."""
+    return "" if alignment is None else " ||| " + " ".join(f"{source}-{target}" for source, target in alignment)
+
+
 def _config(run: "Run", request: TranslateRequest, limits: RequestLimits | None) -> "DecodeConfig":
-    config = run.decode_config(**given(request, "text", "overlong"))
+    decode = {name: value for name, value in given(request, "text", "overlong", "alignments").items() if value != ()}
+    config = run.decode_config(**decode)
     # A length that a request names lifts the run's other limits, the server's own does not.
     return config if limits is None else replace(config, max_len=min(config.max_len, limits.tokens))
 
@@ -200,10 +235,12 @@ TRANSLATE = Translate(
       regard translate runs/demo "I am a student."
       regard translate runs/demo --input test.en --output test.fr --beam 5
       cat test.en | regard translate runs/demo --scores
+      regard translate runs/demo "I am a student." --beam 4 --require étudiant --forbid large --alignments
     """,
     request=TranslateRequest,
     items="text",
     result=Translated,
     display=Display,
     unit="texts",
+    ensembles=True,
 )
