@@ -8,7 +8,17 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import DEVICE, RUN, checked, options_of, parameter, with_parameters
+from regard.cli.options import (
+    DEVICE,
+    ENGINE,
+    ENGINE_FILES,
+    RUN,
+    checked,
+    options_of,
+    parameter,
+    with_engine,
+    with_parameters,
+)
 from regard.errors import ConfigError
 from regard.tasks.verbs import Between, option
 from regard.tasks.verbs.translate import SearchOptions
@@ -43,7 +53,16 @@ class EvaluateOptions(SearchOptions):
     )
 
 
-def _evaluate(run: Path, data: list[str] | None, out: Path | None, as_json: bool, device: str, **given: object) -> None:
+def _evaluate(
+    run: Path,
+    data: list[str] | None,
+    out: Path | None,
+    as_json: bool,
+    engine: str,
+    engine_files: Path | None,
+    device: str,
+    **given: object,
+) -> None:
     from regard import evaluate as score
     from regard import load
     from regard.cli.progress import counting
@@ -59,7 +78,7 @@ def _evaluate(run: Path, data: list[str] | None, out: Path | None, as_json: bool
     check_tokenizer(options.get("tokenize", defaults.tokenize))
     if metrics := options.pop("metric", ()):
         options["metrics"] = metrics
-    loaded = load(run, device)
+    loaded = with_engine(load(run, device), engine, engine_files)
     if out is not None and not loaded.task.searches:
         raise ConfigError(f"--out does not apply to a run for {loaded.task.name}, which writes nothing")
     written: list[str] = []
@@ -83,6 +102,8 @@ evaluate = with_parameters(
         *options_of(EvaluateOptions),
         parameter("out", OUT, None),
         parameter("as_json", Annotated[bool, typer.Option("--json", help="Print one JSON object.")], False),
+        parameter("engine", ENGINE, "torch"),
+        parameter("engine_files", ENGINE_FILES, None),
         parameter("device", DEVICE, "auto"),
     ],
     """Translate held-out pairs and score the translations; measure a language model's perplexity, or the accuracy

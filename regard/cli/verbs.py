@@ -18,6 +18,8 @@ import typer
 
 from regard.cli.options import (
     DEVICE,
+    ENGINE,
+    ENGINE_FILES,
     INPUT,
     JSON,
     OUTPUT,
@@ -27,6 +29,7 @@ from regard.cli.options import (
     parameter,
     standard_input,
     typed,
+    with_engine,
     with_parameters,
 )
 from regard.errors import ConfigError
@@ -75,6 +78,7 @@ def command(verb: Verb) -> Callable[..., None]:
     def answer(**given: Any) -> None:
         words, file, as_json = given.pop("items"), given.pop("input"), given.pop("as_json")
         output, run, device = given.pop("output"), given.pop("run"), given.pop("device")
+        engine, files = given.pop("engine", "torch"), given.pop("engine_files", None)
         display = verb.display(**{field.name: given.pop(field.name) for field in shown}) if verb.display else None
         options = checked(verb.request, given)
         check_inputs(verb, words, file)
@@ -85,7 +89,7 @@ def command(verb: Verb) -> Callable[..., None]:
         lines = words or (standard_input() if file is None else ())
         if not words and file is None and typed():
             print(f"Type {verb.unit}, one per line; Ctrl-D ends.", file=sys.stderr)
-        loaded = opened(verb, run, device)
+        loaded = with_engine(opened(verb, run, device), engine, files)
         with ExitStack() as stack:
             write, tell = partial(print, flush=True), None
             if output is not None:
@@ -102,6 +106,7 @@ def command(verb: Verb) -> Callable[..., None]:
         " Without any, --input or stdin." if verb.reads_standard_input else ""
     )
     given = Annotated[list[str] | None, typer.Argument(help=said, metavar=verb.items.upper())]
+    engines = [parameter("engine", ENGINE, "torch"), parameter("engine_files", ENGINE_FILES, None)]
     parameters = [
         parameter("run", RUN),
         parameter("items", given, None),
@@ -110,6 +115,11 @@ def command(verb: Verb) -> Callable[..., None]:
         *options_of(verb.request, verb.items),
         *(options_of(verb.display) if verb.display else ()),
         parameter("as_json", JSON, False),
+        *(
+            [parameter("engine", ENGINE, "torch"), parameter("engine_files", ENGINE_FILES, None)]
+            if verb.engines
+            else ()
+        ),
         parameter("device", DEVICE, "auto"),
     ]
     return with_parameters(answer, parameters, verb.help)

@@ -3,6 +3,7 @@
 What a model has that CTranslate2 cannot express is refused by name, and so is what a search asks for that it cannot do.
 """
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -36,8 +37,8 @@ QUANTIZATIONS: tuple[Quantization, ...] = ("float32", "float16", "int8", "int8_f
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH"}
 
 PATIENCE = 1.6
-"""How many times `beam` hypotheses must have finished before CTranslate2 ends a search. It counts them, where we compare
-them with what may still come; with 1, its default, it stops sooner than we do and now and then misses the better end."""
+"""How many times `beam` hypotheses must have finished before CTranslate2 ends a search. It counts them, where we
+compare them with what may still come; with 1, its default, it stops sooner than we do and may miss the better end."""
 
 
 def need_package() -> Any:
@@ -67,7 +68,9 @@ def specification(run: Run) -> Any:
         return _sequence_to_sequence(run.model, run)
     if isinstance(run.model, GPT):
         return _language_model(run.model, run)
-    raise ConfigError(f"CTranslate2 has no model '{run.config.model['name']}': only transformer and gpt can be exported")
+    raise ConfigError(
+        f"CTranslate2 has no model '{run.config.model['name']}': only transformer and gpt can be exported"
+    )
 
 
 def _sequence_to_sequence(model: Transformer, run: Run) -> "transformer_spec.TransformerSpec":
@@ -182,7 +185,7 @@ def _shared(config: TransformerConfig | GPTConfig) -> dict[str, Any]:
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().float().cpu().contiguous().numpy()
+    return tensor.detach().float().cpu().numpy().copy()  # CTranslate2 quantises in place
 
 
 def _set_embedding(
@@ -315,15 +318,25 @@ def _their_errors(directory: Path) -> Iterator[None]:
         raise RunError(f"CTranslate2 and {directory}: {' '.join(str(error).split())}") from None
 
 
-UNSUPPORTED = {"exact": False, "force_first": None}
-"""Settings of a search that CTranslate2 has no counterpart of, and what they must be."""
+SEARCHES = ("beam", "top_beams", "length_penalty", "length_form", "force_end")
+LIMITS = ("min_len", "max_len", "max_ratio", "max_extra", "forbid", "no_repeat")
+SAMPLES = ("temperature", "top_k", "top_p", "samples", "seed")
+SUPPORTED = frozenset((*SEARCHES, *LIMITS, *SAMPLES))
+"""The settings of a search that CTranslate2 has a counterpart of."""
+
+
+def unsupported(config: DecodeConfig) -> dict[str, Any]:
+    """The settings that CTranslate2 has no counterpart of and that are not as by default, with those defaults."""
+    others = [field for field in dataclasses.fields(config) if field.name not in SUPPORTED]
+    return {field.name: field.default for field in others if getattr(config, field.name) != field.default}
 
 
 class CTranslate2Translator(Translator):
     """A `Translator` whose search is CTranslate2's own; tokens, splitting, scores and results are ours.
 
-    Scores are log-probabilities divided for length as the settings say: CTranslate2 is asked for these alone. Its
-    search ends when `PATIENCE` times `beam` hypotheses have finished. What is sampled depends on what is beside it.
+    Scores are log-probabilities divided for length as the settings say: CTranslate2 is asked for the former alone. Its
+    search ends when `PATIENCE` times `beam` hypotheses have finished. Where tokens are forbidden (`min_len`, `forbid`,
+    `no_repeat`), its log-probabilities are among those that are left. What is sampled depends on what is beside it.
     """
 
     def __init__(self, run: Run, directory: Path) -> None:
@@ -374,9 +387,7 @@ class CTranslate2Translator(Translator):
 
     def _ranked(self, result: Any, config: DecodeConfig) -> list[Hypothesis]:
         eos = self.vocabularies.target.eos
-        return ranked(
-            [[self._ids[name] for name in names] for names in result.hypotheses], result.scores, config, eos
-        )
+        return ranked([[self._ids[name] for name in names] for names in result.hypotheses], result.scores, config, eos)
 
 
 _NOTHING = Translation(text="", score=0.0, log_prob=0.0, tokens=(), pieces=())
@@ -384,9 +395,8 @@ _NOTHING = Translation(text="", score=0.0, log_prob=0.0, tokens=(), pieces=())
 
 def check_options(config: DecodeConfig) -> None:
     """Refuse by name what CTranslate2 cannot search for."""
-    for name, must in UNSUPPORTED.items():
-        if getattr(config, name) != must:
-            raise ConfigError(f"decode.{name}={getattr(config, name)} is not for the engine ctranslate2")
+    for name in unsupported(config):
+        raise ConfigError(f"decode.{name}={getattr(config, name)} does not apply to the engine ctranslate2")
 
 
 def search_options(config: DecodeConfig, forbidden: Sequence[str]) -> dict[str, Any]:
@@ -422,9 +432,11 @@ def ranked(
     found = []
     for tokens, log_prob in zip(outputs, log_probs, strict=True):
         finished = bool(tokens) and tokens[-1] == eos
+        # Where an end is forced, the last choice gives way to it.
+        kept = len(tokens) - (finished or config.force_end)
         found.append(
             Hypothesis(
-                tokens=list(tokens[: len(tokens) - finished]),
+                tokens=list(tokens[:kept]),
                 score=config.score(log_prob, max(len(tokens), 1)),
                 log_prob=float(log_prob),
                 finished=finished,
@@ -434,6 +446,6 @@ def ranked(
         )
     if config.temperature is not None:
         return found
-    # Where an end is forced, all compete.
+    # Those with a forced end compete with the others.
     found.sort(key=lambda one: (not one.finished and not config.force_end, -one.score))
     return found[: config.top_beams]

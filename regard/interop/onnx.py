@@ -11,6 +11,7 @@ The graphs are plain tensors in, tensors out, for any runtime:
 Past is empty before the first step. A prompt is read by one step of many tokens. A layer without heads has no tensors.
 """  # noqa: E501
 
+import copy
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
@@ -184,9 +185,9 @@ class LanguageGraph(nn.Module):
 def write_model(run: Run, directory: Path) -> None:
     """The run's model as graphs in a directory that is there."""
     need_packages("onnx", "onnxscript")
-    model, device = run.model, torch.device("cpu")
-    if run.device != device:
-        raise ConfigError(f"graphs are made on the CPU: load the run with device=cpu, not {run.device}")
+    model = run.model
+    if run.device.type != "cpu":  # where graphs are made
+        model = copy.deepcopy(model).cpu()
     if isinstance(model, Transformer):
         _write_translation(model, directory)
     elif isinstance(model, GPT):
@@ -217,9 +218,7 @@ def _write_translation(model: Transformer, directory: Path) -> None:
     memories = [
         torch.randn(B, model.decoder[layer].cross_attention.kv_heads, S, per_head) for layer in cross for _ in range(2)
     ]
-    pasts = [
-        torch.randn(B, W, model.decoder[layer].attention.kv_heads, P, per_head) for layer in own for _ in range(2)
-    ]
+    pasts = [torch.randn(B, W, model.decoder[layer].attention.kv_heads, P, per_head) for layer in own for _ in range(2)]
     _export(
         DecoderGraph(model),
         (torch.ones(B, W, dtype=torch.long), lengths, memories, pasts),

@@ -137,6 +137,8 @@ class Verb(Generic[Request, Result]):
     """What is counted."""
     reads_standard_input: bool = True
     """Whether the command takes lines of standard input where it is given nothing."""
+    engines: bool = False
+    """Whether its command lets another engine than torch decode."""
 
     def offered(self, run: "Run") -> bool:
         """Whether this run does it: that may depend on what its model offers, and not only on its task."""

@@ -182,4 +182,5 @@ TRANSLATE = Translate(
     result=Translated,
     display=Display,
     unit="texts",
+    engines=True,
 )
