@@ -93,7 +93,7 @@ def export_ctranslate2(
       regard export ctranslate2 runs/demo --out exported
       regard export ctranslate2 runs/demo --out small --quantization int8 --sentences test.en
     """
-    _export(run, "ctranslate2", out, quantization, sentences, force)
+    _to_engine(run, "ctranslate2", out, quantization, sentences, force)
 
 
 @export_app.command("onnx", short_help="Save a run as ONNX graphs.")
@@ -107,10 +107,10 @@ def export_onnx(run: EXPORTED, out: EXPORT_OUT, sentences: SENTENCES = None, for
     Examples:
       regard export onnx runs/demo --out exported
     """
-    _export(run, "onnx", out, "float32", sentences, force)
+    _to_engine(run, "onnx", out, "float32", sentences, force)
 
 
-def _export(run: Path, engine: Any, out: Path, quantization: Any, sentences: Path | None, force: bool) -> None:
+def _to_engine(run: Path, engine: Any, out: Path, quantization: Any, sentences: Path | None, force: bool) -> None:
     given = _sentences(sentences)
     from regard import load
     from regard.interop.engines import export_run

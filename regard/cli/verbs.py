@@ -115,11 +115,7 @@ def command(verb: Verb) -> Callable[..., None]:
         *options_of(verb.request, verb.items),
         *(options_of(verb.display) if verb.display else ()),
         parameter("as_json", JSON, False),
-        *(
-            [parameter("engine", ENGINE, "torch"), parameter("engine_files", ENGINE_FILES, None)]
-            if verb.engines
-            else ()
-        ),
+        *(engines if verb.engines else ()),
         parameter("device", DEVICE, "auto"),
     ]
     return with_parameters(answer, parameters, verb.help)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -21,16 +21,13 @@ from regard.errors import ConfigError, RegardError, RunError
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.attention import Attention, NoHeads
-from regard.nn.blocks import FeedForward, Sublayer
+from regard.nn.blocks import DecoderBlock, EncoderBlock, FeedForward, Sublayer
 from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.positions import RelativeBias
 from regard.tasks.run import Run
 from regard.tasks.translator import Gone, Row, Translator
 from regard.tasks.verbs.translate import Translation
 from regard.text import Tokenizer
-
-if TYPE_CHECKING:
-    from ctranslate2.specs import attention_spec, common_spec, transformer_spec
 
 Quantization = Literal["float32", "float16", "int8", "int8_float32"]
 QUANTIZATIONS: tuple[Quantization, ...] = ("float32", "float16", "int8", "int8_float32")
@@ -73,7 +70,7 @@ def specification(run: Run) -> Any:
     )
 
 
-def _sequence_to_sequence(model: Transformer, run: Run) -> "transformer_spec.TransformerSpec":
+def _sequence_to_sequence(model: Transformer, run: Run) -> Any:
     from ctranslate2.specs import transformer_spec
 
     config = model.config
@@ -81,32 +78,21 @@ def _sequence_to_sequence(model: Transformer, run: Run) -> "transformer_spec.Tra
     shared = {"pre_norm": config.norm_first, "layernorm_embedding": config.norm_embedding, **_shared(config)}
     if config.positions == "relative":
         shared["relative_attention_bias"] = True
-    encoder = transformer_spec.TransformerEncoderSpec(config.encoder_layers, config.heads, **shared)
-    decoder = transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.heads, **shared)
-    for side, embedding in ((encoder, model.source), (decoder, model.target)):
-        table = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
-        _set_embedding(side, table, embedding, config)
-        if config.norm_embedding:
-            _set_norm(side.layernorm_embedding, embedding.norm)
-    for ours, theirs, norm in (
-        (model.encoder, encoder, model.encoder_norm),
-        (model.decoder, decoder, model.decoder_norm),
-    ):
-        distances = model.encoder_distances if theirs is encoder else model.decoder_distances
-        for block, layer in zip(ours, theirs.layer, strict=True):
-            _set_attention(layer.self_attention, block.attention, config, within=True)
-            _set_norm(layer.self_attention.layer_norm, block.around_attention)
-            if isinstance(distances, RelativeBias):
-                layer.self_attention.relative_attention_bias = _array(distances.table)
-                layer.self_attention.relative_attention_max_distance = np.dtype("int32").type(distances.furthest)
-            if theirs is decoder:
-                _set_attention(layer.attention, block.cross_attention, config, within=False)
-                _set_norm(layer.attention.layer_norm, block.around_cross_attention)
-            _set_feed_forward(layer.ffn, block.feed_forward, block.around_feed_forward)
-        if config.norm_first:
-            _set_norm(theirs.layer_norm, norm)
+    encoder: Any = transformer_spec.TransformerEncoderSpec(config.encoder_layers, config.heads, **shared)
+    decoder: Any = transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.heads, **shared)
+    _set_embedding(encoder, encoder.embeddings[0], model.source, config)
+    _set_embedding(decoder, decoder.embeddings, model.target, config)
+    for block, layer in zip(model.encoder, encoder.layer, strict=True):
+        _set_block(layer, block, config, model.encoder_distances)
+    for block, layer in zip(model.decoder, decoder.layer, strict=True):
+        _set_block(layer, block, config, model.decoder_distances)
+        _set_attention(layer.attention, block.cross_attention, config, within=False)
+        _set_norm(layer.attention.layer_norm, block.around_cross_attention)
+    if config.norm_first:
+        _set_norm(encoder.layer_norm, model.encoder_norm)
+        _set_norm(decoder.layer_norm, model.decoder_norm)
     _set_projection(decoder, model.head)
-    spec = transformer_spec.TransformerSpec(encoder, decoder)
+    spec: Any = transformer_spec.TransformerSpec(encoder, decoder)
     source, target = run.vocabularies.source, run.vocabularies.target
     names = entries(target, config.target_vocab_size)
     spec.register_source_vocabulary(entries(source, config.source_vocab_size))
@@ -118,22 +104,20 @@ def _sequence_to_sequence(model: Transformer, run: Run) -> "transformer_spec.Tra
     return spec
 
 
-def _language_model(model: GPT, run: Run) -> "transformer_spec.TransformerDecoderModelSpec":
+def _language_model(model: GPT, run: Run) -> Any:
     from ctranslate2.specs import transformer_spec
 
     config = model.config
     _check(config)
-    decoder = transformer_spec.TransformerDecoderSpec(
+    decoder: Any = transformer_spec.TransformerDecoderSpec(
         config.layers, config.heads, pre_norm=True, with_encoder_attention=False, **_shared(config)
     )
     _set_embedding(decoder, decoder.embeddings, model.embedding, config)
     for block, layer in zip(model.blocks, decoder.layer, strict=True):
-        _set_attention(layer.self_attention, block.attention, config, within=True)
-        _set_norm(layer.self_attention.layer_norm, block.around_attention)
-        _set_feed_forward(layer.ffn, block.feed_forward, block.around_feed_forward)
+        _set_block(layer, block, config)
     _set_norm(decoder.layer_norm, model.norm)
     _set_projection(decoder, model.head)
-    spec = transformer_spec.TransformerDecoderModelSpec(decoder)
+    spec: Any = transformer_spec.TransformerDecoderModelSpec(decoder)
     tokenizer = run.vocabularies.target
     names = entries(tokenizer, config.vocab_size)
     spec.register_vocabulary(names)
@@ -188,9 +172,7 @@ def _array(tensor: Tensor) -> np.ndarray:
     return tensor.detach().float().cpu().numpy().copy()  # CTranslate2 quantises in place
 
 
-def _set_embedding(
-    side: Any, spec: "common_spec.EmbeddingsSpec", embedding: Embedding, config: TransformerConfig | GPTConfig
-) -> None:
+def _set_embedding(side: Any, spec: Any, embedding: Embedding, config: TransformerConfig | GPTConfig) -> None:
     """Token vectors, their scale and their places; where there is no place to add, it is a table of zeros."""
     tokens, positions, width = embedding.tokens.weight, embedding.positions, config.width
     side.scale_embeddings = embedding.scale != 1.0
@@ -208,9 +190,26 @@ def _set_embedding(
     spec.weight = _array(tokens)
     if places is not None:
         side.position_encodings.encodings = _array(places)
+    if embedding.norm is not None:
+        _set_norm(side.layernorm_embedding, embedding.norm)
 
 
-def _set_norm(spec: "common_spec.LayerNormSpec", norm: nn.Module | None) -> None:
+def _set_block(
+    layer: Any,
+    block: EncoderBlock | DecoderBlock,
+    config: TransformerConfig | GPTConfig,
+    distances: nn.Module | None = None,
+) -> None:
+    """What every block has: self-attention, with what distances add to its scores, and feed-forward."""
+    _set_attention(layer.self_attention, block.attention, config, within=True)
+    _set_norm(layer.self_attention.layer_norm, block.around_attention)
+    if isinstance(distances, RelativeBias):
+        layer.self_attention.relative_attention_bias = _array(distances.table)
+        layer.self_attention.relative_attention_max_distance = np.dtype("int32").type(distances.furthest)
+    _set_feed_forward(layer.ffn, block.feed_forward, block.around_feed_forward)
+
+
+def _set_norm(spec: Any, norm: nn.Module | None) -> None:
     norm = norm.norm if isinstance(norm, Sublayer) else norm
     assert isinstance(norm, nn.LayerNorm | nn.RMSNorm)
     spec.gamma = _array(norm.weight)
@@ -218,7 +217,7 @@ def _set_norm(spec: "common_spec.LayerNormSpec", norm: nn.Module | None) -> None
         spec.beta = _array(norm.bias)
 
 
-def _set_feed_forward(spec: "transformer_spec.FeedForwardSpec", ours: FeedForward, around: Sublayer) -> None:
+def _set_feed_forward(spec: Any, ours: FeedForward, around: Sublayer) -> None:
     _set_norm(spec.layer_norm, around)
     _set_linear(spec.linear_0, ours.inner.weight, ours.inner.bias)
     _set_linear(spec.linear_1, ours.outer.weight, ours.outer.bias)
@@ -226,20 +225,20 @@ def _set_feed_forward(spec: "transformer_spec.FeedForwardSpec", ours: FeedForwar
         _set_linear(spec.linear_0_noact, ours.gate.weight, ours.gate.bias)
 
 
-def _set_projection(decoder: "transformer_spec.TransformerDecoderSpec", head: OutputProjection) -> None:
+def _set_projection(decoder: Any, head: OutputProjection) -> None:
     _set_linear(decoder.projection, head.weight, head.bias)
     if head.scale != 1.0:
         decoder.scale_outputs = np.dtype("float32").type(head.scale)
 
 
-def _set_linear(spec: "common_spec.LinearSpec", weight: Tensor, bias: Tensor | None) -> None:
+def _set_linear(spec: Any, weight: Tensor, bias: Tensor | None) -> None:
     spec.weight = _array(weight)
     if bias is not None:
         spec.bias = _array(bias)
 
 
 def _set_attention(
-    spec: "attention_spec.MultiHeadAttentionSpec",
+    spec: Any,
     ours: Attention | NoHeads,
     config: TransformerConfig | GPTConfig,
     *,

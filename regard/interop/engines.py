@@ -16,7 +16,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, get_args
 
-import regard
 from regard.config import JsonObject
 from regard.errors import ConfigError, RunError, nearest
 from regard.interop import ctranslate2, onnx
@@ -63,7 +62,6 @@ def manifest(run: Run, engine: Engine, quantization: str) -> JsonObject:
     return {
         "engine": engine,
         "quantization": quantization,
-        "regard": regard.__version__,
         "model": run.config.model["name"],
         "digest": digest(run),
     }

@@ -215,10 +215,12 @@ def _write_translation(model: Transformer, directory: Path) -> None:
         outputs=memory_names,
         shapes=({0: sources, 1: read}, {0: sources}),
     )
-    memories = [
-        torch.randn(B, model.decoder[layer].cross_attention.kv_heads, S, per_head) for layer in cross for _ in range(2)
-    ]
-    pasts = [torch.randn(B, W, model.decoder[layer].attention.kv_heads, P, per_head) for layer in own for _ in range(2)]
+
+    def kv_heads(layer: int, name: str) -> int:
+        return getattr(model.decoder[layer], name).kv_heads
+
+    memories = [torch.randn(B, kv_heads(layer, "cross_attention"), S, per_head) for layer in cross for _ in range(2)]
+    pasts = [torch.randn(B, W, kv_heads(layer, "attention"), P, per_head) for layer in own for _ in range(2)]
     _export(
         DecoderGraph(model),
         (torch.ones(B, W, dtype=torch.long), lengths, memories, pasts),
@@ -237,7 +239,8 @@ def _write_translation(model: Transformer, directory: Path) -> None:
 def _write_language(model: GPT, directory: Path) -> None:
     rows, new, past = (torch.export.Dim(name) for name in ("rows", "new", "past_length"))
     own, per_head = _layers(model.blocks, "attention"), model.config.block().per_head
-    pasts = [torch.randn(R, model.blocks[layer].attention.kv_heads, P, per_head) for layer in own for _ in range(2)]
+    heads = [getattr(model.blocks[layer].attention, "kv_heads", 0) for layer in own]
+    pasts = [torch.randn(R, each, P, per_head) for each in heads for _ in range(2)]
     _export(
         LanguageGraph(model),
         (torch.ones(R, N, dtype=torch.long), pasts),

@@ -1,6 +1,6 @@
 """Whether a model that went elsewhere still says the same: both sides on the same sentences, compared and reported."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from itertools import islice
@@ -21,9 +21,9 @@ from regard.models.gpt import GPT
 from regard.models.transformer import Transformer
 from regard.nn.batch import Pairs, Tokens
 from regard.runs.files import read_json, write_json
-from regard.tasks.corpora import corpus_of, documents_of, world_held_out
+from regard.tasks.corpora import TextData, TranslationData, corpus_of, documents_of, world_held_out
 from regard.tasks.run import Run
-from regard.tasks.translator import encode_pair
+from regard.tasks.translator import Translator, encode_pair
 
 REPORT = "parity.json"
 SENTENCES = 100
@@ -219,13 +219,13 @@ def _both_numbers(
     transformers.logging.set_verbosity_error()  # of heads that it does without
     try:
         if isinstance(run.model, Transformer):
-            kind, what, both = transformers.AutoModelForSeq2SeqLM, "logits", _pair_numbers
+            kind, what, both = "AutoModelForSeq2SeqLM", "logits", _pair_numbers
         elif isinstance(run.model, GPT):
-            kind, what, both = transformers.AutoModelForCausalLM, "logits", _text_numbers
+            kind, what, both = "AutoModelForCausalLM", "logits", _text_numbers
         else:
-            kind, what = transformers.AutoModel, "vectors"
+            kind, what = "AutoModel", "vectors"
             both = _encoder_numbers if run.task.has_tokenizer else _image_numbers
-        model = kind.from_pretrained(directory, dtype=torch.float32).to(run.device).eval()
+        model: Any = getattr(transformers, kind).from_pretrained(directory, dtype=torch.float32).to(run.device).eval()
     finally:
         transformers.logging.set_verbosity(verbosity)
     given: list[str] = []
@@ -281,11 +281,11 @@ def own_sentences(run: Run) -> Iterator[str]:
         files = getattr(data, part, ())
         if files and not all(Path(one).exists() for one in files):
             continue
-        if "translator" in run.task.parts:
+        if isinstance(data, TranslationData):
             if (pairs := corpus_of(data, part)) is not None:
                 return (source for source, _ in pairs)
-        elif (documents := documents_of(data, part)) is not None:
-            return (line for document in documents for line in document.splitlines() if line.strip())
+        elif isinstance(data, TextData) and (documents := documents_of(data, part)) is not None:
+            return (line for document in documents for line in document.text.splitlines() if line.strip())
     source = getattr(data, "source", "en")
     return (pair[0] for pair in world_held_out("test", source if source in ("en", "fr") else "en"))
 
@@ -293,11 +293,11 @@ def own_sentences(run: Run) -> Iterator[str]:
 def _translations(
     run: Run, engine: Engine, directory: Path, sentences: Sequence[str], config: DecodeConfig
 ) -> tuple[list[Output], list[Output]]:
-    def said(translate: Callable[..., list[list[object]]]) -> list[Output]:
-        best = [found[0] for found in translate(sentences, config)]
-        return [Output(one.tokens, one.text, one.score) for one in best]  # pyright: ignore[reportAttributeAccessIssue]
+    def said(translator: Translator) -> list[Output]:
+        best = [found[0] for found in translator.translate(sentences, config)]
+        return [Output(one.tokens, one.text, one.score) for one in best]
 
-    return said(run.translator.translate), said(translator_with(run, engine, directory).translate)
+    return said(run.translator), said(translator_with(run, engine, directory))
 
 
 def _continuations(
@@ -311,14 +311,14 @@ def _continuations(
     def output(found: Hypothesis) -> Output:
         return Output(tuple(found.tokens), tokenizer.decode(found.tokens), found.score)
 
-    def searched(stepper: object) -> list[Output]:
+    def searched(stepper: Any) -> list[Output]:
         found = []
         with torch.inference_mode():
             for prompt in prompts:
                 rows = Tokens.of([prompt]).to(run.device)
-                state = stepper.start(rows)  # pyright: ignore[reportAttributeAccessIssue]
+                state = stepper.start(rows)
                 first = rows.ids[:, -1]
-                best = search(stepper, state, first, eos=tokenizer.eos, config=config)  # pyright: ignore
+                best = search(stepper, state, first, eos=tokenizer.eos, config=config)
                 found.append(output(best[0][0]))
         return found
 
