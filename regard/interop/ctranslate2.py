@@ -319,14 +319,16 @@ def _their_errors(directory: Path) -> Iterator[None]:
 
 SEARCHES = ("beam", "top_beams", "length_penalty", "length_form", "force_end")
 LIMITS = ("min_len", "max_len", "max_ratio", "max_extra", "forbid", "no_repeat")
-SAMPLES = ("temperature", "top_k", "top_p", "samples", "seed")
+SAMPLES = ("temperature", "top_k", "top_p", "samples")
 SUPPORTED = frozenset((*SEARCHES, *LIMITS, *SAMPLES))
 """The settings of a search that CTranslate2 has a counterpart of."""
 
 
 def unsupported(config: DecodeConfig) -> dict[str, Any]:
     """The settings that CTranslate2 has no counterpart of and that are not as by default, with those defaults."""
-    others = [field for field in dataclasses.fields(config) if field.name not in SUPPORTED]
+    # It seeds a thread when that first samples, and never again; where nothing is sampled, no seed matters.
+    known = SUPPORTED if config.temperature is not None else SUPPORTED | {"seed"}
+    others = [field for field in dataclasses.fields(config) if field.name not in known]
     return {field.name: field.default for field in others if getattr(config, field.name) != field.default}
 
 
@@ -335,7 +337,7 @@ class CTranslate2Translator(Translator):
 
     Scores are log-probabilities divided for length as the settings say: CTranslate2 is asked for the former alone. Its
     search ends when `PATIENCE` times `beam` hypotheses have finished. Where tokens are forbidden (`min_len`, `forbid`,
-    `no_repeat`), its log-probabilities are among those that are left. What is sampled depends on what is beside it.
+    `no_repeat`), its log-probabilities are among those that are left. What is sampled differs from call to call.
     """
 
     def __init__(self, run: Run, directory: Path) -> None:
@@ -367,10 +369,7 @@ class CTranslate2Translator(Translator):
     def _search(
         self, rows: Sequence[list[int]], config: DecodeConfig, limit: int, budget: int
     ) -> list[list[Hypothesis]]:
-        sampled = config.temperature is not None
-        width = config.samples if sampled else config.beam
-        if sampled:
-            need_package().set_random_seed(config.seed % (1 << 32))
+        width = config.beam if config.temperature is None else config.samples
         options = search_options(config, [self._target[one] for one in config.forbid])
         with _their_errors(self._directory):
             results = self._engine.translate_batch(
