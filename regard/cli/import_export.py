@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -110,7 +110,7 @@ def export_onnx(run: EXPORTED, out: EXPORT_OUT, sentences: SENTENCES = None, for
     _to_engine(run, "onnx", out, "float32", sentences, force)
 
 
-def _to_engine(run: Path, engine: Any, out: Path, quantization: Any, sentences: Path | None, force: bool) -> None:
+def _to_engine(run: Path, engine: str, out: Path, quantization: str, sentences: Path | None, force: bool) -> None:
     given = _sentences(sentences)
     from regard import load
     from regard.interop.engines import export_run

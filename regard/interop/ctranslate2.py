@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,8 +29,8 @@ from regard.tasks.translator import Gone, Row, Translator
 from regard.tasks.verbs.translate import Translation
 from regard.text import Tokenizer
 
-Quantization = Literal["float32", "float16", "int8", "int8_float32"]
-QUANTIZATIONS: tuple[Quantization, ...] = ("float32", "float16", "int8", "int8_float32")
+QUANTIZATIONS = ("float32", "float16", "int8", "int8_float32")
+"""How weights may be kept."""
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH"}
 
 PATIENCE = 1.6
@@ -47,11 +47,11 @@ def need_package() -> Any:
     return ctranslate2
 
 
-def write_model(run: Run, directory: Path, quantization: Quantization = "float32") -> None:
+def write_model(run: Run, directory: Path, quantization: str = "float32") -> None:
     """The run's model with its vocabularies in a directory that is there, as CTranslate2 reads it."""
     need_package()
     if quantization not in QUANTIZATIONS:
-        raise ConfigError(f"quantization={quantization!r} must be one of {', '.join(QUANTIZATIONS)}")
+        raise ConfigError(f"quantization={quantization} must be one of {', '.join(QUANTIZATIONS)}")
     spec = specification(run)
     spec.validate()
     spec.optimize(quantization=quantization)

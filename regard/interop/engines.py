@@ -14,19 +14,16 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, get_args
 
 from regard.config import JsonObject
 from regard.errors import ConfigError, RunError, nearest
 from regard.interop import ctranslate2, onnx
-from regard.interop.ctranslate2 import Quantization
 from regard.runs.checkpoint import weights_of
 from regard.runs.files import alone_in, read_json, remove_directory, whole_directory, write_errors, write_json
 from regard.tasks.run import Run
 from regard.tasks.translator import Translator
 
-Engine = Literal["ctranslate2", "onnx"]
-ENGINES: tuple[Engine, ...] = get_args(Engine)
+ENGINES = ("ctranslate2", "onnx")
 MANIFEST = "regard.json"
 """Beside an engine's files: which engine they are for, and of which weights they were made."""
 
@@ -37,7 +34,7 @@ def check_engine(name: str) -> None:
         raise ConfigError(f"engine={name} must be torch or one of {', '.join(ENGINES)}{nearest(name, ENGINES)}")
 
 
-def export_run(run: Run, engine: Engine, out: str | Path, quantization: Quantization = "float32") -> Path:
+def export_run(run: Run, engine: str, out: str | Path, quantization: str = "float32") -> Path:
     """The run's model as `engine` reads it, in a new directory; what the engine cannot express is refused by name."""
     out = Path(out)
     check_engine(engine)
@@ -47,7 +44,7 @@ def export_run(run: Run, engine: Engine, out: str | Path, quantization: Quantiza
     return out
 
 
-def _write(run: Run, engine: Engine, out: Path, quantization: Quantization) -> None:
+def _write(run: Run, engine: str, out: Path, quantization: str) -> None:
     if engine == "onnx" and quantization != "float32":
         raise ConfigError(f"quantization={quantization} is for CTranslate2; ONNX graphs are float32")
     with whole_directory(out) as aside:
@@ -58,7 +55,7 @@ def _write(run: Run, engine: Engine, out: Path, quantization: Quantization) -> N
         write_json(aside / MANIFEST, manifest(run, engine, quantization))
 
 
-def manifest(run: Run, engine: Engine, quantization: str) -> JsonObject:
+def manifest(run: Run, engine: str, quantization: str) -> JsonObject:
     return {
         "engine": engine,
         "quantization": quantization,
@@ -92,13 +89,12 @@ def use_engine(
     check_engine(engine)
     if "translator" not in run.task.parts:
         raise ConfigError(f"engine={engine} is for runs that translate; {run.directory} is a run for {run.task.name}")
-    name: Engine = "ctranslate2" if engine == "ctranslate2" else "onnx"
-    directory = _kept(run, name, tell) if files is None else _given(run, name, Path(files))
-    run.put("translator", translator_with(run, name, directory))
+    directory = _kept(run, engine, tell) if files is None else _given(run, engine, Path(files))
+    run.put("translator", translator_with(run, engine, directory))
     return run
 
 
-def translator_with(run: Run, engine: Engine, directory: Path) -> Translator:
+def translator_with(run: Run, engine: str, directory: Path) -> Translator:
     """Sentences in, translations out, by an engine with these files."""
     if engine == "ctranslate2":
         return ctranslate2.CTranslate2Translator(run, directory)
@@ -106,7 +102,7 @@ def translator_with(run: Run, engine: Engine, directory: Path) -> Translator:
     return Translator(onnx.OnnxTransformer(run, directory), run.vocabularies, run.config.decode, longest)
 
 
-def _kept(run: Run, engine: Engine, tell: Callable[[str], object]) -> Path:
+def _kept(run: Run, engine: str, tell: Callable[[str], object]) -> Path:
     """The engine's files beside the run, made if they are not there; those of other weights go."""
     folder = run.directory / "cache" / "engines"
     name = digest(run)[:16]
@@ -123,7 +119,7 @@ def _kept(run: Run, engine: Engine, tell: Callable[[str], object]) -> Path:
     return directory
 
 
-def _given(run: Run, engine: Engine, directory: Path) -> Path:
+def _given(run: Run, engine: str, directory: Path) -> Path:
     if not directory.is_dir():
         raise RunError(f"no such directory: {directory}")
     said = read_json(directory / MANIFEST)

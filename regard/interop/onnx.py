@@ -122,7 +122,7 @@ class DecoderGraph(nn.Module):
         B, W = tokens.shape
         cached, read = iter(past), iter(memories)
         length = past[0].shape[3]
-        places = tokens.new_full((1, 1), 0) + length
+        places = torch.full_like(tokens.flatten()[:, None], 0) + length
         columns = torch.arange(length + 1, device=tokens.device)
         mask = _near(length - columns[None], config.window)
         x = model.target(tokens.flatten()[:, None], places=places)
@@ -165,7 +165,7 @@ class LanguageGraph(nn.Module):
         gap = queries[:, None] - torch.arange(length + N, device=tokens.device)
         mask, near = (gap >= 0)[None, None], _near(gap, model.config.window)
         mask = mask if near is None else mask & near
-        places = queries[None]
+        places = queries[None].expand(tokens.shape)
         x = model.embedding(tokens, places=places)
         present: list[Tensor] = []
         for block in model.blocks:
@@ -202,7 +202,6 @@ B, W, S, P, R, N = 3, 2, 5, 4, 3, 2
 
 
 def _write_translation(model: Transformer, directory: Path) -> None:
-    per_head = model.config.block().per_head
     sources, beam, read, past = (torch.export.Dim(name) for name in ("sources", "beam", "source_length", "past_length"))
     own, cross = _layers(model.decoder, "attention"), _layers(model.decoder, "cross_attention")
     tokens, lengths = torch.ones(B, S, dtype=torch.long), torch.tensor([S, 2, 3])
@@ -216,11 +215,8 @@ def _write_translation(model: Transformer, directory: Path) -> None:
         shapes=({0: sources, 1: read}, {0: sources}),
     )
 
-    def kv_heads(layer: int, name: str) -> int:
-        return getattr(model.decoder[layer], name).kv_heads
-
-    memories = [torch.randn(B, kv_heads(layer, "cross_attention"), S, per_head) for layer in cross for _ in range(2)]
-    pasts = [torch.randn(B, W, kv_heads(layer, "attention"), P, per_head) for layer in own for _ in range(2)]
+    memories = _caches(model.decoder, "cross_attention", (B,), S)
+    pasts = _caches(model.decoder, "attention", (B, W), P)
     _export(
         DecoderGraph(model),
         (torch.ones(B, W, dtype=torch.long), lengths, memories, pasts),
@@ -238,9 +234,8 @@ def _write_translation(model: Transformer, directory: Path) -> None:
 
 def _write_language(model: GPT, directory: Path) -> None:
     rows, new, past = (torch.export.Dim(name) for name in ("rows", "new", "past_length"))
-    own, per_head = _layers(model.blocks, "attention"), model.config.block().per_head
-    heads = [getattr(model.blocks[layer].attention, "kv_heads", 0) for layer in own]
-    pasts = [torch.randn(R, each, P, per_head) for each in heads for _ in range(2)]
+    own = _layers(model.blocks, "attention")
+    pasts = _caches(model.blocks, "attention", (R,), P)
     _export(
         LanguageGraph(model),
         (torch.ones(R, N, dtype=torch.long), pasts),
@@ -249,6 +244,12 @@ def _write_language(model: GPT, directory: Path) -> None:
         outputs=["logits", *_cache_names("present", own)],
         shapes=({0: rows, 1: new}, [{0: rows, 2: past}] * len(pasts)),
     )
+
+
+def _caches(blocks: Stack[Any], name: str, rows: tuple[int, ...], length: int) -> list[Tensor]:
+    """Keys and values of `length` for each layer that has heads: an example."""
+    kept = [getattr(blocks[layer], name) for layer in _layers(blocks, name)]
+    return [torch.randn(*rows, one.kv_heads, length, one.head_width) for one in kept for _ in range(2)]
 
 
 def _cache_names(when: str, layers: Sequence[int]) -> list[str]:

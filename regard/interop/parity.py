@@ -16,7 +16,7 @@ from regard.decode.search import search
 from regard.decode.stepper import Hypothesis
 from regard.errors import DataError, RegardError
 from regard.interop import ctranslate2, onnx
-from regard.interop.engines import MANIFEST, Engine, translator_with
+from regard.interop.engines import MANIFEST, translator_with
 from regard.models.gpt import GPT
 from regard.models.transformer import Transformer
 from regard.nn.batch import Pairs, Tokens
@@ -115,7 +115,7 @@ def compare(search: str, sentences: Sequence[str], ours: Sequence[Output], their
 
 
 def check_engine_files(
-    run: Run, engine: Engine, directory: Path, sentences: Sequence[str] | None = None
+    run: Run, engine: str, directory: Path, sentences: Sequence[str] | None = None
 ) -> tuple[JsonObject, list[str]]:
     """Compare a run with what was exported of it, greedy and by beam, and write `parity.json` beside the files.
 
@@ -171,6 +171,7 @@ def require(report: JsonObject, directory: Path) -> None:
     )
 
 
+@torch.no_grad()
 def check_huggingface(
     run: Run, directory: Path, sentences: Sequence[str] | None = None
 ) -> tuple[JsonObject, list[str]]:
@@ -237,7 +238,6 @@ def _both_numbers(
     return what, both(run, model, given)
 
 
-@torch.inference_mode()
 def _pair_numbers(run: Run, model: Any, sentences: Sequence[str]) -> Iterator[tuple[Tensor, Tensor]]:
     """Of each sentence and its greedy translation."""
     longest = run.translator.max_len
@@ -249,7 +249,6 @@ def _pair_numbers(run: Run, model: Any, sentences: Sequence[str]) -> Iterator[tu
         yield run.model.logits(pair)[0], theirs[0]
 
 
-@torch.inference_mode()
 def _text_numbers(run: Run, model: Any, sentences: Sequence[str]) -> Iterator[tuple[Tensor, Tensor]]:
     longest = run.config.model_config().max_len
     for sentence in sentences:
@@ -257,14 +256,12 @@ def _text_numbers(run: Run, model: Any, sentences: Sequence[str]) -> Iterator[tu
         yield run.model.head(run.model.read(rows))[0], model(input_ids=rows.ids).logits[0]
 
 
-@torch.inference_mode()
 def _encoder_numbers(run: Run, model: Any, sentences: Sequence[str]) -> Iterator[tuple[Tensor, Tensor]]:
     for sentence in sentences:
         texts = run.encoder.texts([run.encoder.framer.ids(run.encoder.tokenizer.encode(sentence), None, "truncate")])
         yield run.model(texts)[0], model(input_ids=texts.ids).last_hidden_state[0]
 
 
-@torch.inference_mode()
 def _image_numbers(run: Run, model: Any, sentences: Sequence[str]) -> Iterator[tuple[Tensor, Tensor]]:
     """Of random images."""
     config, generator = run.config.model_config(), torch.Generator().manual_seed(0)
@@ -291,7 +288,7 @@ def own_sentences(run: Run) -> Iterator[str]:
 
 
 def _translations(
-    run: Run, engine: Engine, directory: Path, sentences: Sequence[str], config: DecodeConfig
+    run: Run, engine: str, directory: Path, sentences: Sequence[str], config: DecodeConfig
 ) -> tuple[list[Output], list[Output]]:
     def said(translator: Translator) -> list[Output]:
         best = [found[0] for found in translator.translate(sentences, config)]
@@ -301,7 +298,7 @@ def _translations(
 
 
 def _continuations(
-    run: Run, engine: Engine, directory: Path, sentences: Sequence[str], config: DecodeConfig
+    run: Run, engine: str, directory: Path, sentences: Sequence[str], config: DecodeConfig
 ) -> tuple[list[Output], list[Output]]:
     """The first tokens of each text, continued; each alone, since none is to depend on how rows are padded."""
     tokenizer, longest = run.vocabularies.target, run.config.model_config().max_len

@@ -1,12 +1,15 @@
 """Small random models that say something: what another engine must say as well."""
 
+from contextlib import contextmanager
 from pathlib import Path
 
+import jaxtyping
 import tokenizers
 import torch
 from tokenizers import models, pre_tokenizers
 
 from regard.decode.config import DecodeConfig
+from regard.interop.engines import export_run
 from regard.runs.checkpoint import weights_of
 from regard.runs.files import CONFIG, MODEL, TOKENIZER, write_json, write_tensors
 from regard.tasks.config import RunConfig
@@ -66,6 +69,21 @@ def sentences(count=24):
     generator, tokenizer = torch.Generator().manual_seed(0), vocabulary()
     rows = [torch.randint(4, V, (1 + number % 9,), generator=generator) for number in range(count)]
     return [" ".join(tokenizer.pieces(row.tolist())) for row in rows]
+
+
+@contextmanager
+def sizes_may_be_symbols():
+    """No checks of types: while torch traces a model, its sizes are symbols, which are no `int`."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def graphs(run, out):
+    with sizes_may_be_symbols():
+        return export_run(run, "onnx", out)
 
 
 def outputs(translator, texts, config):

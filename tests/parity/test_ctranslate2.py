@@ -247,7 +247,7 @@ def test_files_of_another_model_or_engine_are_refused(tmp_path):
         use_engine(translator(norm_first=True), "ctranslate2", out)
     with pytest.raises(RunError, match="no such directory"):
         use_engine(run, "ctranslate2", tmp_path / "missing")
-    with pytest.raises(RunError, match="is missing its regard.json"):
+    with pytest.raises(RunError, match=r"is missing its regard.json"):
         use_engine(run, "ctranslate2", tmp_path)
     with pytest.raises(RunError, match="is not empty"):
         export_run(run, "ctranslate2", out)
@@ -257,7 +257,7 @@ def test_files_of_another_model_or_engine_are_refused(tmp_path):
 
 
 def test_an_engine_is_for_runs_that_translate(tmp_path):
-    with pytest.raises(ConfigError, match="engine=ctranslate2 is for runs that translate; .* is a run for language"):
+    with pytest.raises(ConfigError, match=r"engine=ctranslate2 is for runs that translate; .* is a run for language"):
         use_engine(language_model(), "ctranslate2")
     with pytest.raises(ConfigError, match="engine=tensorrt must be torch or one of ctranslate2, onnx"):
         use_engine(translator(), "tensorrt")

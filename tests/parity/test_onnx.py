@@ -1,10 +1,10 @@
-"""ONNX graphs, run by onnxruntime, say what the run says: for any batch, beam, source and past, from an empty one on."""
+"""ONNX graphs, run by onnxruntime, say what the run says: for any batch, beam, source and past, an empty one too."""
 
 import json
 
 import numpy as np
 import pytest
-from engine_toys import language_model, largest_difference, outputs, saved, sentences, translator
+from engine_toys import graphs, language_model, largest_difference, outputs, saved, sentences, translator
 
 import regard
 from regard.decode.config import DecodeConfig
@@ -36,7 +36,7 @@ def same(run, directory):
 def toy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("onnx")
     run = regard.load(saved(translator(encoder_layers=1, decoder_layers=1), folder / "run"), "cpu")
-    return run, export_run(run, "onnx", folder / "out")
+    return run, graphs(run, folder / "out")
 
 
 def test_every_search_of_ours_works_over_the_graphs(toy):
@@ -101,7 +101,7 @@ def test_what_is_not_there_is_said(toy, tmp_path):
 )
 def test_every_setting_gives_the_same_outputs(settings, tmp_path):
     run = translator(**settings)
-    same(run, export_run(run, "onnx", tmp_path / "out"))
+    same(run, graphs(run, tmp_path / "out"))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_every_setting_gives_the_same_outputs(settings, tmp_path):
 )
 def test_language_models_read_a_prompt_at_once_and_go_on_step_by_step(settings, tmp_path):
     run = language_model(**settings)
-    out = export_run(run, "onnx", tmp_path / "out")
+    out = graphs(run, tmp_path / "out")
     assert not (out / ENCODER).exists()
     report, _ = check_engine_files(run, "onnx", out, sentences(9))
     assert [one["share"] for one in report["compared"]] == [1.0, 1.0]
