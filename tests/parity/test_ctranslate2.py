@@ -41,6 +41,7 @@ SETTINGS = {
     "one key for all heads": {"kv_heads": 1},
     "two keys, rotary": {"kv_heads": 2, "positions": "rotary"},
     "tables apart": {"share": "none"},
+    "vocabularies of two sizes": {"share": "none", "source_vocab_size": V + 5},
     "input tied": {"share": "input"},
     "output tied": {"share": "output"},
     "no bias of the output": {"output_bias": False},

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from engine_toys import language_model, saved, sentences, translator
+from engine_toys import LONGEST, V, language_model, saved, sentences, translator, vocabulary
 
 from regard.cli import main
 from regard.interop import parity
@@ -12,6 +12,7 @@ from regard.interop.huggingface import export_run
 from regard.interop.parity import NotEqual, check_huggingface, require
 from regard.tasks.config import RunConfig
 from regard.tasks.run import Run, build_model
+from regard.text import Vocabularies
 
 MARIAN = {"position_layout": "halves", "activation": "silu"}
 
@@ -37,6 +38,12 @@ def test_logits_are_compared_where_a_model_writes(kind, tmp_path):
 def test_vectors_are_compared_where_a_model_reads(tmp_path):
     pytest.importorskip("transformers")
     sizes = {"width": 16, "heads": 2, "layers": 1, "feed_forward": 24}
+    config = RunConfig(model={"name": "bert", "vocab_size": V, "max_len": LONGEST, **sizes}, task="masking")
+    tokenizer = vocabulary()
+    run = Run(tmp_path, config, Vocabularies(tokenizer, tokenizer), build_model(config).eval())
+    report, (line,) = check_huggingface(run, export_run(run, tmp_path / "encoder"), sentences(5))
+    assert line.startswith("vectors of 5 inputs")
+    assert report["passed"] is True
     config = RunConfig(model={"name": "vit", "image_size": 8, "patch_size": 4, "labels": (), **sizes}, task="images")
     run = Run(tmp_path, config, None, build_model(config).eval())
     report, (line,) = check_huggingface(run, export_run(run, tmp_path / "out"))
