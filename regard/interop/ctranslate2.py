@@ -350,10 +350,14 @@ class CTranslate2Translator(Translator):
         self._target = entries(self.vocabularies.target, config.target_vocab_size)
         self._ids = {name: index for index, name in enumerate(self._target)}
 
+    def check(self, config: DecodeConfig) -> None:
+        for name in unsupported(config):
+            raise ConfigError(f"decode.{name}={getattr(config, name)} does not apply to the engine ctranslate2")
+
     def _decode(
         self, rows: list[Row], config: DecodeConfig, budget: int, gone: Gone | None = None
     ) -> list[list[Translation]]:
-        check_options(config)
+        self.check(config)
         limits = [min(limit, self.max_len) for limit in config.limits([len(row) for _, row, _, _ in rows])]
         found: list[list[Translation]] = [[] for _ in rows]
         wanted = [place for place, row in enumerate(rows) if gone is None or not gone(row[3])]
@@ -389,12 +393,6 @@ class CTranslate2Translator(Translator):
 
 
 _NOTHING = Translation(text="", score=0.0, log_prob=0.0, tokens=(), pieces=())
-
-
-def check_options(config: DecodeConfig) -> None:
-    """Refuse by name what CTranslate2 cannot search for."""
-    for name in unsupported(config):
-        raise ConfigError(f"decode.{name}={getattr(config, name)} does not apply to the engine ctranslate2")
 
 
 def search_options(config: DecodeConfig, forbidden: Sequence[str]) -> dict[str, Any]:

@@ -46,6 +46,9 @@ class Translator:
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
+    def check(self, config: DecodeConfig) -> None:
+        """Refuse by name a setting that cannot be searched by; here all can."""
+
     def translate(
         self,
         sentences: Sequence[str],

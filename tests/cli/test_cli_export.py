@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 
 import pytest
@@ -91,6 +92,11 @@ def test_a_server_translates_by_another_engine(cli, trained, exported):
             request = urllib.request.Request(f"{url}/v1/translate", body, {"Content-Type": "application/json"})
             with urllib.request.urlopen(request, timeout=60) as answer:
                 found = json.load(answer)["results"]
+            request.data = json.dumps({"text": TEXTS, "temperature": 1.0, "seed": 3}).encode()
+            with pytest.raises(urllib.error.HTTPError) as refusal:
+                urllib.request.urlopen(request, timeout=60)
+            assert refusal.value.code == 400
+            assert "decode.seed=3 does not apply" in json.load(refusal.value)["error"]["message"]
         finally:
             server.terminate()
     expected = [json.loads(line) for line in cli("translate", trained, *TEXTS, "--json", "--beam", 1).out.splitlines()]

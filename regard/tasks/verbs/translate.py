@@ -103,6 +103,7 @@ class Translate(Verb[TranslateRequest, Translated]):
     ) -> "list[SourceSentence]":
         sentences = super().check(run, request, items, limits)
         config = _config(run, request, limits)
+        run.translator.check(config)
         rows = max(config.beam, config.samples)
         said = f"{len(sentences)} texts x {rows} hypotheses x {config.max_len} tokens"
         check_budget(limits, len(sentences) * rows, config.max_len, said)
