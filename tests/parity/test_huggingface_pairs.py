@@ -22,7 +22,9 @@ from regard.data import PairList
 from regard.decode.config import DecodeConfig
 from regard.decode.search import search
 from regard.errors import RunError
+from regard.interop.engines import export_run as to_engine
 from regard.interop.huggingface import export_run, import_directory
+from regard.interop.parity import check_engine_files, check_huggingface
 from regard.nn.batch import Pairs, Tokens
 from regard.runs.files import read_tensors, write_tensors
 from regard.tasks.looking import document
@@ -134,6 +136,19 @@ def test_logits_are_equal_after_import_and_after_a_round_trip(family, saved, tmp
     one, other = (read_tensors(path / "model.safetensors") for path in (folder, tmp_path / "exported"))
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_imported_model_goes_on_to_ctranslate2(family, saved, tmp_path):
+    pytest.importorskip("ctranslate2")
+    run = saved[family][2]
+    texts = [" ".join(run.vocabularies.source.pieces(row[:-1])) for row in sources(20)]
+    out = to_engine(run, "ctranslate2", tmp_path / "exported")
+    report, _ = check_engine_files(run, "ctranslate2", out, texts)
+    # By beam a model that says anything at random shows where a search stops, and the two stop by unlike rules.
+    assert report["compared"][0]["share"] == 1.0
+    _, lines = check_huggingface(run, export_run(run, tmp_path / "back"), texts)
+    assert lines[0].startswith("logits of 20 inputs")
 
 
 def their_outputs(model, rows, **options):
