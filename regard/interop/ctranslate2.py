@@ -368,7 +368,8 @@ class CTranslate2Translator(Translator):
             for place, hypotheses in zip(chosen, best, strict=True):
                 target = rows[place][2]
                 found[place] = [self.text(one, target) for one in hypotheses]
-        return [best or [_NOTHING] * config.top_beams for best in found]
+        count = config.top_beams if config.temperature is None else config.samples
+        return [best or [_NOTHING] * count for best in found]
 
     def _search(
         self, rows: Sequence[list[int]], config: DecodeConfig, limit: int, budget: int
@@ -393,6 +394,7 @@ class CTranslate2Translator(Translator):
 
 
 _NOTHING = Translation(text="", score=0.0, log_prob=0.0, tokens=(), pieces=())
+"""What comes back for a sentence that nobody waits for."""
 
 
 def search_options(config: DecodeConfig, forbidden: Sequence[str]) -> dict[str, Any]:

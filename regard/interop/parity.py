@@ -136,7 +136,7 @@ def check_engine_files(
             left_out |= {f"decode.{setting}": getattr(config, setting) for setting in neutral}
             config = replace(config, **neutral)
         found.append(compare(name, given, *both(run, engine, directory, given, config)))
-    least = LEAST[quantization]
+    least = LEAST.get(quantization, LEAST["float32"])
     report = {
         "engine": engine,
         "quantization": quantization,

@@ -287,3 +287,13 @@ def test_a_missing_package_is_said_with_how_to_get_it(engine, package, tmp_path,
     with pytest.raises(RegardError, match=rf"needs .*{package}: pip install 'regard\[{engine}\]'"):
         export_run(translator(), engine, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("asked", [{"beam": 4, "top_beams": 2}, {"beam": 1, "temperature": 1.0, "samples": 3}], ids=str)
+def test_a_sentence_that_nobody_waits_for_is_left_out(toy, asked):
+    _, theirs = toy
+    config = DecodeConfig(max_len=10, **asked)
+    found = theirs.translate(sentences(4), config, gone=lambda place: place == 2)
+    assert all(one.tokens == () and one.log_prob == 0.0 for one in found[2])
+    assert len({len(one) for one in found}) == 1
+    assert all(one.log_prob < 0 for place in (0, 1, 3) for one in found[place])
