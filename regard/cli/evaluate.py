@@ -88,6 +88,8 @@ def _evaluate(
 
     with counting("measuring", loaded.task.unit) as progress:
         result = score(loaded, data or None, out=written.append, progress=progress, say=say, **options)
+    if engine != "torch":
+        result["engine"] = engine
     if out is not None:
         with whole_file(out) as path:
             path.write_text("".join(f"{' '.join(line.splitlines())}\n" for line in written), encoding="utf-8")

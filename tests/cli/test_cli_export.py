@@ -65,7 +65,10 @@ def test_translate_and_evaluate_by_another_engine(cli, trained, exported, corpus
         json.loads(cli("evaluate", trained, "--data", corpus / "valid.tsv", "--beam", 1, "--json", *more).out)
         for more in ((), files)
     ]
-    assert scores[0] == scores[1]
+    assert scores[1] == {**scores[0], "engine": "ctranslate2"}
+    shown = cli("evaluate", trained, "--data", corpus / "valid.tsv", "--beam", 1, *files)
+    assert shown.code == 0
+    assert "BLEU" in shown.out
 
 
 def test_what_an_engine_cannot_do_is_said(refused, trained, exported, tmp_path):
