@@ -8,7 +8,18 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import DEVICE, RUN, WITH, checked, options_of, parameter, with_parameters
+from regard.cli.options import (
+    DEVICE,
+    ENGINE,
+    ENGINE_FILES,
+    RUN,
+    WITH,
+    checked,
+    options_of,
+    parameter,
+    with_engine,
+    with_parameters,
+)
 from regard.errors import ConfigError
 from regard.tasks.verbs import Between, option
 from regard.tasks.verbs.translate import SearchOptions
@@ -48,6 +59,8 @@ def _evaluate(
     data: list[str] | None,
     out: Path | None,
     as_json: bool,
+    engine: str,
+    engine_files: Path | None,
     device: str,
     others: list[Path] | None = None,
     **given: object,
@@ -67,8 +80,12 @@ def _evaluate(
     check_tokenizer(options.get("tokenize", defaults.tokenize))
     if metrics := options.pop("metric", ()):
         options["metrics"] = metrics
-    loaded = load(run, device)
+    loaded = with_engine(load(run, device), engine, engine_files)
     if others:
+        if engine != "torch":
+            raise ConfigError(
+                f"--with does not apply to --engine {engine}: several runs are searched together by torch"
+            )
         from regard.tasks.ensemble import ensemble
 
         if "translate" not in loaded.task.methods:
@@ -83,6 +100,8 @@ def _evaluate(
 
     with counting("measuring", loaded.task.unit) as progress:
         result = score(loaded, data or None, out=written.append, progress=progress, say=say, **options)
+    if engine != "torch":
+        result["engine"] = engine
     if out is not None:
         with whole_file(out) as path:
             path.write_text(
@@ -100,6 +119,8 @@ evaluate = with_parameters(
         parameter("others", WITH, None),
         parameter("out", OUT, None),
         parameter("as_json", Annotated[bool, typer.Option("--json", help="Print one JSON object.")], False),
+        parameter("engine", ENGINE, "torch"),
+        parameter("engine_files", ENGINE_FILES, None),
         parameter("device", DEVICE, "auto"),
     ],
     """Translate held-out pairs and score the translations; measure a language model's perplexity, or the accuracy

@@ -38,18 +38,98 @@ def import_hf(
     print(import_directory(directory, out, lambda said: print(f"regard: {said}", file=sys.stderr)).directory)
 
 
-@export_app.command("hf")
-def export_hf(
-    run: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The directory to write.", metavar="DIR")],
-) -> None:
+EXPORTED = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
+EXPORT_OUT = Annotated[Path, typer.Option("--out", "-o", help="The directory to write.", metavar="DIR")]
+SENTENCES = Annotated[
+    Path | None,
+    typer.Option(
+        help="Compare run and export on these, one per line; by default the first 100 of the run's own data.",
+        metavar="FILE",
+    ),
+]
+FORCE = Annotated[bool, typer.Option("--force", help="Accept an export that does not say what the run says.")]
+
+
+@export_app.command("hf", short_help="Save a run for Hugging Face transformers.")
+def export_hf(run: EXPORTED, out: EXPORT_OUT, sentences: SENTENCES = None, force: FORCE = False) -> None:
     """Save a run's model and tokenizer as a Hugging Face directory.
+
+    Where `transformers` is there, its numbers are compared with the run's; parity.json in the directory has the report.
 
     \b
     Examples:
       regard export hf runs/words --out exported
     """
+    given = _sentences(sentences)
     from regard import load
     from regard.interop.huggingface import export_run
+    from regard.interop.parity import check_huggingface, require
 
-    print(export_run(load(run, "cpu"), out))
+    loaded = load(run, "cpu")
+    print(export_run(loaded, out), flush=True)
+    report, lines = check_huggingface(loaded, out, given)
+    _say(lines)
+    if not force:
+        require(report, out)
+
+
+@export_app.command("ctranslate2", short_help="Save a run for CTranslate2.")
+def export_ctranslate2(
+    run: EXPORTED,
+    out: EXPORT_OUT,
+    quantization: Annotated[
+        str, typer.Option(help="How weights are kept: float32, float16, int8 or int8_float32.")
+    ] = "float32",
+    sentences: SENTENCES = None,
+    force: FORCE = False,
+) -> None:
+    """Save a run's model and vocabularies for CTranslate2: a translation model, or a language model.
+
+    What CTranslate2 cannot express is refused by name. The export then decodes sentences, greedily and by beam, and so
+    does the run; parity.json in the directory says how many outputs are equal. If too few are, the exit code is 1.
+
+    \b
+    Examples:
+      regard export ctranslate2 runs/demo --out exported
+      regard export ctranslate2 runs/demo --out small --quantization int8 --sentences test.en
+    """
+    _to_engine(run, "ctranslate2", out, quantization, sentences, force)
+
+
+@export_app.command("onnx", short_help="Save a run as ONNX graphs.")
+def export_onnx(run: EXPORTED, out: EXPORT_OUT, sentences: SENTENCES = None, force: FORCE = False) -> None:
+    """Save a run's model as ONNX graphs: an encoder and one cached decoder step, or a language model's step.
+
+    onnxruntime then decodes sentences with them, greedily and by beam, and so does the run; parity.json in the
+    directory says how many outputs are equal. If too few are, the exit code is 1.
+
+    \b
+    Examples:
+      regard export onnx runs/demo --out exported
+    """
+    _to_engine(run, "onnx", out, "float32", sentences, force)
+
+
+def _to_engine(run: Path, engine: str, out: Path, quantization: str, sentences: Path | None, force: bool) -> None:
+    given = _sentences(sentences)
+    from regard import load
+    from regard.interop.engines import export_run
+    from regard.interop.parity import check_engine_files, require
+
+    loaded = load(run, "cpu")
+    print(export_run(loaded, engine, out, quantization), flush=True)
+    report, lines = check_engine_files(loaded, engine, out, given)
+    _say(lines)
+    if not force:
+        require(report, out)
+
+
+def _sentences(file: Path | None) -> list[str] | None:
+    from regard.tasks.verbs.spec import lines_of
+
+    return None if file is None else list(lines_of((), file))
+
+
+def _say(lines: list[str]) -> None:
+    for line in lines:
+        print(f"regard: {line}", file=sys.stderr)

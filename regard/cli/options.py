@@ -26,6 +26,13 @@ WITH = Annotated[
     ),
 ]
 DEVICE = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+ENGINE = Annotated[str, typer.Option(help="What decodes: torch, ctranslate2 or onnx.", metavar="NAME")]
+ENGINE_FILES = Annotated[
+    Path | None,
+    typer.Option(
+        help="The engine's model, from `regard export`; by default made beside the run, in float32.", metavar="DIR"
+    ),
+]
 
 
 def with_parameters(function: Callable[..., None], parameters: Sequence[inspect.Parameter], help: str) -> Any:
@@ -93,6 +100,15 @@ def checked(kind: type[Any], given: Mapping[str, Any]) -> JsonObject:
             raise ConfigError(f"{flag}={value} must be at least {least[name].least}")
         found[name] = value
     return {name: value for name, value in found.items() if value is not None}
+
+
+def with_engine(run: Any, engine: str, files: Path | None) -> Any:
+    """The loaded run, with another engine in torch's place if one is asked for."""
+    if engine == "torch" and files is None:
+        return run
+    from regard.interop.engines import use_engine
+
+    return use_engine(run, engine, files, lambda said: print(f"regard: {said}", file=sys.stderr))
 
 
 def number_or_none(option: str, text: str | None, kind: type[int] | type[float]) -> Any:

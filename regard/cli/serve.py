@@ -2,10 +2,13 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from regard.cli.options import ENGINE, ENGINE_FILES, with_engine
 
 if TYPE_CHECKING:
     from regard.tasks.run import Run
@@ -56,6 +59,8 @@ def serve(
     ] = 2000,
     header_timeout: Annotated[float, typer.Option(help="Seconds for the head of a request to come in.")] = 10.0,
     idle_timeout: Annotated[float, typer.Option(help="Seconds a connection may rest between requests.")] = 30.0,
+    engine: ENGINE = "torch",
+    engine_files: ENGINE_FILES = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Serve runs over HTTP: JSON in, JSON out, many requests together. SIGTERM or Ctrl-C ends it.
@@ -99,7 +104,7 @@ def serve(
         print(f"serving {', '.join(runs)} at {url}", flush=True)
 
     start(
-        runs,
+        _with_engine(runs, engine, engine_files, device),
         host=host,
         port=port,
         limits=limits,
@@ -142,6 +147,18 @@ def _runs(directories: list[Path], named: list[str]) -> dict[str, Path]:
         found[name] = Path(directory)
     by_name(found)
     return found
+
+
+def _with_engine(runs: Mapping[str, Path], engine: str, files: Path | None, device: str) -> "Mapping[str, Path | Run]":
+    """The runs that translate, loaded, with another engine in torch's place if one is asked for."""
+    if engine == "torch" and files is None:
+        return runs
+    from regard import load
+    from regard.errors import ConfigError
+
+    if files is not None and len(runs) > 1:
+        raise ConfigError(f"--engine-files={files} is of one model, and {len(runs)} runs are served")
+    return {name: with_engine(load(directory, device), engine, files) for name, directory in runs.items()}
 
 
 def _keys(file: Path | None) -> list[str]:

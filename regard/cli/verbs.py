@@ -18,6 +18,8 @@ import typer
 
 from regard.cli.options import (
     DEVICE,
+    ENGINE,
+    ENGINE_FILES,
     INPUT,
     JSON,
     OUTPUT,
@@ -29,6 +31,7 @@ from regard.cli.options import (
     parameter,
     standard_input,
     typed,
+    with_engine,
     with_parameters,
 )
 from regard.errors import ConfigError
@@ -81,6 +84,7 @@ def command(verb: Verb) -> Callable[..., None]:
         words, file, as_json = given.pop("items"), given.pop("input"), given.pop("as_json")
         aligned, others = tuple(given.pop(name) for name in verb.files), given.pop("others", None) or []
         output, run, device = given.pop("output"), given.pop("run"), given.pop("device")
+        engine, files = given.pop("engine", "torch"), given.pop("engine_files", None)
         display = verb.display(**{field.name: given.pop(field.name) for field in shown}) if verb.display else None
         options = checked(verb.request, given)
         file = aligned_files(verb, aligned, words, file)
@@ -92,7 +96,11 @@ def command(verb: Verb) -> Callable[..., None]:
         lines = words or (standard_input() if file is None else ())
         if not words and file is None and typed():
             print(f"Type {verb.unit}, one per line; {end_of_input()} ends.", file=sys.stderr)
-        loaded = opened(verb, run, device, others)
+        if others and engine != "torch":
+            raise ConfigError(
+                f"--with does not apply to --engine {engine}: several runs are searched together by torch"
+            )
+        loaded = with_engine(opened(verb, run, device, others), engine, files)
         with ExitStack() as stack:
             write, tell = partial(print, flush=True), None
             if output is not None:
@@ -109,6 +117,7 @@ def command(verb: Verb) -> Callable[..., None]:
         " Without any, --input or stdin." if verb.reads_standard_input else ""
     )
     given = Annotated[list[str] | None, typer.Argument(help=said, metavar=verb.items.upper())]
+    engines = [parameter("engine", ENGINE, "torch"), parameter("engine_files", ENGINE_FILES, None)]
     parameters = [
         parameter("run", RUN),
         parameter("items", given, None),
@@ -119,6 +128,7 @@ def command(verb: Verb) -> Callable[..., None]:
         *([parameter("others", WITH, None)] if verb.ensembles else ()),
         *(options_of(verb.display) if verb.display else ()),
         parameter("as_json", JSON, False),
+        *(engines if verb.engines else ()),
         parameter("device", DEVICE, "auto"),
     ]
     return with_parameters(answer, parameters, verb.help)

@@ -71,6 +71,12 @@ class Run:
             raise NotOffered(f"{self.directory} is a run for {task.name}, not for {' or '.join(others)}")
         raise AttributeError(f"a run has no '{name}'")
 
+    def put(self, name: str, part: object) -> None:
+        """Use this `part` where the task would make its own: another engine for `translator`, say."""
+        if name not in self.task.parts:
+            raise NotOffered(f"{self.directory} is a run for {self.task.name}, which has no '{name}'")
+        self.__dict__[name] = part
+
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.task.parts, *self.task.methods})
 

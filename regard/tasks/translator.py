@@ -131,8 +131,8 @@ class Translator:
             for row, best in enumerate(found)
         ]
 
-    def check(self, config: DecodeConfig, alignments: bool) -> None:
-        """Refuse what needs a model's attention to its source where there is none."""
+    def check(self, config: DecodeConfig, alignments: bool = False) -> None:
+        """Refuse by name what cannot be searched by: here what needs an attention to the source where there is none."""
         for what, asked in (
             (f"coverage_penalty={config.coverage_penalty}", config.coverage_penalty),
             ("alignments", alignments),
@@ -199,7 +199,10 @@ class Translator:
                     parts[key] = [None] * len(found)
                     if not found:
                         blank.append((key, _join([], config)))
-                    new += [((key, place), self._source(row, number, place, config)) for place, row in enumerate(found)]
+                    new += [
+                        ((key, place), self._waiting_source(row, number, place, config))
+                        for place, row in enumerate(found)
+                    ]
                 rows.extend(sorted(new, key=lambda one: -one[1].length))  # those of like length are read together
             return [rows.popleft() for _ in range(min(count, len(rows)))]
 
@@ -247,7 +250,7 @@ class Translator:
                 texts.append((key, [self.text(one, target, forced) for one in found]))
             yield texts
 
-    def _source(self, row: list[int], number: int, place: int, config: DecodeConfig) -> Source:
+    def _waiting_source(self, row: list[int], number: int, place: int, config: DecodeConfig) -> Source:
         (limit,) = config.limits([len(row)])
         limit, uniforms = min(limit, self.max_len), None
         if config.temperature is not None:
@@ -299,7 +302,7 @@ class Translator:
         found: list[list[Translation]] = [[] for _ in rows]
         sizes: dict[int, list[tuple[int, Source]]] = defaultdict(list)
         for index, (name, row, _, _) in enumerate(rows):
-            source = self._source(row, name, 0, config)
+            source = self._waiting_source(row, name, 0, config)
             sizes[bucket(max(source.limit, source.length), ROOMS)].append((index, source))
         asks = None if gone is None else lambda index: gone(rows[index][3])
         for several in sizes.values():

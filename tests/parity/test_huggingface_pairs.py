@@ -9,6 +9,7 @@ short compete with finished ones, and ours would not.
 import json
 import os
 import shutil
+from dataclasses import replace
 
 import pytest
 import tokenizers
@@ -22,10 +23,13 @@ from regard.data import PairList
 from regard.decode.config import DecodeConfig
 from regard.decode.search import search
 from regard.errors import RunError
+from regard.interop.engines import export_run as to_engine
 from regard.interop.huggingface import export_run, import_directory
+from regard.interop.parity import check_engine_files, check_huggingface
 from regard.nn.batch import Pairs, Tokens
 from regard.runs.files import read_tensors, write_tensors
 from regard.tasks.looking import document
+from regard.tasks.run import Run
 
 transformers = pytest.importorskip("transformers")
 V, PAD, EOS, START, LENGTH = 61, 0, 1, 2, 12
@@ -134,6 +138,21 @@ def test_logits_are_equal_after_import_and_after_a_round_trip(family, saved, tmp
     one, other = (read_tensors(path / "model.safetensors") for path in (folder, tmp_path / "exported"))
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_imported_model_goes_on_to_ctranslate2(family, saved, tmp_path):
+    pytest.importorskip("ctranslate2")
+    run = saved[family][2]
+    short = replace(run.config, decode=replace(run.config.decode, max_len=LENGTH))
+    run = Run(run.directory, short, run.vocabularies, run.model)
+    texts = [" ".join(run.vocabularies.source.pieces(row[:-1])) for row in sources(20)]
+    out = to_engine(run, "ctranslate2", tmp_path / "exported")
+    report, _ = check_engine_files(run, "ctranslate2", out, texts)
+    # By beam a model that says anything at random shows where a search stops, and the two stop by unlike rules.
+    assert report["compared"][0]["share"] == 1.0
+    _, lines = check_huggingface(run, export_run(run, tmp_path / "back"), texts)
+    assert lines[0].startswith("logits of 20 inputs")
 
 
 def their_outputs(model, rows, **options):

@@ -177,6 +177,8 @@ class Verb(Generic[Request, Result]):
     """Options of the command that name line-aligned files, given together instead of --input: `inputs` has them all."""
     ensembles: bool = False
     """Whether several runs do it together: the command then takes --with."""
+    engines: bool = False
+    """Whether its command lets another engine than torch decode."""
 
     def offered(self, run: "Run") -> bool:
         """Whether this run does it: that may depend on what its model offers, and not only on its task."""

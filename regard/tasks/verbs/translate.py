@@ -243,4 +243,5 @@ TRANSLATE = Translate(
     display=Display,
     unit="texts",
     ensembles=True,
+    engines=True,
 )
