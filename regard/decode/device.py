@@ -39,7 +39,7 @@ GRAPHS = 24
 """Captured steps that one set of slots keeps; the one unused for longest goes first."""
 
 ROWS = 2560
-"""Rows that step together at most: more do not go faster, and their sources would wait for one another."""
+"""RowState that step together at most: more do not go faster, and their sources would wait for one another."""
 
 SHARE = 0.5
 """Of the memory that is free, what the slots of one search may take."""
@@ -143,7 +143,7 @@ class Rules:
         # Whether there is at most a least length, which the kernels know of.
         self.only_least = not (self.past or forced or config.forbid or stops)
 
-    def __call__(self, log_probs: Float[Tensor, "R C"], rows: "Rows") -> Float[Tensor, "R C"]:
+    def __call__(self, log_probs: Float[Tensor, "R C"], rows: "RowState") -> Float[Tensor, "R C"]:
         """`log_probs` changed in place, in the order in which `decode/constraints.py` has them."""
         config, position = self.config, rows.position
         if config.min_len:
@@ -169,7 +169,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowState:
     """Where each row stands: its steps, its greatest length, what it chose (`written`) and what came before that."""
 
     position: Int[Tensor, " R"]
@@ -370,7 +370,7 @@ class Slots(Generic[F]):
     def _log_probs(self, logits: Float[Tensor, "R C"], reach: int) -> Float[Tensor, "R C"]:
         """The log-probabilities to choose by, under the rules."""
         W = self.room.width
-        rows = Rows(
+        rows = RowState(
             self.state.position.repeat_interleave(W),
             self.limits.repeat_interleave(W),
             None if self.written is None else self.written[:, :, :reach].flatten(0, 1),

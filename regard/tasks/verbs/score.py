@@ -53,7 +53,7 @@ class Scored:
     tokens: tuple[TokenScore, ...] | None = said_if_given()
 
 
-class Score(Verb[ScoreRequest, Scored]):
+class ScoreTexts(Verb[ScoreRequest, Scored]):
     """Inputs of many requests go together."""
 
     def check(
@@ -115,7 +115,7 @@ def _pair(line: str) -> tuple[str, str]:
     return source, target
 
 
-SCORE = Score(
+SCORE = ScoreTexts(
     name="score",
     help="""Say how likely a run finds texts: translations given their sources, or texts alone.
 
