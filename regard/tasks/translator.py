@@ -89,8 +89,8 @@ class Translator:
         read = [self.reading(sentence) for sentence in sentences]
         numbers = range(before, before + len(sentences)) if numbers is None else numbers
         pieces = [
-            self._fit(sentence, number + 1, overlong, one, whole)
-            for number, sentence, one in zip(numbers, sentences, read, strict=True)
+            self._fit(sentence, number + 1, overlong, one, whole, ids)
+            for number, sentence, one, ids in zip(numbers, sentences, read, self._encoded(sentences), strict=True)
         ]
         rows = [
             (_name(number, place), row, one.target, sentence)
@@ -194,8 +194,10 @@ class Translator:
         def take(count: int) -> list[tuple[tuple[Key, int], Source]]:
             while len(rows) < count and (fresh := pull()):
                 new = []
-                for key, sentence, number in fresh:
-                    found = self._fit(sentence, number + 1, overlong, self.vocabularies)
+                for (key, sentence, number), ids in zip(
+                    fresh, self._encoded([one for _, one, _ in fresh]), strict=True
+                ):
+                    found = self._fit(sentence, number + 1, overlong, self.vocabularies, ids=ids)
                     parts[key] = [None] * len(found)
                     if not found:
                         blank.append((key, _join([], config)))
@@ -240,15 +242,17 @@ class Translator:
 
         def noted(count: int) -> list[tuple[Key, Source]]:
             new = pull(count)
-            limits.update((key, source.limit) for key, source in new)
+            if config.force_end:
+                limits.update((key, source.limit) for key, source in new)
             return new
 
         for came in self._decoder.run(noted, config, eos=target.eos, longest=longest, steps=steps, gone=gone):
-            texts = []
-            for key, found in came:
-                forced = limits.pop(key) if config.force_end else None
-                texts.append((key, [self.text(one, target, forced) for one in found]))
-            yield texts
+            texts = iter(target.decode_batch([one.tokens for _, found in came for one in found]) if came else ())
+            yield [
+                (key, [self.text(one, target, limit, next(texts)) for one in found])
+                for key, found in came
+                for limit in (limits.pop(key, None),)
+            ]
 
     def _waiting_source(self, row: list[int], number: int, place: int, config: DecodeConfig) -> Source:
         (limit,) = config.limits([len(row)])
@@ -261,16 +265,26 @@ class Translator:
         """The vocabularies with which this source is read and translated: for a model that copies, with its words."""
         return extended(self.vocabularies, source) if self.copies else self.vocabularies
 
+    def _encoded(self, sentences: Sequence[str]) -> Sequence[list[int] | None]:
+        """The tokens of each sentence, where all are read by one vocabulary."""
+        return [None] * len(sentences) if self.copies else self.vocabularies.source.encode_batch(sentences)
+
     def _fit(
-        self, sentence: str, number: int, overlong: Overlong, read: Vocabularies, whole: Sequence[str] = ()
+        self,
+        sentence: str,
+        number: int,
+        overlong: Overlong,
+        read: Vocabularies,
+        whole: Sequence[str] = (),
+        ids: list[int] | None = None,
     ) -> list[list[int]]:
         """The sentence as rows that the model can read: none if it is blank, several if it had to be split.
 
-        Options in `whole` are for one piece, and forbid it.
+        Options in `whole` are for one piece, and forbid it. `ids` are its tokens where they are known.
         """
         tokenizer, row = read.source, read.source_row
         room = self.max_len - len(row([]))
-        ids = tokenizer.encode(sentence) if sentence.strip() else []
+        ids = (tokenizer.encode(sentence) if ids is None else ids) if sentence.strip() else []
         if not ids:
             return []
         if len(ids) <= room:
@@ -354,15 +368,19 @@ class Translator:
         ]
 
     def text(
-        self, hypothesis: Hypothesis, target: Tokenizer | None = None, forced_at: int | None = None
+        self,
+        hypothesis: Hypothesis,
+        target: Tokenizer | None = None,
+        forced_at: int | None = None,
+        text: str | None = None,
     ) -> Translation:
-        """What was decoded, as text; `target` is the tokenizer of a `reading`.
+        """What was decoded, as `text` where that is known; `target` is the tokenizer of a `reading`.
 
         An output that has made `forced_at` choices was ended there by force: it is not finished.
         """
         target = target or self.vocabularies.target
         return Translation(
-            text=target.decode(hypothesis.tokens),
+            text=target.decode(hypothesis.tokens) if text is None else text,
             score=hypothesis.score,
             log_prob=hypothesis.log_prob,
             tokens=tuple(hypothesis.tokens),

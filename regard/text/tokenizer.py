@@ -82,6 +82,7 @@ class Tokenizer:
             len(name) > 1 and name[0] == NOT_CUT for name in self._inner.get_vocab(with_added_tokens=False)
         )
         self.opening = self._opening()
+        self._pieces: dict[int, str] = {}  # those looked at, since looking takes longer than a step of a small model
         self._silent = frozenset((self.pad, self.bos, self.eos, *self.opening))
 
     def _opening(self) -> tuple[int, ...]:
@@ -116,9 +117,20 @@ class Tokenizer:
             text = self._inner.decode(kept, skip_special_tokens=False)
         return text.replace(NOT_CUT, "") if self._marked else text
 
+    def decode_batch(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each row of ids, all cores at work."""
+        kept = [[i for i in ids if i not in self._silent] for ids in rows]
+        with panics("cannot decode these tokens"):
+            texts = self._inner.decode_batch(kept, skip_special_tokens=False)
+        return [text.replace(NOT_CUT, "") for text in texts] if self._marked else texts
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """A readable text for each id, special tokens by name; bytes that are no whole character as `\\xe2`."""
-        return [self._readable(self._token(i)) for i in ids]
+        known = self._pieces
+        for index in ids:
+            if index not in known:
+                known[index] = self._readable(self._token(index))
+        return [known[index] for index in ids]
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """The span of characters of `text` that each piece covers; pieces of one character share its span."""
