@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import DEVICE, RUN, checked, options_of, parameter, with_parameters
+from regard.cli.options import DEVICE, PRECISION, RUN, checked, options_of, parameter, with_parameters
+from regard.cli.verbs import loaded_run
 from regard.errors import ConfigError
 from regard.tasks.verbs import Between, option
 from regard.tasks.verbs.translate import SearchOptions
@@ -43,9 +44,10 @@ class EvaluateOptions(SearchOptions):
     )
 
 
-def _evaluate(run: Path, data: list[str] | None, out: Path | None, as_json: bool, device: str, **given: object) -> None:
+def _evaluate(
+    run: Path, data: list[str] | None, out: Path | None, as_json: bool, device: str, precision: str, **given: object
+) -> None:
     from regard import evaluate as score
-    from regard import load
     from regard.cli.progress import counting
     from regard.runs.files import check_output, whole_file
     from regard.tasks.translation_metrics import check_tokenizer
@@ -59,7 +61,7 @@ def _evaluate(run: Path, data: list[str] | None, out: Path | None, as_json: bool
     check_tokenizer(options.get("tokenize", defaults.tokenize))
     if metrics := options.pop("metric", ()):
         options["metrics"] = metrics
-    loaded = load(run, device)
+    loaded = loaded_run(run, device, precision)
     if out is not None and not loaded.task.searches:
         raise ConfigError(f"--out does not apply to a run for {loaded.task.name}, which writes nothing")
     written: list[str] = []
@@ -84,6 +86,7 @@ evaluate = with_parameters(
         parameter("out", OUT, None),
         parameter("as_json", Annotated[bool, typer.Option("--json", help="Print one JSON object.")], False),
         parameter("device", DEVICE, "auto"),
+        parameter("precision", PRECISION, "auto"),
     ],
     """Translate held-out pairs and score the translations; measure a language model's perplexity, or the accuracy
     of a classifier.

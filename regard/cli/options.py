@@ -20,6 +20,10 @@ INPUT = Annotated[Path | None, typer.Option("--input", "-i", help="A file of inp
 OUTPUT = Annotated[Path | None, typer.Option("--output", "-o", help="Write here instead of to stdout.", metavar="FILE")]
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object per result.")]
 DEVICE = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+PRECISION = Annotated[
+    str,
+    typer.Option(help="Of the weights: float32, bfloat16 or int8 (CPU); auto is bfloat16 on a GPU that has it."),
+]
 
 
 def with_parameters(function: Callable[..., None], parameters: Sequence[inspect.Parameter], help: str) -> Any:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.options import PRECISION
+
 
 def serve(
     run: Annotated[list[Path] | None, typer.Argument(help="Run directories.", metavar="RUN")] = None,
@@ -48,6 +50,7 @@ def serve(
     header_timeout: Annotated[float, typer.Option(help="Seconds for the head of a request to come in.")] = 10.0,
     idle_timeout: Annotated[float, typer.Option(help="Seconds a connection may rest between requests.")] = 30.0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    precision: PRECISION = "auto",
 ) -> None:
     """Serve runs over HTTP: JSON in, JSON out, many requests together. SIGTERM or Ctrl-C ends it.
 
@@ -98,6 +101,7 @@ def serve(
         allow_origins=allow_origin or (),
         allow_hosts=allow_host or (),
         device=device,
+        precision=precision,
         ready=ready,
     )
 

@@ -21,6 +21,7 @@ from regard.cli.options import (
     INPUT,
     JSON,
     OUTPUT,
+    PRECISION,
     RUN,
     checked,
     options_of,
@@ -75,6 +76,7 @@ def command(verb: Verb) -> Callable[..., None]:
     def answer(**given: Any) -> None:
         words, file, as_json = given.pop("items"), given.pop("input"), given.pop("as_json")
         output, run, device = given.pop("output"), given.pop("run"), given.pop("device")
+        precision = given.pop("precision")
         display = verb.display(**{field.name: given.pop(field.name) for field in shown}) if verb.display else None
         options = checked(verb.request, given)
         check_inputs(verb, words, file)
@@ -85,7 +87,7 @@ def command(verb: Verb) -> Callable[..., None]:
         lines = words or (standard_input() if file is None else ())
         if not words and file is None and typed():
             print(f"Type {verb.unit}, one per line; Ctrl-D ends.", file=sys.stderr)
-        loaded = opened(verb, run, device)
+        loaded = opened(verb, run, device, precision)
         with ExitStack() as stack:
             write, tell = partial(print, flush=True), None
             if output is not None:
@@ -111,6 +113,7 @@ def command(verb: Verb) -> Callable[..., None]:
         *(options_of(verb.display) if verb.display else ()),
         parameter("as_json", JSON, False),
         parameter("device", DEVICE, "auto"),
+        parameter("precision", PRECISION, "auto"),
     ]
     return with_parameters(answer, parameters, verb.help)
 
@@ -122,16 +125,22 @@ def check_inputs(verb: Verb, words: Sequence[str] | None, file: Path | None) -> 
         raise ConfigError(f"give {verb.unit}, or --input with a file of them")
 
 
-def opened(verb: Verb, directory: Path, device: str) -> "Run":
+def opened(verb: Verb, directory: Path, device: str, precision: str = "auto") -> "Run":
     """The run, which must be one that does this."""
-    from regard import load
     from regard.errors import RunError
 
-    run = load(directory, device)
+    run = loaded_run(directory, device, precision)
     if not verb.offered(run):
         getattr(run, verb.name)  # says which tasks have it, where this one has not
         raise RunError(f"{directory} is a run for {run.task.name}, which does not {verb.name}")
     return run
+
+
+def loaded_run(directory: Path, device: str, precision: str) -> "Run":
+    """The run; what is to be said of its loading goes to stderr."""
+    from regard import load
+
+    return load(directory, device, precision, lambda note: print(f"regard: {note}", file=sys.stderr))
 
 
 def print_answers(

@@ -94,6 +94,11 @@ class OutputProjection(nn.Module):
         x = self._scaled(x)
         return nn.functional.linear(x, self.weight, self.bias) if self.int8 is None else self.int8(x)
 
+    def log_probs(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
+        """The log-probabilities of every entry, in float32 or better whatever the model runs in."""
+        logits = self(x)
+        return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
     def _scaled(self, x: Tensor) -> Tensor:
         return x if self.scale == 1.0 else x * self.scale
 

@@ -1,6 +1,7 @@
-"""Matrices of int8 for inference on a CPU: a scale per output feature, activations quantised row by row as they come."""
+"""Matrices of int8 for inference on a CPU: a scale for each output feature; inputs are quantised row by row."""
 
-from collections.abc import Iterable
+import platform
+from functools import cache
 
 import torch
 from jaxtyping import Float
@@ -11,37 +12,37 @@ from regard.nn.attention import ACROSS, Attention
 from regard.nn.blocks import FeedForward
 from regard.nn.embeddings import OutputProjection
 
-ENGINES = ("fbgemm", "onednn", "qnnpack")
-"""torch's kernels for int8 products, the fastest first."""
+
+def check_int8() -> None:
+    """Refuse int8 where torch has no kernels for it."""
+    if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.onednn, "qlinear_pointwise"):
+        raise ConfigError("precision=int8 needs a torch that is built with oneDNN; use float32 or bfloat16")
 
 
-def engine() -> str:
-    """The fastest of torch's engines for int8 products that is built in."""
-    built = torch.backends.quantized.supported_engines
-    for name in ENGINES:
-        if name in built:
-            return name
-    raise ConfigError("precision=int8 needs a torch with an engine for int8 products; use float32 or bfloat16")
-
-
+@cache
 def saturates() -> bool:
-    """Whether products of 8-bit numbers could overflow here.
+    """Whether sums of 8-bit products could overflow here.
 
-    Without VNNI, x86 kernels add pairs of products in 16 bits: 2 x 255 x 127 does not fit, 2 x 127 x 127 does. There
-    activations have 7 bits.
+    Without VNNI, kernels for x86 add pairs of products in 16 bits: 2 x 255 x 127 does not fit, 2 x 127 x 127 does. So
+    there inputs have 7 bits. The kernel itself is asked as well, since oneDNN can be told to leave instructions unused.
     """
-    return not torch.cpu._is_vnni_supported()
+    if platform.machine() in ("x86_64", "AMD64") and not torch.cpu._is_vnni_supported():
+        return True
+    largest = Int8Linear(torch.ones(64, 64), nonnegative=True, reduced=False)
+    return bool((largest(torch.ones(64, 64)) - 64).abs().max() > 1)
 
 
 class Int8Linear(nn.Module):
     """x W' + b with W in int8, of which each row has its own scale; what comes out is float32.
 
-    Every row of `x` is brought to the same size and then quantised on one fixed grid, so that no row's result depends on
-    its neighbours in a batch. With `nonnegative`, inputs are known to be so, and the grid has all its steps there.
+    Every row of `x` is quantised by its own largest entry, so that no row's result depends on its neighbours in a
+    batch. With `nonnegative`, inputs are known to be so, and all steps are there. `reduced` inputs have 7 bits.
     `stands_for` is how many of the model's parameters this replaces.
     """
 
-    ends: Tensor
+    packed: Tensor
+    scales: Tensor
+    zeros: Tensor
     bias: Tensor | None
 
     def __init__(
@@ -50,33 +51,49 @@ class Int8Linear(nn.Module):
         bias: Float[Tensor, " N"] | None = None,
         *,
         nonnegative: bool = False,
-        engine_name: str | None = None,
         reduced: bool | None = None,
         stands_for: int = 0,
     ) -> None:
         super().__init__()
+        check_int8()
         self.out_features, self.in_features = weight.shape
+        self.nonnegative, self.stands_for = nonnegative, stands_for
         self.reduced = saturates() if reduced is None else reduced
-        self.stands_for = stands_for
         weight = weight.detach().float()
         scales = (weight.abs().amax(1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
         numbers = (weight / scales[:, None]).round().clamp(-127, 127).to(torch.int8)
-        self.packed = _packed(numbers, scales, engine_name or engine())
-        # A row that holds both ends of the grid goes along with every batch: torch takes its grid from what it is given.
-        ends = torch.zeros(1, self.in_features)
-        ends[0, 0] = 1.0
-        if not nonnegative:
-            ends = torch.cat((ends, -ends))
-        self.register_buffer("ends", ends, persistent=False)
+        # Unsigned, as the kernels want their inputs: what is not `nonnegative` is moved up by `zero`.
+        largest = 127 if self.reduced else 255
+        levels, self._zero = (largest, 0) if nonnegative else (largest // 2, largest // 2 + 1)
+        self._step = 1 / levels
+        self._levels, self._half = torch.tensor(float(levels)), torch.tensor(self._zero + 0.5)
+        self.register_buffer("packed", torch.ops.onednn.qlinear_prepack(numbers, None), persistent=False)
+        self.register_buffer("scales", scales, persistent=False)
+        self.register_buffer("zeros", torch.zeros(len(scales), dtype=torch.int64), persistent=False)
         self.register_buffer("bias", None if bias is None else bias.detach().float().clone(), persistent=False)
 
     def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch N"]:
         if x.requires_grad and torch.is_grad_enabled():
             raise RunError("an int8 model has no gradients: load the run with precision='float32'")
         rows = x.reshape(-1, self.in_features)
-        sizes = torch.linalg.vector_norm(rows, torch.inf, -1, keepdim=True).clamp_min_(1e-30)
-        grid = torch.cat((self.ends, rows / sizes))
-        y = torch.ops.quantized.linear_dynamic(grid, self.packed, self.reduced)[self.ends.shape[0] :]
+        sizes = (rows if self.nonnegative else rows.abs()).amax(-1, keepdim=True)
+        # A row of zeros gives whatever numbers here, and zeros in the end, when they are multiplied by its size.
+        numbers = torch.addcmul(self._half, rows, torch.div(self._levels, sizes)).to(torch.uint8)
+        y = torch.ops.onednn.qlinear_pointwise.default(
+            numbers,
+            self._step,
+            self._zero,
+            self.packed,
+            self.scales,
+            self.zeros,
+            None,  # the bias comes when the rows have their sizes again
+            1.0,
+            0,
+            torch.float32,
+            "none",
+            [],
+            "",
+        )
         y = y.mul_(sizes) if self.bias is None else torch.addcmul(self.bias, y, sizes)
         return y.view(*x.shape[:-1], self.out_features)
 
@@ -91,24 +108,12 @@ class Int8Linear(nn.Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
-def _packed(numbers: Tensor, scales: Tensor, engine_name: str) -> torch.ScriptObject:
-    """The matrix in the order in which the engine's kernels read it."""
-    zeros = torch.zeros(len(scales), dtype=torch.int64)
-    weight = torch._make_per_channel_quantized_tensor(numbers, scales.double(), zeros, 0)
-    before = torch.backends.quantized.engine
-    torch.backends.quantized.engine = engine_name  # asked at packing alone; what is packed knows its own
-    try:
-        return torch.ops.quantized.linear_prepack(weight, None)
-    finally:
-        torch.backends.quantized.engine = before
-
-
 @torch.no_grad()
 def quantize(model: nn.Module) -> nn.Module:
     """The same model, its attention and feed-forward matrices and its output projection now in int8.
 
     Embeddings, norms, attention itself, the KV cache and the logits stay float32; so does the table of an output
-    projection that is the embedding's as well, of which a copy is quantised. It can be watched as before, and not trained.
+    projection, of which a copy is quantised. It can be watched as before, but not trained.
     """
     parts = [part for part in model.modules() if isinstance(part, (Attention, FeedForward, OutputProjection))]
     if not parts:
@@ -138,11 +143,7 @@ def _int8(linear: nn.Module, *, nonnegative: bool = False) -> Int8Linear:
     return Int8Linear(linear.weight, linear.bias, nonnegative=nonnegative, stands_for=replaced)
 
 
-def parameter_count(modules: Iterable[nn.Module] | nn.Module) -> int:
+def parameter_count(model: nn.Module) -> int:
     """How many parameters a model has, those that are held in int8 included."""
-    modules = [modules] if isinstance(modules, nn.Module) else modules
-    return sum(
-        sum(parameter.numel() for parameter in module.parameters())
-        + sum(part.stands_for for part in module.modules() if isinstance(part, Int8Linear))
-        for module in modules
-    )
+    held = sum(part.stands_for for part in model.modules() if isinstance(part, Int8Linear))
+    return held + sum(parameter.numel() for parameter in model.parameters())
