@@ -163,7 +163,8 @@ class Attention(nn.Module):
     def queries(
         self, x: Float[Tensor, "B T D"], past: int = 0, places: Int[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B H T K"]:
-        q = _normed(self.query(x).unflatten(-1, (self.heads, -1)).transpose(1, 2), self.query_norm)
+        q = self.query(x).view(*x.shape[:-1], self.heads, self.head_width).transpose(1, 2)
+        q = _normed(q, self.query_norm)
         return q if self.rotary is None else self.rotary(q, past, places)
 
     def keys_values(
@@ -184,8 +185,8 @@ class Attention(nn.Module):
         """All three of the same vectors, from one product: faster than three small ones."""
         heads, groups = self.heads, self.kv_heads
         mixed = F.linear(x, *(joined or self.joined())) if self.int8 is None else self.int8(x)
-        mixed = mixed.unflatten(-1, (heads + 2 * groups, -1)).transpose(1, 2)
-        q, k, v = mixed.split((heads, groups, groups), dim=1)
+        mixed = mixed.view(*x.shape[:-1], heads + 2 * groups, self.head_width).transpose(1, 2)
+        q, k, v = torch.split_with_sizes(mixed, (heads, groups, groups), 1)
         q, k = _normed(q, self.query_norm), _normed(k, self.key_norm)
         if self.rotary is not None:
             q, k = self.rotary(q, past, places), self.rotary(k, past, places)

@@ -40,11 +40,6 @@ class Int8Linear(nn.Module):
     `stands_for` is how many of the model's parameters this replaces.
     """
 
-    packed: Tensor
-    scales: Tensor
-    zeros: Tensor
-    bias: Tensor | None
-
     def __init__(
         self,
         weight: Float[Tensor, "N D"],
@@ -64,13 +59,13 @@ class Int8Linear(nn.Module):
         numbers = (weight / scales[:, None]).round().clamp(-127, 127).to(torch.int8)
         # Unsigned, as the kernels want their inputs: what is not `nonnegative` is moved up by `zero`.
         largest = 127 if self.reduced else 255
-        levels, self._zero = (largest, 0) if nonnegative else (largest // 2, largest // 2 + 1)
-        self._step = 1 / levels
-        self._levels, self._half = torch.tensor(float(levels)), torch.tensor(self._zero + 0.5)
-        self.register_buffer("packed", torch.ops.onednn.qlinear_prepack(numbers, None), persistent=False)
-        self.register_buffer("scales", scales, persistent=False)
-        self.register_buffer("zeros", torch.zeros(len(scales), dtype=torch.int64), persistent=False)
-        self.register_buffer("bias", None if bias is None else bias.detach().float().clone(), persistent=False)
+        levels, zero = (largest, 0) if nonnegative else (largest // 2, largest // 2 + 1)
+        self._levels, self._half = torch.tensor(float(levels)), torch.tensor(zero + 0.5)
+        # No buffers: these stay on the CPU in float32 whatever the model is told, and torch finds attributes sooner.
+        self.bias = None if bias is None else bias.detach().float().clone()
+        packed, zeros = torch.ops.onednn.qlinear_prepack(numbers, None), torch.zeros(len(scales), dtype=torch.int64)
+        self._matrix = (1 / levels, zero, packed, scales, zeros)
+        self._product = torch.ops.onednn.qlinear_pointwise.default
 
     def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch N"]:
         if x.requires_grad and torch.is_grad_enabled():
@@ -79,21 +74,8 @@ class Int8Linear(nn.Module):
         sizes = (rows if self.nonnegative else rows.abs()).amax(-1, keepdim=True)
         # A row of zeros gives whatever numbers here, and zeros in the end, when they are multiplied by its size.
         numbers = torch.addcmul(self._half, rows, torch.div(self._levels, sizes)).to(torch.uint8)
-        y = torch.ops.onednn.qlinear_pointwise.default(
-            numbers,
-            self._step,
-            self._zero,
-            self.packed,
-            self.scales,
-            self.zeros,
-            None,  # the bias comes when the rows have their sizes again
-            1.0,
-            0,
-            torch.float32,
-            "none",
-            [],
-            "",
-        )
+        # The bias comes last, when the rows have their sizes again.
+        y = self._product(numbers, *self._matrix, None, 1.0, 0, torch.float32, "none", (), "")
         y = y.mul_(sizes) if self.bias is None else torch.addcmul(self.bias, y, sizes)
         return y.view(*x.shape[:-1], self.out_features)
 
