@@ -184,7 +184,7 @@ class Attention(nn.Module):
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B G T K"], Float[Tensor, "B G T K"]]:
         """All three of the same vectors, from one product: faster than three small ones."""
         heads, groups = self.heads, self.kv_heads
-        mixed = F.linear(x, *(joined or self.joined())) if self.int8 is None else self.int8(x)
+        mixed = F.linear(x, *(joined or self.concatenated())) if self.int8 is None else self.int8(x)
         mixed = mixed.view(*x.shape[:-1], heads + 2 * groups, self.head_width).transpose(1, 2)
         q, k, v = torch.split_with_sizes(mixed, (heads, groups, groups), 1)
         q, k = _normed(q, self.query_norm), _normed(k, self.key_norm)
@@ -193,9 +193,11 @@ class Attention(nn.Module):
         return q, k, v
 
     def joined(self) -> tuple[Float[Tensor, "N D"], Float[Tensor, " N"] | None] | None:
-        """The three matrices concatenated, and their biases; None where they are held in int8."""
-        if self.int8 is not None:
-            return None
+        """What a KV cache keeps of the three matrices for all steps; nothing where they are held in int8."""
+        return self.concatenated() if self.int8 is None else None
+
+    def concatenated(self) -> tuple[Float[Tensor, "N D"], Float[Tensor, " N"] | None]:
+        """The three matrices concatenated, and their biases."""
         parts = (self.query, self.key, self.value)
         bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
         return torch.cat([part.weight for part in parts]), bias

@@ -104,9 +104,8 @@ def quantize(model: nn.Module) -> nn.Module:
         if isinstance(part, Attention):
             _quantize_attention(part)
         elif isinstance(part, FeedForward):
-            part.inner = _int8(part.inner)
-            part.gate = None if part.gate is None else _int8(part.gate)
-            part.outer = _int8(part.outer, nonnegative=part.activation == "relu" and part.gate is None)
+            _replace(part, "inner", *(() if part.gate is None else ("gate",)))
+            _replace(part, "outer", nonnegative=part.activation == "relu" and part.gate is None)
         else:
             part.int8 = Int8Linear(part.weight, part.bias)
     return model.requires_grad_(False)
@@ -114,15 +113,16 @@ def quantize(model: nn.Module) -> nn.Module:
 
 def _quantize_attention(attention: Attention) -> None:
     if attention.sides != ACROSS:
-        attention.int8 = Int8Linear(*attention.joined())
-    for name in ("query", "key", "value", "output"):
-        setattr(attention, name, _int8(getattr(attention, name)))
+        attention.int8 = Int8Linear(*attention.concatenated())
+    _replace(attention, "query", "key", "value", "output")
 
 
-def _int8(linear: nn.Module, *, nonnegative: bool = False) -> Int8Linear:
-    assert isinstance(linear, nn.Linear), f"{type(linear).__name__} is not a linear layer, or was quantised before"
-    replaced = sum(parameter.numel() for parameter in linear.parameters())
-    return Int8Linear(linear.weight, linear.bias, nonnegative=nonnegative, stands_for=replaced)
+def _replace(part: nn.Module, *names: str, nonnegative: bool = False) -> None:
+    for name in names:
+        linear = getattr(part, name)
+        assert isinstance(linear, nn.Linear), f"{name} is not a linear layer, or was quantised before"
+        replaced = sum(parameter.numel() for parameter in linear.parameters())
+        setattr(part, name, Int8Linear(linear.weight, linear.bias, nonnegative=nonnegative, stands_for=replaced))
 
 
 def parameter_count(model: nn.Module) -> int:

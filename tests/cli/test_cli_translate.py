@@ -41,7 +41,7 @@ def test_precision_is_an_option(cli, refused, trained):
     for precision in ("int8", "bfloat16"):
         found = best("--precision", precision)["score"]
         assert found != exact["score"]
-        assert found == pytest.approx(exact["score"], rel=0.1)
+        assert found == pytest.approx(exact["score"], rel=0.3)
     said = refused("translate", trained, "dog", "--precision", "int4")
     assert "precision=int4 must be one of auto, float32, bfloat16, int8" in said
     assert cli("evaluate", trained, "--precision", "int8", "--limit", 2).code == 0
