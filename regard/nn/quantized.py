@@ -60,7 +60,7 @@ class Int8Linear(nn.Module):
         # Unsigned, as the kernels want their inputs: what is not `nonnegative` is moved up by `zero`.
         largest = 127 if self.reduced else 255
         levels, zero = (largest, 0) if nonnegative else (largest // 2, largest // 2 + 1)
-        self._levels, self._half = torch.tensor(float(levels)), torch.tensor(zero + 0.5)
+        self._levels, self._half = float(levels), torch.tensor(zero + 0.5)
         # No buffers: these stay on the CPU in float32 whatever the model is told, and torch finds attributes sooner.
         self.bias = None if bias is None else bias.detach().float().clone()
         packed, zeros = torch.ops.onednn.qlinear_prepack(numbers, None), torch.zeros(len(scales), dtype=torch.int64)
@@ -73,7 +73,7 @@ class Int8Linear(nn.Module):
         rows = x.reshape(-1, self.in_features)
         sizes = (rows if self.nonnegative else rows.abs()).amax(-1, keepdim=True)
         # A row of zeros gives whatever numbers here, and zeros in the end, when they are multiplied by its size.
-        numbers = torch.addcmul(self._half, rows, torch.div(self._levels, sizes)).to(torch.uint8)
+        numbers = torch.addcdiv(self._half, rows, sizes, value=self._levels).to(torch.uint8)
         # The bias comes last, when the rows have their sizes again.
         y = self._product(numbers, *self._matrix, None, 1.0, 0, torch.float32, "none", (), "")
         y = y.mul_(sizes) if self.bias is None else torch.addcmul(self.bias, y, sizes)
