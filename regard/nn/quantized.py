@@ -1,7 +1,9 @@
 """Matrices of int8 for inference on a CPU: a scale for each output feature; inputs are quantised row by row."""
 
 import platform
+import warnings
 from functools import cache
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -12,15 +14,22 @@ from regard.nn.attention import ACROSS, Attention
 from regard.nn.blocks import FeedForward
 from regard.nn.embeddings import OutputProjection
 
+Engine = Literal["fbgemm", "onednn"]
+"""Whose kernels multiply. fbgemm's cost half as much per call where rows are few; but torch will drop the tensors that
+it packs its matrices from (github.com/pytorch/pytorch/issues/184982), and then oneDNN's are left."""
 
-def check_int8() -> None:
-    """Refuse int8 where torch has no kernels for it."""
-    if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.onednn, "qlinear_pointwise"):
-        raise ConfigError("precision=int8 needs a torch that is built with oneDNN; use float32 or bfloat16")
+
+def choose_engine() -> Engine:
+    """The fastest that this torch has; where it has none, int8 is refused."""
+    if "fbgemm" in torch.backends.quantized.supported_engines and hasattr(torch, "_make_per_channel_quantized_tensor"):
+        return "fbgemm"
+    if torch.backends.mkldnn.is_available() and hasattr(torch.ops.onednn, "qlinear_pointwise"):
+        return "onednn"
+    raise ConfigError("precision=int8 needs a torch that is built with fbgemm or oneDNN; use float32 or bfloat16")
 
 
 @cache
-def saturates() -> bool:
+def saturates(engine: Engine) -> bool:
     """Whether sums of 8-bit products could overflow here.
 
     Without VNNI, kernels for x86 add pairs of products in 16 bits: 2 x 255 x 127 does not fit, 2 x 127 x 127 does. So
@@ -28,7 +37,7 @@ def saturates() -> bool:
     """
     if platform.machine() in ("x86_64", "AMD64") and not torch.cpu._is_vnni_supported():
         return True
-    largest = Int8Linear(torch.ones(64, 64), nonnegative=True, reduced=False)
+    largest = Int8Linear(torch.ones(64, 64), nonnegative=True, reduced=False, engine=engine)
     return bool((largest(torch.ones(64, 64)) - 64).abs().max() > 1)
 
 
@@ -47,35 +56,29 @@ class Int8Linear(nn.Module):
         *,
         nonnegative: bool = False,
         reduced: bool | None = None,
+        engine: Engine | None = None,
         stands_for: int = 0,
     ) -> None:
         super().__init__()
-        check_int8()
+        engine = engine or choose_engine()
         self.out_features, self.in_features = weight.shape
         self.nonnegative, self.stands_for = nonnegative, stands_for
-        self.reduced = saturates() if reduced is None else reduced
+        self.reduced = saturates(engine) if reduced is None else reduced
         weight = weight.detach().float()
         scales = (weight.abs().amax(1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
         numbers = (weight / scales[:, None]).round().clamp(-127, 127).to(torch.int8)
-        # Unsigned, as the kernels want their inputs: what is not `nonnegative` is moved up by `zero`.
-        largest = 127 if self.reduced else 255
-        levels, zero = (largest, 0) if nonnegative else (largest // 2, largest // 2 + 1)
-        self._levels, self._half = float(levels), torch.tensor(zero + 0.5)
+        kind = Fbgemm if engine == "fbgemm" else OneDnn
         # No buffers: these stay on the CPU in float32 whatever the model is told, and torch finds attributes sooner.
+        self._multiply = kind(numbers, scales, nonnegative=nonnegative, reduced=self.reduced)
         self.bias = None if bias is None else bias.detach().float().clone()
-        packed, zeros = torch.ops.onednn.qlinear_prepack(numbers, None), torch.zeros(len(scales), dtype=torch.int64)
-        self._matrix = (1 / levels, zero, packed, scales, zeros)
-        self._product = torch.ops.onednn.qlinear_pointwise.default
 
     def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch N"]:
         if x.requires_grad and torch.is_grad_enabled():
             raise RunError("an int8 model has no gradients: load the run with precision='float32'")
         rows = x.reshape(-1, self.in_features)
         sizes = (rows if self.nonnegative else rows.abs()).amax(-1, keepdim=True)
-        # A row of zeros gives whatever numbers here, and zeros in the end, when they are multiplied by its size.
-        numbers = torch.addcdiv(self._half, rows, sizes, value=self._levels).to(torch.uint8)
+        y = self._multiply(rows, sizes)
         # The bias comes last, when the rows have their sizes again.
-        y = self._product(numbers, *self._matrix, None, 1.0, 0, torch.float32, "none", (), "")
         y = y.mul_(sizes) if self.bias is None else torch.addcmul(self.bias, y, sizes)
         return y.view(*x.shape[:-1], self.out_features)
 
@@ -88,6 +91,48 @@ class Int8Linear(nn.Module):
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Fbgemm:
+    """Rows over their sizes, times a matrix of int8, by the kernel that quantises what it is given on one grid."""
+
+    def __init__(self, numbers: Tensor, scales: Tensor, *, nonnegative: bool, reduced: bool) -> None:
+        # The grid is from the least to the most that is given, so its ends go along with every batch.
+        self._ends = torch.zeros(1 if nonnegative else 2, numbers.shape[1])
+        self._ends[0, 0], self._ends[-1, 0] = 1.0, 1.0 if nonnegative else -1.0
+        self._count, self._reduced = len(self._ends), reduced
+        zeros, before = torch.zeros(len(scales), dtype=torch.int64), torch.backends.quantized.engine
+        torch.backends.quantized.engine = "fbgemm"  # asked at packing alone; what is packed knows its own
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=r"torch\.quantize_per_tensor")  # said at `Engine`
+                weight = torch._make_per_channel_quantized_tensor(numbers, scales.double(), zeros, 0)
+            self._packed = torch.ops.quantized.linear_prepack(weight, None)
+        finally:
+            torch.backends.quantized.engine = before
+        self._product = torch.ops.quantized.linear_dynamic.default
+
+    def __call__(self, rows: Float[Tensor, "R D"], sizes: Float[Tensor, "R 1"]) -> Float[Tensor, "R N"]:
+        # A row of zeros must not become one of NaN, which would take the grid from all others.
+        grid = torch.cat((self._ends, rows / sizes.clamp_min(1e-30)))
+        return self._product(grid, self._packed, self._reduced)[self._count :]
+
+
+class OneDnn:
+    """The same by a kernel that is given whole numbers: unsigned, so what may be below zero is moved up."""
+
+    def __init__(self, numbers: Tensor, scales: Tensor, *, nonnegative: bool, reduced: bool) -> None:
+        largest = 127 if reduced else 255
+        levels, zero = (largest, 0) if nonnegative else (largest // 2, largest // 2 + 1)
+        self._levels, self._half = float(levels), torch.tensor(zero + 0.5)
+        packed, zeros = torch.ops.onednn.qlinear_prepack(numbers, None), torch.zeros(len(scales), dtype=torch.int64)
+        self._matrix = (1 / levels, zero, packed, scales, zeros)
+        self._product = torch.ops.onednn.qlinear_pointwise.default
+
+    def __call__(self, rows: Float[Tensor, "R D"], sizes: Float[Tensor, "R 1"]) -> Float[Tensor, "R N"]:
+        # A row of zeros gives whatever numbers, and zeros in the end, when they are multiplied by its size.
+        numbers = torch.addcdiv(self._half, rows, sizes, value=self._levels).to(torch.uint8)
+        return self._product(numbers, *self._matrix, None, 1.0, 0, torch.float32, "none", (), "")
 
 
 @torch.no_grad()

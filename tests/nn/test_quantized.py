@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from regard.errors import ConfigError, RunError
 from regard.nn.embeddings import OutputProjection
-from regard.nn.quantized import Int8Linear, check_int8, parameter_count, quantize, saturates
+from regard.nn.quantized import Int8Linear, choose_engine, parameter_count, quantize, saturates
+
+every_engine = pytest.mark.parametrize("engine", ["fbgemm", "onednn"])
 
 
 def bound(x, weight, *, nonnegative, reduced):
@@ -23,6 +25,7 @@ def bound(x, weight, *, nonnegative, reduced):
     return x.abs() @ (of_weight / 2).expand_as(weight).T + of_input * (weight.abs() + of_weight / 2).sum(1) + 1e-5
 
 
+@every_engine
 @pytest.mark.parametrize("reduced", [False, True])
 @given(
     rows=st.integers(1, 20),
@@ -31,40 +34,44 @@ def bound(x, weight, *, nonnegative, reduced):
     nonnegative=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_outputs_are_within_the_bound(reduced, rows, inputs, outputs, nonnegative, seed):
-    if saturates() and not reduced:
+def test_outputs_are_within_the_bound(engine, reduced, rows, inputs, outputs, nonnegative, seed):
+    if saturates(engine) and not reduced:
         return
     torch.manual_seed(seed)
     x = torch.randn(rows, inputs) * 10.0 ** torch.randint(-3, 4, (rows, 1))
     x = x.relu() if nonnegative else x
     weight, bias = torch.randn(outputs, inputs), torch.randn(outputs)
-    layer = Int8Linear(weight, bias, nonnegative=nonnegative, reduced=reduced)
+    layer = Int8Linear(weight, bias, nonnegative=nonnegative, reduced=reduced, engine=engine)
     exact = F.linear(x.double(), weight.double(), bias.double())
     allowed = bound(x.double(), weight.double(), nonnegative=nonnegative, reduced=reduced)
     assert ((layer(x) - exact).abs() <= allowed * (1 + 1e-5)).all()
 
 
-def test_a_row_does_not_depend_on_its_neighbours():
+@every_engine
+def test_a_row_does_not_depend_on_its_neighbours(engine):
     torch.manual_seed(0)
-    layer = Int8Linear(torch.randn(50, 40), torch.randn(50))
+    layer = Int8Linear(torch.randn(50, 40), torch.randn(50), engine=engine)
     x = torch.randn(7, 3, 40) * torch.tensor([1e-3, 1.0, 1e3])[:, None]
     together = layer(x)
     for row in range(7):
         assert torch.equal(layer(x[row]), together[row])
-    assert torch.equal(layer(torch.zeros(2, 40)), layer.bias.expand(2, -1))
-    x[2, 1, 5] = torch.nan
-    spoilt = layer(x)
-    assert spoilt[2, 1].isnan().all()
-    assert torch.equal(spoilt[[0, 1, 3, 4, 5, 6]], together[[0, 1, 3, 4, 5, 6]])
+    for place in range(3):
+        some = x[0].clone()
+        some[place] = 0.0
+        found = layer(some)
+        assert torch.equal(found[place], layer.bias)
+        assert torch.equal(found[[row for row in range(3) if row != place]], layer(some[some.any(-1)]))
+        some[place, 5] = torch.nan
+        assert layer(some)[place].isnan().all()
 
 
 SATURATING = """
 import torch
 from regard.nn.quantized import Int8Linear, saturates
-print(saturates())
+print(saturates("onednn"))
 x, weight = torch.ones(4, 64), torch.ones(8, 64)
 for reduced in (True, False):
-    layer = Int8Linear(weight, reduced=reduced)
+    layer = Int8Linear(weight, reduced=reduced, engine="onednn")
     print(float((layer(x) / 64 - 1).abs().max()))
 """
 
@@ -99,10 +106,16 @@ def test_what_cannot_be_done_is_refused_by_name():
         quantize(torch.nn.Linear(2, 3))
 
 
-def test_a_torch_without_the_kernels_is_refused(monkeypatch):
+def test_an_engine_is_chosen_and_torchs_own_choice_left_alone(monkeypatch):
+    before = torch.backends.quantized.engine
+    Int8Linear(torch.ones(2, 3), engine="fbgemm")
+    assert torch.backends.quantized.engine == before
+    assert choose_engine() == "fbgemm"
+    monkeypatch.delattr(torch, "_make_per_channel_quantized_tensor")
+    assert choose_engine() == "onednn"
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="use float32 or bfloat16"):
-        check_int8()
+        choose_engine()
 
 
 def test_a_tied_projection_leaves_its_table_as_it_is():
