@@ -106,7 +106,7 @@ class Fbgemm:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=r"torch\.quantize_per_tensor")  # said at `Engine`
-                weight = torch._make_per_channel_quantized_tensor(numbers, scales.double(), zeros, 0)
+                weight = torch._make_per_channel_quantized_tensor(numbers, scales.double(), zeros, 0)  # pyright: ignore[reportPrivateImportUsage]
             self._packed = torch.ops.quantized.linear_prepack(weight, None)
         finally:
             torch.backends.quantized.engine = before
