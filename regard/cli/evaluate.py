@@ -12,14 +12,17 @@ from regard.cli.options import (
     DEVICE,
     ENGINE,
     ENGINE_FILES,
+    PRECISION,
     RUN,
     WITH,
     checked,
     options_of,
     parameter,
+    precision_for,
     with_engine,
     with_parameters,
 )
+from regard.cli.verbs import loaded_run
 from regard.errors import ConfigError
 from regard.tasks.verbs import Between, option
 from regard.tasks.verbs.translate import SearchOptions
@@ -62,11 +65,11 @@ def _evaluate(
     engine: str,
     engine_files: Path | None,
     device: str,
+    precision: str,
     others: list[Path] | None = None,
     **given: object,
 ) -> None:
     from regard import evaluate as score
-    from regard import load
     from regard.cli.progress import counting
     from regard.runs.files import check_output, whole_file
     from regard.tasks.translation_metrics import check_tokenizer
@@ -80,7 +83,8 @@ def _evaluate(
     check_tokenizer(options.get("tokenize", defaults.tokenize))
     if metrics := options.pop("metric", ()):
         options["metrics"] = metrics
-    loaded = with_engine(load(run, device), engine, engine_files)
+    precision = precision_for(engine, precision)
+    loaded = with_engine(loaded_run(run, device, precision), engine, engine_files)
     if others:
         if engine != "torch":
             raise ConfigError(
@@ -90,7 +94,7 @@ def _evaluate(
 
         if "translate" not in loaded.task.methods:
             raise ConfigError(f"--with is for runs that translate, not for a run for {loaded.task.name}")
-        loaded = ensemble([loaded, *others], device)
+        loaded = ensemble([loaded, *(loaded_run(other, device, precision) for other in others)])
     if out is not None and not loaded.task.searches:
         raise ConfigError(f"--out does not apply to a run for {loaded.task.name}, which writes nothing")
     written: list[str] = []
@@ -122,6 +126,7 @@ evaluate = with_parameters(
         parameter("engine", ENGINE, "torch"),
         parameter("engine_files", ENGINE_FILES, None),
         parameter("device", DEVICE, "auto"),
+        parameter("precision", PRECISION, "auto"),
     ],
     """Translate held-out pairs and score the translations; measure a language model's perplexity, or the accuracy
     of a classifier.

@@ -33,6 +33,10 @@ ENGINE_FILES = Annotated[
         help="The engine's model, from `regard export`; by default made beside the run, in float32.", metavar="DIR"
     ),
 ]
+PRECISION = Annotated[
+    str,
+    typer.Option(help="Of the weights: float32, bfloat16 or int8 (CPU); auto is bfloat16 on a GPU that has it."),
+]
 
 
 def with_parameters(function: Callable[..., None], parameters: Sequence[inspect.Parameter], help: str) -> Any:
@@ -100,6 +104,18 @@ def checked(kind: type[Any], given: Mapping[str, Any]) -> JsonObject:
             raise ConfigError(f"{flag}={value} must be at least {least[name].least}")
         found[name] = value
     return {name: value for name, value in found.items() if value is not None}
+
+
+def precision_for(engine: str, precision: str) -> str:
+    """The precision to load a run in; another engine than torch has its own, from how its model was exported."""
+    if engine == "torch":
+        return precision
+    if precision not in ("auto", "float32"):
+        raise ConfigError(
+            f"--precision {precision} does not apply to --engine {engine}: export the model with --quantization, "
+            "and name it with --engine-files"
+        )
+    return "float32"
 
 
 def with_engine(run: Any, engine: str, files: Path | None) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import ENGINE, ENGINE_FILES, with_engine
+from regard.cli.options import ENGINE, ENGINE_FILES, PRECISION, precision_for, with_engine
 
 if TYPE_CHECKING:
     from regard.tasks.run import Run
@@ -62,6 +62,7 @@ def serve(
     engine: ENGINE = "torch",
     engine_files: ENGINE_FILES = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    precision: PRECISION = "auto",
 ) -> None:
     """Serve runs over HTTP: JSON in, JSON out, many requests together. SIGTERM or Ctrl-C ends it.
 
@@ -95,7 +96,12 @@ def serve(
         idle_timeout=idle_timeout,
     )
     keys = _keys(api_key_file)
-    runs = _averaged(_runs(run or [], named or []), averaged or [], device)
+    precision = precision_for(engine, precision)
+    if averaged and engine != "torch":
+        from regard.errors import ConfigError
+
+        raise ConfigError(f"--with does not apply to --engine {engine}: several runs are searched together by torch")
+    runs = _averaged(_runs(run or [], named or []), averaged or [], device, precision)
     if not keys and not is_local(host):
         print(f"regard: anyone who reaches {host} may use this server: give it --api-key-file", file=sys.stderr)
 
@@ -112,12 +118,14 @@ def serve(
         allow_origins=allow_origin or (),
         allow_hosts=allow_host or (),
         device=device,
+        precision=precision,
         ready=ready,
     )
 
 
-def _averaged(runs: dict[str, Path], averaged: list[str], device: str) -> "dict[str, Path | Run]":
+def _averaged(runs: dict[str, Path], averaged: list[str], device: str, precision: str) -> "dict[str, Path | Run]":
     """The runs, those that --with names as ensembles."""
+    from regard.cli.verbs import loaded_run
     from regard.errors import ConfigError, nearest
     from regard.tasks.ensemble import ensemble
 
@@ -129,7 +137,12 @@ def _averaged(runs: dict[str, Path], averaged: list[str], device: str) -> "dict[
         if name not in runs:
             raise ConfigError(f"--with={one}: no run is called '{name}'{nearest(name, runs)}")
         members.setdefault(name, [runs[name]]).append(Path(directory))
-    return {**runs, **{name: ensemble(several, device) for name, several in members.items()}}
+    return {
+        **runs,
+        **{
+            name: ensemble([loaded_run(one, device, precision) for one in several]) for name, several in members.items()
+        },
+    }
 
 
 def _runs(directories: list[Path], named: list[str]) -> dict[str, Path]:
@@ -149,7 +162,9 @@ def _runs(directories: list[Path], named: list[str]) -> dict[str, Path]:
     return found
 
 
-def _with_engine(runs: Mapping[str, Path], engine: str, files: Path | None, device: str) -> "Mapping[str, Path | Run]":
+def _with_engine(
+    runs: "Mapping[str, Path | Run]", engine: str, files: Path | None, device: str
+) -> "Mapping[str, Path | Run]":
     """The runs that translate, loaded, with another engine in torch's place if one is asked for."""
     if engine == "torch" and files is None:
         return runs
@@ -158,7 +173,10 @@ def _with_engine(runs: Mapping[str, Path], engine: str, files: Path | None, devi
 
     if files is not None and len(runs) > 1:
         raise ConfigError(f"--engine-files={files} is of one model, and {len(runs)} runs are served")
-    return {name: with_engine(load(directory, device), engine, files) for name, directory in runs.items()}
+    return {
+        name: with_engine(load(run, device) if isinstance(run, Path) else run, engine, files)
+        for name, run in runs.items()
+    }
 
 
 def _keys(file: Path | None) -> list[str]:

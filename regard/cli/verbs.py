@@ -23,12 +23,14 @@ from regard.cli.options import (
     INPUT,
     JSON,
     OUTPUT,
+    PRECISION,
     RUN,
     WITH,
     checked,
     end_of_input,
     options_of,
     parameter,
+    precision_for,
     standard_input,
     typed,
     with_engine,
@@ -85,6 +87,7 @@ def command(verb: Verb) -> Callable[..., None]:
         aligned, others = tuple(given.pop(name) for name in verb.files), given.pop("others", None) or []
         output, run, device = given.pop("output"), given.pop("run"), given.pop("device")
         engine, files = given.pop("engine", "torch"), given.pop("engine_files", None)
+        precision = given.pop("precision")
         display = verb.display(**{field.name: given.pop(field.name) for field in shown}) if verb.display else None
         options = checked(verb.request, given)
         file = aligned_files(verb, aligned, words, file)
@@ -100,7 +103,7 @@ def command(verb: Verb) -> Callable[..., None]:
             raise ConfigError(
                 f"--with does not apply to --engine {engine}: several runs are searched together by torch"
             )
-        loaded = with_engine(opened(verb, run, device, others), engine, files)
+        loaded = with_engine(opened(verb, run, device, precision_for(engine, precision), others), engine, files)
         with ExitStack() as stack:
             write, tell = partial(print, flush=True), None
             if output is not None:
@@ -130,6 +133,7 @@ def command(verb: Verb) -> Callable[..., None]:
         parameter("as_json", JSON, False),
         *(engines if verb.engines else ()),
         parameter("device", DEVICE, "auto"),
+        parameter("precision", PRECISION, "auto"),
     ]
     return with_parameters(answer, parameters, verb.help)
 
@@ -156,20 +160,26 @@ def check_inputs(verb: Verb, words: Sequence[str] | None, file: object) -> None:
         raise ConfigError(f"give {verb.unit}, or --input with a file of them")
 
 
-def opened(verb: Verb, directory: Path, device: str, others: Sequence[Path] = ()) -> "Run":
+def opened(verb: Verb, directory: Path, device: str, precision: str = "auto", others: Sequence[Path] = ()) -> "Run":
     """The run, which must be one that does this, averaged with the others."""
-    from regard import load
     from regard.errors import RunError
 
-    run = load(directory, device)
+    run = loaded_run(directory, device, precision)
     if not verb.offered(run):
         getattr(run, verb.name)  # says which tasks have it, where this one has not
         raise RunError(f"{directory} is a run for {run.task.name}, which does not {verb.name}")
     if others:
         from regard.tasks.ensemble import ensemble
 
-        return ensemble([run, *others], device)
+        return ensemble([run, *(loaded_run(other, device, precision) for other in others)])
     return run
+
+
+def loaded_run(directory: Path, device: str, precision: str) -> "Run":
+    """The run; what is to be said of its loading goes to stderr."""
+    from regard import load
+
+    return load(directory, device, precision, lambda note: print(f"regard: {note}", file=sys.stderr))
 
 
 def print_answers(

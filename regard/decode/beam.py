@@ -63,10 +63,9 @@ class BeamStep:
 
 def survivors(candidates: Candidates, *, eos: int, width: int, total: int) -> BeamStep:
     """The live ones of `candidates`, which came from `width` rows per source, of `total` sources first given."""
-    tokens, parents, log_probs = (
-        np.take_along_axis(values, candidates.live, 1)
-        for values in (candidates.tokens, candidates.parents, candidates.log_probs)
-    )
+    where = (np.arange(len(candidates.live))[:, None], candidates.live)  # as `take_along_axis` has it, which is slow
+    tokens, parents = candidates.tokens[where], candidates.parents[where]
+    log_probs = candidates.log_probs[where]
     log_probs[tokens == eos] = -np.inf  # where choices run out, one that ended fills a place; it must not live on
     index = np.full(total, -1)
     index[candidates.sources] = np.arange(len(candidates.sources))
@@ -303,13 +302,15 @@ def _candidates(
     assert max(ends) < C, f"eos={max(ends)} is not among {C} choices"
     count = (1 + len(ends)) * beam
     values, places = best_sums(sums, log_probs, count)
-    values, places = torch.stack((values.double(), places.double())).cpu().numpy()  # doubles hold any place exactly
+    if values.is_cuda:  # one copy to wait for; doubles hold any place exactly
+        values, places = torch.stack((values.double(), places.double())).cpu()
+    values, places = values.numpy(), places.numpy()
     missing = count - values.shape[1]
     if missing:
         values = np.pad(values, ((0, 0), (0, missing)), constant_values=-np.inf)
         places = np.pad(places, ((0, 0), (0, missing)), constant_values=eos)
     parents, tokens = np.divmod(places.astype(np.int64), C)
-    ended = np.isin(tokens, ends)
+    ended = tokens == eos if len(ends) == 1 else np.isin(tokens, ends)
     if len(ends) > 1:
         # Of the ways to end one hypothesis only the likeliest counts, since they are one output; the others go last.
         same = (parents[:, :, None] == parents[:, None]) & ended[:, :, None] & ended[:, None]

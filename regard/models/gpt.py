@@ -65,7 +65,7 @@ class GPT(nn.Module):
     """A stack of blocks that see only what came before, and a head that predicts what comes next."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
-        tasks=("language",), packs=True, layer_heads={WITHIN: "layer_heads"}
+        tasks=("language",), packs=True, halves=True, layer_heads={WITHIN: "layer_heads"}
     )
 
     def __init__(self, config: GPTConfig) -> None:
@@ -128,7 +128,7 @@ class GPT(nn.Module):
         x = self.embedding(choices[:, None], past=state.caches[0].length, places=places)
         for block, cache in zip(self.blocks, state.caches, strict=True):
             x = block.step(x, cache, places, visible)
-        return self.head(self.norm(x)).squeeze(1).log_softmax(-1), state
+        return self.head.log_probs(self.norm(x).squeeze(1)), state
 
     @property
     def choices(self) -> int:

@@ -23,6 +23,7 @@ class Capabilities:
     `tasks` are those it can be trained for. A model that `packs` tells several sequences of one row apart; one that
     reads `both_ways` predicts each token from those before it and from those after it. A run that starts from another
     may change the settings that the model `tunes` and, where they are asked for, those that it `resizes`.
+    The weights of one that `halves` may be bfloat16 when it is used, its log-probabilities staying float32.
     `layer_heads` says which setting has the number of heads of each layer, by what an attention's queries and keys are:
     heads of such a model can be removed.
     """
@@ -30,6 +31,7 @@ class Capabilities:
     tasks: tuple[str, ...]
     packs: bool = False
     both_ways: bool = False
+    halves: bool = False
     tunes: tuple[str, ...] = ()
     resizes: tuple[str, ...] = ()
     layer_heads: Mapping[Sides, str] = field(default_factory=dict)

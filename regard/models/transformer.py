@@ -126,6 +126,7 @@ class Transformer(nn.Module):
     capabilities: ClassVar[Capabilities] = Capabilities(
         tasks=("translation",),
         packs=True,
+        halves=True,
         layer_heads={WITHIN: "encoder_heads", BEFORE: "decoder_heads", ACROSS: "cross_heads"},
     )
 
@@ -191,7 +192,7 @@ class Transformer(nn.Module):
         x = self.target(choices[:, None], past=state.caches[0].length)
         for block, cache, memory in zip(self.decoder, state.caches, state.memories, strict=True):
             x = block.step(x, cache, memory)
-        return self.head(self.decoder_norm(x)).squeeze(1).log_softmax(-1), state
+        return self.head.log_probs(self.decoder_norm(x).squeeze(1)), state
 
     @property
     def choices(self) -> int:

@@ -147,6 +147,7 @@ class Attention(nn.Module):
         self.dropout, self.rotary, self.distances = dropout, rotary, distances
         self.scale = head_width**-0.5 if scaled else 1.0
         self.watcher: Watcher | None = None
+        self.int8: nn.Module | None = None  # query, key and value together, where `nn/quantized.py` has made them int8
 
     def forward(
         self, x: Float[Tensor, "B T D"], memory: Float[Tensor, "B S M"] | None = None, visible: Visible = EVERYTHING
@@ -162,7 +163,8 @@ class Attention(nn.Module):
     def queries(
         self, x: Float[Tensor, "B T D"], past: int = 0, places: Int[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B H T K"]:
-        q = _normed(self.query(x).unflatten(-1, (self.heads, -1)).transpose(1, 2), self.query_norm)
+        q = self.query(x).view(*x.shape[:-1], self.heads, self.head_width).transpose(1, 2)
+        q = _normed(q, self.query_norm)
         return q if self.rotary is None else self.rotary(q, past, places)
 
     def keys_values(
@@ -182,14 +184,19 @@ class Attention(nn.Module):
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B G T K"], Float[Tensor, "B G T K"]]:
         """All three of the same vectors, from one product: faster than three small ones."""
         heads, groups = self.heads, self.kv_heads
-        mixed = F.linear(x, *(joined or self.joined())).unflatten(-1, (heads + 2 * groups, -1)).transpose(1, 2)
-        q, k, v = mixed.split((heads, groups, groups), dim=1)
+        mixed = F.linear(x, *(joined or self.concatenated())) if self.int8 is None else self.int8(x)
+        mixed = mixed.view(*x.shape[:-1], heads + 2 * groups, self.head_width).transpose(1, 2)
+        q, k, v = torch.split_with_sizes(mixed, (heads, groups, groups), 1)
         q, k = _normed(q, self.query_norm), _normed(k, self.key_norm)
         if self.rotary is not None:
             q, k = self.rotary(q, past, places), self.rotary(k, past, places)
         return q, k, v
 
-    def joined(self) -> tuple[Float[Tensor, "N D"], Float[Tensor, " N"] | None]:
+    def joined(self) -> tuple[Float[Tensor, "N D"], Float[Tensor, " N"] | None] | None:
+        """What a KV cache keeps of the three matrices for all steps; nothing where they are held in int8."""
+        return self.concatenated() if self.int8 is None else None
+
+    def concatenated(self) -> tuple[Float[Tensor, "N D"], Float[Tensor, " N"] | None]:
         """The three matrices concatenated, and their biases."""
         parts = (self.query, self.key, self.value)
         bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])

@@ -117,7 +117,7 @@ class FeedForward(nn.Module):
         hidden = activate(self.inner(x), self.activation)
         if self.gate is not None:
             hidden = hidden * self.gate(x)
-        return self.outer(self.dropout(hidden))
+        return self.outer(self.dropout(hidden) if self.training else hidden)
 
 
 class Sublayer(nn.Module):
@@ -133,7 +133,7 @@ class Sublayer(nn.Module):
         return self.norm(x) if self.first else x
 
     def leave(self, x: Vectors, change: Vectors) -> Vectors:
-        change = self.dropout(change)
+        change = self.dropout(change) if self.training else change
         x = x + change if self.residual else change
         return x if self.first else self.norm(x)
 

@@ -78,6 +78,7 @@ class OutputProjection(nn.Module):
         self.weight = nn.Parameter(torch.empty(vocab_size, width)) if tied is None else tied
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
         self.kernel, self.pair_kernel = loss_and_gradient, r_drop_loss_and_gradient
+        self.int8: nn.Module | None = None  # the same in int8, where `nn/quantized.py` has made it
 
     def fuse(self) -> None:
         """The loss's elementwise work in few kernels: worth it on a GPU."""
@@ -90,7 +91,13 @@ class OutputProjection(nn.Module):
         self.pair_kernel = torch.compile(r_drop_loss_and_gradient)
 
     def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
-        return nn.functional.linear(self._scaled(x), self.weight, self.bias)
+        x = self._scaled(x)
+        return nn.functional.linear(x, self.weight, self.bias) if self.int8 is None else self.int8(x)
+
+    def log_probs(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch V"]:
+        """The log-probabilities of every entry, in float32 or better whatever the model runs in."""
+        logits = self(x)
+        return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
     def _scaled(self, x: Tensor) -> Tensor:
         return x if self.scale == 1.0 else x * self.scale

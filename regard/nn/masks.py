@@ -46,9 +46,10 @@ class Visible:
         if self.built is not None:
             return self.built
         mask = None
-        if self.causal or self.window is not None:
+        hides = self.causal and not (T == 1 and self.past + 1 >= S)  # a last query sees all that there is
+        if hides or self.window is not None:
             gap = torch.arange(T, device=device)[:, None] + self.past - torch.arange(S, device=device)
-            if self.causal and not (T == 1 and self.past + 1 >= S):
+            if hides:
                 mask = gap >= 0
             if self.window is not None:
                 near = gap.abs() < self.window

@@ -44,15 +44,17 @@ def make_app(
     allow_origins: Sequence[str] = (),
     allow_hosts: Sequence[str] = (),
     device: str = "auto",
+    precision: str = "auto",
 ) -> Starlette:
     """An ASGI application that serves these runs: to be run by any ASGI server, or mounted in another application.
 
     Without `api_keys` anyone who reaches it may ask; pages of `allow_origins` may ask from a browser. With
     `allow_hosts`, a request must name one of these hosts. Threads start with the first request.
+    Runs that are given by directory are loaded to this `device` in this `precision`, as by `regard.load`.
     """
     limits, metrics = limits or Limits(), Metrics()
     asked = endpoints()
-    models = Models(runs, asked, limits, metrics, device)
+    models = Models(runs, asked, limits, metrics, device, precision)
     pages = Pages()
     answering = [Route(f"/v1/{name}", _answering(one, models, pages), methods=["POST"]) for name, one in asked.items()]
     routes = [*answering, *_about(models, metrics, asked.values()), *page_routes(pages)]

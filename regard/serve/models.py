@@ -10,6 +10,7 @@ from pathlib import Path
 
 from regard.config import JsonObject
 from regard.errors import ConfigError, nearest
+from regard.nn.quantized import parameter_count
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
 from regard.serve.queue import busy, stopping
@@ -40,8 +41,8 @@ class Served:
         return [(place, f"model '{self.name}'") for place in sorted(places, key=len, reverse=True)]
 
     def record(self) -> JsonObject:
-        parameters = sum(one.numel() for one in self.run.model.parameters())
-        about = {"task": self.run.config.task, "does": self.verbs, "parameters": parameters}
+        about = {"task": self.run.config.task, "does": self.verbs, "parameters": parameter_count(self.run.model)}
+        about["precision"] = self.run.precision
         return {"id": self.name, "object": "model", "owned_by": "regard", **about}
 
 
@@ -55,12 +56,13 @@ class Models:
         limits: Limits,
         metrics: Metrics,
         device: str = "auto",
+        precision: str = "auto",
     ) -> None:
         self.limits, self.stopping = limits, False
         self._coming = 0
         self._served = {
             name: Served(name, run, Worker(name, limits, metrics), endpoints)
-            for name, run in ((name, _loaded(run, device)) for name, run in named(runs).items())
+            for name, run in ((name, _loaded(run, device, precision)) for name, run in named(runs).items())
         }
 
     def __iter__(self) -> Iterator[Served]:
@@ -141,5 +143,5 @@ def named(runs: Runs) -> dict[str, Run | str | Path]:
     return found
 
 
-def _loaded(run: Run | str | Path, device: str) -> Run:
-    return run if isinstance(run, Run) else load(run, device)
+def _loaded(run: Run | str | Path, device: str, precision: str) -> Run:
+    return run if isinstance(run, Run) else load(run, device, precision)

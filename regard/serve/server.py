@@ -35,6 +35,7 @@ def serve(
     allow_origins: Sequence[str] = (),
     allow_hosts: Sequence[str] = (),
     device: str = "auto",
+    precision: str = "auto",
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve the runs at this address until SIGTERM or Ctrl-C; `ready` is told the URL once requests are taken.
@@ -53,6 +54,7 @@ def serve(
             allow_origins=allow_origins,
             allow_hosts=allow_hosts,
             device=device,
+            precision=precision,
         )
         _share_the_cores()
         server = Server(app, bound, limits, lambda: ready(_url(bound)) if ready else None)

@@ -1,5 +1,6 @@
 """A run directory, loaded: the same one trains on, is used, is evaluated and is looked into."""
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -15,6 +16,7 @@ from regard.decode.config import WITHOUT_BEAM, DecodeConfig
 from regard.errors import ConfigError, RunError, nearest
 from regard.models.protocols import capabilities
 from regard.models.size_limits import check_sizes
+from regard.nn.quantized import quantize
 from regard.runs.checkpoint import check_weights, load_weights_strictly
 from regard.runs.files import CONFIG, MODEL, TOKENIZER, read_json, read_tensors
 from regard.tasks.config import RunConfig, upgraded
@@ -35,8 +37,15 @@ class NotOffered(RunError, AttributeError):
 class Run:
     """A trained model with everything needed to use it. What else can be asked of it is its task's: `run.translate`."""
 
-    def __init__(self, directory: Path, config: RunConfig, vocabularies: Vocabularies | None, model: nn.Module) -> None:
-        self.directory, self.config = directory, config
+    def __init__(
+        self,
+        directory: Path,
+        config: RunConfig,
+        vocabularies: Vocabularies | None,
+        model: nn.Module,
+        precision: str = "float32",
+    ) -> None:
+        self.directory, self.config, self.precision = directory, config, precision
         self.model: Any = model  # what it offers beside a module is for its task to know
         self._vocabularies = vocabularies
 
@@ -76,6 +85,9 @@ class Run:
         if name not in self.task.parts:
             raise NotOffered(f"{self.directory} is a run for {self.task.name}, which has no '{name}'")
         self.__dict__[name] = part
+
+    def __repr__(self) -> str:
+        return f"<Run {self.directory} for {self.config.task}, {self.precision} on {self.device}>"
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.task.parts, *self.task.methods})
@@ -142,17 +154,40 @@ class Run:
         return decode
 
 
-def load(directory: str | Path, device: str = "auto") -> Run:
-    """The run in `directory`, ready to use."""
+PRECISIONS = ("auto", "float32", "bfloat16", "int8")
+"""What a run can be loaded in."""
+
+
+def load(
+    directory: str | Path,
+    device: str = "auto",
+    precision: str = "float32",
+    tell: Callable[[str], object] = warnings.warn,
+) -> Run:
+    """The run in `directory`, ready to use.
+
+    `precision` is that of its weights: `bfloat16` halves them, for a GPU or a CPU that multiplies such numbers; `int8`,
+    for a CPU, has matrices of whole numbers with a scale for each row. `auto` is bfloat16 on a GPU that has it, where
+    the model allows, and float32 elsewhere. Log-probabilities are float32 in any case. `tell` hears what is slow here.
+    """
     directory = Path(directory)
     config = load_config(directory)
+    where = choose_device(device)
+    precision = inference_precision(precision, where, config)
     vocabularies = load_vocabularies(directory, config.tokenizer) if config.kind.has_tokenizer else None
     weights = read_tensors(directory / MODEL)
     with torch.device("meta"):  # shapes alone: a model that its weights do not fit takes no memory
         check_weights(build_model(config), weights, directory / MODEL)
     model = build_model(config)
     load_weights_strictly(model, weights, directory / MODEL)
-    return Run(directory, config, vocabularies, model.to(choose_device(device)).eval())
+    del weights
+    if precision == "bfloat16":
+        model.to(torch.bfloat16)
+        if where.type == "cpu" and not torch.cpu._is_avx512_bf16_supported() and not torch.cpu._is_amx_tile_supported():
+            tell("precision=bfloat16: this processor does not multiply such numbers, so float32 or int8 is faster here")
+    elif precision == "int8":
+        quantize(model)
+    return Run(directory, config, vocabularies, model.to(where).eval(), precision)
 
 
 def load_config(directory: Path) -> RunConfig:
@@ -216,6 +251,23 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
         name = "bfloat16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
     return torch.bfloat16 if name == "bfloat16" else torch.float32
+
+
+def inference_precision(name: str, device: torch.device, config: RunConfig) -> str:
+    """The precision to load a run in: `auto` chosen by device and model, what cannot be refused."""
+    if name not in PRECISIONS:
+        raise ConfigError(f"precision={name} must be one of {', '.join(PRECISIONS)}{nearest(name, PRECISIONS)}")
+    halves = config.capabilities().halves
+    native = device.type == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
+    if name == "auto":
+        return "bfloat16" if device.type == "cuda" and native and halves else "float32"
+    if name == "int8" and device.type != "cpu":
+        raise ConfigError(f"precision=int8 is for a CPU, not for {device}: use device=cpu, or bfloat16 or float32")
+    if name == "bfloat16" and not halves:
+        raise ConfigError(f"precision=bfloat16 does not apply to a {config.model.get('name')} model; use float32")
+    if name == "bfloat16" and not native:
+        raise ConfigError(f"precision=bfloat16: {device} does not have it; use float32")
+    return name
 
 
 def packs(model: type[nn.Module], pack: str, device: torch.device) -> bool:

@@ -32,6 +32,21 @@ def test_arguments_file_and_standard_input_agree(cli, trained, loaded, tmp_path,
     assert (tmp_path / "out.txt").read_text(encoding="utf-8") == wanted
 
 
+def test_precision_is_an_option(cli, refused, trained):
+    def best(*options):
+        return json.loads(cli("translate", trained, "the cat sees", "--json", *options).out)["translations"][0]
+
+    exact = best()
+    assert best("--precision", "float32") == best("--precision", "auto") == exact
+    for precision in ("int8", "bfloat16"):
+        found = best("--precision", precision)["score"]
+        assert found != exact["score"]
+        assert found == pytest.approx(exact["score"], rel=0.3)
+    said = refused("translate", trained, "dog", "--precision", "int4")
+    assert "precision=int4 must be one of auto, float32, bfloat16, int8" in said
+    assert cli("evaluate", trained, "--precision", "int8", "--limit", 2).code == 0
+
+
 def test_one_line_out_for_each_line_in(cli, trained, loaded, stdin):
     lines = ["", "the cat", "   ", "\t", "dog\x0bdog\x85dog\u2028dog", "\ufefféà\u0301😀\u200d𝔘ﷺ", "a\rb", "", "dog"]
     stdin("".join(f"{line}\n" for line in lines).encode())

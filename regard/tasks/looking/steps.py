@@ -176,7 +176,7 @@ def _context(trace: Trace, names: Sequence[str]) -> Tensor | None:
     seen = trace[names[-1]] if names else None
     if seen is None or seen.weights is None or seen.v is None:
         return None
-    gathered = seen.weights[0] @ seen.v[0]
+    gathered = seen.weights[0] @ seen.v[0].to(seen.weights.dtype)  # which is float32 or better
     return gathered.transpose(0, 1).flatten(1).float().cpu()
 
 
