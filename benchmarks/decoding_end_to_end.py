@@ -32,6 +32,7 @@ def main() -> None:
         "--batch", type=int, nargs="*", default=[256], help="the peer's sentences per batch; best counts"
     )
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--beams", type=int, nargs="*", default=[1, 5])
     options = parser.parse_args()
     lines, references = (
         Path(path).read_text(encoding="utf-8").splitlines() for path in (options.source, options.reference)
@@ -39,7 +40,7 @@ def main() -> None:
     run = regard.load(options.run, "cuda", precision="bfloat16")
     peer = exported(options.run)
     many = lines * options.times
-    for beam in (1, 5):
+    for beam in options.beams:
         sides = {"regard": lambda beam=beam: ours(run, many, beam)}
         for batch in options.batch:
             sides[f"Hugging Face, batches of {batch}"] = lambda beam=beam, batch=batch: theirs(
@@ -52,7 +53,9 @@ def main() -> None:
 
 def exported(run: str):
     from transformers import MarianMTModel
+    from transformers.utils import logging
 
+    logging.set_verbosity_error()
     with tempfile.TemporaryDirectory() as folder:
         export_run(regard.load(run, "cpu"), Path(folder) / "hf")
         return MarianMTModel.from_pretrained(Path(folder) / "hf").eval().to("cuda", torch.bfloat16)

@@ -556,7 +556,7 @@ class BeamTrace:
 
 def _hypotheses(trace: BeamTrace, config: DecodeConfig) -> list[list[Hypothesis]]:
     """For each source its best outputs, best first; all of them are traced back together, a step at a time."""
-    ends = [_ends(trace, source, config) for source in range(len(trace.last))]
+    ends = list(_ends(trace, config))
     flat = [(source, *end) for source, several in enumerate(ends) for end in several]
     sources, steps, rows, finished = (np.array(part, dtype=np.int64) for part in list(zip(*flat, strict=True))[:4])
     log_probs = [end[4] for end in flat]
@@ -594,24 +594,19 @@ def _hypotheses(trace: BeamTrace, config: DecodeConfig) -> list[list[Hypothesis]
     return [[next(whole) for _ in several] for several in ends]
 
 
-def _ends(trace: BeamTrace, source: int, config: DecodeConfig) -> list[tuple[int, int, int, float, float]]:
-    """The last choices of the best: step, row, whether it finished, log-probability and score, as `Pool` has them."""
-    scores = trace.scores[source]
-    best = np.lexsort((trace.order[source], -scores))  # of equals, the one found first
-    over = [
-        (
-            int(trace.steps[source, index]),
-            int(trace.places[source, index]),
-            1,
-            float(trace.log_probs[source, index]),
-            float(scores[index]),
-        )
-        for index in best
-        if scores[index] > -np.inf
-    ]
-    last = int(trace.last[source])
-    found = (over + _live(trace, source, last, config))[: config.top_beams]
-    return found or _live(trace, source, last - 1, config)[: config.top_beams]
+def _ends(trace: BeamTrace, config: DecodeConfig) -> Iterator[list[tuple[int, int, int, float, float]]]:
+    """For each source the last choices of the best: step, row, whether it finished, log-probability and score."""
+    count = config.top_beams
+    pools = (trace.scores, trace.order, trace.steps, trace.places, trace.log_probs)
+    for source, (scores, order, *rest) in enumerate(zip(*(pool.tolist() for pool in pools), strict=True)):
+        best = [index for index, score in enumerate(scores) if score > -np.inf]
+        best.sort(key=lambda index: (-scores[index], order[index]))
+        found = [(*(part[index] for part in rest[:2]), 1, rest[2][index], scores[index]) for index in best[:count]]
+        if len(found) < count:
+            last = int(trace.last[source])
+            found = (found + _live(trace, source, last, config))[:count]
+            found = found or _live(trace, source, last - 1, config)[:count]
+        yield found
 
 
 def _live(trace: BeamTrace, source: int, step: int, config: DecodeConfig) -> list[tuple[int, int, int, float, float]]:

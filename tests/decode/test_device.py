@@ -340,7 +340,9 @@ class TestKernels:
                 close(value, other, name)
             for name in ("pool_scores", "pool_order", "pool_parents", "pool_steps", "pool_sums"):
                 one, two = (
-                    getattr(slots, name).gather(1, slots.pool_order.argsort(1, descending=True, stable=True)).double()
+                    getattr(slots, name)
+                    .gather(1, slots.pool_order.sort(dim=1, descending=True, stable=True).indices)
+                    .double()
                     for slots in (mine, theirs)
                 )
                 close(one, two, name)
