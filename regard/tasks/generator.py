@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.decode.beam import beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import repetition, unwanted
-from regard.decode.device import DeviceDecoder, Source, bucket, serves
+from regard.decode.device import DeviceDecoder, FixedStepper, Source, bucket, serves
 from regard.decode.sample import uniform_numbers
 from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import ConfigError
@@ -45,7 +45,9 @@ class Generator:
     def device_decoder(self) -> DeviceDecoder[Any]:
         """Writes on a device without waiting for it, with models that `decode/device.py` serves."""
         return DeviceDecoder(
-            self.model, self.device, lambda rows, length: Tokens.of(rows, length=length).to(self.device)
+            cast("FixedStepper[Any]", self.model),
+            self.device,
+            lambda rows, length: Tokens.of(rows, length=length).to(self.device),
         )
 
     def generation(

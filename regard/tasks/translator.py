@@ -15,7 +15,7 @@ from regard.decode.bayes_risk import least_risk
 from regard.decode.beam import Candidates, beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import unwanted
-from regard.decode.device import DeviceDecoder, Source, bucket, serves
+from regard.decode.device import DeviceDecoder, FixedStepper, Source, bucket, serves
 from regard.decode.sample import uniform_numbers
 from regard.decode.search import in_batches, search
 from regard.decode.stepper import Hypothesis, Stepper
@@ -235,7 +235,9 @@ class Translator:
         if self._decoder is None or self._decoder.device != self.device:
             pad = self.vocabularies.source.pad
             self._decoder = DeviceDecoder(
-                self.model, self.device, lambda rows, length: Pairs(Tokens.of(rows, pad, length).to(self.device))
+                cast("FixedStepper[Any]", self.model),
+                self.device,
+                lambda rows, length: Pairs(Tokens.of(rows, pad, length).to(self.device)),
             )
         steps = min(steps, config.max_len)
         limits: dict[Key, int] = {}
