@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.decode.config import DecodeConfig, divisor
 from regard.decode.sample import Sampler
@@ -748,6 +748,7 @@ class DeviceDecoder(Generic[F]):
     ) -> None:
         self.stepper, self.device, self.collate = stepper, device, collate
         self._most: dict[Room, int] = {}
+        self._weights: tuple = ()
         self._idle: OrderedDict[tuple, list[Slots[F]]] = OrderedDict()
 
     def slots(
@@ -760,6 +761,10 @@ class DeviceDecoder(Generic[F]):
         penalty: float = 1.0,
     ) -> Slots[F]:
         """Slots for such a search, new or used before, until they are given `back`."""
+        weights = _weights(self.stepper)
+        if weights != self._weights:  # what was captured, and what was joined of the weights, are of others
+            self._idle.clear()
+            self._weights = weights
         key = _key(config), room, eos, tuple(stops), penalty
         if found := self._idle.get(key):
             return found.pop()
@@ -773,6 +778,8 @@ class DeviceDecoder(Generic[F]):
         """Keep these for the next search that is alike; those unused for longest go."""
         slots.end(range(slots.room.sources))
         slots.held = [None] * slots.room.sources
+        if _weights(self.stepper) != self._weights:
+            return
         self._idle.setdefault(slots.key, []).append(slots)
         self._idle.move_to_end(slots.key)
         while sum(map(len, self._idle.values())) > IDLE:
@@ -1011,6 +1018,12 @@ class TokenStream(Generic[Key, F]):
         search.slots.end([slot])
         search.slots.held[slot] = None
         del search.keys[slot]
+
+
+def _weights(stepper: object) -> tuple:
+    """Which weights these are: other ones after training, pruning or a move to another device."""
+    parameters = stepper.parameters() if isinstance(stepper, nn.Module) else ()
+    return tuple((one.data_ptr(), 0 if one.is_inference() else one._version) for one in parameters)
 
 
 def _key(config: DecodeConfig) -> tuple:

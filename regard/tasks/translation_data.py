@@ -128,7 +128,8 @@ class TranslationRun(PreparedData):
         if not self.shown:
             return {}
         config = self.config
-        translator = Translator(model, self.vocabularies, config.decode, config.model_config().max_len)
+        longest = config.model_config().max_len
+        translator = Translator(model, self.vocabularies, config.decode, longest, captures=False)
         sources = [source for source, _ in self.shown]
         found = [best[0] for best in translator.translate(sources, config.decode.greedy())]
         cut = sum(not one.finished for one in found)

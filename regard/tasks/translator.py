@@ -47,10 +47,22 @@ BUDGET = 4096
 
 
 class Translator:
-    """Decodes with a model that steps from a source: `Stepper` is all it knows of it."""
+    """Decodes with a model that steps from a source: `Stepper` is all it knows of it.
 
-    def __init__(self, model: nn.Module, vocabularies: Vocabularies, config: DecodeConfig, max_len: int) -> None:
+    On a GPU whole steps are captured, which takes seconds; one that is asked just once `captures` none.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        vocabularies: Vocabularies,
+        config: DecodeConfig,
+        max_len: int,
+        *,
+        captures: bool = True,
+    ) -> None:
         self.model, self.vocabularies, self.config, self.max_len = model, vocabularies, config, max_len
+        self.captures = captures
         self._stepper = cast("Stepper[Any]", model)
         self._decoder: DeviceDecoder[Any] | None = None
         self.copies = any(isinstance(part, CopyProjection) for part in model.modules())
@@ -171,7 +183,7 @@ class Translator:
 
     def resident(self, config: DecodeConfig) -> bool:
         """Whether such a search stays on the device: on a GPU, with a model and settings that allow it."""
-        return not self.copies and serves(self.model, config, self.device)
+        return self.captures and not self.copies and serves(self.model, config, self.device)
 
     def answering(
         self,

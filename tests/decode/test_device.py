@@ -279,6 +279,19 @@ def test_slots_are_used_again():
     assert decoder.slots(replace(config, max_len=7), room, eos=EOS) is first
 
 
+def test_slots_are_not_used_again_with_other_weights():
+    model, rows, config = transformer(), rows_of(3), SEARCHES["beam"]
+    decoder = DeviceDecoder(model, DEVICE, pairs_of)
+    for scale in (1.0, 0.5):
+        with torch.no_grad():
+            model.decoder[0].attention.query.weight.mul_(scale)
+            model.decoder[1].attention.value.weight.mul_(scale)
+        sources = iter((index, Source(row, len(row), BOS, 12)) for index, row in enumerate(rows))
+        found = all_of(decoder, sources, config, 4)
+        expected = step_by_step(model, rows, config, [12] * 3)
+        assert [one[0].log_prob for one in found] == pytest.approx([one[0].log_prob for one in expected], abs=1e-4)
+
+
 def test_buckets():
     assert [bucket(length) for length in (1, 16, 17, 1024, 1025, 3000)] == [16, 16, 32, 1024, 2048, 3072]
 
