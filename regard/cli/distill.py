@@ -58,9 +58,7 @@ def distill(
     with TrainingProgress() as progress:
         if only_data:
             print(
-                write_distilled(
-                    learnt_from, out, progress, beam=beam, keep_references=keep_references, device=device
-                )
+                write_distilled(learnt_from, out, progress, beam=beam, keep_references=keep_references, device=device)
             )
             return
         distill(

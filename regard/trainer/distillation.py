@@ -149,9 +149,7 @@ def write_distilled(
     return pairs
 
 
-def student_config(
-    teacher: Run, out: Path, preset: str | None = None, overrides: Sequence[str] = ()
-) -> RunConfig:
+def student_config(teacher: Run, out: Path, preset: str | None = None, overrides: Sequence[str] = ()) -> RunConfig:
     """The settings of a student in `out`: those of the preset or the teacher's own, on the pairs that it distils."""
     for name in DECIDED:
         if found := [one for one in overrides if one.partition("=")[0].strip() == name]:
@@ -255,8 +253,8 @@ def _translate(run: Run, corpus: Corpus, config: DecodeConfig, folder: Path, rep
     sources = islice((source for source, _ in corpus), done, None)
     try:
         while some := list(islice(sources, AT_ONCE[run.device.type])):
-            found = [best[0] for best in run.translator.translate(some, config)]
-            rows = ({"source": one, "text": best.text, "finished": best.finished} for one, best in zip(some, found, strict=True))
+            found = zip(some, run.translator.translate(some, config), strict=True)
+            rows = [{"source": one, "text": best[0].text, "finished": best[0].finished} for one, best in found]
             _write_rows(folder / f"{done:012}.jsonl", rows)
             done += len(some)
             if isinstance(report, FollowsCounts):

@@ -3,12 +3,14 @@
 import json
 import random
 import shutil
+from dataclasses import replace
 
 import pytest
 
 import regard
 from regard.errors import ConfigError, DataError, RunError
 from regard.runs.files import read_json
+from regard.tasks.verbs.translate import Translation
 from regard.trainer import distillation
 from regard.trainer.distillation import write_distilled
 from regard.trainer.trainer import Stopped
@@ -96,7 +98,7 @@ def test_a_student_is_trained_on_what_its_teacher_writes(teacher, files, tmp_pat
     assert manifest["teacher"] == str(teacher.directory.resolve())
     assert manifest["decode"]["beam"] == 3
     assert manifest["counts"]["blank_sources"] == 1
-    assert manifest["counts"]["sources"] - SOURCES == 0
+    assert manifest["counts"]["sources"] == SOURCES
     assert sorted(path.name for path in (out / "distilled").iterdir()) == ["distillation.json", "train.jsonl"]
     assert any('"validation"' in line for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines())
     assert regard.resume(out, ("train.steps=6",)).config.train.steps == 6
@@ -108,13 +110,10 @@ def test_what_is_left_out_is_counted_and_said(teacher, tmp_path, monkeypatch):
 
     def some_bad(self, sentences, config):
         found = translate(self, sentences, config)
-        change = distillation_replace
         return [
-            [change(one, text="") if place == 1 else change(one, text="x y", finished=place != 2) for one in best]
+            [replace(one, text="" if place == 1 else "x y", finished=place != 2) for one in best]
             for place, best in enumerate(found)
         ]
-
-    from dataclasses import replace as distillation_replace
 
     monkeypatch.setattr(type(teacher.translator), "translate", some_bad)
     heard = Heard()
@@ -124,7 +123,6 @@ def test_what_is_left_out_is_counted_and_said(teacher, tmp_path, monkeypatch):
         "27 of 30 sources have a translation to learn from; left out: 1 sources were blank, 1 translations were blank, "
         "1 translations were cut at their greatest length"
     )
-    monkeypatch.setattr(type(teacher.translator), "translate", lambda *rest: [[]])
 
 
 def test_after_a_kill_what_was_translated_is_kept(teacher, tmp_path, few_at_once, monkeypatch):
@@ -187,13 +185,18 @@ def test_without_a_preset_the_student_has_its_teachers_recipe(teacher, tmp_path)
     assert {**student.config.model, "decoder_layers": 2} == teacher.config.model
 
 
-def test_bundled_pairs_to_validate_on_are_written_beside_the_others(tmp_path):
+def test_bundled_pairs_to_validate_on_are_written_beside_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.tasks.corpora.WORLD_HELD_OUT", 6)
     config = regard.make_config(None, "tiny", [*TEACHER, "data.world=20"])
     teacher = regard.train(config, tmp_path / "teacher")
+    with pytest.raises(DataError, match=r"nothing to train on: 0 of 20 sources .* 20 translations were cut"):
+        regard.distill(teacher, tmp_path / "none", beam=1)  # it has learnt nothing yet
+    blank = Translation(text="le chat", score=0.0, log_prob=0.0, tokens=(), pieces=())
+    monkeypatch.setattr(teacher.translator, "translate", lambda some, config: [[blank]] * len(some))
     student = regard.distill(teacher, tmp_path / "student", overrides=["train.steps=2"], beam=1)
     data = student.config.data
     assert data.world == 0
-    assert len(written(tmp_path / "student/distilled/valid.jsonl")) == 2000
+    assert len(written(tmp_path / "student/distilled/valid.jsonl")) == 6
     assert data.test == (str((tmp_path / "student/distilled/test.jsonl").resolve()),)
 
 
@@ -213,13 +216,13 @@ def test_columns_by_number_are_read_where_they_are(files, tmp_path):
 def test_what_cannot_be_is_refused_before_anything_is_translated(teacher, tmp_path, files, monkeypatch):
     monkeypatch.setattr(type(teacher.translator), "translate", lambda *rest, **more: pytest.fail("translated"))
     out = tmp_path / "out"
-    with pytest.raises(ConfigError, match="preset 'gpt-tiny' is for language, and .* is a run for translation"):
+    with pytest.raises(ConfigError, match=r"preset 'gpt-tiny' is for language, and .* is a run for translation"):
         regard.distill(teacher, out, "gpt-tiny")
     with pytest.raises(ConfigError, match=r"'data.train=x' cannot be set: it follows from the teacher"):
         regard.distill(teacher, out, overrides=["data.train=x"])
     with pytest.raises(ConfigError, match=r"'tokenizer.kind=bpe' cannot change: the tokenizer is taken from"):
         regard.distill(teacher, out, overrides=["tokenizer.kind=bpe"])
-    with pytest.raises(ConfigError, match="unknown setting 'tokenizer.kinds'"):
+    with pytest.raises(ConfigError, match=r"unknown setting 'tokenizer.kinds'"):
         regard.distill(teacher, out, overrides=["tokenizer.kinds=bpe"])
     with pytest.raises(ConfigError, match="must be a multiple of heads=3"):
         regard.distill(teacher, out, overrides=["model.heads=3"])
