@@ -19,6 +19,7 @@ from pathlib import Path
 
 LANGUAGES = ("en", "de")
 HELD_OUT = 1000
+STUDENTS = ("distilled", "mixed", "plain")
 STUDENT = "multi30k-deep-shallow"
 TEACHER = ("model.encoder_layers=6", "model.decoder_layers=6", "model.norm_first=true")
 
@@ -43,7 +44,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--steps", type=int, default=4000, help="updates of the teacher and of each student")
-    parser.add_argument("--students", nargs="+", default=["distilled", "mixed"], choices=["distilled", "mixed", "plain"])
+    parser.add_argument("--students", nargs="+", default=["distilled", "mixed"], choices=STUDENTS)
     parser.add_argument("--set", action="append", default=[], help="a setting of all of them")
     parser.add_argument("--limit", type=int, help="score on so many test pairs")
     options = parser.parse_args()
