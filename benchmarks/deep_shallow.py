@@ -1,6 +1,6 @@
 """A student with a deep encoder and a shallow decoder beside its teacher on a CPU: BLEU and sentences per second.
 
-    python benchmarks/deep_shallow.py OUT/teacher OUT/distilled --data OUT/data/test.en OUT/data/test.de --threads 2
+    python benchmarks/deep_shallow.py OUT/teacher OUT/distilled --data test_2016_flickr.en test_2016_flickr.de
 
 Each run by torch in float32, by torch in int8 where this version has that, and by CTranslate2 in int8, the teacher by
 beam 5, the students also greedily. All in one process on the same sentences, in turns; medians and spreads. The last
@@ -79,6 +79,7 @@ def main() -> None:
                     cells[directory.name, engine, beam] = run.translator, how
         seconds: dict[tuple[str, str, int], list[float]] = {cell: [] for cell in cells}
         bleu: dict[tuple[str, str, int], float] = {}
+        signature = ""
         for translator, how in cells.values():
             translated(translator, sources[:32], how, options.batch)  # what is made once is made
         for _ in range(options.rounds):

@@ -1,10 +1,10 @@
 """A teacher of 6+6 layers and students of 6+1 that learn what it writes, by one recipe on one GPU: by hand.
 
     python benchmarks/distilled.py DATA OUT
-    python benchmarks/deep_shallow.py OUT/teacher OUT/distilled --data OUT/data/test.en OUT/data/test.de
+    python benchmarks/deep_shallow.py OUT/teacher OUT/distilled --data test_2016_flickr.en test_2016_flickr.de
 
-DATA has train.en and train.de of Multi30k. Where it has no valid and test files, the last 2,000 pairs of those are held
-out, 1,000 for each. The teacher is the preset `multi30k` with 6+6 layers and norms first; the students are
+DATA has train.en and train.de of Multi30k. Where it has no val and test_2016_flickr files as well, the last 2,000 pairs
+of those are held out, 1,000 for each. The teacher is the preset `multi30k` with 6+6 layers and norms first; the students are
 `multi30k-deep-shallow`, trained at the same time: `distilled` on the teacher's translations, `mixed` on these and the
 references, `plain` on the references alone. All have as many updates. What comes out: OUT/data, a run for each, and
 their scores on the test set, by beam and greedily, in OUT/scores.json.
@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 LANGUAGES = ("en", "de")
+NAMES = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
 HELD_OUT = 1000
 STUDENTS = ("distilled", "mixed", "plain")
 STUDENT = "multi30k-deep-shallow"
@@ -26,7 +27,7 @@ TEACHER = ("model.encoder_layers=6", "model.decoder_layers=6", "model.norm_first
 
 def held_out(data: Path, out: Path) -> dict[str, list[Path]]:
     """The files of each part, made from the training pairs where there are only these."""
-    parts = {part: [data / f"{part}.{language}" for language in LANGUAGES] for part in ("train", "valid", "test")}
+    parts = {part: [data / f"{name}.{language}" for language in LANGUAGES] for part, name in NAMES.items()}
     if all(file.exists() for files in parts.values() for file in files):
         return parts
     out.mkdir(parents=True, exist_ok=True)
@@ -36,7 +37,7 @@ def held_out(data: Path, out: Path) -> dict[str, list[Path]]:
         for part, (first, last) in cut.items():
             text = "".join(lines[first:last])
             (out / f"{part}{file.suffix}").write_text(text, encoding="utf-8", newline="\n")
-    return {part: [out / file.name for file in files] for part, files in parts.items()}
+    return {part: [out / f"{part}.{language}" for language in LANGUAGES] for part in NAMES}
 
 
 def main() -> None:
