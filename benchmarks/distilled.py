@@ -4,9 +4,9 @@
     python benchmarks/deep_shallow.py OUT/teacher OUT/distilled --data test_2016_flickr.en test_2016_flickr.de
 
 DATA has train.en and train.de of Multi30k. Where it has no val and test_2016_flickr files as well, the last 2,000 pairs
-of those are held out, 1,000 for each. The teacher is the preset `multi30k` with 6+6 layers and norms first; the students are
-`multi30k-deep-shallow`, trained at the same time: `distilled` on the teacher's translations, `mixed` on these and the
-references, `plain` on the references alone. All have as many updates. What comes out: OUT/data, a run for each, and
+are held out, 1,000 for each. The teacher is the preset `multi30k` with 6+6 layers and norms first; the students are
+`multi30k-deep-shallow`, trained at the same time: `distilled` on the teacher's translations, `mixed` on these and
+the references, `plain` on the references alone. All have as many updates. What comes out: a run for each, its log, and
 their scores on the test set, by beam and greedily, in OUT/scores.json.
 """
 

@@ -66,9 +66,9 @@ class DistilledCounts:
 
     def describe(self) -> str:
         left = {
-            "sources were blank": self.blank_sources,
-            "translations were blank": self.blank,
-            "translations were cut at their greatest length": self.cut,
+            "with a blank source": self.blank_sources,
+            "with a blank translation": self.blank,
+            "with one cut at its greatest length": self.cut,
         }
         said = f"{self.pairs:,} of {self.sources:,} sources have a translation to learn from"
         if lost := [f"{count:,} {what}" for what, count in left.items() if count]:
@@ -135,7 +135,7 @@ def write_distilled(
         _check_free(out)  # another process may have been faster
         _check_same(folder / MANIFEST, made)
         pairs = folder / "train.jsonl"
-        if pairs.exists():
+        if pairs.exists() and not (folder / PARTIAL).exists():  # which goes last
             report.say(f"{pairs} is there already")
             return pairs
         write_json(folder / MANIFEST, made)
@@ -252,17 +252,22 @@ def _translate(run: Run, corpus: Corpus, config: DecodeConfig, folder: Path, rep
         report.say(f"translating {total:,} training sources, beam {config.beam}")
     sources = islice((source for source, _ in corpus), done, None)
     try:
+        _tell(report, done, total)
         while some := list(islice(sources, AT_ONCE[run.device.type])):
             found = zip(some, run.translator.translate(some, config), strict=True)
             rows = [{"source": one, "text": best[0].text, "finished": best[0].finished} for one, best in found]
             _write_rows(folder / f"{done:012}.jsonl", rows)
             done += len(some)
-            if isinstance(report, FollowsCounts):
-                report.counted("translating", done, total)
-            else:
-                report.progress("translating", done)
+            _tell(report, done, total)
     except KeyboardInterrupt:
         raise Stopped(f"stopped after {done:,} of {total:,} sources; the same command goes on from there") from None
+
+
+def _tell(report: Report, done: int, total: int) -> None:
+    if isinstance(report, FollowsCounts):
+        report.counted("translating", done, total)
+    else:
+        report.progress("translating", done)
 
 
 def _written(folder: Path) -> Iterator[JsonObject]:

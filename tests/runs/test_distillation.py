@@ -88,7 +88,7 @@ def test_a_student_is_trained_on_what_its_teacher_writes(teacher, files, tmp_pat
     assert 0 < len(expected) < SOURCES
     assert written(out / "distilled/train.jsonl") == expected  # in the order of the sources
     assert student.vocabularies.digest() == teacher.vocabularies.digest()
-    assert heard.counts == [(8, 30), (16, 30), (24, 30), (30, 30)]
+    assert heard.counts == [(0, 30), (8, 30), (16, 30), (24, 30), (30, 30)]
     config = read_json(out / "config.json")
     assert config["data"]["train"] == [str((out / "distilled/train.jsonl").resolve())]
     assert config["data"]["valid"] == [str((files / f"valid.{side}").resolve()) for side in ("en", "fr")]
@@ -120,8 +120,8 @@ def test_what_is_left_out_is_counted_and_said(teacher, tmp_path, monkeypatch):
     pairs = write_distilled(teacher, tmp_path / "out", heard)
     assert len(written(pairs)) == SOURCES - 3
     assert heard.said[-1] == (
-        "27 of 30 sources have a translation to learn from; left out: 1 sources were blank, 1 translations were blank, "
-        "1 translations were cut at their greatest length"
+        "27 of 30 sources have a translation to learn from; left out: 1 with a blank source, "
+        "1 with a blank translation, 1 with one cut at its greatest length"
     )
 
 
@@ -146,6 +146,20 @@ def test_after_a_kill_what_was_translated_is_kept(teacher, tmp_path, few_at_once
     assert not (out / "distilled/parts").exists()
     assert write_distilled(teacher, out, heard) == pairs  # nothing is asked for a third time
     assert len(asked) == 5
+
+
+def test_after_a_kill_at_the_very_end_it_is_finished(teacher, tmp_path, monkeypatch):
+    def killed(path):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(distillation, "remove_directory", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write_distilled(teacher, tmp_path / "out")
+    assert (tmp_path / "out/distilled/train.jsonl").exists()
+    write_distilled(teacher, tmp_path / "out")
+    assert read_json(tmp_path / "out/distilled/distillation.json")["counts"]["sources"] == SOURCES
+    assert not (tmp_path / "out/distilled/parts").exists()
 
 
 def test_parts_of_another_search_or_teacher_are_not_gone_on_with(teacher, tmp_path):
@@ -189,10 +203,10 @@ def test_bundled_pairs_to_validate_on_are_written_beside_the_others(tmp_path, mo
     monkeypatch.setattr("regard.tasks.corpora.WORLD_HELD_OUT", 6)
     config = regard.make_config(None, "tiny", [*TEACHER, "data.world=20"])
     teacher = regard.train(config, tmp_path / "teacher")
-    with pytest.raises(DataError, match=r"nothing to train on: 0 of 20 sources .* 20 translations were cut"):
+    with pytest.raises(DataError, match=r"nothing to train on: 0 of 20 sources .* 20 with one cut"):
         regard.distill(teacher, tmp_path / "none", beam=1)  # it has learnt nothing yet
-    blank = Translation(text="le chat", score=0.0, log_prob=0.0, tokens=(), pieces=())
-    monkeypatch.setattr(teacher.translator, "translate", lambda some, config: [[blank]] * len(some))
+    known = Translation(text="le chat", score=0.0, log_prob=0.0, tokens=(), pieces=())
+    monkeypatch.setattr(teacher.translator, "translate", lambda some, config: [[known]] * len(some))
     student = regard.distill(teacher, tmp_path / "student", overrides=["train.steps=2"], beam=1)
     data = student.config.data
     assert data.world == 0
