@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from regard.tasks.config import RunConfig, make_config, presets
     from regard.tasks.ensemble import ensemble
     from regard.tasks.run import Run, evaluate, load
+    from regard.trainer.distillation import distill
     from regard.trainer.trainer import resume, train
 
 __version__ = "0.1.0"
@@ -24,6 +25,7 @@ __all__ = [
     "Run",
     "RunConfig",
     "compare",
+    "distill",
     "ensemble",
     "evaluate",
     "load",
@@ -38,6 +40,7 @@ _WHERE = {
     "Run": "regard.tasks.run",
     "RunConfig": "regard.tasks.config",
     "compare": "regard.comparison",
+    "distill": "regard.trainer.distillation",
     "ensemble": "regard.tasks.ensemble",
     "evaluate": "regard.tasks.run",
     "load": "regard.tasks.run",

@@ -20,6 +20,7 @@ from regard.cli import (
     compare,
     data,
     describe,
+    distill,
     embed_text,
     evaluate,
     generate,
@@ -50,6 +51,7 @@ app.command("look", short_help="Show where a model looked, on a page.")(look.loo
 app.command("compare", short_help="Train several configurations under one budget and report.")(compare.compare)
 app.command("heads", short_help="Find what each attention head does, with the evidence.")(heads.heads)
 app.command("prune", short_help="Remove attention heads for good.")(prune.prune)
+app.command("distill", short_help="Train a faster model on what another one writes.")(distill.distill)
 app.command("describe")(describe.describe)
 app.command("presets")(presets.presets)
 app.add_typer(data.app, name="data")

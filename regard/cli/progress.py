@@ -29,6 +29,7 @@ class Counter:
     def __init__(self, console: Console, unit: str) -> None:
         self._console, self._unit = console, unit
         self._what, self._told = "", time.monotonic()
+        self._begun = 0, self._told  # how many were done when it was first heard of, and when that was
         self._bar: Progress | None = None
         self._task = TaskID(0)
 
@@ -37,16 +38,18 @@ class Counter:
         if what != self._what:
             self.close()
             self._what, self._told = what, time.monotonic()
+            self._begun = done, self._told
         if self._console.is_terminal:
             if self._bar is None:
                 self._bar = _bar(self._console, TextColumn(self._unit))
                 self._bar.start()
-                self._task = self._bar.add_task(what, total=total)
+                self._task = self._bar.add_task(what, total=total, completed=done)
             self._bar.update(self._task, completed=done, total=total)
         elif time.monotonic() - self._told > SECONDS:
             self._told = time.monotonic()
             count = f"{done:,}" if total is None else f"{done:,} of {total:,}"
-            print(f"{what}: {count} {self._unit}", file=sys.stderr, flush=True)
+            left = "" if total is None else remaining(self._begun, done, total)
+            print(f"{what}: {count} {self._unit}{left}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         if self._bar is not None:
@@ -85,6 +88,10 @@ class TrainingProgress:
         self._stop_bar()
         self._counter.show(what, pairs)
 
+    def counted(self, what: str, done: int, total: int) -> None:
+        self._stop_bar()
+        self._counter.show(what, done, total)
+
     def updated(self, number: int, total: int) -> None:
         """So many updates are made; first heard before the first of them, and of a resumed run before the next."""
         if self._begun is None or number < self._number:  # a comparison trains one run after another
@@ -116,11 +123,7 @@ class TrainingProgress:
 
     def _remaining(self, step: int, total: int) -> str:
         """How long the rest will take if it goes on as it went since this process began, validation and all."""
-        if self._begun is None or step <= self._begun[0] or step >= total:
-            return ""
-        first, since = self._begun
-        seconds = round((time.monotonic() - since) / (step - first) * (total - step))
-        return f"  ETA {seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        return "" if self._begun is None else remaining(self._begun, step, total)
 
     def _stop_bar(self) -> None:
         if self._bar is not None:
@@ -137,6 +140,15 @@ class TrainingProgress:
             if name in values:
                 text += f"  {name.replace('_', ' ')} {100 * values[name]:.1f} %"
         self.say(text)
+
+
+def remaining(begun: tuple[int, float], done: int, total: int) -> str:
+    """How long the rest will take if it goes on as it went since `begun`: a count, and when it was reached."""
+    first, since = begun
+    if done <= first or done >= total:
+        return ""
+    seconds = round((time.monotonic() - since) / (done - first) * (total - done))
+    return f"  ETA {seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
 @contextmanager

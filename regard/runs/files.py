@@ -32,7 +32,7 @@ LARGEST_JSON = 256 << 20
 
 
 OWN_FILES = ("config.json", "tokenizer.json", "model.safetensors", "log.jsonl")
-OWN_FOLDERS = ("checkpoints", "cache", "tokenizer", "tensorboard")
+OWN_FOLDERS = ("checkpoints", "cache", "distilled", "tokenizer", "tensorboard")
 """What a run is made of."""
 
 

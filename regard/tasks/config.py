@@ -15,7 +15,7 @@ from regard.errors import ConfigError, nearest
 from regard.models import MODELS
 from regard.models.protocols import Capabilities, capabilities
 from regard.models.size_limits import check_sizes, check_table
-from regard.tasks.fine_tuning import settings_from_base
+from regard.tasks.fine_tuning import settings_from_base, settings_with_tokenizer
 from regard.tasks.spec import TASKS, Task, field_names
 from regard.text import TokenizerConfig, Vocabularies
 from regard.training.config import TrainConfig
@@ -199,6 +199,9 @@ def make_config(
     if mapping.get("train", {}).get("start_from"):
         own = settings.merge(given, extra or {})
         mapping = settings_from_base(mapping, Path(mapping["train"]["start_from"]), overrides, own)
+    elif mapping.get("tokenizer", {}).get("taken_from"):
+        own = settings.merge(given, extra or {})
+        mapping = settings_with_tokenizer(mapping, Path(mapping["tokenizer"]["taken_from"]), overrides, own)
     if "model" not in mapping:
         raise ConfigError("no model is configured: name a preset or give a configuration file with a [model] section")
     config = RunConfig.of(mapping)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard import config as settings
 from regard.config import JsonObject
 from regard.errors import ConfigError, DataError, RunError
 from regard.models import MODELS
@@ -62,6 +63,25 @@ def settings_from_base(
         if TASKS.named(task).keeps_decoding:
             taken["decode"] = {**theirs.get("decode", {}), **mapping.get("decode", {})}
     return {**mapping, **taken}
+
+
+def settings_with_tokenizer(
+    mapping: Mapping[str, Any], base: Path, overrides: Sequence[str] = (), own: Mapping[str, Any] | None = None
+) -> JsonObject:
+    """The settings with the tokenizer of the run in `base` instead of one to be trained, and nothing else of it.
+
+    What `overrides`, or a file of one's `own`, says of the tokenizer is refused where that run has it otherwise.
+    """
+    if not base.is_dir():
+        raise RunError(f"no such run: {base}")
+    theirs: JsonObject = dict(read_json(base / "config.json").get("tokenizer") or {})
+    has = {field.name: field.default for field in fields(TokenizerConfig)} | theirs
+    asked = settings.override({"tokenizer": (own or {}).get("tokenizer") or {}}, overrides)["tokenizer"]
+    unknown = {name: value for name, value in asked.items() if name not in has}  # which will be refused as such
+    for name, value in asked.items():
+        if name not in ("taken_from", *unknown) and value != has[name]:
+            raise ConfigError(f"'tokenizer.{name}={value}' cannot change: the tokenizer is taken from {base}")
+    return {**mapping, "tokenizer": {**theirs, **unknown, "taken_from": str(base)}}
 
 
 def _refuse_others(own: Mapping[str, Any], theirs: Mapping[str, Any], base: Path, free: set[str]) -> None:

@@ -210,12 +210,16 @@ def load_vocabularies(directory: Path, config: TokenizerConfig) -> Vocabularies:
 def prepared_vocabularies(
     config: RunConfig, directory: Path, trained: Callable[[], Vocabularies], *, new: bool
 ) -> tuple[RunConfig, Vocabularies]:
-    """The run's tokenizers: of a new run those of the run it starts from, or newly `trained` ones; and its settings."""
+    """The run's tokenizers, and its settings.
+
+    Those of a new run are taken from the run it starts from, or from one named for its tokenizer, or newly `trained`.
+    """
     if new and config.train.start_from:
         copy_tokenizer(Path(config.train.start_from), directory / TOKENIZER)
         config = absolute(config)
     elif new:
-        vocabularies = trained()
+        taken = config.tokenizer.taken_from
+        vocabularies = trained() if taken is None else load_vocabularies(Path(taken), config.tokenizer)
         config = absolute(config.with_vocabularies(vocabularies))
         vocabularies.save(directory / TOKENIZER)
         return config, vocabularies
@@ -284,7 +288,9 @@ def absolute(config: RunConfig) -> RunConfig:
     train = replace(
         config.train, **{name: None if path is None else str(Path(path).resolve()) for name, path in at.items()}
     )
-    return replace(config, data=replace(config.data, **files, cache=cache), train=train)
+    taken = config.tokenizer.taken_from
+    tokenizer = replace(config.tokenizer, taken_from=None if taken is None else str(Path(taken).resolve()))
+    return replace(config, data=replace(config.data, **files, cache=cache), train=train, tokenizer=tokenizer)
 
 
 def evaluate(

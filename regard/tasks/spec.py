@@ -42,6 +42,7 @@ OF_PAIRS = (
     "tokenizer.target_kind",
     "tokenizer.dropout",
     "tokenizer.variants",
+    "tokenizer.taken_from",
 )
 """Settings of tokenizers that apply to two sides alone."""
 
@@ -323,6 +324,13 @@ class FollowsUpdates(Protocol):
     """
 
     def updated(self, number: int, total: int) -> None: ...
+
+
+@runtime_checkable
+class FollowsCounts(Protocol):
+    """A report that also wants to hear of how many of all of them something is done, where that is known."""
+
+    def counted(self, what: str, done: int, total: int) -> None: ...
 
 
 class Silence:

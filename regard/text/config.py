@@ -25,6 +25,7 @@ class TokenizerConfig:
     a token of its own; `unigram` weighs pieces by likelihood and ignores it. `source_kind` and `target_kind` give a
     side another kind than `kind`. `dropout` is BPE dropout in training, in `variants` ways.
     `eos` and `bos` are of imported tokenizers: the names of the tokens that end a text and that a decoder begins with.
+    `taken_from` is a run whose tokenizer is taken instead of training one; the other settings are then that run's.
     """
 
     kind: Kind = "bpe"
@@ -38,6 +39,7 @@ class TokenizerConfig:
     target_kind: Kind | None = None
     dropout: float = 0.0
     variants: int = 8
+    taken_from: str | None = None
 
     def __post_init__(self) -> None:
         kinds = get_args(Kind)

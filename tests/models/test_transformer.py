@@ -41,16 +41,18 @@ def parameters(preset, vocab_size=37000):
 
 
 @pytest.mark.parametrize(
-    ("preset", "D", "F", "count"),
+    ("preset", "D", "F", "layers", "count"),
     [
-        ("transformer-base", 512, 2048, 63_082_496),
-        ("transformer-big", 1024, 4096, 214_245_376),
+        ("transformer-base", 512, 2048, (6, 6), 63_082_496),
+        ("transformer-big", 1024, 4096, (6, 6), 214_245_376),
+        ("transformer-deep-shallow", 512, 2048, (12, 1), 60_978_688),
     ],
 )
-def test_the_papers_models_have_their_exact_parameter_counts(preset, D, F, count):
+def test_the_papers_models_have_their_exact_parameter_counts(preset, D, F, layers, count):
     attention, feed_forward, norm = 4 * (D * D + D), 2 * D * F + F + D, 2 * D
     encoder, decoder = attention + feed_forward + 2 * norm, 2 * attention + feed_forward + 3 * norm
-    assert 37000 * D + 6 * encoder + 6 * decoder == count
+    last = 2 * norm if make_config(None, preset).model["norm_first"] else 0
+    assert 37000 * D + layers[0] * encoder + layers[1] * decoder + last == count
     assert parameters(preset) == count
 
 
