@@ -24,6 +24,14 @@ class RunError(RegardError):
     """A run directory that cannot be used: missing, incomplete, or cut short."""
 
 
+class Damaged(RunError):
+    """A file that is not what was written: missing, cut short, or changed since."""
+
+
+class NotWritten(RunError):
+    """What could not be written, as where the disk is full. What was there before is there still."""
+
+
 class Diverged(RegardError):
     """Training left the finite numbers; the last good checkpoint was kept."""
 

@@ -12,11 +12,12 @@ from torch import nn
 from regard import config as settings
 from regard.config import JsonObject, Setting
 from regard.decode.config import WITHOUT_BEAM, DecodeConfig
+from regard.digests import verifying
 from regard.errors import ConfigError, RunError, nearest
 from regard.models.protocols import capabilities
 from regard.models.size_limits import check_sizes
-from regard.runs.checkpoint import check_weights, load_weights_strictly
-from regard.runs.files import CONFIG, MODEL, TOKENIZER, read_json, read_tensors
+from regard.runs.checkpoint import check_weights, load_weights_strictly, read_model
+from regard.runs.files import CONFIG, MODEL, TOKENIZER, read_json
 from regard.tasks.config import RunConfig, upgraded
 from regard.tasks.fine_tuning import copy_tokenizer
 from regard.tasks.spec import TASKS, Measuring, Task, field_names
@@ -142,12 +143,13 @@ class Run:
         return decode
 
 
-def load(directory: str | Path, device: str = "auto") -> Run:
-    """The run in `directory`, ready to use."""
+def load(directory: str | Path, device: str = "auto", *, verify: bool = True) -> Run:
+    """The run in `directory`, ready to use. `verify` compares its weights with the digest they were written with."""
     directory = Path(directory)
     config = load_config(directory)
     vocabularies = load_vocabularies(directory, config.tokenizer) if config.kind.has_tokenizer else None
-    weights = read_tensors(directory / MODEL)
+    with verifying(verify):
+        weights = read_model(directory)
     with torch.device("meta"):  # shapes alone: a model that its weights do not fit takes no memory
         check_weights(build_model(config), weights, directory / MODEL)
     model = build_model(config)

@@ -14,8 +14,9 @@ from torch import nn
 
 from regard.config import JsonObject
 from regard.data import Position
+from regard.digests import verifying
 from regard.errors import ConfigError, Diverged, RegardError, RunError
-from regard.runs.checkpoint import Progress, checkpoints
+from regard.runs.checkpoint import Progress, checkpoints, newest_whole
 from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, whole_or_nothing, write_json
 from regard.runs.log import Log
 from regard.tasks.config import RunConfig, overridden
@@ -80,13 +81,19 @@ def train(
     *,
     fit_memory: bool = False,
     adjust: Adjust | None = None,
+    verify: bool = True,
 ) -> Run:
     """Train a new run in `directory`, and return it ready to use.
 
     `fit_memory` first finds the largest `train.batch_tokens` that the GPU's memory holds, and trains with that.
-    `adjust` may change settings of the model and of training once the data is known.
+    `adjust` may change settings of the model and of training once the data is known. `verify` compares what is read, a
+    run to start from and data prepared before, with the digests that it was written with.
     """
-    directory, report = Path(directory), report or Silence()
+    with verifying(verify):
+        return _train(config, Path(directory), report or Silence(), fit_memory, adjust)
+
+
+def _train(config: RunConfig, directory: Path, report: Report, fit_memory: bool, adjust: Adjust | None) -> Run:
     _check_free(directory)
     config.check()
     if config.train.start_from == "":
@@ -127,12 +134,20 @@ def _check_free(directory: Path) -> None:
         raise RunError(f"{directory} already holds a run: choose another directory, or continue it with --resume")
 
 
-def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Report | None = None) -> Run:
+def resume(
+    directory: str | Path, overrides: tuple[str, ...] = (), report: Report | None = None, *, verify: bool = True
+) -> Run:
     """Go on with the run in `directory` from its last checkpoint, exactly as if it had never stopped.
 
-    `overrides` may change `[train]` settings, such as `train.steps=20000` to train for longer.
+    `overrides` may change `[train]` settings, such as `train.steps=20000` to train for longer. `verify` compares the
+    checkpoint, the weights and the prepared data with the digests that they were written with; a damaged checkpoint is
+    set aside, and the one before it taken up.
     """
-    directory, report = Path(directory), report or Silence()
+    with verifying(verify):
+        return _resume(Path(directory), overrides, report or Silence())
+
+
+def _resume(directory: Path, overrides: tuple[str, ...], report: Report) -> Run:
     config = load_config(directory)
     if overrides:
         if strange := [name for name in overrides if not name.startswith(("train.", "decode."))]:
@@ -153,7 +168,7 @@ def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Repor
 
 
 def _resumed(config: RunConfig, directory: Path, report: Report, *, recount: bool) -> "_Trainer":
-    found = checkpoints(directory / CHECKPOINTS)
+    found = newest_whole(directory / CHECKPOINTS, report.say)
     if not found and (directory / MODEL).exists():
         raise RunError(
             f"{directory} has a model but no checkpoint to resume, as where it was imported; train on from it in a new "
@@ -166,7 +181,7 @@ def _resumed(config: RunConfig, directory: Path, report: Report, *, recount: boo
         config = prepared.config = _with_steps(config, prepared)
     training = _Trainer(config, directory, prepared, report)
     if found:
-        training.restore(found[-1])
+        training.restore(found)
     return training
 
 
@@ -232,6 +247,8 @@ class _Trainer:
             return
         if begun:
             self.report.say(f"continuing from step {begun} of {options.steps}")
+            if self.checkpointer.mend():
+                self.report.say(f"its {MODEL} was missing or damaged and has been made again from step {begun}")
         else:
             times = f", {options.epochs:g} epoch" + "s" * (options.epochs != 1) if options.epochs else ""
             self.report.say(f"training for {options.steps} steps{times}")

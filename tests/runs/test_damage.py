@@ -1,0 +1,197 @@
+"""Files that are not what was written: named, and mended where something whole is left to mend them with."""
+
+import shutil
+
+import pytest
+from listeners import StopAt, Told
+
+import regard
+from regard import make_config
+from regard.errors import Damaged, RunError
+from regard.runs.checkpoint import checkpoints
+from regard.runs.files import read_tensors, write_tensors
+from regard.trainer.trainer import Stopped
+
+SMALL = [
+    "model.width=8",
+    "model.heads=2",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "model.feed_forward=8",
+    "tokenizer.kind=word",
+    "data.world=0",
+    "train.batch_tokens=100",
+    "train.steps=5",
+    "train.log_every=1",
+    "train.validate_every=10",
+    "train.validate_sentences=0",
+    "train.save_every=1",
+    "train.keep=3",
+    "train.warmup=3",
+    "train.ema=0.9",
+    "train.threads=1",
+]
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch):
+    """Who reads on the same machine sees what was written, synced or not."""
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A finished run, and the same one stopped before its last update."""
+    folder = tmp_path_factory.mktemp("runs")
+    pairs = folder / "pairs.tsv"
+    lines = [f"{'a b c d'[: 2 * (n % 4) + 1]}\t{'d c b a'[: 2 * (n % 3) + 1]}" for n in range(40)]
+    pairs.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    config = make_config(None, "tiny", SMALL, {"data": {"train": [str(pairs)]}})
+    regard.train(config, folder / "whole")
+    with pytest.raises(Stopped):
+        regard.train(config, folder / "stopped", StopAt(4))
+    return folder / "whole", folder / "stopped"
+
+
+@pytest.fixture
+def whole(runs):
+    return runs[0]
+
+
+@pytest.fixture
+def stopped(runs, tmp_path):
+    return shutil.copytree(runs[1], tmp_path / "run")
+
+
+def contents(directory):
+    """Every file of a run by its name, but the log, which has times in it, and what was set aside."""
+    files = (path for path in directory.rglob("*") if path.is_file() and path.name != "log.jsonl")
+    found = {str(path.relative_to(directory)): path.read_bytes() for path in files}
+    return {name: content for name, content in found.items() if "damaged" not in name}
+
+
+def flip(path, share=0.7):
+    """Change one bit."""
+    content = bytearray(path.read_bytes())
+    content[int(share * len(content))] ^= 1
+    path.write_bytes(content)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def zero(path):
+    content = path.read_bytes()
+    path.write_bytes(content[: -len(content) // 4] + bytes(len(content) // 4))
+
+
+CHECKPOINT = ("model.safetensors", "optimizer.safetensors", "average.safetensors", "progress.json", "digests.json")
+
+
+@pytest.mark.parametrize("damage", [flip, cut])
+@pytest.mark.parametrize("name", CHECKPOINT)
+def test_a_damaged_newest_checkpoint_is_set_aside_and_the_one_before_taken_up(stopped, whole, name, damage):
+    newest, told = stopped / "checkpoints" / "step-4", Told()
+    damage(newest / name)
+    before = {path.name: path.read_bytes() for path in newest.iterdir()}
+    regard.resume(stopped, report=told)
+    (said,) = [line for line in told.lines if "set aside" in line]
+    # Where the digests themselves are damaged, it is another file that does not match.
+    assert name in said or name == "digests.json"
+    assert said.endswith("; step-4 is set aside as step-4.damaged, and step-3 is taken up")
+    assert {path.name: path.read_bytes() for path in newest.with_name("step-4.damaged").iterdir()} == before
+    assert contents(stopped) == contents(whole)
+
+
+def test_a_missing_file_of_a_checkpoint_is_damage_too(stopped, whole):
+    for step, name in ((4, "optimizer.safetensors"), (3, "progress.json")):
+        (stopped / "checkpoints" / f"step-{step}" / name).unlink()
+    (stopped / "checkpoints" / "step-4.damaged").mkdir()  # of an earlier time
+    regard.resume(stopped)
+    assert {path.name for path in (stopped / "checkpoints").glob("*damaged*")} == {
+        "step-3.damaged",
+        "step-4.damaged",
+        "step-4.damaged-2",
+    }
+    found, expected = contents(stopped), contents(whole)
+    tensors = [name for name in expected if name.endswith(".safetensors")]
+    assert {name: found[name] for name in tensors} == {name: expected[name] for name in tensors}
+
+
+def test_where_no_checkpoint_is_whole_nothing_is_changed(stopped):
+    for path in checkpoints(stopped / "checkpoints"):
+        flip(path / "optimizer.safetensors")
+    before = contents(stopped)
+    with pytest.raises(
+        RunError, match=r"step-4 optimizer.safetensors is damaged.*no checkpoint before step-4 is whole"
+    ):
+        regard.resume(stopped)
+    assert contents(stopped) == before
+
+
+def test_a_checkpoint_without_digests_is_read_as_before_and_a_table_of_tensors_that_cannot_be_is_damage(stopped, whole):
+    for path in checkpoints(stopped / "checkpoints"):
+        (path / "digests.json").unlink()
+    other, told = shutil.copytree(stopped, stopped.with_name("other")), Told()
+    regard.resume(stopped, report=told)
+    assert not any("damaged" in line or "digest" in line for line in told.lines)
+    assert (stopped / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    flip(other / "checkpoints" / "step-4" / "optimizer.safetensors", 0.0)
+    regard.resume(other)
+    assert (other / "checkpoints" / "step-4.damaged").is_dir()
+
+
+def test_digests_are_not_compared_where_that_is_not_wanted(stopped, whole):
+    flip(stopped / "checkpoints" / "step-4" / "optimizer.safetensors")
+    flip(stopped / "model.safetensors", 0.99)
+    regard.load(stopped, "cpu", verify=False)
+    regard.resume(stopped, verify=False)
+    assert not list((stopped / "checkpoints").glob("*damaged*"))
+    assert contents(stopped) != contents(whole)
+
+
+@pytest.mark.parametrize("damage", [flip, cut, zero, lambda path: path.unlink()])
+def test_a_model_that_is_damaged_or_missing_is_refused_and_made_again_by_resuming(runs, tmp_path, damage):
+    whole, before = runs
+    finished, stopped = (shutil.copytree(run, tmp_path / run.name) for run in (whole, before))
+    for run in (finished, stopped):
+        damage(run / "model.safetensors")
+        with pytest.raises(Damaged, match=rf"model.safetensors.*step-\d is whole: regard train --resume {run}"):
+            regard.load(run, "cpu")
+        told = Told()
+        regard.resume(run, report=told)
+        assert any("made again from step 4" in line or "has been written" in line for line in told.lines)
+        assert contents(run) == contents(whole)
+
+
+@pytest.mark.parametrize("place", [0, 8, 60, 100, 0.5, 1])
+def test_every_byte_of_a_model_is_under_its_digest(whole, tmp_path, place):
+    path = tmp_path / "model.safetensors"
+    content = bytearray((whole / "model.safetensors").read_bytes())
+    where = place if place > 1 else int(place * (len(content) - 1))
+    content[where] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(Damaged, match="model.safetensors"):
+        read_tensors(path)
+
+
+def test_a_sealed_model_is_the_same_bytes_each_time_and_one_without_a_digest_is_read(whole, tmp_path):
+    weights = read_tensors(whole / "model.safetensors")
+    for number in range(16):
+        write_tensors(tmp_path / f"{number}", weights, sealed=True)
+    assert {path.read_bytes() for path in tmp_path.iterdir()} == {(whole / "model.safetensors").read_bytes()}
+    write_tensors(tmp_path / "plain", weights)
+    assert read_tensors(tmp_path / "plain").keys() == weights.keys()
+    assert len((tmp_path / "plain").read_bytes()) < len((tmp_path / "0").read_bytes())
+
+
+def test_a_mean_of_which_a_part_is_damaged_leaves_the_model_as_it_is_and_says_so(runs, tmp_path):
+    run, told = shutil.copytree(runs[0], tmp_path / "run"), Told()
+    flip(run / "checkpoints" / "step-4" / "model.safetensors")
+    before = (run / "model.safetensors").read_bytes()
+    regard.resume(run, ("train.average_last=3",), told)
+    (said,) = [line for line in told.lines if "left as it is" in line]
+    assert "step-4 model.safetensors is damaged" in said
+    assert "set aside as step-4.damaged" in said
+    assert (run / "model.safetensors").read_bytes() == before
