@@ -14,8 +14,9 @@ from torch import nn
 
 from regard.config import JsonObject
 from regard.data import Position
+from regard.data.prepared_cache import whole_batches
 from regard.digests import verifying
-from regard.errors import ConfigError, Diverged, RegardError, RunError
+from regard.errors import ConfigError, Diverged, NotWritten, RegardError, RunError
 from regard.runs.checkpoint import Progress, checkpoints, newest_whole
 from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, whole_or_nothing, write_json
 from regard.runs.log import Log
@@ -255,7 +256,7 @@ class _Trainer:
         if not begun and options.warmup_steps > options.steps:
             self.report.say(f"the rate will not reach its peak: train.warmup={options.warmup} is more than train.steps")
         self._updated(begun)
-        log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard)
+        log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard, say=self.report.say)
         stop: Callable[[], bool] = bool
         try:
             with stop_signals() as stop, deterministic_algorithms(options.deterministic):
@@ -314,7 +315,7 @@ class _Trainer:
                     break
                 if stop():
                     self._check_finite(step)
-                    self._save()
+                    self._save(must=True)
                     raise Stopped(f"stopped at step {step.number} and saved; {self._again()}")
 
     def _again(self) -> str:
@@ -389,7 +390,7 @@ class _Trainer:
             better = batches is not None and self._note_validation(self._validate(batches), log)
         if step.number % options.save_every == 0 or self._done() or (better and options.choose == "best"):
             self._check_finite(step)
-            self._save()
+            self._save(must=self._done())
 
     def _note_validation(self, values: dict[str, float], log: Log) -> bool:
         """Note a validation; whether it is the best so far, by likelihood where the objective says it, else by loss."""
@@ -443,7 +444,11 @@ class _Trainer:
         averaged = nullcontext() if self.average is None else self.average.applied()
         with averaged, eager:
             values = validate(
-                self.model, self.prepared.objective, batches, device=self.device, precision=self.precision
+                self.model,
+                self.prepared.objective,
+                whole_batches(batches),
+                device=self.device,
+                precision=self.precision,
             )
             if math.isnan(values["loss"]):  # an update may spoil the weights after its own loss was still a number
                 self._diverged(self.progress.step, "the validation loss is not a number")
@@ -452,7 +457,15 @@ class _Trainer:
         self.throughput.pause(time.monotonic() - began)
         return values | {"seconds": time.monotonic() - began}
 
-    def _save(self) -> None:
+    def _save(self, *, must: bool) -> None:
+        """Save a checkpoint. Where that cannot be, training goes on with the one before, unless it `must` be now."""
         began = time.monotonic()
-        self.progress = self.checkpointer.save(self.progress)
+        try:
+            self.progress = self.checkpointer.save(self.progress)
+        except NotWritten as error:
+            kept = checkpoints(self.directory / CHECKPOINTS)
+            last = f"the last checkpoint is {kept[-1].name}" if kept else "there is no checkpoint yet"
+            if must:
+                raise NotWritten(f"{error} at step {self.progress.step}; {last}: {self._again()}") from None
+            self.report.say(f"{error} at step {self.progress.step}; {last}; training goes on to the next save")
         self.throughput.pause(time.monotonic() - began)
