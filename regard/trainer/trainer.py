@@ -4,7 +4,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -463,7 +463,9 @@ class _Trainer:
         try:
             self.progress = self.checkpointer.save(self.progress)
         except NotWritten as error:
-            kept = checkpoints(self.directory / CHECKPOINTS)
+            kept: list[Path] = []
+            with suppress(OSError):  # the disk may have gone
+                kept = checkpoints(self.directory / CHECKPOINTS)
             last = f"the last checkpoint is {kept[-1].name}" if kept else "there is no checkpoint yet"
             if must:
                 raise NotWritten(f"{error} at step {self.progress.step}; {last}: {self._again()}") from None

@@ -1,15 +1,18 @@
-"""Files that are not what was written: named, and mended where something whole is left to mend them with."""
+"""Files that are not what was written, or cannot be: named, and mended where something whole is left to do it with."""
 
+import resource
 import shutil
+from contextlib import contextmanager
 
 import pytest
 from listeners import StopAt, Told
 
 import regard
 from regard import make_config
-from regard.errors import Damaged, RunError
+from regard.errors import Damaged, NotWritten, RunError
 from regard.runs.checkpoint import checkpoints
 from regard.runs.files import read_tensors, write_tensors
+from regard.runs.log import read_log
 from regard.trainer.trainer import Stopped
 
 SMALL = [
@@ -39,6 +42,10 @@ def no_waiting_for_the_disk(monkeypatch):
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
 
 
+def config(folder):
+    return make_config(None, "tiny", SMALL, {"data": {"train": [str(folder / "pairs.tsv")]}})
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """A finished run, and the same one stopped before its last update."""
@@ -46,10 +53,9 @@ def runs(tmp_path_factory):
     pairs = folder / "pairs.tsv"
     lines = [f"{'a b c d'[: 2 * (n % 4) + 1]}\t{'d c b a'[: 2 * (n % 3) + 1]}" for n in range(40)]
     pairs.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    config = make_config(None, "tiny", SMALL, {"data": {"train": [str(pairs)]}})
-    regard.train(config, folder / "whole")
+    regard.train(config(folder), folder / "whole")
     with pytest.raises(Stopped):
-        regard.train(config, folder / "stopped", StopAt(4))
+        regard.train(config(folder), folder / "stopped", StopAt(4))
     return folder / "whole", folder / "stopped"
 
 
@@ -195,3 +201,71 @@ def test_a_mean_of_which_a_part_is_damaged_leaves_the_model_as_it_is_and_says_so
     assert "step-4 model.safetensors is damaged" in said
     assert "set aside as step-4.damaged" in said
     assert (run / "model.safetensors").read_bytes() == before
+
+
+@contextmanager
+def restored_limit():
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        yield limits
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+class FullDisk(Told):
+    """No file may grow beyond a few bytes between two steps: as on a full disk."""
+
+    def __init__(self, limits, begins, ends=None):
+        super().__init__()
+        self.limits, self.begins, self.ends = limits, begins, ends
+
+    def step(self, values, total):
+        if values["step"] == self.begins:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, self.limits[1]))
+        if values["step"] == self.ends:
+            resource.setrlimit(resource.RLIMIT_FSIZE, self.limits)
+
+
+def steps_of(directory):
+    return [record["step"] for record in read_log(directory / "log.jsonl") if record["kind"] == "train"]
+
+
+def test_a_full_disk_while_saving_is_said_and_training_goes_on(whole, tmp_path):
+    run = tmp_path / "run"
+    with restored_limit() as limits:
+        told = FullDisk(limits, 2, 4)
+        regard.train(config(whole.parent), run, told)
+    lines = [line for line in told.lines if "training goes on to the next save" in line]
+    assert len(lines) == 2
+    assert all("was not written" in line or "cannot write" in line for line in lines)
+    assert lines[1].endswith("at step 3; the last checkpoint is step-1; training goes on to the next save")
+    assert sum("records wait" in line for line in told.lines) == 1
+    assert [path.name for path in checkpoints(run / "checkpoints")] == ["step-1", "step-4", "step-5"]
+    assert not list(run.rglob("*.partial"))
+    assert steps_of(run) == steps_of(whole) == [1, 2, 3, 4, 5]
+    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_a_disk_that_is_still_full_in_the_end_is_an_error_and_the_run_resumes(whole, tmp_path):
+    run = tmp_path / "run"
+    with restored_limit() as limits, pytest.raises(NotWritten, match=r"at step 5; the last checkpoint is step-2: cont"):
+        regard.train(config(whole.parent), run, FullDisk(limits, 3))
+    regard.resume(run)
+    assert steps_of(run) == [1, 2, 3, 4, 5]
+    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_a_directory_that_is_gone_while_saving_is_said_and_training_goes_on(whole, tmp_path):
+    run, told = tmp_path / "run", Told()
+
+    class Lost(Told):
+        def step(self, values, total):
+            if values["step"] == 2:
+                run.rename(tmp_path / "elsewhere")
+            if values["step"] == 4:
+                (tmp_path / "elsewhere").rename(run)
+
+    told = Lost()
+    regard.train(config(whole.parent), run, told)
+    assert sum("training goes on to the next save" in line for line in told.lines) == 2
+    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
