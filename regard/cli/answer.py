@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import DEVICE, JSON, RUN, checked, options_of, parameter, with_parameters
+from regard.cli.options import DEVICE, JSON, NO_VERIFY, RUN, checked, options_of, parameter, with_parameters
 from regard.cli.verbs import opened
 from regard.errors import ConfigError, DataError
 from regard.tasks.verbs import ask
@@ -24,11 +24,12 @@ def _answer(
     input: Path | None,
     as_json: bool,
     device: str,
+    no_verify: bool,
     **given: object,
 ) -> None:
     options = checked(AnswerRequest, given)
     asked = _asked(question, text, input)
-    loaded = opened(ANSWER, run, device)
+    loaded = opened(ANSWER, run, device, verify=not no_verify)
     if asked is None:
         from regard.data.labelled_texts import unanswered
         from regard.tasks.encoder_tasks import keys_of
@@ -77,6 +78,7 @@ answer = with_parameters(
         *options_of(AnswerRequest, "question", "text"),
         parameter("as_json", JSON, False),
         parameter("device", DEVICE, "auto"),
+        parameter("no_verify", NO_VERIFY, False),
     ],
     ANSWER.help,
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DEVICE, INPUT, JSON, RUN, checked, options_of, parameter, with_parameters
+from regard.cli.options import DEVICE, INPUT, JSON, NO_VERIFY, RUN, checked, options_of, parameter, with_parameters
 from regard.cli.verbs import check_inputs, opened
 from regard.errors import ConfigError
 from regard.tasks.verbs.encoders import EMBED, EmbedRequest
@@ -34,6 +34,7 @@ def _embed(
     top: int,
     as_json: bool,
     device: str,
+    no_verify: bool,
     **given: object,
 ) -> None:
     from regard.cli.progress import counting
@@ -52,7 +53,7 @@ def _embed(
     if out is not None:
         check_output(out)
     texts = list(text or ()) if input is None else list(TextFiles((input,), format="lines"))
-    encoder = opened(EMBED, run, device).encoder
+    encoder = opened(EMBED, run, device, verify=not no_verify).encoder
     lines = list(TextFiles((search,), format="lines")) if search else []
     with counting("embedding", "texts") as progress:
         vectors = embed(encoder, texts, **options, progress=progress)
@@ -100,6 +101,7 @@ embed_text = with_parameters(
         *options_of(EmbedRequest, "text"),
         parameter("as_json", JSON, False),
         parameter("device", DEVICE, "auto"),
+        parameter("no_verify", NO_VERIFY, False),
     ],
     EMBED.help,
 )

@@ -12,6 +12,7 @@ from regard.cli.options import (
     DEVICE,
     ENGINE,
     ENGINE_FILES,
+    NO_VERIFY,
     RUN,
     WITH,
     checked,
@@ -62,6 +63,7 @@ def _evaluate(
     engine: str,
     engine_files: Path | None,
     device: str,
+    no_verify: bool,
     others: list[Path] | None = None,
     **given: object,
 ) -> None:
@@ -80,7 +82,7 @@ def _evaluate(
     check_tokenizer(options.get("tokenize", defaults.tokenize))
     if metrics := options.pop("metric", ()):
         options["metrics"] = metrics
-    loaded = with_engine(load(run, device), engine, engine_files)
+    loaded = with_engine(load(run, device, verify=not no_verify), engine, engine_files)
     if others:
         if engine != "torch":
             raise ConfigError(
@@ -90,7 +92,7 @@ def _evaluate(
 
         if "translate" not in loaded.task.methods:
             raise ConfigError(f"--with is for runs that translate, not for a run for {loaded.task.name}")
-        loaded = ensemble([loaded, *others], device)
+        loaded = ensemble([loaded, *(load(other, device, verify=not no_verify) for other in others)], device)
     if out is not None and not loaded.task.searches:
         raise ConfigError(f"--out does not apply to a run for {loaded.task.name}, which writes nothing")
     written: list[str] = []
@@ -122,6 +124,7 @@ evaluate = with_parameters(
         parameter("engine", ENGINE, "torch"),
         parameter("engine_files", ENGINE_FILES, None),
         parameter("device", DEVICE, "auto"),
+        parameter("no_verify", NO_VERIFY, False),
     ],
     """Translate held-out pairs and score the translations; measure a language model's perplexity, or the accuracy
     of a classifier.

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import DEVICE, JSON, RUN, checked, options_of, parameter, standard_input, with_parameters
+from regard.cli.options import (
+    DEVICE,
+    JSON,
+    NO_VERIFY,
+    RUN,
+    checked,
+    options_of,
+    parameter,
+    standard_input,
+    with_parameters,
+)
 from regard.cli.verbs import opened
 from regard.errors import ConfigError
 from regard.tasks.verbs import Asked
@@ -24,9 +34,10 @@ PROMPT = Annotated[str, typer.Argument(help="The text to go on from.", metavar="
 
 def _generate(**given: Any) -> None:
     run, device, as_json, prompt = (given.pop(name) for name in ("run", "device", "as_json", "prompt"))
+    verify = not given.pop("no_verify")
     request = GenerateRequest(prompt=prompt, **checked(GenerateRequest, given))
     first: Any = prompt_of(request)
-    loaded = opened(GENERATE, run, device)
+    loaded = opened(GENERATE, run, device, verify=verify)
     if prompt or request.chat is None:
         write(loaded, first, request, as_json)
         return
@@ -99,6 +110,7 @@ generate = with_parameters(
         *options_of(GenerateRequest, "prompt"),
         parameter("as_json", JSON, False),
         parameter("device", DEVICE, "auto"),
+        parameter("no_verify", NO_VERIFY, False),
     ],
     GENERATE.help,
 )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import ENGINE, ENGINE_FILES, with_engine
+from regard.cli.options import ENGINE, ENGINE_FILES, NO_VERIFY, with_engine
+from regard.digests import verifying
 
 if TYPE_CHECKING:
     from regard.tasks.run import Run
@@ -62,6 +63,7 @@ def serve(
     engine: ENGINE = "torch",
     engine_files: ENGINE_FILES = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    no_verify: NO_VERIFY = False,
 ) -> None:
     """Serve runs over HTTP: JSON in, JSON out, many requests together. SIGTERM or Ctrl-C ends it.
 
@@ -95,7 +97,8 @@ def serve(
         idle_timeout=idle_timeout,
     )
     keys = _keys(api_key_file)
-    runs = _averaged(_runs(run or [], named or []), averaged or [], device)
+    with verifying(not no_verify):
+        runs = _averaged(_runs(run or [], named or []), averaged or [], device)
     if not keys and not is_local(host):
         print(f"regard: anyone who reaches {host} may use this server: give it --api-key-file", file=sys.stderr)
 
@@ -103,17 +106,18 @@ def serve(
         log_to_stderr()
         print(f"serving {', '.join(runs)} at {url}", flush=True)
 
-    start(
-        _with_engine(runs, engine, engine_files, device),
-        host=host,
-        port=port,
-        limits=limits,
-        api_keys=keys,
-        allow_origins=allow_origin or (),
-        allow_hosts=allow_host or (),
-        device=device,
-        ready=ready,
-    )
+    with verifying(not no_verify):
+        start(
+            _with_engine(runs, engine, engine_files, device),
+            host=host,
+            port=port,
+            limits=limits,
+            api_keys=keys,
+            allow_origins=allow_origin or (),
+            allow_hosts=allow_host or (),
+            device=device,
+            ready=ready,
+        )
 
 
 def _averaged(runs: dict[str, Path], averaged: list[str], device: str) -> "dict[str, Path | Run]":

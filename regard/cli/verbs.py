@@ -22,6 +22,7 @@ from regard.cli.options import (
     ENGINE_FILES,
     INPUT,
     JSON,
+    NO_VERIFY,
     OUTPUT,
     RUN,
     WITH,
@@ -84,6 +85,7 @@ def command(verb: Verb) -> Callable[..., None]:
         words, file, as_json = given.pop("items"), given.pop("input"), given.pop("as_json")
         aligned, others = tuple(given.pop(name) for name in verb.files), given.pop("others", None) or []
         output, run, device = given.pop("output"), given.pop("run"), given.pop("device")
+        verify = not given.pop("no_verify")
         engine, files = given.pop("engine", "torch"), given.pop("engine_files", None)
         display = verb.display(**{field.name: given.pop(field.name) for field in shown}) if verb.display else None
         options = checked(verb.request, given)
@@ -100,7 +102,7 @@ def command(verb: Verb) -> Callable[..., None]:
             raise ConfigError(
                 f"--with does not apply to --engine {engine}: several runs are searched together by torch"
             )
-        loaded = with_engine(opened(verb, run, device, others), engine, files)
+        loaded = with_engine(opened(verb, run, device, others, verify=verify), engine, files)
         with ExitStack() as stack:
             write, tell = partial(print, flush=True), None
             if output is not None:
@@ -130,6 +132,7 @@ def command(verb: Verb) -> Callable[..., None]:
         parameter("as_json", JSON, False),
         *(engines if verb.engines else ()),
         parameter("device", DEVICE, "auto"),
+        parameter("no_verify", NO_VERIFY, False),
     ]
     return with_parameters(answer, parameters, verb.help)
 
@@ -156,19 +159,19 @@ def check_inputs(verb: Verb, words: Sequence[str] | None, file: object) -> None:
         raise ConfigError(f"give {verb.unit}, or --input with a file of them")
 
 
-def opened(verb: Verb, directory: Path, device: str, others: Sequence[Path] = ()) -> "Run":
+def opened(verb: Verb, directory: Path, device: str, others: Sequence[Path] = (), *, verify: bool = True) -> "Run":
     """The run, which must be one that does this, averaged with the others."""
     from regard import load
     from regard.errors import RunError
 
-    run = load(directory, device)
+    run = load(directory, device, verify=verify)
     if not verb.offered(run):
         getattr(run, verb.name)  # says which tasks have it, where this one has not
         raise RunError(f"{directory} is a run for {run.task.name}, which does not {verb.name}")
     if others:
         from regard.tasks.ensemble import ensemble
 
-        return ensemble([run, *others], device)
+        return ensemble([run, *(load(other, device, verify=verify) for other in others)], device)
     return run
 
 

@@ -1,19 +1,19 @@
 """A run directory, loaded: the same one trains on, is used, is evaluated and is looked into."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard import config as settings
 from regard.config import JsonObject, Setting
 from regard.decode.config import WITHOUT_BEAM, DecodeConfig
 from regard.digests import verifying
-from regard.errors import ConfigError, RunError, nearest
+from regard.errors import ConfigError, RunError, memory_errors, nearest
 from regard.models.protocols import capabilities
 from regard.models.size_limits import check_sizes
 from regard.runs.checkpoint import check_weights, load_weights_strictly, read_model
@@ -152,9 +152,14 @@ def load(directory: str | Path, device: str = "auto", *, verify: bool = True) ->
         weights = read_model(directory)
     with torch.device("meta"):  # shapes alone: a model that its weights do not fit takes no memory
         check_weights(build_model(config), weights, directory / MODEL)
-    model = build_model(config)
-    load_weights_strictly(model, weights, directory / MODEL)
-    return Run(directory, config, vocabularies, model.to(choose_device(device)).eval())
+    with memory_errors(lambda: f"while loading {directory}: its weights alone take {_gigabytes(weights):.1f} GB"):
+        model = build_model(config)
+        load_weights_strictly(model, weights, directory / MODEL)
+        return Run(directory, config, vocabularies, model.to(choose_device(device)).eval())
+
+
+def _gigabytes(weights: Mapping[str, Tensor]) -> float:
+    return sum(weight.nbytes for weight in weights.values()) / 1e9
 
 
 def load_config(directory: Path) -> RunConfig:

@@ -16,7 +16,7 @@ from regard.config import JsonObject
 from regard.data import Position
 from regard.data.prepared_cache import whole_batches
 from regard.digests import verifying
-from regard.errors import ConfigError, Diverged, NotWritten, RegardError, RunError
+from regard.errors import ConfigError, Diverged, NotWritten, RegardError, RunError, memory_errors
 from regard.runs.checkpoint import Progress, checkpoints, newest_whole
 from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, whole_or_nothing, write_json
 from regard.runs.log import Log
@@ -36,6 +36,12 @@ from regard.training.schedule import DropoutUntil, learning_rate
 
 SECONDS = 30.0
 """How long a training goes on at most without telling how it goes, unless one update takes longer."""
+
+
+_BEFORE_TRAINING = (
+    "before the first update: a model of fewer or narrower layers, or of a smaller vocabulary, takes less; `regard "
+    "presets` names some"
+)
 
 
 class Stopped(RegardError):
@@ -90,7 +96,7 @@ def train(
     `adjust` may change settings of the model and of training once the data is known. `verify` compares what is read, a
     run to start from and data prepared before, with the digests that it was written with.
     """
-    with verifying(verify):
+    with verifying(verify), memory_errors(lambda: _BEFORE_TRAINING):
         return _train(config, Path(directory), report or Silence(), fit_memory, adjust)
 
 
@@ -144,7 +150,7 @@ def resume(
     checkpoint, the weights and the prepared data with the digests that they were written with; a damaged checkpoint is
     set aside, and the one before it taken up.
     """
-    with verifying(verify):
+    with verifying(verify), memory_errors(lambda: _BEFORE_TRAINING):
         return _resume(Path(directory), overrides, report or Silence())
 
 
@@ -259,15 +265,14 @@ class _Trainer:
         log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard, say=self.report.say)
         stop: Callable[[], bool] = bool
         try:
-            with stop_signals() as stop, deterministic_algorithms(options.deterministic):
+            with (
+                stop_signals() as stop,
+                deterministic_algorithms(options.deterministic),
+                memory_errors(self._less_memory),
+            ):
                 self._loop(log, stop)
             if (which := self.checkpointer.finish(self.progress).which) is not None:
                 self.report.say(which)
-        except torch.OutOfMemoryError:
-            raise RunError(
-                f"the GPU ran out of memory after step {self.progress.step}; a lower train.batch_tokens with a higher "
-                f"train.accumulate trains the same in less"
-            ) from None
         except RuntimeError as error:
             if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 raise
@@ -317,6 +322,12 @@ class _Trainer:
                     self._check_finite(step)
                     self._save(must=True)
                     raise Stopped(f"stopped at step {step.number} and saved; {self._again()}")
+
+    def _less_memory(self) -> str:
+        return (
+            f"after step {self.progress.step}; a lower train.batch_tokens with a higher train.accumulate trains the "
+            f"same in less, and a smaller model takes less"
+        )
 
     def _again(self) -> str:
         return f"continue with: regard train --resume {shlex.quote(str(self.directory))}"

@@ -4,7 +4,9 @@ import resource
 import shutil
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
+import torch
 from listeners import StopAt, Told
 
 import regard
@@ -253,6 +255,38 @@ def test_a_disk_that_is_still_full_in_the_end_is_an_error_and_the_run_resumes(wh
     regard.resume(run)
     assert steps_of(run) == [1, 2, 3, 4, 5]
     assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def too_large(*_):
+    return torch.empty(1 << 50, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("fail", [too_large, lambda *_: np.empty(1 << 50, np.uint8)])
+def test_a_training_too_large_for_the_memory_ends_in_one_line(whole, tmp_path, monkeypatch, fail):
+    with monkeypatch.context() as patch:
+        patch.setattr("regard.trainer.trainer.make_optimizer", fail)
+        with pytest.raises(
+            RunError, match=r"^this machine ran out of memory before the first update: a model of fewer"
+        ):
+            regard.train(config(whole.parent), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr("regard.training.objectives.SequenceToSequence.loss", fail)
+        with pytest.raises(RunError, match=r"^this machine ran out of memory after step 0; a lower train.batch_tokens"):
+            regard.train(config(whole.parent), tmp_path / "run")
+    regard.resume(tmp_path / "run")
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    monkeypatch.setattr("regard.tasks.run.load_weights_strictly", fail)
+    with pytest.raises(
+        RunError, match=r"^this machine ran out of memory while loading .*: its weights alone take 0.0 GB"
+    ):
+        regard.load(whole)
+
+
+def test_other_errors_of_torch_keep_their_traceback(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.training.objectives.SequenceToSequence.loss", lambda *_: torch.ones(2) @ torch.ones(3))
+    with pytest.raises(RuntimeError, match="size"):
+        regard.train(config(whole.parent), tmp_path / "run")
 
 
 def test_a_directory_that_is_gone_while_saving_is_said_and_training_goes_on(whole, tmp_path):
