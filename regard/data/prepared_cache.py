@@ -78,24 +78,35 @@ def _partial(cache: Path) -> Iterator[Path]:
 
     While it is being written its process holds a lock on it, which ends with the process, however that ends.
     """
-    handle = None
-    while True:
-        aside = cache / f"{_LOCKED if fcntl else '.partial-'}{secrets.token_hex(8)}"
-        aside.mkdir()
-        if fcntl is None:
-            break
-        # Between these two lines another process may have taken it for one that was left behind.
-        with suppress(OSError):
-            handle = os.open(aside, os.O_RDONLY)
-            if _lock(handle) is not False and aside.exists():
-                break
-            os.close(handle)
+    aside, handle = _claimed(cache)
     try:
         yield aside
     finally:
         shutil.rmtree(aside, ignore_errors=True)
         if handle is not None:
             os.close(handle)
+
+
+def _claimed(cache: Path) -> tuple[Path, int | None]:
+    """A new folder and the lock on it; None where folders cannot be locked, as on Windows."""
+    for _ in range(8 if fcntl is not None else 0):
+        aside = cache / f"{_LOCKED}{secrets.token_hex(8)}"
+        aside.mkdir()
+        try:
+            handle = os.open(aside, os.O_RDONLY)
+        except OSError:
+            shutil.rmtree(aside, ignore_errors=True)
+            break
+        locked = _lock(handle)
+        if locked and aside.exists():
+            return aside, handle
+        os.close(handle)  # before it was locked, another process took it for one that was left behind
+        shutil.rmtree(aside, ignore_errors=True)
+        if locked is None:
+            break
+    aside = cache / f".partial-{secrets.token_hex(8)}"
+    aside.mkdir()
+    return aside, None
 
 
 def _lock(handle: int) -> bool | None:
