@@ -67,8 +67,20 @@ def damage(folder: Path) -> str | None:
         if Path(name).name != name or not (folder / name).is_file():
             return f"{name} is missing"
     with ThreadPoolExecutor(4) as pool:
-        found = pool.map(file_digest, (folder / name for name in files))
+        found = pool.map(_readable_digest, (folder / name for name in files))
         for name, digest in zip(files, found, strict=True):
+            if isinstance(digest, OSError):
+                return f"{name} is damaged: it cannot be read ({digest.strerror or digest})"
             if digest != files[name]:
                 return f"{name} is damaged: it does not match its digest"
     return None
+
+
+def _readable_digest(path: Path) -> str | OSError:
+    """The digest, or what the disk says instead; what may not be read is another matter than what cannot."""
+    try:
+        return file_digest(path)
+    except PermissionError:
+        raise
+    except OSError as error:
+        return error

@@ -50,9 +50,18 @@ class Log:
                 self._say(f"{error}; its records wait for the next, and training goes on")
             self._told = True
         if self._board is not None:
+            self._show(self._board, kind, step, values)
+
+    def _show(self, board: Any, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        try:
             for name, value in values.items():
                 if isinstance(value, int | float):
-                    self._board.add_scalar(f"{kind}/{name}", value, step)
+                    board.add_scalar(f"{kind}/{name}", value, step)
+        except OSError as error:  # of a write before this one: its thread has ended
+            if self._say is None:
+                raise
+            self._board = None
+            self._say(f"cannot write for TensorBoard: {error.strerror or error}; it gets nothing more of this training")
 
     def close(self) -> None:
         try:

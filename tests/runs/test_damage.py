@@ -1,5 +1,7 @@
 """Files that are not what was written, or cannot be: named, and mended where something whole is left to do it with."""
 
+import errno
+import os
 import resource
 import shutil
 from contextlib import contextmanager
@@ -10,9 +12,9 @@ import torch
 from listeners import StopAt, Told
 
 import regard
-from regard import make_config
+from regard import digests, make_config
 from regard.errors import Damaged, NotWritten, RunError
-from regard.runs.checkpoint import checkpoints
+from regard.runs.checkpoint import checkpoints, newest_whole
 from regard.runs.files import read_tensors, write_tensors
 from regard.runs.log import read_log
 from regard.trainer.trainer import Stopped
@@ -148,6 +150,20 @@ def test_a_checkpoint_without_digests_is_read_as_before_and_a_table_of_tensors_t
     flip(other / "checkpoints" / "step-4" / "optimizer.safetensors", 0.0)
     regard.resume(other)
     assert (other / "checkpoints" / "step-4.damaged").is_dir()
+
+
+def test_a_file_that_the_disk_no_longer_reads_is_damage(stopped, monkeypatch):
+    real, told = digests.file_digest, Told()
+
+    def unreadable(path):
+        if path.name == "optimizer.safetensors" and path.parent.name == "step-4":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path)
+
+    monkeypatch.setattr(digests, "file_digest", unreadable)
+    assert newest_whole(stopped / "checkpoints", told.say).name == "step-3"
+    (said,) = told.lines
+    assert "optimizer.safetensors is damaged: it cannot be read (Input/output error)" in said
 
 
 def test_digests_are_not_compared_where_that_is_not_wanted(stopped, whole):
