@@ -319,3 +319,16 @@ def test_a_directory_that_is_gone_while_saving_is_said_and_training_goes_on(whol
     regard.train(config(whole.parent), run, told)
     assert sum("training goes on to the next save" in line for line in told.lines) == 2
     assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["source.tokens", "target.tokens", "source.offsets", "target.offsets", "meta.json"])
+def test_a_run_whose_prepared_data_is_damaged_prepares_it_again_and_ends_with_the_same_bytes(stopped, whole, name):
+    (path,) = (stopped / "cache").glob(f"*/{name}")
+    flip(path)
+    orphan, told = stopped / "cache" / ".partial-locked-0123", Told()
+    orphan.mkdir()
+    regard.resume(stopped, report=told)
+    said = f"{name} is damaged: it does not match its digest: it is prepared again"
+    assert any(line.endswith(said) for line in told.lines)
+    assert not orphan.exists()
+    assert contents(stopped) == contents(whole)
