@@ -1,7 +1,8 @@
 """What a user can cause and can fix. Everything else is a bug and keeps its traceback."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 
 class RegardError(Exception):
@@ -24,8 +25,36 @@ class RunError(RegardError):
     """A run directory that cannot be used: missing, incomplete, or cut short."""
 
 
+class Damaged(RunError):
+    """A file that is not what was written: missing, cut short, or changed since."""
+
+
+class NotWritten(RunError):
+    """What could not be written, as where the disk is full. What was there before is there still."""
+
+
 class Diverged(RegardError):
     """Training left the finite numbers; the last good checkpoint was kept."""
+
+
+@contextmanager
+def memory_errors(remedy: Callable[[], str]) -> Iterator[None]:
+    """Raise what runs out of memory inside as a RunError of one line, which ends in what can be done."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not ran_out_of_memory(error):
+            raise
+        where = "the GPU" if any(word in str(error) for word in ("CUDA", "CUBLAS", "HIP")) else "this machine"
+        raise RunError(f"{where} ran out of memory {remedy()}") from None
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Whether there was no memory left: numpy's kind of error, or torch's, which has none for a CPU's but its words."""
+    words = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    )
 
 
 def nearest(word: str, known: Iterable[str], where: str = "") -> str:

@@ -91,7 +91,7 @@ def test_runs_is_a_directory_on_disk_and_nothing_else():
     assert len(list((ROOT / "regard/runs").glob("*.py"))) <= 12
     for path in (ROOT / "regard/runs").glob("*.py"):
         imported = re.findall(r"^from regard\.(\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
-        assert set(imported) <= {"errors", "config", "runs", "training"}, path
+        assert set(imported) <= {"errors", "config", "digests", "runs", "training"}, path
 
 
 def test_the_architecture_is_short_and_names_what_is_there():

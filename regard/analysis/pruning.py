@@ -209,7 +209,7 @@ def save(run: Run, source: Path, out: Path) -> None:
             shutil.copyfile(source / TOKENIZER, out / TOKENIZER)
         if (source / KEPT).is_dir():  # what an imported run's tokenizer was made of
             shutil.copytree(source / KEPT, out / KEPT)
-        write_tensors(out / MODEL, weights_of(run.model))
+        write_tensors(out / MODEL, weights_of(run.model), sealed=True)
         options = run.config.train
         average = ExponentialAverage(run.model, options.ema) if options.ema else None
         (out / CHECKPOINTS).mkdir()

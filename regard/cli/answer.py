@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import DEVICE, JSON, PRECISION, RUN, checked, options_of, parameter, with_parameters
+from regard.cli.options import (
+    DEVICE,
+    JSON,
+    NO_VERIFY,
+    PRECISION,
+    RUN,
+    checked,
+    options_of,
+    parameter,
+    with_parameters,
+)
 from regard.cli.verbs import opened
 from regard.errors import ConfigError, DataError
 from regard.tasks.verbs import ask
@@ -25,11 +35,12 @@ def _answer(
     as_json: bool,
     device: str,
     precision: str,
+    no_verify: bool,
     **given: object,
 ) -> None:
     options = checked(AnswerRequest, given)
     asked = _asked(question, text, input)
-    loaded = opened(ANSWER, run, device, precision)
+    loaded = opened(ANSWER, run, device, precision, verify=not no_verify)
     if asked is None:
         from regard.data.labelled_texts import unanswered
         from regard.tasks.encoder_tasks import keys_of
@@ -79,6 +90,7 @@ answer = with_parameters(
         parameter("as_json", JSON, False),
         parameter("device", DEVICE, "auto"),
         parameter("precision", PRECISION, "auto"),
+        parameter("no_verify", NO_VERIFY, False),
     ],
     ANSWER.help,
 )

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.options import NO_VERIFY
+
 
 def describe(
     run: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")],
@@ -13,6 +15,7 @@ def describe(
         int | None, typer.Option(help="Tokens on each side to count operations for; by default 32.", min=1)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    no_verify: NO_VERIFY = False,
 ) -> None:
     """Show what a run is made of: parameters, memory, work.
 
@@ -24,7 +27,7 @@ def describe(
     from regard import load
     from regard.analysis.model_summary import describe as facts_of
 
-    facts = facts_of(load(run, "cpu"), length)
+    facts = facts_of(load(run, "cpu", verify=not no_verify), length)
     if as_json:
         print(json.dumps(facts, indent=2))
         return

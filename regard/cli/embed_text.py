@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DEVICE, INPUT, JSON, PRECISION, RUN, checked, options_of, parameter, with_parameters
+from regard.cli.options import (
+    DEVICE,
+    INPUT,
+    JSON,
+    NO_VERIFY,
+    PRECISION,
+    RUN,
+    checked,
+    options_of,
+    parameter,
+    with_parameters,
+)
 from regard.cli.verbs import check_inputs, opened
 from regard.errors import ConfigError
 from regard.tasks.verbs.encoders import EMBED, EmbedRequest
@@ -35,6 +46,7 @@ def _embed(
     as_json: bool,
     device: str,
     precision: str,
+    no_verify: bool,
     **given: object,
 ) -> None:
     from regard.cli.progress import counting
@@ -53,7 +65,7 @@ def _embed(
     if out is not None:
         check_output(out)
     texts = list(text or ()) if input is None else list(TextFiles((input,), format="lines"))
-    encoder = opened(EMBED, run, device, precision).encoder
+    encoder = opened(EMBED, run, device, precision, verify=not no_verify).encoder
     lines = list(TextFiles((search,), format="lines")) if search else []
     with counting("embedding", "texts") as progress:
         vectors = embed(encoder, texts, **options, progress=progress)
@@ -102,6 +114,7 @@ embed_text = with_parameters(
         parameter("as_json", JSON, False),
         parameter("device", DEVICE, "auto"),
         parameter("precision", PRECISION, "auto"),
+        parameter("no_verify", NO_VERIFY, False),
     ],
     EMBED.help,
 )

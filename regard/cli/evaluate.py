@@ -12,6 +12,7 @@ from regard.cli.options import (
     DEVICE,
     ENGINE,
     ENGINE_FILES,
+    NO_VERIFY,
     PRECISION,
     RUN,
     WITH,
@@ -66,6 +67,7 @@ def _evaluate(
     engine_files: Path | None,
     device: str,
     precision: str,
+    no_verify: bool,
     others: list[Path] | None = None,
     **given: object,
 ) -> None:
@@ -84,7 +86,7 @@ def _evaluate(
     if metrics := options.pop("metric", ()):
         options["metrics"] = metrics
     precision = precision_for(engine, precision)
-    loaded = with_engine(loaded_run(run, device, precision), engine, engine_files)
+    loaded = with_engine(loaded_run(run, device, precision, verify=not no_verify), engine, engine_files)
     if others:
         if engine != "torch":
             raise ConfigError(
@@ -94,7 +96,7 @@ def _evaluate(
 
         if "translate" not in loaded.task.methods:
             raise ConfigError(f"--with is for runs that translate, not for a run for {loaded.task.name}")
-        loaded = ensemble([loaded, *(loaded_run(other, device, precision) for other in others)])
+        loaded = ensemble([loaded, *(loaded_run(other, device, precision, verify=not no_verify) for other in others)])
     if out is not None and not loaded.task.searches:
         raise ConfigError(f"--out does not apply to a run for {loaded.task.name}, which writes nothing")
     written: list[str] = []
@@ -127,6 +129,7 @@ evaluate = with_parameters(
         parameter("engine_files", ENGINE_FILES, None),
         parameter("device", DEVICE, "auto"),
         parameter("precision", PRECISION, "auto"),
+        parameter("no_verify", NO_VERIFY, False),
     ],
     """Translate held-out pairs and score the translations; measure a language model's perplexity, or the accuracy
     of a classifier.

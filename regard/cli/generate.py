@@ -11,6 +11,7 @@ import typer
 from regard.cli.options import (
     DEVICE,
     JSON,
+    NO_VERIFY,
     PRECISION,
     RUN,
     checked,
@@ -36,9 +37,10 @@ def _generate(**given: Any) -> None:
     run, device, precision, as_json, prompt = (
         given.pop(name) for name in ("run", "device", "precision", "as_json", "prompt")
     )
+    verify = not given.pop("no_verify")
     request = GenerateRequest(prompt=prompt, **checked(GenerateRequest, given))
     first: Any = prompt_of(request)
-    loaded = opened(GENERATE, run, device, precision)
+    loaded = opened(GENERATE, run, device, precision, verify=verify)
     if prompt or request.chat is None:
         write(loaded, first, request, as_json)
         return
@@ -112,6 +114,7 @@ generate = with_parameters(
         parameter("as_json", JSON, False),
         parameter("device", DEVICE, "auto"),
         parameter("precision", PRECISION, "auto"),
+        parameter("no_verify", NO_VERIFY, False),
     ],
     GENERATE.help,
 )

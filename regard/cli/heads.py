@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.options import NO_VERIFY
 from regard.config import JsonObject
 
 
@@ -24,6 +25,7 @@ def heads(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the report as a page.", metavar="FILE")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    no_verify: NO_VERIFY = False,
 ) -> None:
     """Find what each attention head does: looks at a neighbour, follows a relation, aligns, or nothing nameable.
 
@@ -48,7 +50,7 @@ def heads(
         raise ConfigError("give --data or --world, not both")
     if out is not None:
         check_output(out)
-    loaded = load(run, device)
+    loaded = load(run, device, verify=not no_verify)
     if world and not loaded.task.has_lengths:
         raise ConfigError("--world is for runs that translate; give --data with text")
     corpus = world_held_out("test", str(loaded.config.data.source)) if world else data or None

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.options import NO_VERIFY
+
 import_app = typer.Typer(no_args_is_help=True, help="Make a run of another tool's model.")
 export_app = typer.Typer(no_args_is_help=True, help="Save a run's model for another tool.")
 
@@ -51,7 +53,9 @@ FORCE = Annotated[bool, typer.Option("--force", help="Accept an export that does
 
 
 @export_app.command("hf", short_help="Save a run for Hugging Face transformers.")
-def export_hf(run: EXPORTED, out: EXPORT_OUT, sentences: SENTENCES = None, force: FORCE = False) -> None:
+def export_hf(
+    run: EXPORTED, out: EXPORT_OUT, sentences: SENTENCES = None, force: FORCE = False, no_verify: NO_VERIFY = False
+) -> None:
     """Save a run's model and tokenizer as a Hugging Face directory.
 
     Where `transformers` is there, its numbers are compared with the run's; parity.json in the directory has the report.
@@ -65,7 +69,7 @@ def export_hf(run: EXPORTED, out: EXPORT_OUT, sentences: SENTENCES = None, force
     from regard.interop.huggingface import export_run
     from regard.interop.parity import check_huggingface, require
 
-    loaded = load(run, "cpu")
+    loaded = load(run, "cpu", verify=not no_verify)
     print(export_run(loaded, out), flush=True)
     report, lines = check_huggingface(loaded, out, given)
     _say(lines)
@@ -82,6 +86,7 @@ def export_ctranslate2(
     ] = "float32",
     sentences: SENTENCES = None,
     force: FORCE = False,
+    no_verify: NO_VERIFY = False,
 ) -> None:
     """Save a run's model and vocabularies for CTranslate2: a translation model, or a language model.
 
@@ -93,11 +98,13 @@ def export_ctranslate2(
       regard export ctranslate2 runs/demo --out exported
       regard export ctranslate2 runs/demo --out small --quantization int8 --sentences test.en
     """
-    _to_engine(run, "ctranslate2", out, quantization, sentences, force)
+    _to_engine(run, "ctranslate2", out, quantization, sentences, force, not no_verify)
 
 
 @export_app.command("onnx", short_help="Save a run as ONNX graphs.")
-def export_onnx(run: EXPORTED, out: EXPORT_OUT, sentences: SENTENCES = None, force: FORCE = False) -> None:
+def export_onnx(
+    run: EXPORTED, out: EXPORT_OUT, sentences: SENTENCES = None, force: FORCE = False, no_verify: NO_VERIFY = False
+) -> None:
     """Save a run's model as ONNX graphs: an encoder and one cached decoder step, or a language model's step.
 
     onnxruntime then decodes sentences with them, greedily and by beam, and so does the run; parity.json in the
@@ -107,16 +114,18 @@ def export_onnx(run: EXPORTED, out: EXPORT_OUT, sentences: SENTENCES = None, for
     Examples:
       regard export onnx runs/demo --out exported
     """
-    _to_engine(run, "onnx", out, "float32", sentences, force)
+    _to_engine(run, "onnx", out, "float32", sentences, force, not no_verify)
 
 
-def _to_engine(run: Path, engine: str, out: Path, quantization: str, sentences: Path | None, force: bool) -> None:
+def _to_engine(
+    run: Path, engine: str, out: Path, quantization: str, sentences: Path | None, force: bool, verify: bool
+) -> None:
     given = _sentences(sentences)
     from regard import load
     from regard.interop.engines import export_run
     from regard.interop.parity import check_engine_files, require
 
-    loaded = load(run, "cpu")
+    loaded = load(run, "cpu", verify=verify)
     print(export_run(loaded, engine, out, quantization), flush=True)
     report, lines = check_engine_files(loaded, engine, out, given)
     _say(lines)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.options import NO_VERIFY
 from regard.config import Setting
+from regard.digests import verifying
 
 if TYPE_CHECKING:
     from regard import Run
@@ -30,6 +32,7 @@ def look(
     ] = None,
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept at each step; 1 is greedy.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    no_verify: NO_VERIFY = False,
     gradients: Annotated[
         bool,
         typer.Option(
@@ -118,9 +121,10 @@ def look(
     for path in (page, *files.values()):
         if path is not None:
             check_output(path)
-    loaded = load(run, device)
-    given = loaded.task.inputs(loaded, text or [], input)
-    _attention(loaded, given, {"page": page, **files}, wanted, beam, view, words)
+    with verifying(not no_verify):  # with --training also of its checkpoints
+        loaded = load(run, device)
+        given = loaded.task.inputs(loaded, text or [], input)
+        _attention(loaded, given, {"page": page, **files}, wanted, beam, view, words)
 
 
 def numbers(text: str) -> tuple[int, ...]:

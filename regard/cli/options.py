@@ -26,6 +26,9 @@ WITH = Annotated[
     ),
 ]
 DEVICE = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+NO_VERIFY = Annotated[
+    bool, typer.Option("--no-verify", help="Do not compare files with their digests, which huge ones take long for.")
+]
 ENGINE = Annotated[str, typer.Option(help="What decodes: torch, ctranslate2 or onnx.", metavar="NAME")]
 ENGINE_FILES = Annotated[
     Path | None,

@@ -7,6 +7,7 @@ from typing import Annotated, get_args
 
 import typer
 
+from regard.cli.options import NO_VERIFY
 from regard.config import JsonObject
 
 TITLES = {"bleu": "BLEU", "perplexity": "perplexity", "accuracy": "per cent right", "cosine": "cosine, hundredths"}
@@ -41,6 +42,7 @@ def prune(
         Path | None, typer.Option(help="Plot that curve, as .png, .svg or .pdf.", metavar="FILE")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    no_verify: NO_VERIFY = False,
 ) -> None:
     """Remove attention heads for good: a new run with smaller matrices, to use and train on like any other.
 
@@ -79,7 +81,7 @@ def prune(
     for path in (curve, picture):
         if path is not None:
             check_output(path, makes=out)
-    loaded = load(run, device)
+    loaded = load(run, device, verify=not no_verify)
     pruning.check_kind(loaded)
     judge = held_out_data(loaded, data, limit)
     smaller = None

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import ENGINE, ENGINE_FILES, PRECISION, precision_for, with_engine
+from regard.cli.options import ENGINE, ENGINE_FILES, NO_VERIFY, PRECISION, precision_for, with_engine
+from regard.digests import verifying
 
 if TYPE_CHECKING:
     from regard.tasks.run import Run
@@ -63,6 +64,7 @@ def serve(
     engine_files: ENGINE_FILES = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     precision: PRECISION = "auto",
+    no_verify: NO_VERIFY = False,
 ) -> None:
     """Serve runs over HTTP: JSON in, JSON out, many requests together. SIGTERM or Ctrl-C ends it.
 
@@ -101,7 +103,8 @@ def serve(
         from regard.errors import ConfigError
 
         raise ConfigError(f"--with does not apply to --engine {engine}: several runs are searched together by torch")
-    runs = _averaged(_runs(run or [], named or []), averaged or [], device, precision)
+    with verifying(not no_verify):
+        runs = _averaged(_runs(run or [], named or []), averaged or [], device, precision)
     if not keys and not is_local(host):
         print(f"regard: anyone who reaches {host} may use this server: give it --api-key-file", file=sys.stderr)
 
@@ -109,18 +112,19 @@ def serve(
         log_to_stderr()
         print(f"serving {', '.join(runs)} at {url}", flush=True)
 
-    start(
-        _with_engine(runs, engine, engine_files, device),
-        host=host,
-        port=port,
-        limits=limits,
-        api_keys=keys,
-        allow_origins=allow_origin or (),
-        allow_hosts=allow_host or (),
-        device=device,
-        precision=precision,
-        ready=ready,
-    )
+    with verifying(not no_verify):
+        start(
+            _with_engine(runs, engine, engine_files, device),
+            host=host,
+            port=port,
+            limits=limits,
+            api_keys=keys,
+            allow_origins=allow_origin or (),
+            allow_hosts=allow_host or (),
+            device=device,
+            precision=precision,
+            ready=ready,
+        )
 
 
 def _averaged(runs: dict[str, Path], averaged: list[str], device: str, precision: str) -> "dict[str, Path | Run]":

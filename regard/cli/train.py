@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.options import NO_VERIFY
+
 
 def train(
     config: Annotated[
@@ -57,6 +59,7 @@ def train(
             help="Continue this run from its last checkpoint, exactly as if it had not stopped.", metavar="RUN"
         ),
     ] = None,
+    no_verify: NO_VERIFY = False,
 ) -> None:
     """Train a model on your own data: pairs of sentences, running or labelled text, images.
 
@@ -84,7 +87,7 @@ def train(
                     "only --set train.* and --set decode.* may be given with it"
                 )
             directory = resume
-            resume_run(resume, tuple(settings or ()), progress)
+            resume_run(resume, tuple(settings or ()), progress, verify=not no_verify)
         else:
             if out is None:
                 raise ConfigError("--out is missing: the directory to make the run in")
@@ -93,5 +96,5 @@ def train(
             directory = out
             extra = {"data": chosen} | ({"train": {"start_from": str(start)}} if start else {})
             made = make_config(config, preset, tuple(settings or ()), extra)
-            train_run(made, out, progress, fit_memory=fit)
+            train_run(made, out, progress, fit_memory=fit, verify=not no_verify)
     print(directory)

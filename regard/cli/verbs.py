@@ -22,6 +22,7 @@ from regard.cli.options import (
     ENGINE_FILES,
     INPUT,
     JSON,
+    NO_VERIFY,
     OUTPUT,
     PRECISION,
     RUN,
@@ -86,6 +87,7 @@ def command(verb: Verb) -> Callable[..., None]:
         words, file, as_json = given.pop("items"), given.pop("input"), given.pop("as_json")
         aligned, others = tuple(given.pop(name) for name in verb.files), given.pop("others", None) or []
         output, run, device = given.pop("output"), given.pop("run"), given.pop("device")
+        verify = not given.pop("no_verify")
         engine, files = given.pop("engine", "torch"), given.pop("engine_files", None)
         precision = given.pop("precision")
         display = verb.display(**{field.name: given.pop(field.name) for field in shown}) if verb.display else None
@@ -103,7 +105,9 @@ def command(verb: Verb) -> Callable[..., None]:
             raise ConfigError(
                 f"--with does not apply to --engine {engine}: several runs are searched together by torch"
             )
-        loaded = with_engine(opened(verb, run, device, precision_for(engine, precision), others), engine, files)
+        loaded = with_engine(
+            opened(verb, run, device, precision_for(engine, precision), others, verify=verify), engine, files
+        )
         with ExitStack() as stack:
             write, tell = partial(print, flush=True), None
             if output is not None:
@@ -134,6 +138,7 @@ def command(verb: Verb) -> Callable[..., None]:
         *(engines if verb.engines else ()),
         parameter("device", DEVICE, "auto"),
         parameter("precision", PRECISION, "auto"),
+        parameter("no_verify", NO_VERIFY, False),
     ]
     return with_parameters(answer, parameters, verb.help)
 
@@ -160,26 +165,37 @@ def check_inputs(verb: Verb, words: Sequence[str] | None, file: object) -> None:
         raise ConfigError(f"give {verb.unit}, or --input with a file of them")
 
 
-def opened(verb: Verb, directory: Path, device: str, precision: str = "auto", others: Sequence[Path] = ()) -> "Run":
+def opened(
+    verb: Verb,
+    directory: Path,
+    device: str,
+    precision: str = "auto",
+    others: Sequence[Path] = (),
+    *,
+    verify: bool = True,
+) -> "Run":
     """The run, which must be one that does this, averaged with the others."""
     from regard.errors import RunError
 
-    run = loaded_run(directory, device, precision)
+    run = loaded_run(directory, device, precision, verify=verify)
     if not verb.offered(run):
         getattr(run, verb.name)  # says which tasks have it, where this one has not
         raise RunError(f"{directory} is a run for {run.task.name}, which does not {verb.name}")
     if others:
         from regard.tasks.ensemble import ensemble
 
-        return ensemble([run, *(loaded_run(other, device, precision) for other in others)])
+        return ensemble([run, *(loaded_run(other, device, precision, verify=verify) for other in others)])
     return run
 
 
-def loaded_run(directory: Path, device: str, precision: str) -> "Run":
+def loaded_run(directory: Path, device: str, precision: str, *, verify: bool = True) -> "Run":
     """The run; what is to be said of its loading goes to stderr."""
     from regard import load
 
-    return load(directory, device, precision, lambda note: print(f"regard: {note}", file=sys.stderr))
+    def tell(note: str) -> None:
+        print(f"regard: {note}", file=sys.stderr)
+
+    return load(directory, device, precision, tell, verify=verify)
 
 
 def print_answers(

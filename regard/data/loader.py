@@ -14,6 +14,7 @@ import numpy as np
 
 from regard.data.batches import Layout, PaddedLayout, Position, check_budget
 from regard.data.pair_store import PairStore
+from regard.data.prepared_cache import whole_batches
 from regard.data.sequence_packing import PackedLayout
 from regard.errors import ConfigError
 from regard.nn.batch import moved
@@ -59,7 +60,7 @@ class Loader:
             layout = store
         self.position = position or Position()
         self._layout, self._seed = layout, seed
-        self._batches = _batches(layout, _batch_rows(layout, seed, self.position, rank, world), pin)
+        self._batches = whole_batches(_batches(layout, _batch_rows(layout, seed, self.position, rank, world), pin))
         self._stop: Callable[[], object] | None = None
         if ahead:
             self._batches, self._stop = in_background(self._batches, ahead, self)

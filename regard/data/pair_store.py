@@ -1,4 +1,4 @@
-"""Prepared pairs: tokenised once, token ids on disk, mapped into memory, read without copies."""
+"""Prepared pairs: tokenised once, token ids on disk, held in memory or mapped into it, read without copies."""
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ from typing import IO, Any, SupportsIndex
 import numpy as np
 from jaxtyping import Int32, Int64, UInt
 
-from regard.data.prepared_cache import cached, mapped, opened, token_dtype, write_meta
+from regard.data.prepared_cache import cached, opened, stored, token_dtype, write_meta
 from regard.data.readers import Corpus
 from regard.errors import ConfigError, DataError
 from regard.text import Vocabularies
@@ -101,8 +101,8 @@ class PairStore:
             counts = Counts(**meta["counts"])
             source, target = (
                 Rows(
-                    mapped(folder / f"{side}.tokens", meta["dtype"], tokens),
-                    mapped(folder / f"{side}.offsets", np.int64, counts.kept + 1),
+                    stored(folder / f"{side}.tokens", meta["dtype"], tokens),
+                    stored(folder / f"{side}.offsets", np.int64, counts.kept + 1),
                     meta["pad"][side],
                 )
                 for side, tokens in (("source", counts.source_tokens), ("target", counts.target_tokens))
@@ -126,6 +126,7 @@ def prepare(
     progress: Callable[[int], None] | None = None,
     drop: MergeDropout | None = None,
     copying: bool = False,
+    say: Callable[[str], None] | None = None,
 ) -> PairStore:
     """The corpus as token ids, from a folder under `cache`: reused when nothing changed, else written now.
 
@@ -135,6 +136,7 @@ def prepare(
     `progress` is called with the number of pairs read so far. `drop` asks for a variant with merges left out,
     which takes one core.
     With `copying`, words of a source that a joint word vocabulary does not know are numbered after it.
+    `say` is told where a folder is damaged, and prepared again.
     """
     if max_len < 2:
         raise ConfigError(f"max_len={max_len} must be at least 2: one piece and a special token")
@@ -145,6 +147,7 @@ def prepare(
         [VERSION, corpus.digest(), vocabularies.digest(), max_len, overlong, *varied],
         PairStore.open,
         lambda folder: _write(folder, corpus, vocabularies, max_len, overlong, progress, drop, copying),
+        say,
     )
 
 

@@ -1,50 +1,125 @@
-"""A cache of prepared data: folders of mapped arrays, each named by everything that could change it."""
+"""A cache of prepared data: folders of arrays, each named by everything that could change it."""
 
 import hashlib
 import json
+import mmap
 import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from regard.config import JsonObject
+from regard.digests import DIGESTS, damage, digests_of
 from regard.errors import DataError
 
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None
+
 Store = TypeVar("Store")
+Item = TypeVar("Item")
 
-_ABANDONED = 3600.0  # seconds without a write after which an unfinished folder belongs to no one
+HELD = 256 << 20
+"""Bytes of the largest file that is held in memory; a larger one is mapped."""
+
+_ABANDONED = 3600.0  # seconds without a write after which an unfinished folder that none can lock belongs to no one
+_LOCKED = ".partial-locked-"
 
 
-def cached(cache: Path, key: list[Any], open: Callable[[Path], Store], write: Callable[[Path], None]) -> Store:
+def cached(
+    cache: Path,
+    key: list[Any],
+    open: Callable[[Path], Store],
+    write: Callable[[Path], None],
+    say: Callable[[str], None] | None = None,
+) -> Store:
     """What `open` finds in the folder of `cache` that `key` names; if that is not there or not whole, `write` it first.
 
-    `open` raises a DataError where something is missing. Two processes may prepare the same at once.
+    `open` raises a DataError where something is missing. Two processes may prepare the same at once. `say` is told
+    where what is there is damaged, and prepared again.
     """
     folder = cache / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]
+    _sweep(cache)
     try:
-        return open(folder)
-    except DataError:
-        pass
+        return _whole(folder, open)
+    except DataError as error:
+        if say is not None and folder.exists():
+            say(f"{error}: it is prepared again")
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        _sweep(cache)
-        aside = cache / f".partial-{secrets.token_hex(8)}"
-        aside.mkdir()
-        try:
+        with _partial(cache) as aside:
             write(aside)
+            (aside / DIGESTS).write_text(digests_of(aside), encoding="utf-8", newline="\n")
             _settle(aside, folder, open)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
         raise DataError(f"cannot write prepared data to {cache}: {error.strerror or error}") from None
     return open(folder)
+
+
+def _whole(folder: Path, open: Callable[[Path], Store]) -> Store:
+    """What is in the folder, if it is what was written there."""
+    if (fault := damage(folder)) is not None:
+        raise DataError(f"in the prepared data of {folder} {fault}")
+    return open(folder)
+
+
+@contextmanager
+def _partial(cache: Path) -> Iterator[Path]:
+    """A new folder to prepare data in, removed in the end unless it has got another name.
+
+    While it is being written its process holds a lock on it, which ends with the process, however that ends.
+    """
+    aside, handle = _claimed(cache)
+    try:
+        yield aside
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+        if handle is not None:
+            os.close(handle)
+
+
+def _claimed(cache: Path) -> tuple[Path, int | None]:
+    """A new folder and the lock on it; None where folders cannot be locked, as on Windows."""
+    for _ in range(8 if fcntl is not None else 0):
+        aside = cache / f"{_LOCKED}{secrets.token_hex(8)}"
+        aside.mkdir()
+        try:
+            handle = os.open(aside, os.O_RDONLY)
+        except OSError:
+            shutil.rmtree(aside, ignore_errors=True)
+            break
+        locked = _lock(handle)
+        if locked and aside.exists():
+            return aside, handle
+        os.close(handle)  # before it was locked, another process took it for one that was left behind
+        shutil.rmtree(aside, ignore_errors=True)
+        if locked is None:
+            break
+    aside = cache / f".partial-{secrets.token_hex(8)}"
+    aside.mkdir()
+    return aside, None
+
+
+def _lock(handle: int) -> bool | None:
+    """Whether a folder is now locked by this process; None where it cannot be, as on a file system without locks."""
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
 
 
 def _settle(aside: Path, folder: Path, open: Callable[[Path], Any]) -> None:
@@ -64,19 +139,32 @@ def _settle(aside: Path, folder: Path, open: Callable[[Path], Any]) -> None:
 
 def _complete(folder: Path, open: Callable[[Path], Any]) -> bool:
     try:
-        open(folder)
+        _whole(folder, open)
     except DataError:
         return False
     return True
 
 
 def _sweep(cache: Path) -> None:
-    """Remove what preparations that were killed left behind."""
+    """Remove what preparations that were killed left behind: at once where its lock is free, else once it is old."""
     for aside in cache.glob(".partial-*"):
-        with suppress(FileNotFoundError):  # finished meanwhile
+        with suppress(OSError):  # finished meanwhile, or not ours to remove
             newest = max(path.stat().st_mtime for path in [aside, *aside.iterdir()])
-            if time.time() - newest > _ABANDONED:
-                shutil.rmtree(aside, ignore_errors=True)
+            old = time.time() - newest > _ABANDONED
+            if not aside.name.startswith(_LOCKED) or fcntl is None:
+                _remove(aside, old)
+                continue
+            handle = os.open(aside, os.O_RDONLY)
+            try:
+                free = _lock(handle)
+                _remove(aside, old if free is None else free)
+            finally:
+                os.close(handle)
+
+
+def _remove(aside: Path, abandoned: bool) -> None:
+    if abandoned:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 @contextmanager
@@ -97,13 +185,45 @@ def write_meta(folder: Path, version: int, **values: object) -> None:
     (folder / "meta.json").write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
-def mapped(path: Path, dtype: npt.DTypeLike, length: int) -> np.ndarray:
-    """The array of so many numbers in a file, mapped into memory."""
-    # asarray: the plain array over the same mapped pages, since every slice of a memmap pays for being one.
-    array = np.asarray(np.memmap(path, dtype=dtype, mode="r"))
-    if len(array) != length:
+_mapped: WeakKeyDictionary[mmap.mmap, Path] = WeakKeyDictionary()
+"""The files that are mapped into memory now."""
+
+
+def stored(path: Path, dtype: npt.DTypeLike, length: int) -> np.ndarray:
+    """The array of so many numbers in a file: held in memory, or mapped where it is larger than HELD.
+
+    Whatever becomes of the file, what is held stays. Of a mapped file that is cut short, reading on would end the
+    process: see `whole_batches`.
+    """
+    if path.stat().st_size <= HELD:
+        array = np.fromfile(path, dtype=dtype)
+        array.flags.writeable = False
+    else:
+        with path.open("rb") as file:
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        _mapped[mapping] = path
+        array = np.frombuffer(mapping, dtype=dtype)
+    if len(array) != length or array.nbytes != path.stat().st_size:
         raise ValueError(f"{path.name} is cut short")
     return array
+
+
+def whole_batches(batches: Iterable[Item]) -> Iterator[Item]:
+    """The batches, as long as every mapped file has its full size, before each and after it."""
+    _check_mapped()
+    for batch in batches:
+        _check_mapped()
+        yield batch
+        _check_mapped()
+
+
+def _check_mapped() -> None:
+    for mapping, path in list(_mapped.items()):
+        if mapping.size() < len(mapping):
+            raise DataError(
+                f"{path} was cut short while it was in use: {mapping.size():,} of {len(mapping):,} bytes are left; "
+                f"what is prepared is made again at the next start"
+            )
 
 
 def token_dtype(vocab_size: int) -> np.dtype:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Int64, UInt
 
-from regard.data.prepared_cache import cached, mapped, opened, token_dtype, write_meta
+from regard.data.prepared_cache import cached, opened, stored, token_dtype, write_meta
 from regard.data.readers import Documents
 from regard.errors import DataError
 from regard.text import Tokenizer
@@ -55,15 +55,19 @@ class SentenceStore:
                 "offsets": ("int64", counts.sentences + 1),
                 "documents": ("int64", counts.documents + 1),
             }
-            return cls(**{name: mapped(folder / f"{name}.array", *of) for name, of in arrays.items()}, counts=counts)
+            return cls(**{name: stored(folder / f"{name}.array", *of) for name, of in arrays.items()}, counts=counts)
 
 
 def prepare_sentences(
-    documents: Documents, tokenizer: Tokenizer, cache: Path, progress: Callable[[int], None] | None = None
+    documents: Documents,
+    tokenizer: Tokenizer,
+    cache: Path,
+    progress: Callable[[int], None] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> SentenceStore:
     """The documents as sentences, from a folder under `cache`: reused when nothing changed, else written now.
 
-    `progress` is called with the number of sentences so far.
+    `progress` is called with the number of sentences so far, `say` told where a folder is damaged.
     """
 
     def write(folder: Path) -> None:
@@ -94,7 +98,7 @@ def prepare_sentences(
         write_meta(folder, VERSION, dtype=dtype.name, counts=asdict(counts))
 
     key = ["sentences", VERSION, documents.digest(), tokenizer.digest()]
-    return cached(cache, key, SentenceStore.open, write)
+    return cached(cache, key, SentenceStore.open, write, say)
 
 
 def numbered_sentences(documents: Documents) -> Iterator[tuple[int, str]]:

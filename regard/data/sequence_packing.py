@@ -119,8 +119,8 @@ class _PackedSide:
 class VariantLayout:
     """A layout over stores of the same pairs: epoch e of seed s reads store s + e, counted round.
 
-    All stay mapped files, so memory is flat; and as the choice is a function of the two numbers, order and resuming are
-    as exact as with one store. Packed batches have one shape in all variants.
+    Large ones stay mapped files, so memory is flat; and as the choice is a function of the two numbers, order and
+    resuming are as exact as with one store. Packed batches have one shape in all variants.
     """
 
     def __init__(self, stores: Sequence[PairStore], budget: int, *, pack: bool) -> None:

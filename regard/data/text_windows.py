@@ -11,7 +11,7 @@ from jaxtyping import Int, UInt
 from torch import Tensor
 
 from regard.data.batches import random_of, shuffled
-from regard.data.prepared_cache import cached, mapped, opened, token_dtype, write_meta
+from regard.data.prepared_cache import cached, opened, stored, token_dtype, write_meta
 from regard.data.readers import DocumentPart, Documents
 from regard.errors import ConfigError, DataError
 from regard.nn.batch import Packed, StreamedWindows, Tokens, Windows
@@ -57,15 +57,19 @@ class TextStore:
         """The store that `prepare_text` left in `folder`."""
         with opened(folder, "text", VERSION) as meta:
             counts = TextCounts(**meta["counts"])
-            return cls(mapped(folder / "text.tokens", meta["dtype"], counts.tokens), meta["eos"], counts)
+            return cls(stored(folder / "text.tokens", meta["dtype"], counts.tokens), meta["eos"], counts)
 
 
 def prepare_text(
-    documents: Documents, tokenizer: Tokenizer, cache: Path, progress: Callable[[int], None] | None = None
+    documents: Documents,
+    tokenizer: Tokenizer,
+    cache: Path,
+    progress: Callable[[int], None] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> TextStore:
     """The documents as ids, from a folder under `cache`: reused when nothing changed, else written now.
 
-    `progress` is called with the number of tokens written so far.
+    `progress` is called with the number of tokens written so far, `say` told where a folder is damaged.
     """
 
     def write(folder: Path) -> None:
@@ -80,7 +84,7 @@ def prepare_text(
                     progress(sum(one.tokens for one in counts))
         write_meta(folder, VERSION, dtype=dtype.name, eos=tokenizer.eos, counts=asdict(_sum(counts)))
 
-    return cached(cache, ["text", VERSION, documents.digest(), tokenizer.digest()], TextStore.open, write)
+    return cached(cache, ["text", VERSION, documents.digest(), tokenizer.digest()], TextStore.open, write, say)
 
 
 class WindowLayout:

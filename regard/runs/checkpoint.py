@@ -1,17 +1,32 @@
 """Checkpoints: everything an exact continuation needs, as safetensors and JSON."""
 
+import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import safetensors
 import torch
 from torch import Tensor, nn
 
 from regard import config as settings
-from regard.errors import ConfigError, RunError
-from regard.runs.files import read_json, read_tensors, remove_directory, whole_directory, write_json, write_tensors
+from regard.digests import DIGESTS, damage, digests_of
+from regard.errors import ConfigError, Damaged, RunError
+from regard.runs.files import (
+    CHECKPOINTS,
+    MODEL,
+    read_json,
+    read_tensors,
+    remove_directory,
+    whole_directory,
+    write_errors,
+    write_json,
+    write_tensors,
+    write_text,
+)
 from regard.training.optim import ExponentialAverage, optimizer_tensors, restore_optimizer
 
 FORMAT = 2
@@ -54,6 +69,7 @@ def save_checkpoint(
             write_tensors(aside / CARRIED, carried)
         sizes = {file.name: file.stat().st_size for file in sorted(aside.iterdir())}
         write_json(aside / "progress.json", {"format": FORMAT, **asdict(progress), "files": sizes})
+        write_text(aside / DIGESTS, digests_of(aside))
     return path
 
 
@@ -85,23 +101,96 @@ def load_checkpoint(
 
 
 def read_progress(path: Path) -> Progress:
-    """The progress of a checkpoint, after checking that every file it lists is there at its full size."""
+    """The progress of a checkpoint, after checking that every file it lists is there at its full size, as written.
+
+    What is not raises Damaged. Of a checkpoint without digests, from an earlier version, sizes are all that is known.
+    """
     record = read_json(path / "progress.json")
     form, sizes = record.pop("format", None), record.pop("files", None)
     if type(form) is not int or not isinstance(sizes, dict) or "step" not in record:
-        raise RunError(f"{path / 'progress.json'} is not a checkpoint's")
+        raise Damaged(f"{path / 'progress.json'} is not a checkpoint's")
     there = {file.name: file.stat().st_size for file in path.iterdir()}
     for name, size in sizes.items():
         if name not in there:
-            raise RunError(f"{path} is missing its {name}")
+            raise Damaged(f"{path} is missing its {name}")
         if there[name] != size:
-            raise RunError(f"{path / name} was cut short: {there[name]} of {size} bytes")
+            raise Damaged(f"{path / name} was cut short: {there[name]} of {size} bytes")
     if form > FORMAT:
         raise RunError(f"{path} was written by a newer version of regard")
     try:
-        return settings.from_mapping(Progress, record)
+        progress = settings.from_mapping(Progress, record)
     except ConfigError as error:
-        raise RunError(f"{path / 'progress.json'} is not a checkpoint's: {error}") from None
+        raise Damaged(f"{path / 'progress.json'} is not a checkpoint's: {error}") from None
+    if (fault := damage(path)) is not None:
+        raise Damaged(f"in {path} {fault}")
+    return progress
+
+
+def newest_whole(directory: Path, say: Callable[[str], None]) -> Path | None:
+    """The newest checkpoint that is whole; None where there is none at all.
+
+    Damaged ones after it get another name, so that nothing of them is lost, and `say` is told. Where all are damaged,
+    nothing is renamed, and the newest one's fault is raised.
+    """
+    faults: dict[Path, Damaged] = {}
+    for path in reversed(checkpoints(directory)):
+        try:
+            check_whole(path)
+        except Damaged as fault:
+            faults[path] = fault
+            continue
+        for damaged, fault in faults.items():
+            say(f"{fault}; {damaged.name} is set aside as {set_aside(damaged).name}, and {path.name} is taken up")
+        return path
+    if faults:
+        newest, fault = next(iter(faults.items()))
+        raise RunError(
+            f"{fault}; no checkpoint before {newest.name} is whole. Nothing was changed: put a whole copy in its "
+            f"place, or move {directory} away to train from the first step"
+        )
+    return None
+
+
+def check_whole(path: Path) -> None:
+    """Raise Damaged where a checkpoint is not what was saved, so far as it tells."""
+    read_progress(path)
+    for file in path.glob("*.safetensors"):  # what was saved without digests has at least a table of its tensors
+        try:
+            with safetensors.safe_open(file, "pt"):
+                pass
+        except (safetensors.SafetensorError, ValueError) as error:
+            raise Damaged(f"{file} was cut short or is not safetensors ({error})") from None
+
+
+def set_aside(checkpoint: Path) -> Path:
+    """Give a damaged checkpoint a name that is no checkpoint's."""
+    names = (f"{checkpoint.name}.damaged{again}" for again in ("", *(f"-{number}" for number in range(2, 1000))))
+    aside = next(path for path in map(checkpoint.with_name, names) if not path.exists())
+    with write_errors(aside):
+        os.replace(checkpoint, aside)
+    return aside
+
+
+def read_model(directory: Path) -> dict[str, Tensor]:
+    """The weights that a run is used with. Where they are missing or damaged, it is said how to have them again."""
+    try:
+        return read_tensors(directory / MODEL)
+    except Damaged as fault:
+        whole = next(filter(_is_whole, reversed(checkpoints(directory / CHECKPOINTS))), None)
+        if whole is None:
+            raise
+        raise Damaged(
+            f"{fault}; its checkpoint {whole.name} is whole: regard train --resume {shlex.quote(str(directory))} "
+            f"makes the model again"
+        ) from None
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    try:
+        check_whole(checkpoint)
+    except RunError:
+        return False
+    return True
 
 
 def checkpoints(directory: Path) -> list[Path]:

@@ -1,8 +1,10 @@
 """The files of a run directory: atomic writes, a lock, JSON and safetensors."""
 
 import errno
+import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,7 +18,8 @@ from torch import Tensor
 
 from regard import config as settings
 from regard.config import JsonObject
-from regard.errors import ConfigError, RunError
+from regard.digests import ALGORITHM, compares
+from regard.errors import ConfigError, Damaged, NotWritten, RunError
 
 try:
     import fcntl
@@ -226,33 +229,88 @@ def read_any_json(path: Path, largest: int | None = None) -> Any:
             raise RunError(f"{path} has {size:,} bytes; of JSON at most {largest:,} are read")
         return json.loads(settings.bounded_text(path, largest, RunError, regular=True))
     except FileNotFoundError:
-        raise RunError(f"{path.parent} is missing its {path.name}") from None
+        raise Damaged(f"{path.parent} is missing its {path.name}") from None
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError):  # not JSON, not UTF-8, a number of thousands of digits, or nested too deeply
-        raise RunError(f"{path} was cut short or is not JSON") from None
+        raise Damaged(f"{path} was cut short or is not JSON") from None
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """The tensors as safetensors, always the same bytes for the same values."""
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, sealed: bool = False) -> None:
+    """The tensors as safetensors, always the same bytes for the same values.
+
+    `sealed` puts a digest of the file into its own metadata, which readers of safetensors leave alone: one file is
+    replaced at once, and two, a file and its digest, are not.
+    """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with whole_file(path) as aside:
-        save_file(plain, aside, metadata={"format": "pt"})
+        save_file(plain, aside, metadata={"format": "pt", **({ALGORITHM: _UNSEALED} if sealed else {})})
+        if sealed:
+            _seal(aside)
         # The library keeps its files to their owner; these are as open as the rest of the run.
         os.chmod(aside, (aside.parent / ".").stat().st_mode & 0o666)
 
 
+_UNSEALED = "0" * hashlib.new(ALGORITHM).digest_size * 2
+"""What stands for the digest of a file in that file while the digest is computed."""
+
+
+def _seal(path: Path) -> None:
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        # The library writes metadata in an order that changes from call to call.
+        header = {"__metadata__": dict(sorted(header.pop("__metadata__").items())), **header}
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(size)
+        assert len(text) == size, "the header is the same in another order"
+        file.seek(8)
+        file.write(text)
+        file.flush()
+        file.seek(0)
+        digest = hashlib.file_digest(file, ALGORITHM).hexdigest()
+        file.seek(8 + text.index(_UNSEALED.encode()))
+        file.write(digest.encode())
+
+
+def _check_seal(path: Path) -> None:
+    """Refuse a file that is not as it was sealed. One that never was is left to its reader."""
+    with path.open("rb") as file:
+        start = file.read(8)
+        size = int.from_bytes(start, "little")
+        if size > _LARGEST_HEADER:
+            return
+        header = file.read(size)
+        marked = re.search(rb'"__metadata__":\{[^{}]*"%s":"([^"]*)"' % ALGORITHM.encode(), header)
+        if marked is None:
+            return
+        found = hashlib.new(ALGORITHM, start)
+        found.update(header[: marked.start(1)] + _UNSEALED.encode() + header[marked.end(1) :])
+        buffer = memoryview(bytearray(1 << 20))
+        while count := file.readinto(buffer):
+            found.update(buffer[:count])
+    if found.hexdigest().encode() != marked[1]:
+        raise Damaged(f"{path} is damaged: it does not match its digest")
+
+
+_LARGEST_HEADER = 100_000_000
+"""Bytes of a header; safetensors reads no longer one."""
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors in a file, which is as it was written where it was sealed."""
     if path.exists() and not path.is_file():
         raise RunError(f"{path} is not a regular file")
     try:
-        return load_file(path)
+        found = load_file(path)
+        if compares():
+            _check_seal(path)
+        return found
     except FileNotFoundError:
-        raise RunError(f"{path.parent} is missing its {path.name}") from None
+        raise Damaged(f"{path.parent} is missing its {path.name}") from None
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror or error}") from None
     except (safetensors.SafetensorError, ValueError) as error:
-        raise RunError(f"{path} was cut short or is not safetensors ({error})") from None
+        raise Damaged(f"{path} was cut short or is not safetensors ({error})") from None
 
 
 @contextmanager
@@ -263,16 +321,18 @@ def write_errors(path: Path) -> Iterator[None]:
     except safetensors.SafetensorError as error:
         # The library has no kinds of error, only the system's words.
         if any(words in str(error) for words in ("No space left", "os error 28", "os error 112")):  # 112: Windows
-            raise RunError(f"the disk is full: {path} was not written") from None
+            raise NotWritten(f"the disk is full: {path} was not written") from None
+        if "os error" in str(error):
+            raise NotWritten(f"cannot write {path}: {error}") from None
         raise
     except BrokenPipeError:
         raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise RunError(f"the disk is full: {path} was not written") from None
+            raise NotWritten(f"the disk is full: {path} was not written") from None
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise RunError(f"no permission to write {path}") from None
-        raise RunError(f"cannot write {path}: {error.strerror or error}") from None
+            raise NotWritten(f"no permission to write {path}") from None
+        raise NotWritten(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def _sync(path: Path) -> None:

@@ -1,44 +1,94 @@
 """The log of a training run: one JSON object per line, and the same to TensorBoard where it is wanted."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from regard.config import JsonObject
-from regard.errors import ConfigError, RunError
+from regard.errors import ConfigError, NotWritten, RunError
 from regard.runs.files import whole_file, write_errors
 
 
 class Log:
-    """Appends records to `log.jsonl`. On resuming, records after `resume_at` are dropped, for they happen again."""
+    """Appends records to `log.jsonl`. On resuming, records after `resume_at` are dropped, for they happen again.
 
-    def __init__(self, directory: Path, *, resume_at: int | None = None, tensorboard: bool = False) -> None:
-        self.path = directory / "log.jsonl"
+    Records that cannot be written, as while the disk is full, wait for the next, and `say` is told, once; without a
+    `say` that is an error.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        resume_at: int | None = None,
+        tensorboard: bool = False,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self.path, self._say = directory / "log.jsonl", say
         if resume_at is not None and self.path.exists():
             kept = [record for record in read_log(self.path) if record.get("step", 0) <= resume_at]
             text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
             with whole_file(self.path) as aside:
                 aside.write_text(text, encoding="utf-8", newline="\n")
         with write_errors(self.path):
-            self._file = self.path.open("w" if resume_at is None else "a", encoding="utf-8", newline="\n")
+            # Unbuffered, so that what was written and what was not is known where a write fails.
+            self._file: FileIO | None = self.path.open("wb" if resume_at is None else "ab", buffering=0)
+        self._waiting, self._told = b"", False
         self._board = summary_writer()(str(directory / "tensorboard")) if tensorboard else None
 
     def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
-        with write_errors(self.path):
-            self._file.write(json.dumps({"kind": kind, "step": step, **values}, ensure_ascii=False) + "\n")
-            self._file.flush()
+        self._waiting += (json.dumps({"kind": kind, "step": step, **values}, ensure_ascii=False) + "\n").encode()
+        try:
+            self._flush()
+        except NotWritten as error:
+            if self._say is None:
+                raise
+            if not self._told:
+                self._say(f"{error}; its records wait for the next, and training goes on")
+            self._told = True
         if self._board is not None:
+            self._show(self._board, kind, step, values)
+
+    def _show(self, board: Any, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        try:
             for name, value in values.items():
                 if isinstance(value, int | float):
-                    self._board.add_scalar(f"{kind}/{name}", value, step)
+                    board.add_scalar(f"{kind}/{name}", value, step)
+        except OSError as error:  # of a write before this one: its thread has ended
+            if self._say is None:
+                raise
+            self._board = None
+            self._say(f"cannot write for TensorBoard: {error.strerror or error}; it gets nothing more of this training")
 
     def close(self) -> None:
-        with suppress(OSError):  # every record was flushed when it was written; one that failed has been told of
-            self._file.close()
+        try:
+            self._flush()
+        except NotWritten as error:  # it has been told of, unless it is new
+            if self._say is not None:
+                self._say(f"{error}: {self._waiting.count(10)} of its records are lost")
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
         if self._board is not None:
             self._board.close()
+
+    def _flush(self) -> None:
+        """Write what waits. After a failure the file is opened again, for its disk may have come back as another."""
+        with write_errors(self.path):
+            if self._file is None:
+                self._file = self.path.open("ab", buffering=0)
+            file, self._file = self._file, None
+            try:
+                while self._waiting:
+                    self._waiting = self._waiting[file.write(self._waiting) :]
+            except OSError:
+                with suppress(OSError):
+                    file.close()
+                raise
+            self._file, self._told = file, False
 
 
 def read_log(path: Path) -> list[JsonObject]:

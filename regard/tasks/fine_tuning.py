@@ -14,8 +14,8 @@ from regard.config import JsonObject
 from regard.errors import ConfigError, DataError, RunError
 from regard.models import MODELS
 from regard.models.protocols import Refits, capabilities
-from regard.runs.checkpoint import weights_of
-from regard.runs.files import read_json, read_tensors, write_errors
+from regard.runs.checkpoint import read_model, weights_of
+from regard.runs.files import read_json, write_errors
 from regard.tasks.spec import TASKS
 from regard.text import TokenizerConfig
 
@@ -130,7 +130,7 @@ def known_labels(model: Mapping[str, Any], base: str | None, found: Set[str]) ->
 @torch.no_grad()
 def load_base_weights(model: nn.Module, settings: Mapping[str, Any], base: Path) -> str:
     """Fill the model from the run in `base`, and say what was taken. All but heads must be there."""
-    theirs = read_tensors(base / "model.safetensors")
+    theirs = read_model(base)
     before = read_json(base / "config.json").get("model", {})
     labels = list(settings.get("labels") or ())
     same = before.get("head") == settings.get("head") and list(before.get("labels") or ()) == labels

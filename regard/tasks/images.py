@@ -98,6 +98,7 @@ class ImagesRun(PreparedData):
             size=model.image_size,
             channels=model.channels,
             progress=lambda done: self.report.progress(what, done),
+            say=self.report.say,
         )
 
     def _described(self) -> str:

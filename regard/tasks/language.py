@@ -74,7 +74,7 @@ class LanguageRun(PreparedData):
     def __init__(
         self, config: RunConfig, documents: Documents, tokenizer: Tokenizer, directory: Path, report: Report
     ) -> None:
-        self.config, self.tokenizer = config, tokenizer
+        self.config, self.tokenizer, self.report = config, tokenizer, report
         self.cache = cache_directory(config, directory)
         carry = config.data.carry
         smoothing, kind = config.train.smoothing, config.architecture()[1]
@@ -112,7 +112,7 @@ class LanguageRun(PreparedData):
         return WindowLayout(self.train, data.max_len, budget=budget, isolate=data.isolate)
 
     def _store(self, documents: Documents) -> TextStore:
-        return prepare_text(documents, self.tokenizer, self.cache)
+        return prepare_text(documents, self.tokenizer, self.cache, say=self.report.say)
 
 
 BUDGET = 8192

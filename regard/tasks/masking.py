@@ -83,7 +83,11 @@ class MaskingRun(PreparedData):
 
     def _store(self, documents: Documents) -> SentenceStore:
         return prepare_sentences(
-            documents, self.tokenizer, self.cache, lambda count: self.report.progress("tokenising", count)
+            documents,
+            self.tokenizer,
+            self.cache,
+            lambda count: self.report.progress("tokenising", count),
+            self.report.say,
         )
 
 

@@ -1,24 +1,25 @@
 """A run directory, loaded: the same one trains on, is used, is evaluated and is looked into."""
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard import config as settings
 from regard.config import JsonObject, Setting
 from regard.decode.config import WITHOUT_BEAM, DecodeConfig
-from regard.errors import ConfigError, RunError, nearest
+from regard.digests import verifying
+from regard.errors import ConfigError, RunError, memory_errors, nearest
 from regard.models.protocols import capabilities
 from regard.models.size_limits import check_sizes
 from regard.nn.quantized import quantize
-from regard.runs.checkpoint import check_weights, load_weights_strictly
-from regard.runs.files import CONFIG, MODEL, TOKENIZER, read_json, read_tensors
+from regard.runs.checkpoint import check_weights, load_weights_strictly, read_model
+from regard.runs.files import CONFIG, MODEL, TOKENIZER, read_json
 from regard.tasks.config import RunConfig, upgraded
 from regard.tasks.fine_tuning import copy_tokenizer
 from regard.tasks.spec import TASKS, Measuring, Task, field_names
@@ -163,31 +164,44 @@ def load(
     device: str = "auto",
     precision: str = "float32",
     tell: Callable[[str], object] = warnings.warn,
+    *,
+    verify: bool = True,
 ) -> Run:
     """The run in `directory`, ready to use.
 
     `precision` is that of its weights: `bfloat16` halves them, for a GPU or a CPU that multiplies such numbers; `int8`,
     for a CPU, has matrices of whole numbers with a scale for each row. `auto` is bfloat16 on a GPU that has it, where
     the model allows, and float32 elsewhere. Log-probabilities are float32 in any case. `tell` hears what is slow here.
+    `verify` compares the weights with the digest that they were written with.
     """
     directory = Path(directory)
     config = load_config(directory)
     where = choose_device(device)
     precision = inference_precision(precision, where, config)
     vocabularies = load_vocabularies(directory, config.tokenizer) if config.kind.has_tokenizer else None
-    weights = read_tensors(directory / MODEL)
+    with verifying(verify):
+        weights = read_model(directory)
     with torch.device("meta"):  # shapes alone: a model that its weights do not fit takes no memory
         check_weights(build_model(config), weights, directory / MODEL)
-    model = build_model(config)
-    load_weights_strictly(model, weights, directory / MODEL)
-    del weights
-    if precision == "bfloat16":
-        model.to(torch.bfloat16)
-        if where.type == "cpu" and not torch.cpu._is_avx512_bf16_supported() and not torch.cpu._is_amx_tile_supported():
-            tell("precision=bfloat16: this processor does not multiply such numbers, so float32 or int8 is faster here")
-    elif precision == "int8":
-        quantize(model)
-    return Run(directory, config, vocabularies, model.to(where).eval(), precision)
+    with memory_errors(lambda: f"while loading {directory}: its weights alone take {_gigabytes(weights):.1f} GB"):
+        model = build_model(config)
+        load_weights_strictly(model, weights, directory / MODEL)
+        if precision == "bfloat16":
+            model.to(torch.bfloat16)
+            if where.type == "cpu" and not _multiplies_bfloat16():
+                slow = "this processor does not multiply such numbers, so float32 or int8 is faster here"
+                tell(f"precision=bfloat16: {slow}")
+        elif precision == "int8":
+            quantize(model)
+        return Run(directory, config, vocabularies, model.to(where).eval(), precision)
+
+
+def _multiplies_bfloat16() -> bool:
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
+def _gigabytes(weights: Mapping[str, Tensor]) -> float:
+    return sum(weight.nbytes for weight in weights.values()) / 1e9
 
 
 def load_config(directory: Path) -> RunConfig:

@@ -42,6 +42,7 @@ def trained_vocabularies(config: RunConfig, corpus: Corpus, report: Report) -> V
         key,
         lambda folder: _found_vocabularies(folder / TOKENIZER),
         lambda folder: trained().save(folder / TOKENIZER),
+        report.say,
     )
 
 
@@ -162,6 +163,7 @@ class TranslationRun(PreparedData):
             progress=lambda pairs: self.report.progress(what, pairs),
             drop=drop,
             copying=bool(self.config.model.get("copy")),
+            say=self.report.say,
         )
 
     def _check_budget(self) -> None:

@@ -1,6 +1,6 @@
 """What a training run saves: checkpoints on its way, the weights to use in the end."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,16 +8,19 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from regard.errors import RunError
+from regard.digests import verifying
+from regard.errors import Damaged, RunError
 from regard.runs.checkpoint import (
     AVERAGE,
     CARRIED,
     Progress,
+    check_whole,
     checkpoints,
     forget_checkpoints,
     kept_steps,
     load_checkpoint,
     save_checkpoint,
+    set_aside,
     step_of,
     weights_of,
 )
@@ -47,23 +50,41 @@ class Checkpointer:
     objective: Objective
 
     def restore(self, checkpoint: Path, say: Callable[[str], None]) -> Progress:
-        """Put everything back as it was at a checkpoint."""
-        progress = load_checkpoint(checkpoint, self.model, self.optimizer, self.average, say)
+        """Put everything back as it was at a checkpoint, which was found to be whole."""
+        with verifying(False):  # once is enough
+            progress = load_checkpoint(checkpoint, self.model, self.optimizer, self.average, say)
         if isinstance(self.objective, StreamedLanguageModelling):
             self.objective.restore(read_tensors(checkpoint / CARRIED))
         return progress
+
+    def mend(self) -> bool:
+        """Write the weights to use so far where they are missing or damaged; whether they were."""
+        if self._model_is_whole():
+            return False
+        write_tensors(self.directory / MODEL, self._last(), sealed=True)
+        return True
+
+    def _model_is_whole(self) -> bool:
+        try:
+            read_tensors(self.directory / MODEL)
+        except Damaged:
+            return False
+        return True
 
     def save(self, progress: Progress) -> Progress:
         """A checkpoint, and the weights to use so far, so that a run can be tried while it trains."""
         folder = self.directory / CHECKPOINTS
         with write_errors(folder):
-            folder.mkdir(exist_ok=True)
+            return self._save(folder, progress)
+
+    def _save(self, folder: Path, progress: Progress) -> Progress:
+        folder.mkdir(exist_ok=True)
         steps = {progress.step, *map(step_of, checkpoints(folder))}
         progress = replace(progress, kept=kept_steps(steps, self.options.keep, self._always(progress)))
         carried = self.objective.tensors() if isinstance(self.objective, StreamedLanguageModelling) else None
         save_checkpoint(folder, progress, self.model, self.optimizer, self.average, carried)
         self._forget(progress)
-        write_tensors(self.directory / MODEL, self._last())
+        write_tensors(self.directory / MODEL, self._last(), sealed=True)
         return progress
 
     def finish(self, progress: Progress) -> Ending:
@@ -76,7 +97,7 @@ class Checkpointer:
         weights, which = self._final(progress)
         if weights is None or _holds(model, weights):
             return Ending(which, rewritten=False)
-        write_tensors(model, weights)
+        write_tensors(model, weights, sealed=True)
         return Ending(which, rewritten=True)
 
     def _final(self, progress: Progress) -> tuple[Mapping[str, Tensor] | None, str | None]:
@@ -92,11 +113,15 @@ class Checkpointer:
             unknown = progress.kept is None and len(wanted) < self.options.average_last
             if unknown or not {*wanted} <= {*there}:
                 return self._as_it_is("the mean of checkpoints that are there no longer")
+            if damaged := self._damaged(wanted):
+                return self._as_it_is(f"the mean of checkpoints of which one is damaged ({damaged})")
             mean = mean_weights(read_tensors(folder / f"step-{step}" / MODEL) for step in wanted)
             return mean, f"the model is the mean of {len(wanted)} checkpoints" if len(wanted) > 1 else None
         if self.options.choose == "best" and best:
             if best in there:
                 path = folder / f"step-{best}"
+                if damaged := self._damaged([best]):
+                    return self._as_it_is(f"that of step {best}, the best validated, which is damaged ({damaged})")
                 # Its average, if it had one, is what was validated, whatever was set when the run was taken up again.
                 averaged = read_tensors(path / AVERAGE) if (path / AVERAGE).exists() else {}
                 return {
@@ -108,9 +133,19 @@ class Checkpointer:
             return self._last(), f"the model is the last: that of step {best}, the best validated, was not kept"
         return self._last(), None
 
+    def _damaged(self, steps: Iterable[int]) -> str:
+        """What is wrong with the first of these checkpoints that is not whole, which is set aside; or nothing."""
+        for step in steps:
+            path = self.directory / CHECKPOINTS / f"step-{step}"
+            try:
+                check_whole(path)
+            except Damaged as fault:
+                return f"{fault}; set aside as {set_aside(path).name}"
+        return ""
+
     def _as_it_is(self, which: str) -> tuple[None, str]:
-        if not (self.directory / MODEL).exists():
-            raise RunError(f"{self.directory} has no {MODEL}, and it cannot be made again: it was {which}")
+        if not self._model_is_whole():
+            raise RunError(f"{self.directory} has no whole {MODEL}, and it cannot be made again: it was {which}")
         return None, f"the model is left as it is, for it cannot be compared: it should be {which}"
 
     def _last(self) -> dict[str, Tensor]:

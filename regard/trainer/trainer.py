@@ -4,7 +4,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,8 +14,10 @@ from torch import nn
 
 from regard.config import JsonObject
 from regard.data import Position
-from regard.errors import ConfigError, Diverged, RegardError, RunError
-from regard.runs.checkpoint import Progress, checkpoints
+from regard.data.prepared_cache import whole_batches
+from regard.digests import verifying
+from regard.errors import ConfigError, Diverged, NotWritten, RegardError, RunError, memory_errors
+from regard.runs.checkpoint import Progress, checkpoints, newest_whole
 from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, whole_or_nothing, write_json
 from regard.runs.log import Log
 from regard.tasks.config import RunConfig, overridden
@@ -34,6 +36,12 @@ from regard.training.schedule import DropoutUntil, learning_rate
 
 SECONDS = 30.0
 """How long a training goes on at most without telling how it goes, unless one update takes longer."""
+
+
+_BEFORE_TRAINING = (
+    "before the first update: a model of fewer or narrower layers, or of a smaller vocabulary, takes less; `regard "
+    "presets` names some"
+)
 
 
 class Stopped(RegardError):
@@ -80,13 +88,19 @@ def train(
     *,
     fit_memory: bool = False,
     adjust: Adjust | None = None,
+    verify: bool = True,
 ) -> Run:
     """Train a new run in `directory`, and return it ready to use.
 
     `fit_memory` first finds the largest `train.batch_tokens` that the GPU's memory holds, and trains with that.
-    `adjust` may change settings of the model and of training once the data is known.
+    `adjust` may change settings of the model and of training once the data is known. `verify` compares what is read, a
+    run to start from and data prepared before, with the digests that it was written with.
     """
-    directory, report = Path(directory), report or Silence()
+    with verifying(verify), memory_errors(lambda: _BEFORE_TRAINING):
+        return _train(config, Path(directory), report or Silence(), fit_memory, adjust)
+
+
+def _train(config: RunConfig, directory: Path, report: Report, fit_memory: bool, adjust: Adjust | None) -> Run:
     _check_free(directory)
     config.check()
     if config.train.start_from == "":
@@ -127,12 +141,20 @@ def _check_free(directory: Path) -> None:
         raise RunError(f"{directory} already holds a run: choose another directory, or continue it with --resume")
 
 
-def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Report | None = None) -> Run:
+def resume(
+    directory: str | Path, overrides: tuple[str, ...] = (), report: Report | None = None, *, verify: bool = True
+) -> Run:
     """Go on with the run in `directory` from its last checkpoint, exactly as if it had never stopped.
 
-    `overrides` may change `[train]` settings, such as `train.steps=20000` to train for longer.
+    `overrides` may change `[train]` settings, such as `train.steps=20000` to train for longer. `verify` compares the
+    checkpoint, the weights and the prepared data with the digests that they were written with; a damaged checkpoint is
+    set aside, and the one before it taken up.
     """
-    directory, report = Path(directory), report or Silence()
+    with verifying(verify), memory_errors(lambda: _BEFORE_TRAINING):
+        return _resume(Path(directory), overrides, report or Silence())
+
+
+def _resume(directory: Path, overrides: tuple[str, ...], report: Report) -> Run:
     config = load_config(directory)
     if overrides:
         if strange := [name for name in overrides if not name.startswith(("train.", "decode."))]:
@@ -153,7 +175,7 @@ def resume(directory: str | Path, overrides: tuple[str, ...] = (), report: Repor
 
 
 def _resumed(config: RunConfig, directory: Path, report: Report, *, recount: bool) -> "_Trainer":
-    found = checkpoints(directory / CHECKPOINTS)
+    found = newest_whole(directory / CHECKPOINTS, report.say)
     if not found and (directory / MODEL).exists():
         raise RunError(
             f"{directory} has a model but no checkpoint to resume, as where it was imported; train on from it in a new "
@@ -166,7 +188,7 @@ def _resumed(config: RunConfig, directory: Path, report: Report, *, recount: boo
         config = prepared.config = _with_steps(config, prepared)
     training = _Trainer(config, directory, prepared, report)
     if found:
-        training.restore(found[-1])
+        training.restore(found)
     return training
 
 
@@ -232,24 +254,25 @@ class _Trainer:
             return
         if begun:
             self.report.say(f"continuing from step {begun} of {options.steps}")
+            if self.checkpointer.mend():
+                self.report.say(f"its {MODEL} was missing or damaged and has been made again from step {begun}")
         else:
             times = f", {options.epochs:g} epoch" + "s" * (options.epochs != 1) if options.epochs else ""
             self.report.say(f"training for {options.steps} steps{times}")
         if not begun and options.warmup_steps > options.steps:
             self.report.say(f"the rate will not reach its peak: train.warmup={options.warmup} is more than train.steps")
         self._updated(begun)
-        log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard)
+        log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard, say=self.report.say)
         stop: Callable[[], bool] = bool
         try:
-            with stop_signals() as stop, deterministic_algorithms(options.deterministic):
+            with (
+                stop_signals() as stop,
+                deterministic_algorithms(options.deterministic),
+                memory_errors(self._less_memory),
+            ):
                 self._loop(log, stop)
             if (which := self.checkpointer.finish(self.progress).which) is not None:
                 self.report.say(which)
-        except torch.OutOfMemoryError:
-            raise RunError(
-                f"the GPU ran out of memory after step {self.progress.step}; a lower train.batch_tokens with a higher "
-                f"train.accumulate trains the same in less"
-            ) from None
         except RuntimeError as error:
             if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 raise
@@ -297,8 +320,14 @@ class _Trainer:
                     break
                 if stop():
                     self._check_finite(step)
-                    self._save()
+                    self._save(must=True)
                     raise Stopped(f"stopped at step {step.number} and saved; {self._again()}")
+
+    def _less_memory(self) -> str:
+        return (
+            f"after step {self.progress.step}; a lower train.batch_tokens with a higher train.accumulate trains the "
+            f"same in less, and a smaller model takes less"
+        )
 
     def _again(self) -> str:
         return f"continue with: regard train --resume {shlex.quote(str(self.directory))}"
@@ -372,7 +401,7 @@ class _Trainer:
             better = batches is not None and self._note_validation(self._validate(batches), log)
         if step.number % options.save_every == 0 or self._done() or (better and options.choose == "best"):
             self._check_finite(step)
-            self._save()
+            self._save(must=self._done())
 
     def _note_validation(self, values: dict[str, float], log: Log) -> bool:
         """Note a validation; whether it is the best so far, by likelihood where the objective says it, else by loss."""
@@ -426,7 +455,11 @@ class _Trainer:
         averaged = nullcontext() if self.average is None else self.average.applied()
         with averaged, eager:
             values = validate(
-                self.model, self.prepared.objective, batches, device=self.device, precision=self.precision
+                self.model,
+                self.prepared.objective,
+                whole_batches(batches),
+                device=self.device,
+                precision=self.precision,
             )
             if math.isnan(values["loss"]):  # an update may spoil the weights after its own loss was still a number
                 self._diverged(self.progress.step, "the validation loss is not a number")
@@ -435,7 +468,17 @@ class _Trainer:
         self.throughput.pause(time.monotonic() - began)
         return values | {"seconds": time.monotonic() - began}
 
-    def _save(self) -> None:
+    def _save(self, *, must: bool) -> None:
+        """Save a checkpoint. Where that cannot be, training goes on with the one before, unless it `must` be now."""
         began = time.monotonic()
-        self.progress = self.checkpointer.save(self.progress)
+        try:
+            self.progress = self.checkpointer.save(self.progress)
+        except NotWritten as error:
+            kept: list[Path] = []
+            with suppress(OSError):  # the disk may have gone
+                kept = checkpoints(self.directory / CHECKPOINTS)
+            last = f"the last checkpoint is {kept[-1].name}" if kept else "there is no checkpoint yet"
+            if must:
+                raise NotWritten(f"{error} at step {self.progress.step}; {last}: {self._again()}") from None
+            self.report.say(f"{error} at step {self.progress.step}; {last}; training goes on to the next save")
         self.throughput.pause(time.monotonic() - began)

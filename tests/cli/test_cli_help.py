@@ -72,6 +72,21 @@ def test_every_option_is_explained():
     assert unexplained == []
 
 
+def test_every_command_that_reads_a_run_can_leave_its_digests_alone():
+    commands = [(path, subcommand(path)) for path in every_command() if path]
+    reads = {path for path, one in commands if {"run", "resume"} & {param.name for param in one.params}}
+    leaves = {path for path, one in commands if "no_verify" in {param.name for param in one.params}}
+    assert reads == leaves
+    assert len(reads) > 15
+
+
+def subcommand(path):
+    group = typer.main.get_command(app)
+    for name in path:
+        group = group.commands[name]
+    return group
+
+
 def test_sampling_is_explained_alike_wherever_it_is_offered():
     generating, translating = (described(VERBS[name].request) for name in ("generate", "translate"))
     for name in ("top_k", "top_p", "samples", "seed"):

@@ -1,5 +1,7 @@
 """Preparing: what is stored, when it is reused, and what a failure leaves behind."""
 
+import gc
+import mmap
 import os
 import resource
 
@@ -8,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data import PairFiles, PairList, PairStore, pair_store, prepare
+from regard.data import Loader, PairFiles, PairList, PairStore, pair_store, prepare, prepared_cache
 from regard.data.pair_store import Counts
 from regard.errors import ConfigError, DataError
 from regard.text import Tokenizer, TokenizerConfig, Vocabularies, train_vocabularies
@@ -45,12 +47,15 @@ def test_stored_pairs_are_the_corpus_without_its_blanks(tmp_path_factory, pairs,
     assert store.counts.target_tokens == store.target.lengths.sum()
 
 
-def test_rows_are_views_of_mapped_files(tmp_path):
+@pytest.mark.parametrize("held", [0, prepared_cache.HELD])
+def test_rows_are_views_of_what_is_held_or_of_large_files_mapped(tmp_path, monkeypatch, held):
+    monkeypatch.setattr(prepared_cache, "HELD", held)
     store = prepare(PairList(PAIRS), WORDS, tmp_path)
     base = store.source.tokens
-    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+    while isinstance(base, np.ndarray):
         base = base.base
-    assert isinstance(base, np.memmap)
+    assert isinstance(getattr(base, "obj", base), mmap.mmap) == (held == 0)
+    assert not store.source.tokens.flags.writeable
     assert np.shares_memory(store[1][0], store.source.tokens)
     assert store.source.tokens.dtype == np.uint16
     assert store.source.lengths.dtype == np.int32
@@ -125,6 +130,83 @@ def test_a_damaged_folder_is_prepared_again(tmp_path, damage):
     with pytest.raises(DataError, match="holds no prepared data"):
         PairStore.open(folder)
     assert texts(prepare(PairList(PAIRS), WORDS, tmp_path)) == PAIRS
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[-len(content) // 3] ^= 4
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "name", ["source.tokens", "source.offsets", "target.tokens", "target.offsets", "meta.json", "digests.json"]
+)
+def test_a_flipped_bit_is_found_said_and_prepared_again(tmp_path, name):
+    prepare(PairList(PAIRS), WORDS, tmp_path)
+    (folder,) = tmp_path.iterdir()
+    before, said = {path.name: path.read_bytes() for path in folder.iterdir()}, []
+    flip(folder / name)
+    assert texts(prepare(PairList(PAIRS), WORDS, tmp_path, say=said.append)) == PAIRS
+    (line,) = said
+    assert str(folder) in line
+    assert line.endswith(": it is prepared again")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    prepare(PairList(PAIRS), WORDS, tmp_path, say=said.append)
+    assert len(said) == 1
+
+
+def test_a_folder_without_digests_is_read_as_before(tmp_path):
+    prepare(PairList(PAIRS), WORDS, tmp_path)
+    (folder,) = tmp_path.iterdir()
+    (folder / "digests.json").unlink()
+    said = []
+    assert texts(prepare(PairList(PAIRS), WORDS, tmp_path, say=said.append)) == PAIRS
+    assert not said
+    assert not (folder / "digests.json").exists()
+
+
+def test_what_is_held_stays_whatever_becomes_of_its_files(tmp_path):
+    store = prepare(PairList(PAIRS), WORDS, tmp_path)
+    for path in next(tmp_path.iterdir()).iterdir():
+        os.truncate(path, 0)
+    assert texts(store) == PAIRS
+
+
+def test_a_mapped_file_that_is_cut_while_it_is_read_ends_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(prepared_cache, "HELD", 0)
+    store = prepare(PairList(PAIRS), WORDS, tmp_path)
+    (folder,) = tmp_path.iterdir()
+    with Loader(store, budget=64, ahead=0) as loader:
+        next(loader)
+        os.truncate(folder / "target.tokens", 0)
+        with pytest.raises(
+            DataError, match=r"target.tokens was cut short while it was in use: 0 of \d+ bytes are left"
+        ):
+            next(loader)
+    del store, loader
+    gc.collect()
+    assert texts(prepare(PairList(PAIRS), WORDS, tmp_path)) == PAIRS
+
+
+@pytest.mark.skipif(prepared_cache.fcntl is None, reason="needs locks on directories")
+def test_what_a_killed_process_left_is_removed_at_once_and_what_another_writes_is_not(tmp_path):
+    prepare(PairList(PAIRS), WORDS, tmp_path)
+    orphan = tmp_path / ".partial-locked-0123"
+    orphan.mkdir()
+    (orphan / "source.tokens").write_bytes(b"xx")
+    during = []
+
+    def meanwhile(_):
+        during.extend(path.name for path in tmp_path.glob(".partial*"))
+        prepare(PairList(PAIRS), WORDS, tmp_path)  # sweeps, too
+        during.extend(path.name for path in tmp_path.glob(".partial*"))
+
+    prepare(PairList(PAIRS), WORDS, tmp_path)  # though there is nothing to prepare
+    assert not orphan.exists()
+    prepare(PairList(PAIRS[:2]), WORDS, tmp_path, progress=meanwhile)
+    assert len(during) == 2
+    assert during[0] == during[1]
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_what_a_killed_process_left_is_removed_once_it_is_old(tmp_path):

@@ -204,3 +204,15 @@ def test_every_kind_of_positions_is_documented(page):
         text = re.split(r"^## ", text.partition("\n## Positions\n")[2], flags=re.MULTILINE)[0]
         assert set(re.findall(r"^\| `([\w-]+)`", text, re.MULTILINE)) == set(get_args(PositionKind))
     assert all(f"`{kind}`" in text for kind in get_args(PositionKind))
+
+
+def test_every_fault_and_its_end_has_a_test():
+    text = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    rows = [line for line in text.partition("## Faults")[2].splitlines() if line.startswith("| ")][2:]
+    assert len(rows) > 15
+    for row in rows:
+        names = re.findall(r"`(test_\w+)`", row)
+        assert names, row
+        for name in names:
+            assert f"def {name}(" in tests, name

@@ -1,6 +1,8 @@
 """Checkpoints and logs on disk: what does not fit, or lies, is refused in one line before it is used."""
 
+import errno
 import json
+import os
 
 import pytest
 import torch
@@ -138,6 +140,22 @@ def test_a_finished_run_keeps_the_weights_that_were_asked_for(trained, tmp_path,
     assert {path.name for path in checkpoints(tmp_path / "checkpoints")} == {"step-2", "step-3"} | {
         f"step-{step}" for step in always
     }
+
+
+def test_a_tensorboard_that_cannot_be_written_is_told_of_once_and_left_alone(tmp_path):
+    class Full:
+        def add_scalar(self, *_):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    said = []
+    log = Log(tmp_path, say=said.append)
+    log._board = Full()
+    for step in (1, 2):
+        log.write("train", step, {"loss": 1.0})
+    log.close()
+    assert len(said) == 1
+    assert "TensorBoard: No space left on device" in said[0]
+    assert [record["step"] for record in read_log(tmp_path / "log.jsonl")] == [1, 2]
 
 
 def test_a_log_is_read_for_its_records_alone(tmp_path):

@@ -189,7 +189,8 @@ def test_the_best_is_what_was_validated_even_if_settings_changed_since(corpus, t
 def test_a_run_that_could_not_be_taken_up_keeps_its_settings(run, tmp_path):
     broken = copy(run.directory, tmp_path / "broken")
     before = (broken / "config.json").read_bytes()
-    (broken / "checkpoints" / "step-12" / "optimizer.safetensors").write_bytes(b"")
+    for optimizer in (broken / "checkpoints").glob("*/optimizer.safetensors"):
+        optimizer.write_bytes(b"")
     with pytest.raises(RunError, match="was cut short"):
         regard.resume(broken, ("train.steps=14",))
     for setting in ("train.start_from=elsewhere", "train.vectors=words.txt"):
@@ -336,14 +337,6 @@ def test_a_part_cut_short_is_named(run, tmp_path, part):
     (broken / part).write_bytes(whole[: len(whole) // 2])
     with pytest.raises(RunError, match=part):
         regard.load(broken)
-
-
-def test_a_checkpoint_cut_short_is_refused(run, tmp_path):
-    broken = copy(run.directory, tmp_path / "broken")
-    file = broken / "checkpoints" / "step-12" / "optimizer.safetensors"
-    file.write_bytes(file.read_bytes()[:-10])
-    with pytest.raises(RunError, match=r"optimizer.safetensors was cut short: \d+ of \d+ bytes"):
-        regard.resume(broken, ("train.steps=14",))
 
 
 def test_a_model_larger_than_any_memory_is_refused_before_it_takes_any(run, tmp_path):

@@ -14,7 +14,7 @@ from jaxtyping import Int, UInt8
 from regard.data.batches import random_of, shuffled
 from regard.data.images.config import Filter, ImageConfig, Resize
 from regard.data.images.image_files import ImageSource, Pixels
-from regard.data.prepared_cache import cached, mapped, opened, write_meta
+from regard.data.prepared_cache import cached, opened, stored, write_meta
 from regard.errors import DataError
 
 VERSION = 1
@@ -35,7 +35,7 @@ class ImageStore:
         """The store that `prepare_images` left in `folder`."""
         with opened(folder, "images", VERSION) as meta:
             shape = meta["shape"]
-            pixels = mapped(folder / "pixels", np.uint8, int(np.prod(shape)))
+            pixels = stored(folder / "pixels", np.uint8, int(np.prod(shape)))
             return cls(pixels.reshape(shape), np.fromfile(folder / "labels", dtype=np.int64))
 
     def mean_and_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -61,8 +61,12 @@ def prepare_images(
     size: int,
     channels: int,
     progress: Callable[[int], None] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> ImageStore:
-    """The images at one size, from a folder under `cache`: reused when nothing changed, else written now."""
+    """The images at one size, from a folder under `cache`: reused when nothing changed, else written now.
+
+    `say` is told where a folder is damaged, and prepared again.
+    """
     labels = class_numbers(images, classes)
 
     def write(folder: Path) -> None:
@@ -76,7 +80,7 @@ def prepare_images(
         write_meta(folder, VERSION, shape=[len(labels), channels, size, size])
 
     key = ["pictures", VERSION, images.digest(), list(classes), size, channels, config.resize, config.filter]
-    return cached(cache, key, ImageStore.open, write)
+    return cached(cache, key, ImageStore.open, write, say)
 
 
 def class_numbers(images: ImageSource, classes: Sequence[str]) -> Int[np.ndarray, " N"]:

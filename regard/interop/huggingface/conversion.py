@@ -77,7 +77,7 @@ def import_directory(directory: str | Path, out: str | Path, tell: Callable[[str
         if vocabularies is not None:
             vocabularies.save(out / TOKENIZER)
             keep_files(directory, out, vocabularies)
-        write_tensors(out / MODEL, weights_of(made))
+        write_tensors(out / MODEL, weights_of(made), sealed=True)
         write_json(out / CONFIG, config.to_mapping())
     del made  # so that no two of it are in memory
     return load(out, "cpu")

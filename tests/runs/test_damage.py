@@ -1,0 +1,334 @@
+"""Files that are not what was written, or cannot be: named, and mended where something whole is left to do it with."""
+
+import errno
+import os
+import resource
+import shutil
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from listeners import StopAt, Told
+
+import regard
+from regard import digests, make_config
+from regard.errors import Damaged, NotWritten, RunError
+from regard.runs.checkpoint import checkpoints, newest_whole
+from regard.runs.files import read_tensors, write_tensors
+from regard.runs.log import read_log
+from regard.trainer.trainer import Stopped
+
+SMALL = [
+    "model.width=8",
+    "model.heads=2",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "model.feed_forward=8",
+    "tokenizer.kind=word",
+    "data.world=0",
+    "train.batch_tokens=100",
+    "train.steps=5",
+    "train.log_every=1",
+    "train.validate_every=10",
+    "train.validate_sentences=0",
+    "train.save_every=1",
+    "train.keep=3",
+    "train.warmup=3",
+    "train.ema=0.9",
+    "train.threads=1",
+]
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch):
+    """Who reads on the same machine sees what was written, synced or not."""
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+def config(folder):
+    return make_config(None, "tiny", SMALL, {"data": {"train": [str(folder / "pairs.tsv")]}})
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A finished run, and the same one stopped before its last update."""
+    folder = tmp_path_factory.mktemp("runs")
+    pairs = folder / "pairs.tsv"
+    lines = [f"{'a b c d'[: 2 * (n % 4) + 1]}\t{'d c b a'[: 2 * (n % 3) + 1]}" for n in range(40)]
+    pairs.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    regard.train(config(folder), folder / "whole")
+    with pytest.raises(Stopped):
+        regard.train(config(folder), folder / "stopped", StopAt(4))
+    return folder / "whole", folder / "stopped"
+
+
+@pytest.fixture
+def whole(runs):
+    return runs[0]
+
+
+@pytest.fixture
+def stopped(runs, tmp_path):
+    return shutil.copytree(runs[1], tmp_path / "run")
+
+
+def contents(directory):
+    """Every file of a run by its name, but the log, which has times in it, and what was set aside."""
+    files = (path for path in directory.rglob("*") if path.is_file() and path.name != "log.jsonl")
+    found = {str(path.relative_to(directory)): path.read_bytes() for path in files}
+    return {name: content for name, content in found.items() if "damaged" not in name}
+
+
+def flip(path, share=0.7):
+    """Change one bit."""
+    content = bytearray(path.read_bytes())
+    content[int(share * len(content))] ^= 1
+    path.write_bytes(content)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def zero(path):
+    content = path.read_bytes()
+    path.write_bytes(content[: -len(content) // 4] + bytes(len(content) // 4))
+
+
+CHECKPOINT = ("model.safetensors", "optimizer.safetensors", "average.safetensors", "progress.json", "digests.json")
+
+
+@pytest.mark.parametrize("damage", [flip, cut])
+@pytest.mark.parametrize("name", CHECKPOINT)
+def test_a_damaged_newest_checkpoint_is_set_aside_and_the_one_before_taken_up(stopped, whole, name, damage):
+    newest, told = stopped / "checkpoints" / "step-4", Told()
+    damage(newest / name)
+    before = {path.name: path.read_bytes() for path in newest.iterdir()}
+    regard.resume(stopped, report=told)
+    (said,) = [line for line in told.lines if "set aside" in line]
+    # Where the digests themselves are damaged, it is another file that does not match.
+    assert name in said or name == "digests.json"
+    assert said.endswith("; step-4 is set aside as step-4.damaged, and step-3 is taken up")
+    assert {path.name: path.read_bytes() for path in newest.with_name("step-4.damaged").iterdir()} == before
+    assert contents(stopped) == contents(whole)
+
+
+def test_a_missing_file_of_a_checkpoint_is_damage_too(stopped, whole):
+    for step, name in ((4, "optimizer.safetensors"), (3, "progress.json")):
+        (stopped / "checkpoints" / f"step-{step}" / name).unlink()
+    (stopped / "checkpoints" / "step-4.damaged").mkdir()  # of an earlier time
+    regard.resume(stopped)
+    assert {path.name for path in (stopped / "checkpoints").glob("*damaged*")} == {
+        "step-3.damaged",
+        "step-4.damaged",
+        "step-4.damaged-2",
+    }
+    found, expected = contents(stopped), contents(whole)
+    tensors = [name for name in expected if name.endswith(".safetensors")]
+    assert {name: found[name] for name in tensors} == {name: expected[name] for name in tensors}
+
+
+def test_where_no_checkpoint_is_whole_nothing_is_changed(stopped):
+    for path in checkpoints(stopped / "checkpoints"):
+        flip(path / "optimizer.safetensors")
+    before = contents(stopped)
+    with pytest.raises(
+        RunError, match=r"step-4 optimizer.safetensors is damaged.*no checkpoint before step-4 is whole"
+    ):
+        regard.resume(stopped)
+    assert contents(stopped) == before
+
+
+def test_a_checkpoint_without_digests_is_read_as_before_and_a_table_of_tensors_that_cannot_be_is_damage(stopped, whole):
+    for path in checkpoints(stopped / "checkpoints"):
+        (path / "digests.json").unlink()
+    other, told = shutil.copytree(stopped, stopped.with_name("other")), Told()
+    regard.resume(stopped, report=told)
+    assert not any("damaged" in line or "digest" in line for line in told.lines)
+    assert (stopped / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    flip(other / "checkpoints" / "step-4" / "optimizer.safetensors", 0.0)
+    regard.resume(other)
+    assert (other / "checkpoints" / "step-4.damaged").is_dir()
+
+
+def test_a_file_that_the_disk_no_longer_reads_is_damage(stopped, monkeypatch):
+    real, told = digests.file_digest, Told()
+
+    def unreadable(path):
+        if path.name == "optimizer.safetensors" and path.parent.name == "step-4":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path)
+
+    monkeypatch.setattr(digests, "file_digest", unreadable)
+    assert newest_whole(stopped / "checkpoints", told.say).name == "step-3"
+    (said,) = told.lines
+    assert "optimizer.safetensors is damaged: it cannot be read (Input/output error)" in said
+
+
+def test_digests_are_not_compared_where_that_is_not_wanted(stopped, whole):
+    flip(stopped / "checkpoints" / "step-4" / "optimizer.safetensors")
+    flip(stopped / "model.safetensors", 0.99)
+    regard.load(stopped, "cpu", verify=False)
+    regard.resume(stopped, verify=False)
+    assert not list((stopped / "checkpoints").glob("*damaged*"))
+    assert contents(stopped) != contents(whole)
+
+
+@pytest.mark.parametrize("damage", [flip, cut, zero, lambda path: path.unlink()])
+def test_a_model_that_is_damaged_or_missing_is_refused_and_made_again_by_resuming(runs, tmp_path, damage):
+    whole, before = runs
+    finished, stopped = (shutil.copytree(run, tmp_path / run.name) for run in (whole, before))
+    for run in (finished, stopped):
+        damage(run / "model.safetensors")
+        with pytest.raises(Damaged, match=rf"model.safetensors.*step-\d is whole: regard train --resume {run}"):
+            regard.load(run, "cpu")
+        told = Told()
+        regard.resume(run, report=told)
+        assert any("made again from step 4" in line or "has been written" in line for line in told.lines)
+        assert contents(run) == contents(whole)
+
+
+@pytest.mark.parametrize("place", [0, 8, 60, 100, 0.5, 1])
+def test_every_byte_of_a_model_is_under_its_digest(whole, tmp_path, place):
+    path = tmp_path / "model.safetensors"
+    content = bytearray((whole / "model.safetensors").read_bytes())
+    where = place if place > 1 else int(place * (len(content) - 1))
+    content[where] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(Damaged, match=r"model\.safetensors"):
+        read_tensors(path)
+
+
+def test_a_sealed_model_is_the_same_bytes_each_time_and_one_without_a_digest_is_read(whole, tmp_path):
+    weights = read_tensors(whole / "model.safetensors")
+    for number in range(16):
+        write_tensors(tmp_path / f"{number}", weights, sealed=True)
+    assert {path.read_bytes() for path in tmp_path.iterdir()} == {(whole / "model.safetensors").read_bytes()}
+    write_tensors(tmp_path / "plain", weights)
+    assert read_tensors(tmp_path / "plain").keys() == weights.keys()
+    assert len((tmp_path / "plain").read_bytes()) < len((tmp_path / "0").read_bytes())
+
+
+def test_a_mean_of_which_a_part_is_damaged_leaves_the_model_as_it_is_and_says_so(runs, tmp_path):
+    run, told = shutil.copytree(runs[0], tmp_path / "run"), Told()
+    flip(run / "checkpoints" / "step-4" / "model.safetensors")
+    before = (run / "model.safetensors").read_bytes()
+    regard.resume(run, ("train.average_last=3",), told)
+    (said,) = [line for line in told.lines if "left as it is" in line]
+    assert "step-4 model.safetensors is damaged" in said
+    assert "set aside as step-4.damaged" in said
+    assert (run / "model.safetensors").read_bytes() == before
+
+
+@contextmanager
+def restored_limit():
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        yield limits
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+class FullDisk(Told):
+    """No file may grow beyond a few bytes between two steps: as on a full disk."""
+
+    def __init__(self, limits, begins, ends=None):
+        super().__init__()
+        self.limits, self.begins, self.ends = limits, begins, ends
+
+    def step(self, values, total):
+        if values["step"] == self.begins:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, self.limits[1]))
+        if values["step"] == self.ends:
+            resource.setrlimit(resource.RLIMIT_FSIZE, self.limits)
+
+
+def steps_of(directory):
+    return [record["step"] for record in read_log(directory / "log.jsonl") if record["kind"] == "train"]
+
+
+def test_a_full_disk_while_saving_is_said_and_training_goes_on(whole, tmp_path):
+    run = tmp_path / "run"
+    with restored_limit() as limits:
+        told = FullDisk(limits, 2, 4)
+        regard.train(config(whole.parent), run, told)
+    lines = [line for line in told.lines if "training goes on to the next save" in line]
+    assert len(lines) == 2
+    assert all("was not written" in line or "cannot write" in line for line in lines)
+    assert lines[1].endswith("at step 3; the last checkpoint is step-1; training goes on to the next save")
+    assert sum("records wait" in line for line in told.lines) == 1
+    assert [path.name for path in checkpoints(run / "checkpoints")] == ["step-1", "step-4", "step-5"]
+    assert not list(run.rglob("*.partial"))
+    assert steps_of(run) == steps_of(whole) == [1, 2, 3, 4, 5]
+    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_a_disk_that_is_still_full_in_the_end_is_an_error_and_the_run_resumes(whole, tmp_path):
+    run = tmp_path / "run"
+    with restored_limit() as limits, pytest.raises(NotWritten, match=r"at step 5; the last checkpoint is step-2: cont"):
+        regard.train(config(whole.parent), run, FullDisk(limits, 3))
+    regard.resume(run)
+    assert steps_of(run) == [1, 2, 3, 4, 5]
+    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def too_large(*_):
+    return torch.empty(1 << 50, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("fail", [too_large, lambda *_: np.empty(1 << 50, np.uint8)])
+def test_a_training_too_large_for_the_memory_ends_in_one_line(whole, tmp_path, monkeypatch, fail):
+    with monkeypatch.context() as patch:
+        patch.setattr("regard.trainer.trainer.make_optimizer", fail)
+        with pytest.raises(
+            RunError, match=r"^this machine ran out of memory before the first update: a model of fewer"
+        ):
+            regard.train(config(whole.parent), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr("regard.training.objectives.SequenceToSequence.loss", fail)
+        with pytest.raises(RunError, match=r"^this machine ran out of memory after step 0; a lower train.batch_tokens"):
+            regard.train(config(whole.parent), tmp_path / "run")
+    regard.resume(tmp_path / "run")
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    monkeypatch.setattr("regard.tasks.run.load_weights_strictly", fail)
+    with pytest.raises(
+        RunError, match=r"^this machine ran out of memory while loading .*: its weights alone take 0.0 GB"
+    ):
+        regard.load(whole)
+
+
+def test_other_errors_of_torch_keep_their_traceback(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.training.objectives.SequenceToSequence.loss", lambda *_: torch.ones(2) @ torch.ones(3))
+    with pytest.raises(RuntimeError, match="size"):
+        regard.train(config(whole.parent), tmp_path / "run")
+
+
+def test_a_directory_that_is_gone_while_saving_is_said_and_training_goes_on(whole, tmp_path):
+    run, told = tmp_path / "run", Told()
+
+    class Lost(Told):
+        def step(self, values, total):
+            if values["step"] == 2:
+                run.rename(tmp_path / "elsewhere")
+            if values["step"] == 4:
+                (tmp_path / "elsewhere").rename(run)
+
+    told = Lost()
+    regard.train(config(whole.parent), run, told)
+    assert sum("training goes on to the next save" in line for line in told.lines) == 2
+    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["source.tokens", "target.tokens", "source.offsets", "target.offsets", "meta.json"])
+def test_a_run_whose_prepared_data_is_damaged_prepares_it_again_and_ends_with_the_same_bytes(stopped, whole, name):
+    (path,) = (stopped / "cache").glob(f"*/{name}")
+    flip(path)
+    orphan, told = stopped / "cache" / ".partial-locked-0123", Told()
+    orphan.mkdir()
+    regard.resume(stopped, report=told)
+    said = f"{name} is damaged: it does not match its digest: it is prepared again"
+    assert any(line.endswith(said) for line in told.lines)
+    assert not orphan.exists()
+    assert contents(stopped) == contents(whole)
