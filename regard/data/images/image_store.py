@@ -62,8 +62,11 @@ def prepare_images(
     channels: int,
     progress: Callable[[int], None] | None = None,
 ) -> ImageStore:
-    """The images at one size, from a folder under `cache`: reused when nothing changed, else written now."""
-    labels = class_numbers(images, classes)
+    """The images at one size, from a folder under `cache`: reused when nothing changed, else written now.
+
+    Without `classes` their labels mean nothing.
+    """
+    labels = class_numbers(images, classes) if classes else np.zeros(len(images.names), dtype=np.int64)
 
     def write(folder: Path) -> None:
         fit = partial(resized, size=size, resize=config.resize, filter=config.filter)
