@@ -55,7 +55,7 @@ def open_captioned(
         raise DataError(f"no such file or folder: {path}")
     if not path.is_dir():
         return _table(path, keys, header) if part in (None, "train") else None
-    tables = {one.stem: one for one in sorted(path.iterdir()) if one.suffix in TABLES}
+    tables = {one.stem: one for suffix in reversed(TABLES) for one in path.glob(f"*{suffix}")}
     if any(stem in tables for stem in NAMES["train"]):
         found = [tables[stem] for stem in NAMES[part or "train"] if stem in tables]
         return _table(found[0], keys, header) if found else None
