@@ -184,8 +184,8 @@ class AttentiveState:
     """A recurrent decoder between two steps: `states` of its layers by row; the image once, by source."""
 
     states: CellStates
-    memory: Float[Tensor, "B P D"]
-    keys: Float[Tensor, "B P D"]
+    memory: Float[Tensor, "N P D"]
+    keys: Float[Tensor, "N P D"]
 
     def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> "AttentiveState":
         states = tuple(tuple(part[rows] for part in state) for state in self.states)

@@ -17,7 +17,7 @@ from regard.data.images import ImageStore, prepare_images
 from regard.data.images.captions import Captioned, CaptionLayout, caption_batches, open_captioned
 from regard.data.images.image_files import LARGEST, Part, decode_image
 from regard.data.pair_store import Rows
-from regard.data.synthetic.scenes import SIDE, Box, Language, SceneImages, ScenePart
+from regard.data.synthetic.scenes import SIDE, Box, DrawnScenes, Language, SceneImages, ScenePart
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import unwanted
 from regard.decode.search import search
@@ -177,7 +177,7 @@ class CaptioningRun(PreparedData):
             return None
         budget, images = self.config.train.batch_tokens, self.config.images
         return caption_batches(
-            self.valid_store, self.valid_rows, self.valid_of, images, budget=budget, patches=self.patches
+            pixels_of(self.valid_store), self.valid_rows, self.valid_of, images, budget=budget, patches=self.patches
         )
 
     def scores(self, model: nn.Module) -> dict[str, float]:
@@ -187,7 +187,7 @@ class CaptioningRun(PreparedData):
         if not count:
             return {}
         captioner = Captioner(model, self.vocabularies, self.config)
-        arrays = [image.transpose(1, 2, 0) for image in self.valid_store.pixels[:count]]
+        arrays = [image.transpose(1, 2, 0) for image in pixels_of(self.valid_store)[:count]]
         found = [best[0] for best in captioner.caption(arrays, self.config.decode.greedy())]
         cut = sum(not one.finished for one in found)
         texts, references = [one.text for one in found], [list(one) for one in self.valid.captions[:count]]
@@ -205,11 +205,19 @@ class CaptioningRun(PreparedData):
         """Captions of like length go together; an image has one size, so that there is nothing to pack."""
         config = self.config
         return CaptionLayout(
-            self.train, self.rows, self.of, config.images, budget=budget, seed=config.train.seed, patches=self.patches
+            pixels_of(self.train),
+            self.rows,
+            self.of,
+            config.images,
+            budget=budget,
+            seed=config.train.seed,
+            patches=self.patches,
         )
 
-    def _store(self, given: Captioned, what: str) -> ImageStore:
+    def _store(self, given: Captioned, what: str) -> "ImageStore | DrawnScenes":
         model = self.config.model_config()
+        if isinstance(given.images, SceneImages):
+            return DrawnScenes(given.images, model.channels)
         return prepare_images(
             given.images,
             (),
@@ -251,6 +259,10 @@ class CaptioningRun(PreparedData):
             raise ConfigError(
                 f"train.batch_tokens={budget} must hold one image and the longest caption: {longest} tokens at least"
             )
+
+
+def pixels_of(store: "ImageStore | DrawnScenes") -> Any:
+    return store.pixels if isinstance(store, ImageStore) else store
 
 
 class Captioner:

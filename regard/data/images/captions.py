@@ -3,16 +3,16 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, UInt8
 
 from regard.data.batches import epoch_order, evaluation_order, padded
 from regard.data.formats import Columns, Header, format_of, lines, notes_on, rows
 from regard.data.images.augmentation import Floats, ImageRandom, augment, normalise
 from regard.data.images.config import ImageConfig
 from regard.data.images.image_files import NAMES, SUFFIXES, ImageFiles, ImageSource, Part
-from regard.data.images.image_store import ImageStore
 from regard.data.pair_store import Rows
 from regard.errors import DataError
 from regard.nn.batch import CaptionedImages
@@ -109,6 +109,15 @@ def _beside(path: Path) -> Captioned:
     return Captioned(ImageFiles(tuple(found)), tuple(found.values()), notes)
 
 
+@runtime_checkable
+class Pixels(Protocol):
+    """The pixels of images of one size, by their numbers: an array, or what draws them when they are asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Any, /) -> UInt8[np.ndarray, "N C Y X"]: ...
+
+
 class CaptionLayout:
     """Batches of images with a caption each, captions of like length together, images changed as the settings say.
 
@@ -117,7 +126,7 @@ class CaptionLayout:
 
     def __init__(
         self,
-        store: ImageStore,
+        pixels: Pixels,
         captions: Rows,
         of: Int[np.ndarray, " N"],
         config: ImageConfig,
@@ -126,7 +135,7 @@ class CaptionLayout:
         seed: int,
         patches: int,
     ) -> None:
-        self.store, self.captions, self.of, self.config = store, captions, of, config
+        self.pixels, self.captions, self.of, self.config = pixels, captions, of, config
         self.budget, self.seed, self.patches = budget, seed, patches
 
     def order(self, seed: int, epoch: int) -> list[Int[np.ndarray, "rows 2"]]:
@@ -137,19 +146,18 @@ class CaptionLayout:
 
     def batch(self, rows: Int[np.ndarray, "rows 2"]) -> CaptionedImages:
         chosen, epoch = rows[:, 0], int(rows[0, 1])
-        pixels = self.store.pixels[self.of[chosen]]
-        changed = augment(pixels, self.config, ImageRandom(self.seed, epoch, chosen))
+        changed = augment(self.pixels[self.of[chosen]], self.config, ImageRandom(self.seed, epoch, chosen))
         return _batch(changed, self.captions, chosen, self.patches)
 
 
 def caption_batches(
-    store: ImageStore, captions: Rows, of: Int[np.ndarray, " N"], config: ImageConfig, *, budget: int, patches: int
+    pixels: Pixels, captions: Rows, of: Int[np.ndarray, " N"], config: ImageConfig, *, budget: int, patches: int
 ) -> Iterator[CaptionedImages]:
     """Every caption once with its image as it is, shortest first."""
     sizes = np.full(len(of), patches, dtype=np.int32)
     least = patches + int(captions.lengths.max())
     for chosen in evaluation_order(sizes, captions.lengths, budget=max(budget, least)):
-        yield _batch(normalise(store.pixels[of[chosen]], config), captions, chosen, patches)
+        yield _batch(normalise(pixels[of[chosen]], config), captions, chosen, patches)
 
 
 def _batch(pixels: Floats, captions: Rows, rows: np.ndarray, patches: int) -> CaptionedImages:
