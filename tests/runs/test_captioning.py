@@ -15,7 +15,7 @@ from regard.data.images.captions import open_captioned
 from regard.data.synthetic.scenes import draw, scene
 from regard.errors import ConfigError, DataError, TooLarge
 from regard.look.packed_arrays import png_address, png_bytes
-from regard.tasks.captioning import boxes_on_grid, pointing_scores
+from regard.tasks.captioning import NounAttention, Pointed, boxes_on_grid, pointing_scores, scenes_of
 from regard.tasks.looking import LookOptions, document
 from regard.tasks.verbs import VERBS, RequestLimits
 from regard.trainer.trainer import Stopped
@@ -23,7 +23,14 @@ from regard.trainer.trainer import Stopped
 pytest.importorskip("PIL.Image")
 
 SMALL = [
-    *("data.scenes=40", "train.steps=4", "train.warmup=2", "train.batch_tokens=700", "train.threads=1"),
+    *(
+        "data.scenes=40",
+        "train.steps=4",
+        "train.log_every=1",
+        "train.warmup=2",
+        "train.batch_tokens=700",
+        "train.threads=1",
+    ),
     *("model.width=8", "model.heads=2", "model.feed_forward=8", "train.validate_every=4", "train.save_every=2"),
     *("train.validate_sentences=4", "decode.max_len=12", "images.mean=[0.2,0.2,0.2]", "images.std=[0.2,0.2,0.2]"),
 ]
@@ -144,7 +151,6 @@ def test_what_does_not_apply_is_refused_by_name(run):
 
 def test_a_head_that_looks_at_the_noun_scores_all_and_one_that_looks_away_nothing(run, monkeypatch):
     """The score itself, on weights that are known."""
-    from regard.tasks.captioning import NounAttention, Pointed
 
     def measured(self):
         heads = self.heads()
@@ -154,7 +160,7 @@ def test_a_head_that_looks_at_the_noun_scores_all_and_one_that_looks_away_nothin
 
     monkeypatch.setattr(NounAttention, "measured", measured)
     scores = pointing_scores(run)
-    heads = NounAttention(run, None).heads()
+    heads = NounAttention(run, scenes_of(run.config, "test")).heads()
     assert (scores["attention"], scores["head"]) == heads[-1]
     assert scores["hits"] == 1.0
 

@@ -38,7 +38,9 @@ def test_no_caption_of_a_held_out_part_occurs_in_training(trained):
     for part in ("valid", "test"):
         assert not texts & {one.captions()[0].text for one in scenes(50, seed=0, part=part)}
     # Which part a caption belongs to is told from its text, so that it is in one alone.
-    assert {scene(seed, "test", number).captions()[0].text for seed in range(3) for number in range(10)}.isdisjoint(texts)
+    assert {scene(seed, "test", number).captions()[0].text for seed in range(3) for number in range(10)}.isdisjoint(
+        texts
+    )
 
 
 def test_colours_and_shapes_that_are_held_out_meet_in_their_own_part_alone(trained):
@@ -80,7 +82,10 @@ def test_what_a_noun_names_is_drawn_in_its_boxes_and_nowhere_else(trained):
 
 
 def test_captions_agree_in_french_and_name_every_noun():
-    cross, circle = Thing("cross", "white", "large", "striped", 12, 12), Thing("circle", "red", "small", "plain", 40, 12)
+    cross, circle = (
+        Thing("cross", "white", "large", "striped", 12, 12),
+        Thing("circle", "red", "small", "plain", 40, 12),
+    )
     said = Scene(((cross,), (circle,)), "left of", 0)
     assert [one.text for one in said.captions()] == [
         "a large striped white cross left of a small red circle",
