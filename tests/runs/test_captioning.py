@@ -1,4 +1,4 @@
-"""The life of a captioner: train on scenes or files, stop and go on, caption, measure, look, serve; bad input refused."""
+"""The life of a captioner: train, stop and go on, caption, measure, look, serve; and bad input refused."""
 
 import base64
 import json
@@ -128,7 +128,7 @@ def test_the_page_has_the_image_and_where_each_word_looked(run):
     found = document(run, [image(), image(1)], LookOptions(targets=("a red circle", "two blue squares")), beam=1)
     sentence = found.sentences[0]
     assert sentence.picture.rows == sentence.picture.columns == 8
-    assert [piece for piece in sentence.target.pieces][:3] == ["a", "red", "circle"]
+    assert sentence.target.pieces[:3] == ("a", "red", "circle")
     cross = [one for one in sentence.attentions if (one.rows, one.columns) == ("target", "source")]
     assert cross
     assert cross[0].array().shape[1:] == (4, 64)
