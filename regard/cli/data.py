@@ -145,7 +145,7 @@ def telegrams(
         print(out / f"{split}.tsv")
 
 
-@app.command("scenes", short_help="Write drawn scenes with captions.")
+@app.command("scenes", short_help="Write scenes with captions.")
 def scenes(
     out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
     train: Annotated[int, typer.Option(help="Training scenes.", min=1)] = 20_000,

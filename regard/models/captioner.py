@@ -74,7 +74,7 @@ class CaptionConfig:
     dropout: float = 0.0
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
-    max_len: int = 64
+    max_len: int = 256
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "vocab_size", "image_size", "patch_size", "channels", "decoder_layers", "max_len")

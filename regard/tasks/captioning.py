@@ -14,7 +14,7 @@ from regard.config import JsonObject, Setting
 from regard.data.batches import random_of, shuffled
 from regard.data.formats import Header
 from regard.data.images import ImageStore, prepare_images
-from regard.data.images.captions import Captioned, CaptionLayout, caption_batches, open_captioned
+from regard.data.images.captions import CaptionLayout, CaptionSource, caption_batches, open_captioned
 from regard.data.images.image_files import LARGEST, Part, decode_image
 from regard.data.pair_store import Rows
 from regard.data.synthetic.scenes import SIDE, Box, DrawnScenes, Language, SceneImages, ScenePart
@@ -78,7 +78,7 @@ class CaptioningData(Files):
     image: str | int = "image"
     caption: str | int = "caption"
     header: Header = "auto"
-    max_len: int = 64
+    max_len: int = 256
     overlong: Literal["skip", "truncate", "refuse"] = "skip"
 
     def __post_init__(self) -> None:
@@ -101,11 +101,11 @@ def scenes_of(config: RunConfig, part: ScenePart) -> SceneImages:
     return SceneImages.of(SCENES_HELD_OUT, seed=0, part=part, size=size)
 
 
-def captioned_scenes(images: SceneImages, language: Language) -> Captioned:
-    return Captioned(images, tuple(tuple(one.text for one in scene.captions(language)) for scene in images.scenes))
+def captioned_scenes(images: SceneImages, language: Language) -> CaptionSource:
+    return CaptionSource(images, tuple(tuple(one.text for one in scene.captions(language)) for scene in images.scenes))
 
 
-def captioned_of(config: RunConfig, part: Part) -> Captioned | None:
+def captioned_of(config: RunConfig, part: Part) -> CaptionSource | None:
     """The images to train on, to validate on or to test on, as they are named; None where none are."""
     data = config.data
     if names := getattr(data, part):
@@ -115,11 +115,11 @@ def captioned_of(config: RunConfig, part: Part) -> Captioned | None:
     return open_given(data.train[0], data, part) if data.train else None
 
 
-def open_given(name: str | Path, data: CaptioningData, part: Part | None = None) -> Captioned | None:
+def open_given(name: str | Path, data: CaptioningData, part: Part | None = None) -> CaptionSource | None:
     return open_captioned(name, part, keys=(data.image, data.caption), header=data.header)
 
 
-def training_images(config: RunConfig) -> tuple[Captioned, Captioned | None]:
+def training_images(config: RunConfig) -> tuple[CaptionSource, CaptionSource | None]:
     """What to train on and to validate on: if no validation images are named, a share of the former is set aside."""
     train = captioned_of(config, "train")
     if train is None:
@@ -143,8 +143,8 @@ class CaptioningRun(PreparedData):
     def __init__(
         self,
         config: RunConfig,
-        train: Captioned,
-        valid: Captioned | None,
+        train: CaptionSource,
+        valid: CaptionSource | None,
         vocabularies: Vocabularies,
         directory: Path,
         report: Report,
@@ -214,7 +214,7 @@ class CaptioningRun(PreparedData):
             patches=self.patches,
         )
 
-    def _store(self, given: Captioned, what: str) -> "ImageStore | DrawnScenes":
+    def _store(self, given: CaptionSource, what: str) -> "ImageStore | DrawnScenes":
         model = self.config.model_config()
         if isinstance(given.images, SceneImages):
             return DrawnScenes(given.images, model.channels)
@@ -228,7 +228,7 @@ class CaptioningRun(PreparedData):
             progress=lambda done: self.report.progress(what, done),
         )
 
-    def _captions(self, given: Captioned) -> tuple[Rows, np.ndarray]:
+    def _captions(self, given: CaptionSource) -> tuple[Rows, np.ndarray]:
         """The captions as rows of tokens, and the image of each. Of a bundled scene, the first caption alone."""
         data, target = self.config.data, self.vocabularies.target
         kept, of, long = [], [], 0
@@ -375,7 +375,7 @@ class Captioner:
 
 
 @dataclass(frozen=True, slots=True)
-class Pointed:
+class NounHits:
     """Of one head, over nouns: whether the place looked at most lies in a box, and the share of weight in the boxes."""
 
     hits: np.ndarray
@@ -398,7 +398,7 @@ class NounAttention:
         return [(name, head) for name, one in known.items() if one.sides == ACROSS for head in range(one.heads)]
 
     @torch.inference_mode()
-    def measured(self) -> tuple[dict[tuple[str, int], Pointed], Pointed]:
+    def measured(self) -> tuple[dict[tuple[str, int], NounHits], NounHits]:
         """Of every head, and what looking evenly at all patches would give: chance."""
         captioner, language = self.run.captioner, self.run.config.data.language
         heads = self.heads()
@@ -431,8 +431,8 @@ class NounAttention:
                         seen = weights[name][row, head, steps[0], self.model.first :]
                         hits[name, head].append(float(centred[seen.argmax()]))
                         shares[name, head].append(float((seen * covered).sum()))
-        found = {head: Pointed(np.array(hits[head]), np.array(shares[head])) for head in heads}
-        return found, Pointed(np.array(chance_hits), np.array(chance_shares))
+        found = {head: NounHits(np.array(hits[head]), np.array(shares[head])) for head in heads}
+        return found, NounHits(np.array(chance_hits), np.array(chance_shares))
 
 
 def boxes_on_grid(boxes: Sequence[Box], grid: int) -> tuple[np.ndarray, np.ndarray]:
@@ -468,7 +468,7 @@ class HeldOutCaptions(HeldOutData):
 
     name = "exact match"
 
-    def __init__(self, run: Run, given: Captioned, limit: int) -> None:
+    def __init__(self, run: Run, given: CaptionSource, limit: int) -> None:
         self.given = given.select(range(min(limit, len(given.captions))))
         captioner = run.captioner
         self.arrays = list(self.given.images.read(captioner.reader.channels, captioner.reader.fit))
@@ -526,7 +526,7 @@ class CaptioningTask(Task):
             raise ConfigError(f"images.mean has {len(config.images.mean)} numbers for model.channels={model.channels}")
         if config.data.scenes and (model.image_size % SIDE or SIDE % model.grid):
             raise ConfigError(
-                f"bundled scenes are drawn with {SIDE} pixels on a side or a multiple of that, in a grid that divides "
+                f"bundled scenes are rendered with {SIDE} pixels on a side or a multiple, in a grid that divides "
                 f"{SIDE}: not model.image_size={model.image_size} with model.patch_size={model.patch_size}"
             )
 
@@ -566,8 +566,8 @@ class CaptioningTask(Task):
             result["pointing"] = pointing_scores(run, options.limit)
         return result
 
-    def _given(self, run: Run, data: Any, say: Say | None) -> Captioned:
-        if isinstance(data, Captioned):
+    def _given(self, run: Run, data: Any, say: Say | None) -> CaptionSource:
+        if isinstance(data, CaptionSource):
             return data
         if data:
             if len(data) > 1:
@@ -582,7 +582,7 @@ class CaptioningTask(Task):
             raise ConfigError("nothing to evaluate on: the run names no test or validation images; give some")
         return given
 
-    def _scored(self, run: Run, given: Captioned, options: CaptioningOptions, how: Measuring) -> JsonObject:
+    def _scored(self, run: Run, given: CaptionSource, options: CaptioningOptions, how: Measuring) -> JsonObject:
         count = len(given.captions) if options.limit is None else min(options.limit, len(given.captions))
         given, config = given.select(range(count)), run.decode_config(**how.decode)
         captioner, found = run.captioner, []

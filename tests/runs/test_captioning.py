@@ -15,7 +15,7 @@ from regard.data.images.captions import open_captioned
 from regard.data.synthetic.scenes import draw, scene
 from regard.errors import ConfigError, DataError, TooLarge
 from regard.look.packed_arrays import png_address, png_bytes
-from regard.tasks.captioning import NounAttention, Pointed, boxes_on_grid, pointing_scores, scenes_of
+from regard.tasks.captioning import NounAttention, NounHits, boxes_on_grid, pointing_scores, scenes_of
 from regard.tasks.looking import LookOptions, document
 from regard.tasks.verbs import VERBS, RequestLimits
 from regard.trainer.trainer import Stopped
@@ -145,7 +145,7 @@ def test_what_does_not_apply_is_refused_by_name(run):
         make_config(None, "caption-tiny", ["decode.max_ratio=2.0"])
     with pytest.raises(ConfigError, match="two sources of training images"):
         make_config(None, "caption-tiny", ["data.train=['x']"])
-    with pytest.raises(ConfigError, match="bundled scenes are drawn with 64 pixels"):
+    with pytest.raises(ConfigError, match="bundled scenes are rendered with 64 pixels"):
         make_config(None, "caption-tiny", ["model.image_size=96"])
 
 
@@ -154,9 +154,9 @@ def test_a_head_that_looks_at_the_noun_scores_all_and_one_that_looks_away_nothin
 
     def measured(self):
         heads = self.heads()
-        good = Pointed(np.ones(4), np.full(4, 0.9))
-        bad = Pointed(np.zeros(4), np.zeros(4))
-        return {head: good if head == heads[-1] else bad for head in heads}, Pointed(np.full(4, 0.1), np.full(4, 0.1))
+        good = NounHits(np.ones(4), np.full(4, 0.9))
+        bad = NounHits(np.zeros(4), np.zeros(4))
+        return {head: good if head == heads[-1] else bad for head in heads}, NounHits(np.full(4, 0.1), np.full(4, 0.1))
 
     monkeypatch.setattr(NounAttention, "measured", measured)
     scores = pointing_scores(run)

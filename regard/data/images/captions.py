@@ -21,7 +21,7 @@ TABLES = (".tsv", ".csv", ".jsonl", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
-class Captioned:
+class CaptionSource:
     """Images, and the captions of each: one or several, all equally right. `notes` are to be said once."""
 
     images: ImageSource
@@ -32,8 +32,8 @@ class Captioned:
         if len(self.images.names) != len(self.captions):
             raise DataError(f"{len(self.images.names)} images and captions of {len(self.captions)}")
 
-    def select(self, chosen: Sequence[int]) -> "Captioned":
-        return Captioned(self.images.select(chosen), tuple(self.captions[row] for row in chosen), self.notes)
+    def select(self, chosen: Sequence[int]) -> "CaptionSource":
+        return CaptionSource(self.images.select(chosen), tuple(self.captions[row] for row in chosen), self.notes)
 
 
 def open_captioned(
@@ -42,7 +42,7 @@ def open_captioned(
     *,
     keys: tuple[str | int, str | int] = ("image", "caption"),
     header: Header = "auto",
-) -> Captioned | None:
+) -> CaptionSource | None:
     """The images and captions of a table or a folder; None where it has no such part.
 
     A table (`.tsv`, `.csv`, `.jsonl`, `.parquet`) has an image file, named from the table's own folder, and a caption
@@ -67,7 +67,7 @@ def open_captioned(
     return _table(tables["captions"], keys, header) if "captions" in tables else _beside(path)
 
 
-def _table(path: Path, keys: tuple[str | int, str | int], header: Header) -> Captioned:
+def _table(path: Path, keys: tuple[str | int, str | int], header: Header) -> CaptionSource:
     columns = Columns(keys, ("data.image", "data.caption"), header)
     format = format_of(path)
     if format == "lines":
@@ -89,10 +89,10 @@ def _table(path: Path, keys: tuple[str | int, str | int], header: Header) -> Cap
     notes = list(notes_on(path, format, columns))
     if blank:
         notes.append(f"{path}: {blank:,} rows without an image or a caption are skipped")
-    return Captioned(ImageFiles(files), tuple(map(tuple, found.values())), tuple(notes))
+    return CaptionSource(ImageFiles(files), tuple(map(tuple, found.values())), tuple(notes))
 
 
-def _beside(path: Path) -> Captioned:
+def _beside(path: Path) -> CaptionSource:
     images = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
     found: dict[Path, tuple[str, ...]] = {}
     for image in images:
@@ -106,12 +106,12 @@ def _beside(path: Path) -> Captioned:
         )
     left = len(images) - len(found)
     notes = (f"{path}: {left:,} images without a caption are left out",) if left else ()
-    return Captioned(ImageFiles(tuple(found)), tuple(found.values()), notes)
+    return CaptionSource(ImageFiles(tuple(found)), tuple(found.values()), notes)
 
 
 @runtime_checkable
-class Pixels(Protocol):
-    """The pixels of images of one size, by their numbers: an array, or what draws them when they are asked for."""
+class PixelRows(Protocol):
+    """The pixels of images of one size, by their numbers: an array, or what renders them when they are asked for."""
 
     def __len__(self) -> int: ...
 
@@ -126,7 +126,7 @@ class CaptionLayout:
 
     def __init__(
         self,
-        pixels: Pixels,
+        pixels: PixelRows,
         captions: Rows,
         of: Int[np.ndarray, " N"],
         config: ImageConfig,
@@ -151,7 +151,7 @@ class CaptionLayout:
 
 
 def caption_batches(
-    pixels: Pixels, captions: Rows, of: Int[np.ndarray, " N"], config: ImageConfig, *, budget: int, patches: int
+    pixels: PixelRows, captions: Rows, of: Int[np.ndarray, " N"], config: ImageConfig, *, budget: int, patches: int
 ) -> Iterator[CaptionedImages]:
     """Every caption once with its image as it is, shortest first."""
     sizes = np.full(len(of), patches, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Scenes of coloured shapes, drawn and described by the project itself: images with captions in English and French.
+"""Scenes of coloured shapes, rendered and described by the project itself: images with captions in English and French.
 
 A scene has 2 to 5 objects of several shapes, colours, sizes and textures, among grey marks that no caption mentions.
 Captions say where objects are, which is larger, or how many there are; the box of every noun is known, so that where a
@@ -62,7 +62,7 @@ class Thing:
 
 
 @dataclass(frozen=True, slots=True)
-class Noun:
+class NounBoxes:
     """The characters of a caption that name objects, and the boxes of these."""
 
     start: int
@@ -73,12 +73,12 @@ class Noun:
 @dataclass(frozen=True, slots=True)
 class Caption:
     text: str
-    nouns: tuple[Noun, ...]
+    nouns: tuple[NounBoxes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Objects, how the caption speaks of them (by `groups` of like ones), and the bits of what is drawn around them."""
+    """Objects, how the caption speaks of them (by `groups` of like ones), and the bits of what is around them."""
 
     groups: tuple[tuple[Thing, ...], ...]
     kind: Literal["left of", "above", "larger than", "row", "count"]
@@ -178,7 +178,7 @@ def _joined(*parts: "_Phrase | str") -> Caption:
             continue
         before, noun, after, boxes = part
         start = len(text) + len(before)
-        nouns.append(Noun(start, start + len(noun), boxes))
+        nouns.append(NounBoxes(start, start + len(noun), boxes))
         text += before + noun + after
     return Caption(text, tuple(nouns))
 
@@ -369,9 +369,9 @@ class SceneImages:
 
 @dataclass(frozen=True)
 class DrawnScenes:
-    """The pixels of scenes, drawn when they are asked for, in the place of a store on disk: `drawn[rows]`.
+    """The pixels of scenes, rendered when they are asked for, in the place of a store on disk: `drawn[rows]`.
 
-    A store of as many scenes as training reads would take a gigabyte, and drawing costs a tenth of training on them.
+    A store of as many scenes as training reads would take a gigabyte, and rendering costs a tenth of training on them.
     """
 
     images: SceneImages

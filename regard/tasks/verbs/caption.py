@@ -83,7 +83,7 @@ class CaptionRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Captioned:
+class CaptionedImage:
     """One image, by its name, with its captions, best first."""
 
     image: str
@@ -100,11 +100,11 @@ class ImageToCaption:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Display:
+class CaptionDisplay:
     scores: bool = option(False, "Print the score before each caption, with a tab.")
 
 
-class WriteCaptions(Verb[CaptionRequest, Captioned]):
+class WriteCaptions(Verb[CaptionRequest, CaptionedImage]):
     """Images of many requests that are searched for alike go together."""
 
     def check(
@@ -130,30 +130,32 @@ class WriteCaptions(Verb[CaptionRequest, Captioned]):
         config = asked.item.config
         return Cost(run.captioner.places, max(config.beam, config.samples) * config.max_len)
 
-    def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[Captioned]:
+    def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[CaptionedImage]:
         found = run.captioner.caption(
             [one.item.pixels for one in asked],
             asked[0].item.config,
             numbers=[one.number for one in asked],  # what is sampled goes by an image's number in its own request
             gone=lambda place: gone(asked[place]),
         )
-        return [Captioned(image=one.item.name, captions=tuple(best)) for one, best in zip(asked, found, strict=True)]
+        return [
+            CaptionedImage(image=one.item.name, captions=tuple(best)) for one, best in zip(asked, found, strict=True)
+        ]
 
-    def written(self, result: Captioned) -> int:
+    def written(self, result: CaptionedImage) -> int:
         return sum(len(one.tokens) for one in result.captions)
 
     def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[Any]:
         reader = run.captioner.reader
         return reader.file(file) if file else iter(reader.arguments(list(words)))
 
-    def show(self, result: Captioned, display: Display | None = None) -> str:
+    def show(self, result: CaptionedImage, display: CaptionDisplay | None = None) -> str:
         lines = []
         for one in result.captions:
             score = [f"{one.score:.4f}"] if display and display.scores else []
             lines.append("\t".join([result.image, *score, " ".join(one.text.split())]))
         return "\n".join(lines)
 
-    def cut(self, result: Captioned) -> tuple[int, int]:
+    def cut(self, result: CaptionedImage) -> tuple[int, int]:
         return sum(not one.finished for one in result.captions), len(result.captions)
 
     def note(self, run: "Run", request: CaptionRequest, cut: int, total: int) -> str:
@@ -200,8 +202,8 @@ CAPTION = WriteCaptions(
     """,
     request=CaptionRequest,
     items="image",
-    result=Captioned,
-    display=Display,
+    result=CaptionedImage,
+    display=CaptionDisplay,
     unit="images",
     reads_standard_input=False,
 )
