@@ -574,8 +574,9 @@ class CaptioningTask(Task):
                 raise ConfigError("images with captions are in one table or one folder")
             given = open_given(data[0], run.config.data, "test") or open_given(data[0], run.config.data)
             assert given is not None
-            for note in given.notes if say is not None else ():
-                say(note)
+            if say is not None:
+                for note in given.notes:
+                    say(note)
             return given
         given = captioned_of(run.config, "test") or training_images(run.config)[1]
         if given is None:

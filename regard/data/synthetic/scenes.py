@@ -218,7 +218,8 @@ def scenes(count: int, *, seed: int = 1, part: ScenePart = "train") -> Iterator[
 
 def _part_of(found: Scene) -> ScenePart:
     """One caption of twenty is for validation, one for test: told from its text."""
-    return {0: "valid", 1: "test"}.get(zlib.crc32(found.captions()[0].text.encode()) % 20, "train")
+    share = zlib.crc32(found.captions()[0].text.encode()) % 20
+    return "valid" if share == 0 else "test" if share == 1 else "train"
 
 
 def _sampled(bits: _Bits, held_out: bool) -> Scene | None:

@@ -101,7 +101,7 @@ def _image(
     ), left_out_note(run.model, names, options)
 
 
-def _sides(run: Run, name: str, best: WrittenCaption) -> dict[str, Side]:
+def _sides(run: Run, name: str, best: WrittenCaption) -> dict[str, Any]:
     model, target, nowhere = run.config.model_config(), run.vocabularies.target, (0, 0)
     places = [f"{row},{column}" for row in range(1, model.grid + 1) for column in range(1, model.grid + 1)]
     pieces, spans = readable(target.pieces(best.tokens)), piece_spans(target, best.text, best.tokens)
