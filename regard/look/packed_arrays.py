@@ -63,7 +63,12 @@ def as_array(values: object) -> np.ndarray:
 
 
 def png_address(pixels: UInt8[np.ndarray, "Y X C"]) -> str:
-    """An image of one channel or three as a PNG in a data: address. Written here, so that nobody needs Pillow."""
+    """An image of one channel or three as a PNG in a data: address."""
+    return "data:image/png;base64," + _text(png_bytes(pixels))
+
+
+def png_bytes(pixels: UInt8[np.ndarray, "Y X C"]) -> bytes:
+    """An image of one channel or three as a PNG file. Written here, so that nobody needs Pillow."""
     Y, X, C = pixels.shape
     lines = np.concatenate((np.zeros((Y, 1), np.uint8), pixels.reshape(Y, X * C)), axis=1)  # 0: no filter
 
@@ -72,7 +77,7 @@ def png_address(pixels: UInt8[np.ndarray, "Y X C"]) -> str:
 
     header = struct.pack(">IIBBBBB", X, Y, 8, 0 if C == 1 else 2, 0, 0, 0)
     parts = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(lines.tobytes())) + chunk(b"IEND", b"")
-    return "data:image/png;base64," + _text(b"\x89PNG\r\n\x1a\n" + parts)
+    return b"\x89PNG\r\n\x1a\n" + parts
 
 
 def _compress(head: np.ndarray) -> bytes:

@@ -20,5 +20,6 @@ MODELS: Registry[tuple[type, type[nn.Module]]] = Registry(
         "elmo": "regard.models.elmo:MODEL",
         "rwkv": "regard.models.rwkv:MODEL",
         "lstmn": "regard.models.lstmn:MODEL",
+        "captioner": "regard.models.captioner:MODEL",
     },
 )

@@ -289,6 +289,37 @@ class Images(Movable):
         return self.labels.shape[0] * self.patches
 
 
+@dataclass(frozen=True, slots=True)
+class CaptionedImages(Movable):
+    """Images as normalised numbers and, when known, the caption of each: whole, from `bos` to `eos`.
+
+    `count` is how many predictions the captions ask for, `patches` how many tokens a model reads of each image.
+    """
+
+    pixels: Float[Tensor, "B C Y X"]
+    target: Tokens | None = None
+    count: int = 0
+    patches: int = 1
+
+    @property
+    def inputs(self) -> Tokens:
+        """What the decoder reads: each caption without its last token."""
+        assert self.target is not None
+        return Tokens(self.target.ids[:, :-1], self.target.lengths - 1, self.target.padded)
+
+    @property
+    def labels(self) -> Int[Tensor, "B T"]:
+        """What it should predict: each caption without its first token, padding marked to be ignored."""
+        assert self.target is not None
+        labels = self.target.ids[:, 1:]
+        return labels.masked_fill(~self.target.mask()[:, 1:], IGNORE) if self.target.padded else labels
+
+    @property
+    def tokens(self) -> int:
+        """Tokens read and predicted."""
+        return self.pixels.shape[0] * self.patches + self.count
+
+
 END = 0
 """The choice that ends an output. Position p of the input is choice p + 1."""
 

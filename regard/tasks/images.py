@@ -161,16 +161,12 @@ class NamedImage:
     pixels: np.ndarray | None = None
 
 
-class ImageClassifier:
-    """A model of images, with the classes that it tells apart. An input is a path, an array or a `NamedImage`."""
+class ImageReader:
+    """Images as a run's model reads them. An input is a path, an array or a `NamedImage`."""
 
-    named, pairs = True, False
-
-    def __init__(self, model: Any, config: RunConfig) -> None:
-        self.model, self.config = model, config
+    def __init__(self, config: RunConfig) -> None:
         shape: Any = config.model_config()
-        self.labels: tuple[str, ...] = shape.labels
-        self.channels, self.patches = shape.channels, shape.max_len
+        self.config, self.channels = config.images, shape.channels
         images = config.images
         self.fit = partial(resized, size=shape.image_size, resize=images.resize, filter=images.filter)
 
@@ -189,6 +185,35 @@ class ImageClassifier:
     def shown(self, item: object) -> str:
         return item.name if isinstance(item, NamedImage) else str(item)
 
+    def pixels(self, items: Sequence[Any]) -> list[np.ndarray]:
+        """The images at the model's size, as bytes."""
+        return [image for images in _runs_of(items) for image in images.read(self.channels, self.fit)]
+
+    def normalised(self, arrays: Sequence[np.ndarray]) -> Float[Tensor, "B C Y X"]:
+        """Images of the model's size as numbers about 0."""
+        return normalise(np.stack([image.transpose(2, 0, 1) for image in arrays]), self.config)
+
+    def _named(self, path: Path) -> list[NamedImage]:
+        images = open_images([path], labelled=False)
+        assert images is not None
+        pixels = images.pixels if isinstance(images, ImageArray) else [None] * len(images.names)
+        return [NamedImage(name, values) for name, values in zip(images.names, pixels, strict=True)]
+
+
+class ImageClassifier:
+    """A model of images, with the classes that it tells apart. An input is as for `ImageReader`."""
+
+    named, pairs = True, False
+
+    def __init__(self, model: Any, config: RunConfig) -> None:
+        self.model, self.config = model, config
+        shape: Any = config.model_config()
+        self.labels: tuple[str, ...] = shape.labels
+        self.patches = shape.max_len
+        self.reader = ImageReader(config)
+        self.arguments, self.file, self.shown = self.reader.arguments, self.reader.file, self.reader.shown
+        self.pixels = self.reader.pixels
+
     def classify(self, items: Sequence[Any], progress: Callable[[int, int], None] | None = None) -> list[list[Choice]]:
         """For each image every class, the likeliest first."""
         found: list[list[Choice]] = []
@@ -199,10 +224,6 @@ class ImageClassifier:
                     progress(len(found), len(items))
         return found
 
-    def pixels(self, items: Sequence[Any]) -> list[np.ndarray]:
-        """The images at the model's size, as bytes."""
-        return [image for images in _runs_of(items) for image in images.read(self.channels, self.fit)]
-
     @torch.inference_mode()
     def probabilities(self, images: Images) -> Float[Tensor, "B N"]:
         """Of every class, a row per image."""
@@ -211,21 +232,14 @@ class ImageClassifier:
 
     def batches(self, images: ImageSource) -> Iterator[Images]:
         """The images as the model reads them, a few at a time."""
-        read = images.read(self.channels, self.fit)
+        read = images.read(self.reader.channels, self.reader.fit)
         while part := list(islice(read, BATCH)):
             yield self.images(part)
 
     def images(self, arrays: Sequence[np.ndarray]) -> Images:
         """Images of the model's size as a batch."""
-        pixels = np.stack([image.transpose(2, 0, 1) for image in arrays])
-        labels = torch.zeros(len(pixels), dtype=torch.long)
-        return Images(normalise(pixels, self.config.images), labels, len(pixels), self.patches)
-
-    def _named(self, path: Path) -> list[NamedImage]:
-        images = open_images([path], labelled=False)
-        assert images is not None
-        pixels = images.pixels if isinstance(images, ImageArray) else [None] * len(images.names)
-        return [NamedImage(name, values) for name, values in zip(images.names, pixels, strict=True)]
+        labels = torch.zeros(len(arrays), dtype=torch.long)
+        return Images(self.reader.normalised(arrays), labels, len(arrays), self.patches)
 
 
 def _runs_of(items: Sequence[Any]) -> Iterator[ImageSource]:

@@ -294,6 +294,7 @@ TASKS: Registry[Task] = Registry(
         "embedding": "regard.tasks.embedding:TASK",
         "images": "regard.tasks.images:TASK",
         "pointing": "regard.tasks.pointing:TASK",
+        "captioning": "regard.tasks.captioning:TASK",
     },
 )
 

@@ -14,6 +14,7 @@ from regard.config import Dataclass
 from regard.errors import RunError
 from regard.models.protocols import capabilities
 from regard.nn.batch import (
+    CaptionedImages,
     Images,
     LabelledTexts,
     MaskedTexts,
@@ -315,6 +316,32 @@ class ImageClassification:
         total = (1 - self.smoothing) * nll - self.smoothing * log_probs.mean(-1).sum()
         right = (log_probs.argmax(-1) == batch.labels).float().sum()
         return Loss(total, batch.count, {"nll": nll, "accuracy": right})
+
+
+@dataclass(frozen=True, slots=True)
+class Captioning:
+    """Predict each token of an image's caption from the image and the true tokens before it.
+
+    With `place_penalty` the model also says where each step attended, and the squares of what each place of the image
+    lacks of having been attended to once, over all steps of a caption, are added: the doubly stochastic attention of
+    Xu et al. 2015.
+    """
+
+    smoothing: float = 0.0
+    place_penalty: float = 0.0
+
+    def loss(self, model: nn.Module, batch: CaptionedImages) -> Loss:
+        head: Any = model.head
+        labels = batch.labels
+        if not self.place_penalty:
+            total, plain = head.loss(model(batch), labels, self.smoothing)
+            return Loss(total, batch.count, {"nll": plain})
+        attending: Any = model
+        x, weights = attending.attended(batch)
+        total, plain = head.loss(x, labels, self.smoothing)
+        seen = (weights * (labels != IGNORE)[..., None]).sum(1)
+        missed = ((1 - seen) ** 2).sum()
+        return Loss(total + self.place_penalty * missed, batch.count, {"nll": plain, "missed": missed.detach()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,25 @@ def picture():
     return Document(title="A picture", sentences=(seen,))
 
 
+def caption():
+    """A picture of 2 x 2 patches and a caption of two words: within the image, within the caption, and across."""
+    sides = {"blocks.0.attention": ("source", "source"), "decoder.0.attention": ("target", "prefix")}
+    sides["decoder.0.cross_attention"] = ("target", "source")
+    sizes = {"source": 4, "target": 3, "prefix": 3}
+    maps = tuple(
+        attention(name, sizes[pair[0]], sizes[pair[1]], pair, heads=2, seed=number)
+        for number, (name, pair) in enumerate(sides.items())
+    )
+    seen = Sentence(
+        source=Side(text="a.png", pieces=("1,1", "1,2", "2,1", "2,2")),
+        target=Side.of("a ring", ["a", "ring", "⟨end⟩"], [(0, 1), (2, 6), (0, 0)]),
+        prefix=Side.of("a ring", ["⟨start⟩", "a", "ring"], [(0, 0), (0, 1), (2, 6)]),
+        attentions=maps,
+        picture=PatchedImage(image=png(16, 16), width=16, height=16, rows=2, columns=2, first=0),
+    )
+    return Document(title="A caption", sentences=(seen,))
+
+
 def places():
     pairs = tuple((2 * j, 2 * j + 1) for j in range(4))
     angles = tuple(10000 ** (-j / 4) for j in range(4))

@@ -415,6 +415,24 @@ def test_a_picture_is_lit_where_a_patch_looks(browser, tmp_path):
     page.close()
 
 
+def test_a_picture_is_lit_where_each_word_of_its_caption_looked(browser, tmp_path):
+    document = documents.caption()
+    path = tmp_path / "caption.html"
+    path.write_text(render(document), encoding="utf-8")
+    (seen,) = document.sentences
+    lit = "document.querySelector('.lit').dataset.weights.split(' ')"
+    # An attention within the caption lights nothing: the one to the image does in its place.
+    for number in (2, 1):
+        page = browser.page(f"{path.as_uri()}#view=patches&attention={number}")
+        for word in (1, 0):
+            page.click(f"[data-key=special-{word}]")
+            page.away()
+            assert page.js(lit) == [shown(one) for one in seen.attentions[2].array().mean(0)[word]]
+        assert "a” looks most at" in page.text(".readout")
+        assert page.complaints() == []
+        page.close()
+
+
 def test_markup_in_a_token_is_shown_and_never_run(page):
     assert MARKUP in page.text("h1")
     page.choose("select[data-key=sentence]", 1)

@@ -16,13 +16,14 @@ from torch.testing import assert_close
 
 from regard.models import MODELS
 from regard.models.bert import Bert
+from regard.models.captioner import CaptionConfig, CaptionModel
 from regard.models.convolutional import Convolutional
 from regard.models.pointer_network import PointerConfig, PointerNetwork
 from regard.models.recurrent import RecurrentModel
 from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
 from regard.models.transformer import Transformer
 from regard.models.vit import ViT
-from regard.nn.batch import Images, LabelledTexts, MaskedTexts, Pointings, halves
+from regard.nn.batch import CaptionedImages, Images, LabelledTexts, MaskedTexts, Pointings, Tokens, halves
 from regard.nn.blocks import Activation, NormKind
 from regard.nn.losses.cross_entropy import IGNORE
 from regard.nn.positions import PositionKind
@@ -30,6 +31,7 @@ from regard.runs.checkpoint import load_weights_strictly, weights_of
 from regard.runs.files import read_tensors, write_tensors
 from regard.training.loop import train_step, validate
 from regard.training.objectives import (
+    Captioning,
     Classification,
     ImageClassification,
     MaskedLanguageModelling,
@@ -76,6 +78,12 @@ def pictures():
     return Images(torch.rand(4, 3, 12, 12, generator=generator), torch.tensor([0, 4, 2, 2]), 4, 10)
 
 
+def captioned():
+    generator = torch.Generator().manual_seed(0)
+    target = Tokens.of([[1, 5, 6, 7, 2], [1, 8, 2], [1, 9, 10, 2], [1, 11, 12, 13, 14, 2]])
+    return CaptionedImages(torch.rand(4, 3, 12, 12, generator=generator), target, 14, 9)
+
+
 def points():
     generator = torch.Generator().manual_seed(0)
     sizes = (3, 5, 1, 4)
@@ -87,6 +95,10 @@ def points():
 
 POINTER = PointerConfig(inputs=2, width=6, heads=2, feed_forward=7, encoder_layers=2, max_len=20)
 READER = RecurrentReaderConfig(vocab_size=19, width=6, layers=2, dropout=0.0, labels=("a", "b"))
+CAPTION = CaptionConfig(
+    **{"vocab_size": 19, "image_size": 12, "patch_size": 4, "width": 6, "heads": 2, "feed_forward": 7},
+    **{"encoder": "convolution", "encoder_layers": 1, "decoder_layers": 2, "max_len": 20},
+)
 CASES = {
     "transformer": lambda: Case(Transformer(TRANSFORMER), SequenceToSequence(0.1), pairs()),
     "gpt": lambda: language("gpt"),
@@ -100,6 +112,7 @@ CASES = {
     "elmo": lambda: language("elmo"),
     "rwkv": lambda: language("rwkv"),
     "lstmn": lambda: language("lstmn"),
+    "captioner": lambda: Case(CaptionModel(CAPTION), Captioning(0.1), captioned()),
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 

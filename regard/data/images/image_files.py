@@ -1,6 +1,7 @@
 """Images with their classes: a folder with a sub-folder for each class, or arrays. Files are decoded with Pillow."""
 
 import hashlib
+import io
 import json
 import warnings
 import zipfile
@@ -320,25 +321,35 @@ def check_pillow() -> None:
 
 def read_image(path: Path, channels: int = 3) -> Pixels:
     """The pixels of a file, upright as its camera says, transparent parts on white, grey where `channels` is 1."""
-    check_pillow()
-    from PIL import Image, ImageOps
-
     try:
-        with Image.open(path, formats=FORMATS) as image:
-            width, height = image.size
-            if width * height > LARGEST:
-                raise DataError(f"{path} has {width:,} x {height:,} pixels; {LARGEST:,} in all is the most")
-            upright = ImageOps.exif_transpose(image)
-            return _array(upright, "L" if channels == 1 else "RGB")
-    except DataError:
-        raise
+        return _decoded(path, str(path), channels, LARGEST)
     except FileNotFoundError:
         raise DataError(f"no such file: {path}") from None
     except IsADirectoryError:
         raise DataError(f"{path} is a folder, not an image") from None
+
+
+def decode_image(data: bytes, where: str, channels: int = 3, largest: int = LARGEST) -> Pixels:
+    """The same of the bytes of a file, called `where`, with at most `largest` pixels."""
+    return _decoded(io.BytesIO(data), where, channels, largest)
+
+
+def _decoded(source: Path | io.BytesIO, where: str, channels: int, largest: int) -> Pixels:
+    check_pillow()
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(source, formats=FORMATS) as image:
+            width, height = image.size
+            if width * height > largest:
+                raise DataError(f"{where} has {width:,} x {height:,} pixels; {largest:,} in all is the most")
+            upright = ImageOps.exif_transpose(image)
+            return _array(upright, "L" if channels == 1 else "RGB")
+    except (DataError, FileNotFoundError, IsADirectoryError):
+        raise
     except Exception as error:  # every format fails in its own way
         reason = str(error).splitlines()[0] if str(error).strip() else type(error).__name__
-        raise DataError(f"{path} cannot be read as an image: {reason}") from None
+        raise DataError(f"{where} cannot be read as an image: {reason}") from None
 
 
 def _array(image, mode: str) -> Pixels:

@@ -65,9 +65,9 @@ def prepare_images(
 ) -> ImageStore:
     """The images at one size, from a folder under `cache`: reused when nothing changed, else written now.
 
-    `say` is told where a folder is damaged, and prepared again.
+    `say` is told where a folder is damaged, and prepared again. Without `classes` their labels mean nothing.
     """
-    labels = class_numbers(images, classes)
+    labels = class_numbers(images, classes) if classes else np.zeros(len(images.names), dtype=np.int64)
 
     def write(folder: Path) -> None:
         fit = partial(resized, size=size, resize=config.resize, filter=config.filter)

@@ -1,1 +1,1 @@
-"""Bundled corpora, generated from a seed and with known answers: a small world, puzzles, long-range questions."""
+"""Bundled corpora, generated from a seed, with known answers: a small world, puzzles, long-range questions, scenes."""

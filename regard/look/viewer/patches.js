@@ -1,26 +1,42 @@
-// The view of images: where a patch, or the token for the whole, looks in the image.
+// The view of images: where a patch, the token for the whole, or a word of a caption looks in the image.
 addView({
   name: "patches",
   title: "Image",
-  help: "The image, lit where the chosen patch looks. Point at a patch to choose it; click to keep it, or move with Shift and the arrow keys.",
+  help: (sentence) =>
+    sentence.target
+      ? "The image, lit where the chosen word's step looked. Point at a word to choose it; click to keep it. Of an attention within the image, patches are chosen instead."
+      : "The image, lit where the chosen patch looks. Point at a patch to choose it; click to keep it, or move with Shift and the arrow keys.",
   draw: drawPatches,
   shown: (sentence) => Boolean(sentence.picture),
   needs: (state) => {
     const { rollout } = sentenceOf(state);
-    return [[attentionOf(state), headsOf(attentionOf(state))], ...(rollout ? [[rollout, headsOf(rollout)]] : [])];
+    return [[litAttention(state), headsOf(litAttention(state))], ...(rollout ? [[rollout, headsOf(rollout)]] : [])];
   },
 });
 
 const patchState = { rollout: false };
 const PICTURE = 320; // pixels of the longer side of the large image
 
+// What lights the image: the chosen attention or, where that one looks at words, the last that looks at the image.
+function litAttention(state) {
+  const chosen = attentionOf(state);
+  const others = sentenceOf(state).attentions.filter((one) => one.columns === "source");
+  return chosen.columns === "source" ? chosen : (others.at(-1) ?? chosen);
+}
+
 function drawPatches(root, state) {
   const sentence = sentenceOf(state);
-  const attention = attentionOf(state);
+  const attention = litAttention(state);
+  if (attention.columns !== "source") {
+    root.append(element("p", { class: "muted" }, "The attentions of this page look at words, not at the image."));
+    return;
+  }
   const { picture, rollout } = sentence;
   const pieces = sentence.source.pieces;
-  const matrix = matrixOf(sentence, attention, state.heads, false);
-  const pinned = pinnedPiece(state, "source");
+  const heads = attention === attentionOf(state) ? state.heads : headsOf(attention);
+  const matrix = matrixOf(sentence, attention, heads, false);
+  const within = attention.rows === "source";
+  const pinned = pinnedPiece(state, attention.rows);
   const row = pinned >= 0 ? pinned : 0;
   const rolled = rollout && patchState.rollout;
   // Attention's layers and the rollout's are the same ones, in order.
@@ -29,27 +45,28 @@ function drawPatches(root, state) {
   const chosen = (at) => weightsAtRow(rolled ? weightsOf(rollout, layer) : matrix.mean, at);
   const say = element("p", { class: "readout", role: "status" });
   const large = litPicture(picture, PICTURE);
-  for (const [name, value] of Object.entries({ tabindex: 0, role: "img", "data-key": "picture", "aria-label": "The image, lit where the chosen patch looks" })) {
+  for (const [name, value] of Object.entries({ tabindex: 0, role: "img", "data-key": "picture", "aria-label": `The image, lit where the chosen ${within ? "patch" : "word"} looks` })) {
     large.node.setAttribute(name, value);
   }
   const small = rolled ? [] : matrix.heads.map((head, order) => ({ head, lit: litPicture(picture, 110), values: matrix.values[order] }));
   const show = (at) => {
-    large.light(chosen(at), at);
-    for (const one of small) one.lit.light(weightsAtRow(one.values, at), at);
-    say.replaceChildren(...sayPatch(sentence, chosen(at), at));
+    const framed = within ? at : -1;
+    large.light(chosen(at), framed);
+    for (const one of small) one.lit.light(weightsAtRow(one.values, at), framed);
+    say.replaceChildren(...sayPatch(sentence, chosen(at), sentence[attention.rows].pieces[at]));
   };
   large.node.addEventListener("mousemove", (event) => {
-    const at = large.pieceAt(event);
+    const at = within ? large.pieceAt(event) : null;
     if (at !== null) show(at);
   });
   large.node.addEventListener("mouseleave", () => show(row));
   large.node.addEventListener("click", (event) => {
-    const at = large.pieceAt(event);
+    const at = within ? large.pieceAt(event) : null;
     if (at !== null) pin("source", at);
   });
   large.node.addEventListener("keydown", (event) => {
     const step = { ArrowUp: -picture.columns, ArrowDown: picture.columns, ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!step || !event.shiftKey) return;
+    if (!within || !step || !event.shiftKey) return;
     event.preventDefault();
     event.stopPropagation();
     const to = Math.min(Math.max(row - picture.first + step, 0), picture.rows * picture.columns - 1) + picture.first;
@@ -58,8 +75,9 @@ function drawPatches(root, state) {
   const toggle = rollout
     ? [element("label", {}, element("input", { type: "checkbox", checked: patchState.rollout, "data-key": "rollout", onchange: (event) => ((patchState.rollout = event.target.checked), change({})) }), element("span", {}, " rollout: through all layers up to the chosen one"))]
     : [];
-  const specials = pieces.slice(0, picture.first).map((label, index) =>
-    element("button", { type: "button", class: "word", "aria-pressed": String(index === row), "data-key": `special-${index}`, onmouseenter: () => show(index), onmouseleave: () => show(row), onclick: () => pin("source", index) }, element("bdi", {}, visible(label))),
+  const named = within ? pieces.slice(0, picture.first) : sentence[attention.rows].pieces;
+  const specials = named.map((label, index) =>
+    element("button", { type: "button", class: "word", "aria-pressed": String(index === row), "data-key": `special-${index}`, onmouseenter: () => show(index), onmouseleave: () => show(row), onclick: () => pin(attention.rows, index) }, element("bdi", {}, visible(label))),
   );
   root.append(
     element("div", { class: "caption" }, element("span", { class: "modes" }, ...specials, ...toggle), glowLegend()),
@@ -125,11 +143,11 @@ function litPicture(picture, longest) {
   return { node, light, pieceAt };
 }
 
-function sayPatch(sentence, weights, at) {
+function sayPatch(sentence, weights, name) {
   const { pieces } = sentence.source;
   const { first } = sentence.picture;
   const order = [...weights.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, 4);
   const named = order.map((index) => `${visible(pieces[index])} ${weights[index].toFixed(3)}`).join(", ");
   const beside = pieces.slice(0, first).map((label, index) => `${visible(label)} itself ${weights[index].toFixed(3)}`);
-  return ["“", element("bdi", {}, visible(pieces[at])), `” looks most at ${named}`, beside.length && !order.includes(0) ? `; ${beside.join(", ")}` : "", "."];
+  return ["“", element("bdi", {}, visible(name)), `” looks most at ${named}`, beside.length && !order.includes(0) ? `; ${beside.join(", ")}` : "", "."];
 }

@@ -16,6 +16,7 @@ VERBS: Registry[Verb] = Registry(
         "answer": "regard.tasks.verbs.encoders:ANSWER",
         "embed": "regard.tasks.verbs.encoders:EMBED",
         "point": "regard.tasks.verbs.point:POINT",
+        "caption": "regard.tasks.verbs.caption:CAPTION",
     },
 )
 

@@ -1,0 +1,165 @@
+"""Images with captions: tables of image files and texts, folders of images with texts beside them; and batches."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Int, UInt8
+
+from regard.data.batches import epoch_order, evaluation_order, padded
+from regard.data.formats import Columns, Header, format_of, lines, notes_on, rows
+from regard.data.images.augmentation import Floats, ImageRandom, augment, normalise
+from regard.data.images.config import ImageConfig
+from regard.data.images.image_files import NAMES, SUFFIXES, ImageFiles, ImageSource, Part
+from regard.data.pair_store import Rows
+from regard.errors import DataError
+from regard.nn.batch import CaptionedImages
+
+TABLES = (".tsv", ".csv", ".jsonl", ".parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionSource:
+    """Images, and the captions of each: one or several, all equally right. `notes` are to be said once."""
+
+    images: ImageSource
+    captions: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.images.names) != len(self.captions):
+            raise DataError(f"{len(self.images.names)} images and captions of {len(self.captions)}")
+
+    def select(self, chosen: Sequence[int]) -> "CaptionSource":
+        return CaptionSource(self.images.select(chosen), tuple(self.captions[row] for row in chosen), self.notes)
+
+
+def open_captioned(
+    name: str | Path,
+    part: Part | None = None,
+    *,
+    keys: tuple[str | int, str | int] = ("image", "caption"),
+    header: Header = "auto",
+) -> CaptionSource | None:
+    """The images and captions of a table or a folder; None where it has no such part.
+
+    A table (`.tsv`, `.csv`, `.jsonl`, `.parquet`) has an image file, named from the table's own folder, and a caption
+    in each row; rows of one image are its several captions. A folder has such a table, `captions.tsv` say, or one for
+    each part, `train.tsv`, `valid.tsv` and `test.tsv`; or else images, each with its captions, one per line, in a
+    `.txt` of its name beside it.
+    """
+    path = Path(name)
+    if not path.exists():
+        raise DataError(f"no such file or folder: {path}")
+    if not path.is_dir():
+        return _table(path, keys, header) if part in (None, "train") else None
+    tables = {one.stem: one for suffix in reversed(TABLES) for one in path.glob(f"*{suffix}")}
+    if any(stem in tables for stem in NAMES["train"]):
+        found = [tables[stem] for stem in NAMES[part or "train"] if stem in tables]
+        return _table(found[0], keys, header) if found else None
+    folders = [path / stem for stem in NAMES[part or "train"] if (path / stem).is_dir()]
+    if any((path / stem).is_dir() for stem in NAMES["train"]):
+        return open_captioned(folders[0], keys=keys, header=header) if folders else None
+    if part not in (None, "train"):
+        return None
+    return _table(tables["captions"], keys, header) if "captions" in tables else _beside(path)
+
+
+def _table(path: Path, keys: tuple[str | int, str | int], header: Header) -> CaptionSource:
+    columns = Columns(keys, ("data.image", "data.caption"), header)
+    format = format_of(path)
+    if format == "lines":
+        raise DataError(f"{path}: images and captions are in a {', '.join(TABLES)} file, or in a folder")
+    found: dict[str, list[str]] = {}
+    blank = 0
+    for image, caption in rows(path, format, columns):
+        if not caption.strip() or not image.strip():
+            blank += 1
+            continue
+        found.setdefault(image, []).append(caption)
+    if not found:
+        raise DataError(f"{path} has no image with a caption")
+    files = tuple(path.parent / name for name in found)
+    missing = [file for file in files if not file.is_file()]
+    if missing:
+        more = f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        raise DataError(f"{path} names {missing[0]}, which is no file{more}")
+    notes = list(notes_on(path, format, columns))
+    if blank:
+        notes.append(f"{path}: {blank:,} rows without an image or a caption are skipped")
+    return CaptionSource(ImageFiles(files), tuple(map(tuple, found.values())), tuple(notes))
+
+
+def _beside(path: Path) -> CaptionSource:
+    images = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
+    found: dict[Path, tuple[str, ...]] = {}
+    for image in images:
+        text = image.with_suffix(".txt")
+        if text.is_file() and (said := tuple(line for line in lines(text) if line.strip())):
+            found[image] = said
+    if not found:
+        raise DataError(
+            f"{path} has no captions: neither a table (captions.tsv, or train.tsv and its like) nor an image with a "
+            ".txt of its name beside it"
+        )
+    left = len(images) - len(found)
+    notes = (f"{path}: {left:,} images without a caption are left out",) if left else ()
+    return CaptionSource(ImageFiles(tuple(found)), tuple(found.values()), notes)
+
+
+@runtime_checkable
+class PixelRows(Protocol):
+    """The pixels of images of one size, by their numbers: an array, or what renders them when they are asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Any, /) -> UInt8[np.ndarray, "N C Y X"]: ...
+
+
+class CaptionLayout:
+    """Batches of images with a caption each, captions of like length together, images changed as the settings say.
+
+    An image with several captions comes once with each of them in an epoch.
+    """
+
+    def __init__(
+        self,
+        pixels: PixelRows,
+        captions: Rows,
+        of: Int[np.ndarray, " N"],
+        config: ImageConfig,
+        *,
+        budget: int,
+        seed: int,
+        patches: int,
+    ) -> None:
+        self.pixels, self.captions, self.of, self.config = pixels, captions, of, config
+        self.budget, self.seed, self.patches = budget, seed, patches
+
+    def order(self, seed: int, epoch: int) -> list[Int[np.ndarray, "rows 2"]]:
+        """Of each batch the captions and, beside each, the epoch, by which its image will be changed."""
+        sizes = np.full(len(self.of), self.patches, dtype=np.int32)
+        found = epoch_order(sizes, self.captions.lengths, budget=self.budget, seed=seed, epoch=epoch)
+        return [np.stack((chosen, np.full_like(chosen, epoch)), axis=1) for chosen in found]
+
+    def batch(self, rows: Int[np.ndarray, "rows 2"]) -> CaptionedImages:
+        chosen, epoch = rows[:, 0], int(rows[0, 1])
+        changed = augment(self.pixels[self.of[chosen]], self.config, ImageRandom(self.seed, epoch, chosen))
+        return _batch(changed, self.captions, chosen, self.patches)
+
+
+def caption_batches(
+    pixels: PixelRows, captions: Rows, of: Int[np.ndarray, " N"], config: ImageConfig, *, budget: int, patches: int
+) -> Iterator[CaptionedImages]:
+    """Every caption once with its image as it is, shortest first."""
+    sizes = np.full(len(of), patches, dtype=np.int32)
+    least = patches + int(captions.lengths.max())
+    for chosen in evaluation_order(sizes, captions.lengths, budget=max(budget, least)):
+        yield _batch(normalise(pixels[of[chosen]], config), captions, chosen, patches)
+
+
+def _batch(pixels: Floats, captions: Rows, rows: np.ndarray, patches: int) -> CaptionedImages:
+    count = int(captions.lengths[rows].sum()) - len(rows)
+    return CaptionedImages(pixels, padded(captions, rows), count, patches)

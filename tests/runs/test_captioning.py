@@ -1,0 +1,229 @@
+"""The life of a captioner: train, stop and go on, caption, measure, look, serve; and bad input refused."""
+
+import base64
+import json
+import shutil
+
+import numpy as np
+import pytest
+from listeners import StopAt
+
+import regard
+from regard import make_config
+from regard.cli import main
+from regard.data.images.captions import open_captioned
+from regard.data.synthetic.scenes import draw, scene
+from regard.errors import ConfigError, DataError, TooLarge
+from regard.look.packed_arrays import png_address, png_bytes
+from regard.tasks.captioning import NounAttention, NounHits, boxes_on_grid, pointing_scores, scenes_of
+from regard.tasks.looking import LookOptions, document
+from regard.tasks.verbs import VERBS, RequestLimits
+from regard.trainer.trainer import Stopped
+
+pytest.importorskip("PIL.Image")
+
+SMALL = [
+    *(
+        "data.scenes=40",
+        "train.steps=4",
+        "train.log_every=1",
+        "train.warmup=2",
+        "train.batch_tokens=700",
+        "train.threads=1",
+    ),
+    *("model.width=8", "model.heads=2", "model.feed_forward=8", "train.validate_every=4", "train.save_every=2"),
+    *("train.validate_sentences=4", "decode.max_len=12", "images.mean=[0.2,0.2,0.2]", "images.std=[0.2,0.2,0.2]"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_scenes():
+    """A thousand held-out scenes are more than a test needs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regard.tasks.captioning.SCENES_HELD_OUT", 12)
+        patch.setattr("regard.tasks.captioning.HEAD_SCENES", 6)
+        yield
+
+
+@pytest.fixture(scope="module", params=["caption-tiny", "caption-recurrent"])
+def run(request, tmp_path_factory):
+    return regard.train(make_config(None, request.param, SMALL), tmp_path_factory.mktemp("runs") / request.param)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files") / "scenes"
+    counts = ["--train", "12", "--valid", "3", "--test", "3", "--combinations", "2"]
+    assert main(["data", "scenes", str(folder), "--language", "fr", *counts]) == 0
+    return folder
+
+
+def image(number=0):
+    return draw(scene(0, "test", number))
+
+
+def test_a_run_on_scenes_is_measured_with_held_out_combinations_and_where_it_looked(run):
+    result = regard.evaluate(run, limit=5)
+    assert result["images"] == result["combinations"]["images"] == 5
+    assert 0 <= result["exact_match"] <= 1
+    pointing = result["pointing"]
+    assert pointing["nouns"] >= 10
+    assert 0 < pointing["chance_hits"] < 0.3
+    assert 0 < pointing["chance_share"] < 0.3
+    assert pointing["share"] == pytest.approx(pointing["chance_share"], abs=0.2)  # it has learnt nothing yet
+    assert "pointing game" in run.task.show(result)
+
+
+def test_a_resumed_run_equals_an_unbroken_one_byte_for_byte(run, tmp_path):
+    made = make_config(None, run.directory.name, [*SMALL, "model.dropout=0.1", "images.shift=0.05"])
+    whole = regard.train(made, tmp_path / "whole")
+    with pytest.raises(Stopped, match="stopped at step 2"):
+        regard.train(made, tmp_path / "broken", StopAt(2))
+    broken = regard.resume(tmp_path / "broken")
+    one, other = ((found.directory / "model.safetensors").read_bytes() for found in (whole, broken))
+    assert one == other
+
+
+def test_paths_arrays_and_the_command_give_the_same_captions(run, tmp_path, capsys):
+    path = tmp_path / "one.png"
+    path.write_bytes(png_bytes(image()))
+    (text,) = run.caption([image()], beam=2)
+    assert run.caption([str(path)], beam=2) == [text]
+    assert run.captions([image()], beam=3, top_beams=2)[0][0].log_prob <= 0
+    assert main(["caption", str(run.directory), str(tmp_path), "--beam", "2", "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.strip() == f"{path}\t{text}".strip()
+    assert main(["caption", str(run.directory), str(path), "--beam", "2", "--json", "--device", "cpu"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["image"] == str(path)
+    assert said["captions"][0]["text"] == text
+    (result,) = run.ask("caption", [image()], beam=2)
+    assert result.captions[0].text == text
+
+
+def test_samples_go_by_number_and_seed(run):
+    first = run.captions([image(), image()], temperature=1.0, samples=2, seed=3)
+    assert first == run.captions([image(), image()], temperature=1.0, samples=2, seed=3)
+    assert first[0] != first[1]
+
+
+def test_a_server_is_sent_the_image_itself_and_bounds_it(run):
+    verb, limits = VERBS["caption"], RequestLimits()
+    request = verb.without_inputs(max_len=6, beam=1)
+    sent = [png_address(image()), base64.b64encode(png_bytes(image())).decode()]
+    checked = verb.check(run, request, sent, limits)
+    assert [one.name for one in checked] == ["image 1", "image 2"]
+    assert np.array_equal(checked[0].pixels, image())
+    with pytest.raises(DataError, match="image 1 is not base64"):
+        verb.check(run, request, ["/etc/passwd"], limits)
+    with pytest.raises(DataError, match="image 1 cannot be read as an image"):
+        verb.check(run, request, [base64.b64encode(png_bytes(image())[:200]).decode()], limits)
+    wide = np.zeros((4097, 4097, 1), dtype=np.uint8)
+    with pytest.raises(DataError, match="16,777,216 in all is the most"):
+        verb.check(run, request, [png_address(wide)], limits)
+    with pytest.raises(TooLarge, match="has 3 images"):
+        verb.check(run, request, sent + sent[:1], RequestLimits(texts=2))
+
+
+def test_the_page_has_the_image_and_where_each_word_looked(run):
+    found = document(run, [image(), image(1)], LookOptions(targets=("a red circle", "two blue squares")), beam=1)
+    sentence = found.sentences[0]
+    assert sentence.picture.rows == sentence.picture.columns == 8
+    assert sentence.target.pieces[:3] == ("a", "red", "circle")
+    cross = [one for one in sentence.attentions if (one.rows, one.columns) == ("target", "source")]
+    assert cross
+    assert cross[0].array().shape[1:] == (4, 64)
+    written = document(run, [image()], beam=1).sentences[0]
+    assert written.target.text == run.caption([image()], beam=1)[0]
+
+
+def test_what_does_not_apply_is_refused_by_name(run):
+    with pytest.raises(ConfigError, match="mbr does not apply"):
+        run.caption([image()], mbr=4)
+    with pytest.raises(DataError, match="give a list of images"):
+        run.caption("one.png")
+    with pytest.raises(ConfigError, match="max_ratio"):
+        make_config(None, "caption-tiny", ["decode.max_ratio=2.0"])
+    with pytest.raises(ConfigError, match="two sources of training images"):
+        make_config(None, "caption-tiny", ["data.train=['x']"])
+    with pytest.raises(ConfigError, match="bundled scenes are rendered with 64 pixels"):
+        make_config(None, "caption-tiny", ["model.image_size=96"])
+
+
+def test_a_head_that_looks_at_the_noun_scores_all_and_one_that_looks_away_nothing(run, monkeypatch):
+    """The score itself, on weights that are known."""
+
+    def measured(self):
+        heads = self.heads()
+        good = NounHits(np.ones(4), np.full(4, 0.9))
+        bad = NounHits(np.zeros(4), np.zeros(4))
+        return {head: good if head == heads[-1] else bad for head in heads}, NounHits(np.full(4, 0.1), np.full(4, 0.1))
+
+    monkeypatch.setattr(NounAttention, "measured", measured)
+    scores = pointing_scores(run)
+    heads = NounAttention(run, scenes_of(run.config, "test")).heads()
+    assert (scores["attention"], scores["head"]) == heads[-1]
+    assert scores["hits"] == 1.0
+
+
+def test_boxes_cover_patches_by_their_share_and_by_their_middles():
+    covered, centred = boxes_on_grid([(8, 0, 20, 8)], 8)
+    assert covered.reshape(8, 8)[0].tolist() == [0, 1, 0.5, 0, 0, 0, 0, 0]
+    assert centred.reshape(8, 8)[0].tolist() == [False, True, False, False, False, False, False, False]
+    assert not covered[8:].any()
+
+
+def test_files_are_trained_on_with_all_captions_and_measured_against_all(files, tmp_path, capsys):
+    small = [one for one in SMALL if not one.startswith(("data.scenes", "images."))]
+    made = make_config(None, "caption-tiny", small, {"data": {"train": [str(files)]}})
+    assert made.data.scenes == 0
+    run = regard.train(made, tmp_path / "run")
+    assert len(run.config.images.mean) == 3
+    result = regard.evaluate(run)
+    assert result["images"] == 3
+    assert result["references"] > 3
+    assert "pointing" not in result
+    assert regard.evaluate(run, [str(files / "combinations.tsv")])["images"] == 2
+
+
+def test_tables_and_folders_are_read_and_what_is_left_out_is_said(files, tmp_path):
+    captions = open_captioned(files, "train")
+    assert len(captions.captions) == 12
+    assert max(map(len, captions.captions)) == 2
+    assert len(open_captioned(files, "valid").captions) == 3
+    folder = tmp_path / "beside"
+    shutil.copytree(files / "test", folder)
+    names = sorted(path.stem for path in folder.iterdir())
+    (folder / f"{names[0]}.txt").write_text("a first caption\n\na second\n", encoding="utf-8")
+    found = open_captioned(folder)
+    assert found.captions == (("a first caption", "a second"),)
+    assert "2 images without a caption are left out" in found.notes[0]
+    assert open_captioned(folder, "test") is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("image\tcaption\nmissing.png\ta word\n", "missing.png, which is no file"),
+        ("image\tcaption\nmissing.png\t \n", "has no image with a caption"),
+        ("picture\ttext\tmore\na.png\tb\tc\n", "image"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused_in_a_sentence(rows, said, tmp_path):
+    (tmp_path / "captions.tsv").write_text(rows, encoding="utf-8")
+    with pytest.raises(DataError, match=said):
+        open_captioned(tmp_path)
+
+
+def test_a_broken_image_and_an_empty_folder_are_refused_in_a_sentence(tmp_path, run):
+    with pytest.raises(DataError, match="has no captions"):
+        open_captioned(tmp_path)
+    (tmp_path / "cut.png").write_bytes(png_bytes(image())[:100])
+    with pytest.raises(DataError, match="cannot be read as an image"):
+        run.caption([str(tmp_path / "cut.png")])
+
+
+def test_heads_can_be_pruned_and_are_scored_by_exact_match(run):
+    held = run.task.held_out_data(run, None, 6)
+    assert held.count == 6
+    assert 0 <= held.score(run) <= 100
+    assert held.nll(run.model) > 0

@@ -1,0 +1,43 @@
+"""POST /v1/caption: the same as from Python, of images that are sent, and none of the server's own files."""
+
+import pytest
+from serve_toys import serving
+
+import regard
+from regard import make_config
+from regard.data.synthetic.scenes import draw, scene
+from regard.look.packed_arrays import png_address, png_bytes
+
+pytest.importorskip("PIL.Image")
+
+SMALL = [
+    *("data.scenes=20", "train.steps=2", "train.warmup=1", "train.batch_tokens=700", "train.threads=1"),
+    *("model.width=8", "model.heads=2", "model.feed_forward=8", "train.validate_every=2", "decode.max_len=12"),
+    "train.validate_sentences=2",
+]
+
+
+@pytest.fixture(scope="module")
+def captioner(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regard.tasks.captioning.SCENES_HELD_OUT", 4)
+        made = make_config(None, "caption-tiny", SMALL)
+        return regard.train(made, tmp_path_factory.mktemp("runs") / "scenes")
+
+
+def test_images_that_are_sent_are_captioned_and_paths_are_not_opened(captioner, tmp_path):
+    images = [draw(scene(0, "test", number)) for number in range(2)]
+    (tmp_path / "one.png").write_bytes(png_bytes(images[0]))
+    with serving(captioner) as client:
+        several = client.post("/v1/caption", {"image": [png_address(one) for one in images], "beam": 2})
+        path = client.post("/v1/caption", {"image": str(tmp_path / "one.png")})
+        cut = client.post("/v1/caption", {"image": png_address(images[0])[:302]})
+        listed = client.get("/v1/models").json["data"][0]["does"]
+    assert several.status == 200, several.text
+    texts = [one["captions"][0]["text"] for one in several.json["results"]]
+    assert texts == captioner.caption(images, beam=2)
+    assert path.status == 422
+    assert "is not base64" in path.json["error"]["message"]
+    assert cut.status == 422
+    assert "cannot be read as an image" in cut.json["error"]["message"]
+    assert "caption" in listed
