@@ -32,7 +32,7 @@ def test_pairs_and_texts_are_scored_as_the_command_line_says(translator, writer,
 
 
 def test_an_ensemble_is_served_under_one_name(translator):
-    runs = _averaged({"toy": translator.directory}, [f"toy={translator.directory}"], "cpu")
+    runs = _averaged({"toy": translator.directory}, [f"toy={translator.directory}"], "cpu", "float32")
     with serving(runs) as client:
         answer = client.post("/v1/translate", {"text": ["the cat"]})
         assert answer.status == 200, answer.text
@@ -45,4 +45,4 @@ def test_an_ensemble_is_served_under_one_name(translator):
     assert isinstance(runs["toy"], regard.Run)
     for given in ("toy", "other=x"):
         with pytest.raises(ConfigError, match=f"--with={given}"):
-            _averaged({"toy": translator.directory}, [given], "cpu")
+            _averaged({"toy": translator.directory}, [given], "cpu", "float32")
