@@ -1,6 +1,6 @@
 """Captioning: images with captions, to a model that writes what it sees."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -48,7 +48,7 @@ from regard.tasks.spec import (
     check_length,
 )
 from regard.tasks.translation_metrics import check_tokenizer
-from regard.tasks.verbs.caption import WrittenCaption
+from regard.tasks.verbs.caption import WrittenCaption, sent_images
 from regard.text import Vocabularies
 from regard.training.objectives import Captioning, Objective
 
@@ -517,6 +517,7 @@ class CaptioningTask(Task):
     searches = True
     lifts_limits = True
     keeps_decoding = True
+    reads_text = False
     sides = 2
     unit = "images"
 
@@ -632,6 +633,15 @@ class CaptioningTask(Task):
         from regard.tasks.looking.caption_runs import caption_document
 
         return caption_document(run, inputs, wanted, **decode)
+
+    def looks(self, run: Run) -> bool:
+        return True
+
+    def requested(self, run: Run, given: Sequence[Any]) -> list[Any]:
+        return [pixels for _, pixels in sent_images(run, given)]
+
+    def size(self, item: Sized) -> int:
+        return 1  # an image, brought to the one size that the model reads
 
     def held_out_data(self, run: Run, files: Sequence[str] | None, limit: int) -> HeldOutData:
         given = open_given(files[0], run.config.data) if files else captioned_of(run.config, "valid")

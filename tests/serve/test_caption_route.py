@@ -7,6 +7,7 @@ import regard
 from regard import make_config
 from regard.data.synthetic.scenes import draw, scene
 from regard.look.packed_arrays import png_address, png_bytes
+from regard.serve.limits import Limits
 
 pytest.importorskip("PIL.Image")
 
@@ -41,3 +42,25 @@ def test_images_that_are_sent_are_captioned_and_paths_are_not_opened(captioner, 
     assert cut.status == 422
     assert "cannot be read as an image" in cut.json["error"]["message"]
     assert "caption" in listed
+
+
+def test_where_it_looked_is_shown_of_an_image_that_was_sent_and_of_nothing_else(captioner, tmp_path):
+    image = draw(scene(0, "test", 0))
+    (tmp_path / "one.png").write_bytes(png_bytes(image))
+    with serving(captioner) as client:
+        looked = client.post("/v1/look", {"text": png_address(image), "target": "a red circle"})
+        refused = client.error("/v1/look", {"text": str(tmp_path / "one.png")}, 422)[1]
+        page = client.get(looked.json["url"])
+    assert looked.status == 200, looked.text
+    sentence = looked.json["document"]["sentences"][0]
+    assert sentence["target"]["text"] == "a red circle"
+    assert sentence["picture"]["image"] == png_address(image)
+    assert page.status == 200
+    assert "is not base64" in refused
+
+
+def test_the_page_takes_files_of_a_kind_and_size_that_it_knows(captioner):
+    with serving(captioner, limits=Limits(body=5000)) as client:
+        front = client.get("/")
+    assert 'data-most="5000"' in front.text
+    assert "img-src data:" in front.headers["content-security-policy"]

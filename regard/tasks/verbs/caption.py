@@ -118,8 +118,8 @@ class WriteCaptions(Verb[CaptionRequest, CaptionedImage]):
         said = f"{len(items)} images x {rows} hypotheses x {config.max_len} tokens"
         check_budget(limits, len(items) * rows, config.max_len, said)
         # A server reads no files of its own: what it is sent is the image itself.
-        named = [_sent(item, number) for number, item in enumerate(items, 1)] if limits is not None else list(items)
-        return [ImageToCaption(name, pixels, config) for name, pixels in run.captioner.read(named, SERVED_PIXELS)]
+        read = sent_images(run, items) if limits is not None else run.captioner.read(list(items))
+        return [ImageToCaption(name, pixels, config) for name, pixels in read]
 
     def key(self, run: "Run", request: CaptionRequest) -> Hashable:
         config = _config(run, request, None)
@@ -160,6 +160,11 @@ class WriteCaptions(Verb[CaptionRequest, CaptionedImage]):
 
     def note(self, run: "Run", request: CaptionRequest, cut: int, total: int) -> str:
         return run.captioner.cut_note(cut, total, _config(run, request, None))
+
+
+def sent_images(run: "Run", items: Sequence[Any]) -> list[tuple[str, Any]]:
+    """The names and pixels of images that were sent to a server in base64."""
+    return run.captioner.read([_sent(item, number) for number, item in enumerate(items, 1)], SERVED_PIXELS)
 
 
 def _sent(item: object, number: int) -> tuple[str, bytes]:
