@@ -20,7 +20,10 @@ TOKENS = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LookRequest:
-    """A text (or a problem to point at, or an image file in base64), and the options of `regard look`; `document=false` sends the URL alone."""
+    """A text (or a problem to point at, or an image file in base64), and the options of `regard look`.
+
+    `document=false` sends the URL alone.
+    """
 
     text: Any
     beam: Beam = option(None, "Hypotheses kept at each step; 1 is greedy.")
