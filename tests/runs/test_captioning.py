@@ -10,13 +10,16 @@ from listeners import StopAt
 
 import regard
 from regard import make_config
+from regard.analysis.head_roles import head_roles
 from regard.cli import main
 from regard.data.images.captions import open_captioned
-from regard.data.synthetic.scenes import draw, scene
+from regard.data.images.image_store import resized_box
+from regard.data.synthetic.scenes import SceneImages, draw, scene
 from regard.errors import ConfigError, DataError, TooLarge
 from regard.look.packed_arrays import png_address, png_bytes
-from regard.tasks.captioning import NounAttention, NounHits, boxes_on_grid, pointing_scores, scenes_of
+from regard.tasks.captioning import scenes_of
 from regard.tasks.looking import LookOptions, document
+from regard.tasks.noun_attention import NounAttention, NounHits, boxes_on_grid, pointing_scores
 from regard.tasks.verbs import VERBS, RequestLimits
 from regard.trainer.trainer import Stopped
 
@@ -159,14 +162,15 @@ def test_a_head_that_looks_at_the_noun_scores_all_and_one_that_looks_away_nothin
         return {head: good if head == heads[-1] else bad for head in heads}, NounHits(np.full(4, 0.1), np.full(4, 0.1))
 
     monkeypatch.setattr(NounAttention, "measured", measured)
-    scores = pointing_scores(run)
-    heads = NounAttention(run, scenes_of(run.config, "test")).heads()
+    given = scenes_of(run.config, "test").captioned("en")
+    scores = pointing_scores(run, given, given)
+    heads = NounAttention(run, given).heads()
     assert (scores["attention"], scores["head"]) == heads[-1]
     assert scores["hits"] == 1.0
 
 
 def test_boxes_cover_patches_by_their_share_and_by_their_middles():
-    covered, centred = boxes_on_grid([(8, 0, 20, 8)], 8)
+    covered, centred = boxes_on_grid([(8, 0, 20, 8)], 8, 64)
     assert covered.reshape(8, 8)[0].tolist() == [0, 1, 0.5, 0, 0, 0, 0, 0]
     assert centred.reshape(8, 8)[0].tolist() == [False, True, False, False, False, False, False, False]
     assert not covered[8:].any()
@@ -181,8 +185,53 @@ def test_files_are_trained_on_with_all_captions_and_measured_against_all(files, 
     result = regard.evaluate(run)
     assert result["images"] == 3
     assert result["references"] > 3
-    assert "pointing" not in result
     assert regard.evaluate(run, [str(files / "combinations.tsv")])["images"] == 2
+    # The boxes are in the files: those of the same scenes that need none, test scenes being the same for every seed.
+    bundled, valid = (SceneImages.of(3, seed=0, part=part).captioned("fr") for part in ("test", "valid"))
+    assert result["pointing"] == pointing_scores(run, bundled, valid)
+    shutil.copytree(files, tmp_path / "unboxed")
+    for gold in (tmp_path / "unboxed").glob("*.jsonl"):
+        gold.unlink()
+    assert "pointing" not in regard.evaluate(run, [str(tmp_path / "unboxed")])
+
+
+def test_boxes_beside_a_table_are_read_and_bad_ones_refused_by_their_line(files, tmp_path):
+    shutil.copytree(files / "test", tmp_path / "test")
+    shutil.copy(files / "test.tsv", tmp_path / "captions.tsv")
+    known = (files / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    gold = tmp_path / "captions.jsonl"
+    gold.write_text("\n".join(known[:2]), encoding="utf-8")
+    found = open_captioned(tmp_path)
+    assert found.gold[0] == SceneImages.of(1, seed=0, part="test").captioned("fr").gold[0]
+    assert found.gold[2] is None
+    assert len(found.with_gold().captions) == 2
+    gold.write_text(known[0] + "\n" + known[1].replace("test/000001", "other"), encoding="utf-8")
+    assert "1 lines are of no image and caption of captions.tsv" in open_captioned(tmp_path).notes[-1]
+    gold.write_text(known[0] + "\n{", encoding="utf-8")
+    with pytest.raises(DataError, match=r"captions.jsonl, line 2 is not JSON"):
+        open_captioned(tmp_path)
+    gold.write_text('{"image": "test/000000.png", "captions": [{"text": "x"}]}', encoding="utf-8")
+    with pytest.raises(DataError, match=r"line 1: \"captions\" must be a list"):
+        open_captioned(tmp_path)
+    gold.write_text('{"image": "test/000000.png", "caption": "x"}', encoding="utf-8")
+    assert "has no boxes of nouns" in open_captioned(tmp_path).notes[-1]
+
+
+def test_a_box_goes_where_the_image_goes():
+    assert resized_box((10, 20, 30, 40), (100, 100), 50) == (5, 10, 15, 20)
+    assert resized_box((60, 0, 160, 100), (100, 200), 50) == (5, 0, 55, 50)  # the middle of a wide image is cut out
+    assert resized_box((60, 0, 160, 100), (100, 200), 50, "stretch") == (15, 0, 40, 50)
+
+
+def test_heads_are_given_roles_and_a_noun_is_one(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("regard.analysis.head_roles.SCALING", 1)
+    monkeypatch.setattr("regard.tasks.captioning.SCENES_HELD_OUT", 60)
+    found = head_roles(run, limit=60, judging=1)
+    assert found["sentences"] == 60
+    assert "noun" in found["thresholds"]
+    looking = [one for one in found["heads"] if one["attention"].endswith("cross_attention")]
+    assert looking
+    assert {one["evidence"]["role"] for one in looking} == {"noun"}
 
 
 def test_tables_and_folders_are_read_and_what_is_left_out_is_said(files, tmp_path):

@@ -123,5 +123,17 @@ def resized(
     return image[top : top + size, left : left + size]
 
 
+def resized_box(
+    box: tuple[int, int, int, int], shape: tuple[int, int], size: int, resize: Resize = "crop"
+) -> tuple[int, int, int, int]:
+    """Where a box of an image of this shape lies after `resized`; what is cut away leaves it outside, or empty."""
+    Y, X = shape
+    least = min(Y, X)
+    down, across = (size / least, size / least) if resize == "crop" else (size / Y, size / X)
+    top, left = ((Y - least) // 2, (X - least) // 2) if resize == "crop" else (0, 0)
+    x0, y0, x1, y1 = box
+    return round((x0 - left) * across), round((y0 - top) * down), round((x1 - left) * across), round((y1 - top) * down)
+
+
 def _rounded(values: np.ndarray) -> tuple[float, ...]:
     return tuple(round(float(value), 6) for value in values)

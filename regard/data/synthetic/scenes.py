@@ -17,12 +17,11 @@ from typing import Literal, TypeVar
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
+from regard.data.images.captions import Box, Caption, CaptionSource, NounBoxes
+
 ScenePart = Literal["train", "valid", "test", "combinations"]
 Language = Literal["en", "fr"]
 Kind = Literal["left of", "above", "larger than", "row", "count"]
-Box = tuple[int, int, int, int]
-"""Left, top, right, bottom, in pixels of an image of `SIDE`; right and bottom are outside."""
-
 Word = TypeVar("Word", bound=str)
 
 SIDE = 64
@@ -61,23 +60,9 @@ class Thing:
 
     @property
     def box(self) -> Box:
+        """In pixels of an image of `SIDE`."""
         reach = SIZES[self.size]
         return self.x - reach, self.y - reach, self.x + reach + 1, self.y + reach + 1
-
-
-@dataclass(frozen=True, slots=True)
-class NounBoxes:
-    """The characters of a caption that name objects, and the boxes of these."""
-
-    start: int
-    end: int
-    boxes: tuple[Box, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Caption:
-    text: str
-    nouns: tuple[NounBoxes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,6 +363,12 @@ class SceneImages:
     def drawn(self, place: int, channels: int) -> UInt8[np.ndarray, "Y X C"]:
         image = draw(self.scenes[place], self.size)
         return image if channels == 3 else image.mean(-1, keepdims=True).round().astype(np.uint8)
+
+    def captioned(self, language: Language) -> CaptionSource:
+        """The same with every right caption of each scene, and of the first its boxes."""
+        captions = [scene.captions(language) for scene in self.scenes]
+        gold = tuple(several[0].scaled(self.size // SIDE) for several in captions)
+        return CaptionSource(self, tuple(tuple(one.text for one in several) for several in captions), gold=gold)
 
     def select(self, rows: Sequence[int]) -> "SceneImages":
         return replace(self, rows=tuple(self.rows[row] for row in rows))
