@@ -291,6 +291,7 @@ class CaptionModel(nn.Module):
             config.width,
             positions=Positions("learned", config.width, config.max_len) if transformer else None,
             dropout=config.dropout,
+            word_dropout=config.word_dropout,
         )
         self.decoder = TransformerDecoder(config) if transformer else AttentiveDecoder(config)
         self.head = OutputProjection(config.width, config.vocab_size, tied=self.target.tokens.weight)

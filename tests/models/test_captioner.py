@@ -23,6 +23,7 @@ SMALL = CaptionConfig(
 KINDS = {
     "patches, transformer": {},
     "convolution, transformer": {"encoder": "convolution"},
+    "convolution with layer norm, transformer": {"encoder": "convolution", "stem_norm": "layer"},
     "patches, recurrent": {"decoder": "recurrent"},
     "convolution alone, recurrent": {"encoder": "convolution", "encoder_layers": 0, "decoder": "recurrent"},
     "recurrent, gru": {"decoder": "recurrent", "cell": "gru-after", "attention": "scaled-dot"},
@@ -131,3 +132,16 @@ def test_an_image_of_other_channels_is_refused(encoder):
     model = CaptionModel(replace(SMALL, encoder=encoder))
     with pytest.raises(DataError, match="an image with 1 channels; the model reads 3"):
         model.encode(torch.zeros(1, 1, 12, 12))
+
+
+def test_words_are_hidden_from_the_decoder_in_training_alone():
+    torch.manual_seed(0)
+    model, given = CaptionModel(replace(SMALL, word_dropout=0.5)), batch()
+    plain = CaptionModel(replace(SMALL))
+    plain.load_state_dict(model.state_dict())
+    assert_close(model.eval().logits(given), plain.eval().logits(given))
+    words = model.train()._words(given.inputs) - model.target.positions(torch.zeros(3, 4, 6))
+    hidden = (words.abs().sum(-1) < 1e-6).float().mean()
+    assert 0 < hidden < 1
+    with pytest.raises(ConfigError, match="word_dropout"):
+        replace(SMALL, word_dropout=1.5)
