@@ -1,19 +1,22 @@
 """The life of a captioner: train, stop and go on, caption, measure, look, serve; and bad input refused."""
 
 import base64
+import io
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from listeners import StopAt
 
 import regard
 from regard import make_config
 from regard.analysis.head_roles import head_roles
 from regard.cli import main
-from regard.data.images.captions import open_captioned
-from regard.data.images.image_store import resized_box
+from regard.data.images.captions import CaptionSource, open_captioned
+from regard.data.images.image_store import resized, resized_box
 from regard.data.synthetic.scenes import SceneImages, draw, scene
 from regard.errors import ConfigError, DataError, TooLarge
 from regard.look.packed_arrays import png_address, png_bytes
@@ -269,6 +272,80 @@ def test_a_broken_image_and_an_empty_folder_are_refused_in_a_sentence(tmp_path, 
     (tmp_path / "cut.png").write_bytes(png_bytes(image())[:100])
     with pytest.raises(DataError, match="cannot be read as an image"):
         run.caption([str(tmp_path / "cut.png")])
+
+
+def encoded(mode, size=(64, 48), kind="PNG", **how):
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.new(mode, size, **how).save(stream, kind)
+    return stream.getvalue()
+
+
+CONVERTED = {
+    "grey": lambda: encoded("L"),
+    "grey with alpha": lambda: encoded("LA"),
+    "palette": lambda: encoded("P"),
+    "alpha": lambda: encoded("RGBA"),
+    "CMYK": lambda: encoded("CMYK", kind="JPEG"),
+    "one bit": lambda: encoded("1"),
+    "sixteen bits": lambda: encoded("I;16"),
+    "one pixel": lambda: encoded("RGB", (1, 1)),
+    "a thread": lambda: encoded("RGB", (1, 60_000)),
+    "bitmap": lambda: encoded("RGB", kind="BMP"),
+}
+REFUSED = {
+    "nothing": (lambda: b"", "cannot be read as an image"),
+    "text": (lambda: b"not an image at all", "cannot be read as an image"),
+    "cut in its header": (lambda: encoded("RGB")[:20], "cannot be read as an image"),
+    "cut in its pixels": (lambda: png_bytes(image())[:-400], "cannot be read as an image"),
+    "huge": (lambda: encoded("1", (9000, 9000)), "81,000,000|9,000 x 9,000 pixels; 64,000,000 in all is the most"),
+    "a page": (lambda: b"%PDF-1.4 and so on", "cannot be read as an image"),
+}
+
+
+@pytest.mark.parametrize("kind", CONVERTED)
+def test_images_of_every_kind_are_converted(run, kind, tmp_path):
+    (tmp_path / "one.png").write_bytes(CONVERTED[kind]())
+    ((name, pixels),) = run.captioner.read([str(tmp_path / "one.png")])
+    assert name.endswith("one.png")
+    assert pixels.shape == (64, 64, 3)
+
+
+@pytest.mark.parametrize("shape", [(1, 60_000, 3), (60_000, 1, 3)])
+def test_a_long_image_is_not_scaled_before_its_ends_are_cut_off(shape, monkeypatch):
+    scaled = []
+
+    def interpolate(pixels, size, **how):
+        scaled.append(max(size))
+        return torch.nn.functional.interpolate(pixels, size=size, **how)
+
+    monkeypatch.setattr("regard.data.images.image_store.F", SimpleNamespace(interpolate=interpolate))
+    line = np.zeros(shape, np.uint8)
+    line.reshape(-1, 3)[30_000] = 255  # the middle stays the middle
+    assert resized(line, 64).reshape(64, 64, 3).max() == 255
+    assert scaled == [16 * 64]
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_bad_images_are_refused_in_one_line(run, kind, tmp_path):
+    make, said = REFUSED[kind]
+    (tmp_path / "one.png").write_bytes(make())
+    with pytest.raises(DataError, match=said) as refused:
+        run.caption([str(tmp_path / "one.png")])
+    assert "one.png" in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_arrays_of_wrong_shapes_and_unequal_counts_are_refused_in_one_line(run):
+    for wrong in (np.zeros((4, 4, 2), np.uint8), np.zeros((4, 4, 3), np.complex64), np.zeros(7, np.uint8)):
+        with pytest.raises(DataError) as refused:
+            run.caption([wrong])
+        assert len(str(refused.value).splitlines()) == 1
+    with pytest.raises(DataError, match="2 targets for 1 images"):
+        document(run, [image()], LookOptions(targets=("a", "b")))
+    with pytest.raises(DataError, match="1 images and captions of 2"):
+        CaptionSource(SceneImages.of(1), (("a",), ("b",)))
 
 
 def test_heads_can_be_pruned_and_are_scored_by_exact_match(run):

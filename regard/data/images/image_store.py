@@ -105,11 +105,19 @@ def held_out(labels: Sequence[str], share: float, seed: int) -> list[bool]:
     return aside
 
 
+LONGEST = 16
+"""How many times as long as wide an image is scaled: of a longer one the ends, which are cut off anyway, go before."""
+
+
 def resized(
     image: Pixels, size: int, resize: Resize = "crop", filter: Filter = "bilinear"
 ) -> UInt8[np.ndarray, "N N C"]:
     """The image at `size` x `size` pixels."""
     Y, X = image.shape[:2]
+    if resize == "crop" and max(Y, X) > (most := LONGEST * min(Y, X)):
+        top, left = max(0, (Y - most) // 2), max(0, (X - most) // 2)
+        image = image[top : top + most, left : left + most]
+        Y, X = image.shape[:2]
     if resize == "crop":
         scale = size / min(Y, X)
         wanted = (max(size, round(Y * scale)), max(size, round(X * scale)))
