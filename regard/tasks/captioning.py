@@ -21,7 +21,7 @@ from regard.data.synthetic.scenes import SIDE, DrawnScenes, Language, SceneImage
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import unwanted
 from regard.decode.search import search
-from regard.decode.stepper import Hypothesis, Stepper
+from regard.decode.stepper import Stepper
 from regard.errors import ConfigError, DataError
 from regard.look.document import Document
 from regard.metrics.text import corpus_bleu, corpus_scores, exact_match
@@ -346,19 +346,7 @@ class Captioner:
             ids=names,
             constraints=constraints,
         )
-        return [[self.text(one, limit if config.force_end else None) for one in best] for best in found]
-
-    def text(self, hypothesis: Hypothesis, forced_at: int | None = None) -> WrittenCaption:
-        """What was decoded, as text. An output that has made `forced_at` choices was ended by force: not finished."""
-        target = self.vocabularies.target
-        return WrittenCaption(
-            text=target.decode(hypothesis.tokens),
-            score=hypothesis.score,
-            log_prob=hypothesis.log_prob,
-            tokens=tuple(hypothesis.tokens),
-            pieces=tuple(target.pieces(hypothesis.tokens)),
-            finished=hypothesis.finished and len(hypothesis.token_log_probs) != forced_at,
-        )
+        return [[WrittenCaption.of(one, target, limit if config.force_end else None) for one in best] for best in found]
 
     def cut_note(self, cut: int, total: int, config: DecodeConfig) -> str:
         """What to say of captions that are not finished; nothing where there are none."""
