@@ -16,6 +16,7 @@ from regard.tasks.verbs.spec import (
     SamplingOptions,
     Verb,
     WrittenText,
+    check_constraints,
     check_count,
     check_search,
     given,
@@ -86,8 +87,9 @@ class WriteCaptions(Verb[CaptionRequest, CaptionedImage]):
         self, run: "Run", request: CaptionRequest, items: Sequence[Any], limits: RequestLimits | None = None
     ) -> list[ImageToCaption]:
         check_count(len(items), "image", limits, "images")
+        check_constraints(request, limits)
         config = _config(run, request, limits)
-        check_search(request, config, len(items), "images", limits)
+        check_search(config, len(items), "images", limits)
         # A server reads no files of its own: what it is sent is the image itself.
         read = sent_images(run, items) if limits is not None else run.captioner.read(list(items))
         return [ImageToCaption(name, pixels, config) for name, pixels in read]

@@ -190,10 +190,14 @@ def search_rows(config: "DecodeConfig") -> int:
     return max(config.beam, config.samples, config.mbr)
 
 
-def check_search(request: Any, config: "DecodeConfig", count: int, unit: str, limits: RequestLimits | None) -> None:
-    """Refuse more, or longer, phrases than a server takes, and a search of so many inputs that would take too long."""
+def check_constraints(request: Any, limits: RequestLimits | None) -> None:
+    """Refuse more phrases to begin with, to have or not to have than a server takes, and longer ones."""
     for name in ("prefix", "require", "forbid"):
         check_phrases(name, getattr(request, name) or (), limits)
+
+
+def check_search(config: "DecodeConfig", count: int, unit: str, limits: RequestLimits | None) -> None:
+    """Refuse a search of so many inputs that would take too long."""
     rows = search_rows(config)
     said = f"{count} {unit} x {rows} hypotheses x {config.max_len} tokens"
     check_budget(limits, count * rows, config.max_len, said)

@@ -18,6 +18,7 @@ from regard.tasks.verbs.spec import (
     Told,
     Verb,
     WrittenText,
+    check_constraints,
     check_search,
     given,
     lines_of,
@@ -103,9 +104,10 @@ class Translate(Verb[TranslateRequest, Translated]):
         self, run: "Run", request: TranslateRequest, items: Sequence[Any], limits: RequestLimits | None = None
     ) -> "list[SourceSentence]":
         sentences = super().check(run, request, items, limits)
+        check_constraints(request, limits)
         config = _config(run, request, limits)
-        check_search(request, config, len(sentences), "texts", limits)
         run.translator.check(config, request.alignments)
+        check_search(config, len(sentences), "texts", limits)
         return [SourceSentence(text, config) for text in sentences]
 
     def key(self, run: "Run", request: TranslateRequest) -> Hashable:
