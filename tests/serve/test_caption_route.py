@@ -85,7 +85,7 @@ def test_an_image_that_is_dropped_on_the_page_is_shown_and_captioned_and_others_
         page.js(DROPPED % (base64.b64encode(png_bytes(image)).decode(), "one.png", "image/png"))
         page.wait("document.querySelector('#answer td') !== null")
         assert page.texts("#answer td")[0] == captioner.caption([image])[0]
-        assert page.js("document.querySelector('#picture').src") == png_address(image)
+        assert page.js("document.querySelector('#preview').src") == png_address(image)
         page.click("#look")
         page.wait("document.querySelector('#seen a') !== null")
         page.js(DROPPED % ("bm8=", "notes.txt", "text/plain"))

@@ -49,7 +49,7 @@ function named(task) {
 function forget() {
   file = null;
   at("file").value = "";
-  at("picture").hidden = true;
+  at("preview").hidden = true;
 }
 
 // Read a file that was chosen or dropped, unless it is of another kind or larger than the server takes.
@@ -70,8 +70,8 @@ async function taken(given) {
       reader.readAsDataURL(given);
     });
     file = { type: given.type, address };
-    at("picture").hidden = wanted.kind !== "image/";
-    if (!at("picture").hidden) at("picture").src = address;
+    at("preview").hidden = wanted.kind !== "image/";
+    if (!at("preview").hidden) at("preview").src = address;
     await go();
   } catch (error) { complain(error); }
 }
