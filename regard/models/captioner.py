@@ -1,11 +1,11 @@
 """An image encoder and a decoder that writes what it sees: a Transformer's, or a recurrent one with soft attention."""
 
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -43,8 +43,7 @@ class CaptionConfig:
     `max_len` tokens.
 
     The encoder cuts `patches`, each a vector by one matrix, or is a `convolution`: layers of stride 2, one for each
-    time that the patch size can be halved, each with a norm over the whole image (`stem_norm` is `group`) or over the
-    channels of every place (`layer`). `encoder_layers` blocks of self-attention follow, or none. The decoder is a
+    time that the patch size can be halved. `encoder_layers` blocks of self-attention follow, or none. The decoder is a
     `transformer`, or `recurrent`: cells that look at the image before each word (Xu et al. 2015), where
     `place_penalty` is the weight of the penalty on places that no word looked at. `encoder_heads`, `decoder_heads` and
     `cross_heads` give layers fewer heads, of the same width; 0 is none at all. `word_dropout` is the share of a
@@ -56,7 +55,6 @@ class CaptionConfig:
     patch_size: int = 8
     channels: int = 3
     encoder: Literal["patches", "convolution"] = "patches"
-    stem_norm: Literal["group", "layer"] = "group"
     decoder: Literal["transformer", "recurrent"] = "transformer"
     width: int = 128
     heads: int = 4
@@ -130,12 +128,9 @@ class ConvolutionalStem(nn.Module):
         layers = config.patch_size.bit_length() - 1
         widths = [config.channels, *(max(8, config.width >> (layers - 1 - layer)) for layer in range(layers))]
         widths[-1] = config.width
-        self.convolutions = Stack(
-            nn.Conv2d(before, after, 3, stride=2, padding=1) for before, after in pairwise(widths)
-        )
-        self.convolutions.append(nn.Conv2d(config.width, config.width, 3, padding=1))
-        norm = nn.LayerNorm if config.stem_norm == "layer" else partial(nn.GroupNorm, 1)
-        self.norms = Stack[nn.Module](norm(width) for width in (*widths[1:], config.width))
+        self.convolutions = Stack(nn.Conv2d(before, after, 3, stride=2) for before, after in pairwise(widths))
+        self.convolutions.append(nn.Conv2d(config.width, config.width, 3))
+        self.norms = Stack(nn.GroupNorm(1, width) for width in (*widths[1:], config.width))
         self.grid = config.grid
         self.positions = nn.Parameter(torch.empty(1, config.grid**2, config.width))
         self.dropout = Dropout(config.dropout)
@@ -149,11 +144,12 @@ class ConvolutionalStem(nn.Module):
         x, wanted = pixels, self.convolutions[0].in_channels
         if pixels.shape[1] != wanted:
             raise DataError(f"an image with {pixels.shape[1]} channels; the model reads {wanted}")
-        x = x.contiguous(memory_format=torch.channels_last)  # a third faster on a CPU
+        # A window of 3 at stride 2 lies off its place's middle, to the right in all layers but the last: together they
+        # then look at the middle of the place, not at its corner.
+        edges = iter([(0, 1, 0, 1)] * (len(self.convolutions) - 2) + [(1, 0, 1, 0), (1, 1, 1, 1)])
+        x = x.contiguous(memory_format=torch.channels_last)  # faster on a CPU
         for layer, norm in zip(self.convolutions, self.norms, strict=True):
-            x = layer(x)
-            x = norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2) if isinstance(norm, nn.LayerNorm) else norm(x)
-            x = x.relu()
+            x = norm(layer(F.pad(x, next(edges)))).relu()
         grid = (x.shape[2], x.shape[3])
         positions = resized_positions(self.positions, (self.grid, self.grid), grid, leading=0)
         return self.dropout(x.flatten(2).mT + positions)
