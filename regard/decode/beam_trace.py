@@ -1,6 +1,5 @@
 """What a beam search left on the device, traced back on the host to the outputs that it found."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +7,8 @@ from jaxtyping import Float, Int
 
 from regard.decode.config import DecodeConfig
 from regard.decode.stepper import Hypothesis
+
+LEAST = -float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,60 +28,64 @@ class BeamTrace:
 
 def hypotheses(trace: BeamTrace, config: DecodeConfig) -> list[list[Hypothesis]]:
     """For each source its best outputs, best first; all of them are traced back together, a step at a time."""
-    ends = list(_ends(trace, config))
+    ends = _ends(trace, config)
     flat = [(source, *end) for source, several in enumerate(ends) for end in several]
-    sources, steps, rows, finished = (np.array(part, dtype=np.int64) for part in list(zip(*flat, strict=True))[:4])
-    log_probs = [end[4] for end in flat]
+    sources, steps, rows, finished, totals = (np.array(part) for part in list(zip(*flat, strict=True))[:5])
     T = int(steps.max(initial=-1)) + 1
-    totals = np.array(log_probs, dtype=np.float64)
-    tokens, sums, parents = (np.zeros((len(flat), T), dtype=kind) for kind in (np.int64, np.float64, np.int64))
-    # A finished one begins with the choice of its end, whose parent is `rows`; a live one is the row itself.
-    done = finished.astype(bool)
-    at = rows.copy()
+    # Up to which step an output is a row of the beam; the choice that ends a finished one is not, its parent is.
+    last = steps - finished
+    at = np.zeros((len(flat), T), dtype=np.int64)
+    now = rows
     for step in range(T - 1, -1, -1):
-        begun = steps >= step
-        ending = done & (steps == step)
-        row = np.where(begun & ~ending, at, 0)
-        tokens[:, step] = trace.tokens[sources, step, row]
-        sums[:, step] = trace.sums[sources, step, row]
-        before = trace.parents[sources, step, row]
-        sums[ending, step] = totals[ending]
-        parents[:, step] = np.where(ending, at, before)
-        at = np.where(begun & ~ending, before, at)
-    made = np.diff(np.concatenate((np.zeros((len(flat), 1)), sums), 1), axis=1)
-    width, found = trace.tokens.shape[2], []
-    for index, (source, step, _, over, log_prob, score) in enumerate(flat):
-        length = step + 1
-        found.append(
-            Hypothesis(
-                tokens=tokens[index, : length - over].tolist(),
-                score=score,
-                log_prob=log_prob,
-                finished=bool(over),
-                token_log_probs=made[index, :length].tolist(),
-                rows=(source * width + parents[index, :length]).tolist(),
-            )
+        at[:, step] = now = np.where(last >= step, now, rows)
+        now = np.where(last >= step, trace.parents[sources, step, now], now)
+    each, places = sources[:, None], np.arange(T)
+    parents, sums = trace.parents[each, places, at], trace.sums[each, places, at].astype(np.float64)
+    ended = np.flatnonzero(finished)
+    parents[ended, steps[ended]], sums[ended, steps[ended]] = rows[ended], totals[ended]
+    made = np.diff(sums, axis=1, prepend=0.0).tolist()
+    tokens = trace.tokens[each, places, at].tolist()
+    from_rows = (each * trace.tokens.shape[2] + parents).tolist()
+    whole = iter(
+        Hypothesis(
+            tokens=tokens[index][: step + 1 - over],
+            score=score,
+            log_prob=log_prob,
+            finished=bool(over),
+            token_log_probs=made[index][: step + 1],
+            rows=from_rows[index][: step + 1],
         )
-    whole = iter(found)
+        for index, (_, step, _, over, log_prob, score) in enumerate(flat)
+    )
     return [[next(whole) for _ in several] for several in ends]
 
 
-def _ends(trace: BeamTrace, config: DecodeConfig) -> Iterator[list[tuple[int, int, int, float, float]]]:
-    """For each source the last choices of the best: step, row, whether it finished, log-probability and score."""
+End = tuple[int, int, int, float, float]
+"""The last choice of an output: step, row, whether it finished, log-probability and score."""
+
+
+def _ends(trace: BeamTrace, config: DecodeConfig) -> list[list[End]]:
+    """The last choices of each source's best; of equal ones those found first come first."""
     count = config.top_beams
-    pools = (trace.scores, trace.order, trace.steps, trace.places, trace.log_probs)
-    for source, (scores, order, *rest) in enumerate(zip(*(pool.tolist() for pool in pools), strict=True)):
-        best = [index for index, score in enumerate(scores) if score > -np.inf]
-        best.sort(key=lambda index: (-scores[index], order[index]))
-        found = [(*(part[index] for part in rest[:2]), 1, rest[2][index], scores[index]) for index in best[:count]]
-        if len(found) < count:
-            last = int(trace.last[source])
-            found = (found + _live(trace, source, last, config))[:count]
-            found = found or _live(trace, source, last - 1, config)[:count]
-        yield found
+    best = np.lexsort((trace.order, -trace.scores))[:, :count]
+    pools = (trace.steps, trace.places, trace.log_probs, trace.scores)
+    steps, places, log_probs, scores = (np.take_along_axis(pool, best, 1).tolist() for pool in pools)
+    ends = [
+        [
+            (step, place, 1, log_prob, score)
+            for step, place, log_prob, score in zip(*parts, strict=True)
+            if score > LEAST
+        ]
+        for parts in zip(steps, places, log_probs, scores, strict=True)
+    ]
+    for source in [source for source, found in enumerate(ends) if len(found) < count]:
+        end = int(trace.last[source])
+        found = (ends[source] + _live(trace, source, end, config))[:count]
+        ends[source] = found or _live(trace, source, end - 1, config)[:count]
+    return ends
 
 
-def _live(trace: BeamTrace, source: int, step: int, config: DecodeConfig) -> list[tuple[int, int, int, float, float]]:
+def _live(trace: BeamTrace, source: int, step: int, config: DecodeConfig) -> list[End]:
     if step < 0:
         return [(-1, 0, 0, 0.0, 0.0)]
     totals = trace.sums[source, step].tolist()

@@ -16,7 +16,19 @@ from jaxtyping import Bool, Int
 from torch import nn
 
 from regard.decode.config import DecodeConfig
-from regard.decode.slots import BeamSlots, Collate, F, Fetched, FixedStepper, PickSlots, Rules, Slots, Source, bucket
+from regard.decode.slots import (
+    READ_TOGETHER,
+    BeamSlots,
+    Collate,
+    F,
+    Fetched,
+    FixedStepper,
+    PickSlots,
+    Rules,
+    Slots,
+    Source,
+    bucket,
+)
 from regard.decode.stepper import Hypothesis
 from regard.errors import RegardError
 from regard.nn.attention import watched
@@ -30,6 +42,9 @@ ROWS = 2560
 
 SHARE = 0.5
 """Of the memory that is free, what the slots of one search may take."""
+
+TURN = 1 / 4
+"""Of all slots, how many are given to other sources at once: reading those takes the host's time."""
 
 PATIENCE = 8
 """Steps that an output waits at most for others, to be brought to the host together with them."""
@@ -164,7 +179,7 @@ class DeviceDecoder(Generic[F]):
             while True:
                 most = self.room(config, sources=1 << 30, longest=longest, steps=steps)
                 busy = 0 if search is None else len(search.keys)
-                threshold = 1 if search is None or search.room.sources < most.sources else most.sources // 8
+                threshold = 1 if search is None or search.room.sources < most.sources else int(TURN * most.sources)
                 if not waiting and most.sources - busy >= max(1, threshold):
                     waiting = pull(most.sources - busy)
                 if search is None or (waiting and len(waiting) > search.free) or search.sparse(waiting):
@@ -234,7 +249,8 @@ class _Search(Generic[Key, F]):
         while start < len(order):
             end = start + 1
             # A batch goes on while padding makes up less than half of it.
-            while end < len(order) and new[order[end]][1].length <= 2 * new[order[start]][1].length + CLOSE:
+            longest = 2 * new[order[start]][1].length + CLOSE
+            while end - start < READ_TOGETHER[-1] and end < len(order) and new[order[end]][1].length <= longest:
                 end += 1
             part = order[start:end]
             self.slots.fill([new[index][1] for index in part], [free[index] for index in part], collate)
@@ -262,7 +278,7 @@ class _Search(Generic[Key, F]):
             self.ended += np.flatnonzero(over).tolist()
         before, self.fetched = self.fetched, []
         self.waited = self.waited + 1 if self.ended else 0
-        several = len(self.ended) >= max(1, self.room.sources // 8)
+        several = len(self.ended) >= max(1, int(TURN * self.room.sources))
         if self.ended and (several or self.waited >= PATIENCE or slots.stopped.all()):
             self.fetched.append(([self.keys.pop(slot) for slot in self.ended], slots, slots.fetch(self.ended)))
             for slot in self.ended:

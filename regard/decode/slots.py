@@ -34,8 +34,11 @@ REACHES = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 GRAPHS = 24
 """Captured steps that one set of slots keeps; the one unused for longest goes first."""
 
-FEW, SHORT = 8, 128
-"""Sources, and tokens of each, up to which reading them is captured too."""
+READ_TOGETHER = (1, 4, 16, 64, 128)
+"""Numbers of sources that are read together, and that reading them is captured for."""
+
+SHORT = 128
+"""Tokens of a source up to which reading it is captured: launching so little work takes longer than the work."""
 
 CONSTANT = frozenset(("ends", "divisors"))
 """Tensors of a search that belong to all slots, and do not change."""
@@ -249,10 +252,11 @@ class Slots(Generic[F]):
         if rules.penalty != 1.0:
             self.before = torch.zeros(B, stepper.choices, dtype=torch.bool, device=device)
         self._graphs: OrderedDict[tuple[int, int], torch.cuda.CUDAGraph] = OrderedDict()
-        self._fills: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, tuple[Any, ...]]] = {}
+        self._fills: OrderedDict[tuple[int, int], tuple[torch.cuda.CUDAGraph, tuple[Any, ...]]] = OrderedDict()
         self._pool: Any = None
         # On the host: which source is in which slot, and how many steps were launched for it.
         self.held: list[Source | None] = [None] * B
+        self.lengths_read = np.zeros(B, dtype=np.int64)
         self.made = np.zeros(B, dtype=np.int64)
         self.stopped = np.ones(B, dtype=bool)
         self.key: tuple = ()  # what searches that can have these slots next have in common
@@ -266,7 +270,7 @@ class Slots(Generic[F]):
         """Begin these sources in these slots; `collate` makes of their items what the model reads."""
         numbers = [slots, [source.first for source in sources], [source.limit for source in sources]]
         places, first, limits = torch.tensor(numbers).to(self.device)
-        if self.device.type == "cuda" and len(sources) <= FEW and max(source.length for source in sources) <= SHORT:
+        if self.device.type == "cuda" and max(source.length for source in sources) <= SHORT:
             self._fill_captured(sources, slots, collate)
         else:
             self.stepper.fill(collate([source.item for source in sources], None), self.state, places)
@@ -281,16 +285,21 @@ class Slots(Generic[F]):
         self.running.index_fill_(0, places, True)
         for source, slot in zip(sources, slots, strict=True):
             self.held[slot], self.made[slot], self.stopped[slot] = source, 0, False
+            self.lengths_read[slot] = source.length
 
     def _fill_captured(self, sources: Sequence[Source], slots: Sequence[int], collate: Collate) -> None:
-        """Read a few short sources by a captured graph: launching so little work takes longer than the work."""
-        count = 1 << (len(sources) - 1).bit_length()
+        """Read short sources by a captured graph."""
+        count = bucket(len(sources), READ_TOGETHER)
         length = bucket(max(source.length for source in sources))
         more = count - len(sources)  # the last one over again, into its own slot
         items = [source.item for source in sources] + [sources[-1].item] * more
         batch = collate(items, length)
         places = torch.tensor([*slots, *[slots[-1]] * more]).to(self.device)
-        if (count, length) not in self._fills:
+        if (count, length) in self._fills:
+            self._fills.move_to_end((count, length))
+        else:
+            if len(self._fills) >= GRAPHS:
+                self._fills.popitem(last=False)
             self._fills[count, length] = self._captured(
                 lambda: self.stepper.fill(batch, self.state, places), batch, places
             )
@@ -356,7 +365,7 @@ class Slots(Generic[F]):
         """Launch one more step of all that go on."""
         busy = np.flatnonzero(~self.stopped)
         reach = bucket(int(self.made[busy].max()) + 1)
-        longest = max(source.length for slot in busy if (source := self.held[slot]) is not None)
+        longest = int(self.lengths_read[busy].max())
         key = min(reach, self.room.steps), min(bucket(longest), self.room.source)
         if self.device.type == "cuda":
             self._graph(key).replay()
@@ -424,7 +433,7 @@ class Slots(Generic[F]):
         self.state.take(other.state, places)
         for slot, before in enumerate(slots):
             self.held[slot], self.made[slot] = other.held[before], other.made[before]
-            self.stopped[slot] = other.stopped[before]
+            self.stopped[slot], self.lengths_read[slot] = other.stopped[before], other.lengths_read[before]
 
     @torch.inference_mode()
     def end(self, slots: Sequence[int]) -> None:
@@ -621,14 +630,13 @@ class PickSlots(Slots[F]):
         return self.trace_tokens[places, :longest], self.trace_log_probs[places, :longest], self.lengths[places]
 
     def _outputs(self, fetched: Fetched, position: Int[np.ndarray, " N"], left: list[np.ndarray]) -> Outputs:
-        tokens, log_probs, lengths = left
+        tokens, log_probs = (one.swapaxes(1, 2).tolist() for one in left[:2])
+        lengths = left[2].tolist()
         found = []
         for place, slot in enumerate(fetched.slots):
             several = []
-            for row in range(self.room.width):
-                length = int(lengths[place, row])
-                made = tokens[place, :length, row].tolist()
-                each = log_probs[place, :length, row].tolist()
+            for row, length in enumerate(lengths[place]):
+                made, each = tokens[place][row][:length], log_probs[place][row][:length]
                 finished = length > 0 and made[-1] == self.rules.eos
                 total = sum(each, 0.0)
                 several.append(

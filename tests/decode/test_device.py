@@ -121,8 +121,8 @@ def check(model, config, *, count=11, limit=12, **options):
         assert [each.tokens for each in one] == [each.tokens for each in other]
         assert [each.finished for each in one] == [each.finished for each in other]
         for mine, theirs in zip(one, other, strict=True):
-            assert mine.log_prob == pytest.approx(theirs.log_prob, abs=1e-4)
-            assert mine.score == pytest.approx(theirs.score, abs=1e-4)
+            assert mine.log_prob == pytest.approx(theirs.log_prob, rel=1e-5, abs=1e-4)
+            assert mine.score == pytest.approx(theirs.score, rel=1e-5, abs=1e-4)
             assert mine.token_log_probs == pytest.approx(theirs.token_log_probs, abs=1e-4)
     return expected
 
