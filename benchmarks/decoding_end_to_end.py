@@ -98,19 +98,17 @@ def show(title: str, sides: dict, rounds: int, lines: list[str], references: lis
     print(title)
     seconds = {name: [] for name in sides}
     first, peaks, outputs = {}, {}, {}
-    for name, decode in sides.items():
+    for name, decode in reversed(sides.items()):  # the peer before regard's slots are there, which stay
         torch.cuda.reset_peak_memory_stats()
         began = time.perf_counter()
         decode(lines if name == "regard" else lines[: len(references)])
-        first[name] = time.perf_counter() - began
+        first[name], peaks[name] = time.perf_counter() - began, torch.cuda.max_memory_allocated() / 1e9
     for _ in range(rounds):
         for name, decode in sides.items():
             torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
             began = time.perf_counter()
             outputs[name] = decode(lines)
             seconds[name].append(time.perf_counter() - began)
-            peaks[name] = max(peaks.get(name, 0.0), torch.cuda.max_memory_allocated() / 1e9)
     best = min(statistics.median(took) for name, took in seconds.items() if name != "regard")
     texts = {name: [one if isinstance(one, str) else one.text for one in found] for name, found in outputs.items()}
     tokens = sum(len(one.tokens) + 1 for one in outputs["regard"])
