@@ -43,7 +43,7 @@ class Caption:
 
     def scaled(self, by: int) -> "Caption":
         """The same of an image so many times as large."""
-        return self.moved(lambda box: tuple(by * one for one in box))
+        return self.moved(lambda box: (by * box[0], by * box[1], by * box[2], by * box[3]))
 
     def moved(self, to: Callable[[Box], Box]) -> "Caption":
         nouns = (NounBoxes(one.start, one.end, tuple(map(to, one.boxes))) for one in self.nouns)
@@ -67,7 +67,8 @@ class CaptionSource:
             raise DataError(f"{len(self.images.names)} images and captions of {len(self.captions)}")
 
     def select(self, chosen: Sequence[int]) -> "CaptionSource":
-        captions, gold = (tuple(all[row] for row in chosen) if all else () for all in (self.captions, self.gold))
+        captions = tuple(self.captions[row] for row in chosen)
+        gold = tuple(self.gold[row] for row in chosen) if self.gold else ()
         return CaptionSource(self.images.select(chosen), captions, self.notes, gold)
 
     def with_gold(self) -> "CaptionSource":
