@@ -20,6 +20,7 @@ from regard.data.images.image_store import resized, resized_box
 from regard.data.synthetic.scenes import SceneImages, draw, scene
 from regard.errors import ConfigError, DataError, TooLarge
 from regard.look.packed_arrays import png_address, png_bytes
+from regard.look.watch import attentions
 from regard.tasks.captioning import scenes_of
 from regard.tasks.looking import LookOptions, document
 from regard.tasks.noun_attention import NounAttention, NounHits, boxes_on_grid, pointing_scores
@@ -353,3 +354,16 @@ def test_heads_can_be_pruned_and_are_scored_by_exact_match(run):
     assert held.count == 6
     assert 0 <= held.score(run) <= 100
     assert held.nll(run.model) > 0
+
+
+def test_heads_of_a_transformer_are_removed_and_the_one_of_a_recurrent_decoder_is_not(run, tmp_path, capsys):
+    done = main(["prune", str(run.directory), "--heads", "2", "--limit", "6", "--out", str(tmp_path / "less")])
+    said = capsys.readouterr()
+    if run.directory.name == "caption-recurrent":
+        assert done != 0
+        assert "decoder.cross_attention is the only attention of this model" in said.err
+        return
+    assert done == 0
+    smaller = regard.load(tmp_path / "less", "cpu")
+    assert sum(one.heads for one in attentions(smaller.model).values()) == 8
+    assert len(smaller.caption([image()])) == 1
