@@ -63,6 +63,15 @@ class Embedding(nn.Module):
             x = self.norm(x)
         return self.dropout(x)
 
+    def step(self, ids: Int[Tensor, " R"], place: int) -> Float[Tensor, "R D"]:
+        """The vectors of tokens that all stand at one place, for inference."""
+        x = F.embedding(ids, self.tokens.weight)
+        if self.scale != 1.0:
+            x = x * self.scale
+        if self.positions is not None:
+            x = self.positions.step(x, place)
+        return x if self.norm is None else self.norm(x)
+
 
 class OutputProjection(nn.Module):
     """Scores over the vocabulary. `weight` may be the embedding's own, so that both are one matrix.
