@@ -4,6 +4,7 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar, cast
 
@@ -16,6 +17,7 @@ from regard.decode.beam import Candidates, beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import unwanted
 from regard.decode.device import DeviceDecoder, FixedStepper, Source, bucket, serves
+from regard.decode.memory import batch_bytes, source_bytes
 from regard.decode.sample import uniform_numbers
 from regard.decode.search import in_batches, search
 from regard.decode.stepper import Hypothesis, Stepper
@@ -43,7 +45,7 @@ ROOMS = (128, 256, 512, 1024)
 """Greatest lengths of sentences that are decoded together on a device."""
 
 BUDGET = 4096
-"""Source tokens of one batch."""
+"""Source tokens of one batch, where batches are not sized by memory."""
 
 
 class Translator:
@@ -78,7 +80,7 @@ class Translator:
         *,
         overlong: Overlong = "split",
         before: int = 0,
-        budget: int = BUDGET,
+        budget: int | None = None,
         numbers: Sequence[int] | None = None,
         gone: Gone | None = None,
         alignments: bool = False,
@@ -90,7 +92,8 @@ class Translator:
         how many sentences came before these: what is sampled, and what is said of a sentence, goes by its number.
         Sentences of several lists have `numbers` of their own. A sentence that is `gone` is dropped between two steps;
         what comes back for it means nothing. With `alignments` every translation says which of its words belongs to
-        which of the source's.
+        which of the source's. `budget` is how many source tokens go together, times the beam; on a CPU
+        by default as many sentences as an eighth of the free memory has room for, at most 512 MiB.
         """
         config = config or self.config
         self.check(config, alignments)
@@ -117,7 +120,7 @@ class Translator:
                 _least_risk(samples, count) if parts else samples[:count]
                 for samples, parts in zip(found, pieces, strict=True)
             ]
-        return self._aligned(sentences, read, pieces, found, budget) if alignments else found
+        return self._aligned(sentences, read, pieces, found, budget or BUDGET) if alignments else found
 
     def _aligned(
         self,
@@ -316,14 +319,28 @@ class Translator:
         return [row(tokenizer.encode(part)[:room]) for part in parts]
 
     def _decode(
-        self, rows: list[Row], config: DecodeConfig, budget: int, gone: Gone | None = None
+        self, rows: list[Row], config: DecodeConfig, budget: int | None, gone: Gone | None = None
     ) -> list[list[Translation]]:
         if self.resident(config):
             return self._decode_resident(rows, config, gone)
         lengths = [len(row) for _, row, _, _ in rows]
-        # The search holds `beam` rows per source, so a batch is that much smaller.
-        small = budget // config.rows + 1
-        return in_batches(lambda batch: self._decode_batch(batch, config, gone), rows, lengths, budget=small)
+        decode = partial(self._decode_batch, config=config, gone=gone)
+        if budget is not None or self.device.type != "cpu":
+            # The search holds `beam` rows per source, so a batch is that much smaller.
+            return in_batches(decode, rows, lengths, budget=(budget or BUDGET) // config.rows + 1)
+        return in_batches(decode, rows, lengths, budget=max(1, batch_bytes()), cost=self._source_bytes(config))
+
+    def _source_bytes(self, config: DecodeConfig) -> Callable[[int], int]:
+        """What a search for a source of some length takes of the memory."""
+        models = self.model._modules.get("members") or [self.model]  # an ensemble has those of all its members
+
+        def cost(length: int) -> int:
+            (limit,) = config.limits([length])
+            asked = {"length": length, "steps": min(limit, self.max_len), "rows": config.rows}
+            choices = self.vocabularies.target.vocab_size
+            return sum(source_bytes(getattr(one, "config", None), **asked, choices=choices) for one in models)
+
+        return cost
 
     def _decode_resident(self, rows: list[Row], config: DecodeConfig, gone: Gone | None) -> list[list[Translation]]:
         """The same on the device. Those that need much more room than others go apart, so that others have more."""
