@@ -35,6 +35,8 @@ def search(
     """
     if config.mbr:
         raise ConfigError(f"mbr={config.mbr} compares texts, which a search over tokens does not have: translate texts")
+    if config.shortlist:
+        raise ConfigError("shortlist=true is for translations by a run that has one: see `regard shortlist`")
     if config.temperature is not None:
         return sample(stepper, state, first, eos=eos, config=config, max_len=max_len, ids=ids, constraints=constraints)
     if config.beam == 1:

@@ -196,13 +196,20 @@ class Transformer(nn.Module):
         self, choices: Int[Tensor, " R"], state: DecoderState | LeanState
     ) -> tuple[Float[Tensor, "R V"], DecoderState | LeanState]:
         """Log-probabilities of the tokens that may follow `choices`."""
+        x, state = self.advance(choices, state)
+        return self.head.log_probs(x), state
+
+    def advance(
+        self, choices: Int[Tensor, " R"], state: DecoderState | LeanState
+    ) -> tuple[Float[Tensor, "R D"], DecoderState | LeanState]:
+        """The vectors from which `head` predicts what follows `choices`."""
         if isinstance(state, LeanState):
             x = state.decoder.step(self.target.step(choices, state.length), state)
-            return self.head.log_probs(self.decoder_norm(x)), state
+            return self.decoder_norm(x), state
         x = self.target(choices[:, None], past=state.caches[0].length)
         for block, cache, memory in zip(self.decoder, state.caches, state.memories, strict=True):
             x = block.step(x, cache, memory)
-        return self.head.log_probs(self.decoder_norm(x).squeeze(1)), state
+        return self.decoder_norm(x).squeeze(1), state
 
     @property
     def choices(self) -> int:

@@ -108,6 +108,14 @@ class OutputProjection(nn.Module):
         logits = self(x)
         return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
+    def narrowed(self, kept: Int[Tensor, " C"]) -> "OutputProjection":
+        """The projection to some entries alone, in the order given, for inference."""
+        weight, bias = self.weight[kept], None if self.bias is None else self.bias[kept]
+        narrow = OutputProjection(weight.shape[1], len(kept), tied=weight)
+        narrow.scale, narrow.bias = self.scale, bias  # pyright: ignore[reportAttributeAccessIssue]
+        narrow.int8 = None if self.int8 is None else type(self.int8)(weight, bias)
+        return narrow
+
     def _scaled(self, x: Tensor) -> Tensor:
         return x if self.scale == 1.0 else x * self.scale
 

@@ -20,8 +20,9 @@ from regard.decode.device import DeviceDecoder, FixedStepper, Source, bucket, se
 from regard.decode.memory import batch_bytes, source_bytes
 from regard.decode.sample import uniform_numbers
 from regard.decode.search import in_batches, search
+from regard.decode.shortlist import Shortlist, ShortlistStepper, needed_words
 from regard.decode.stepper import Hypothesis, Stepper
-from regard.errors import DataError
+from regard.errors import ConfigError, DataError
 from regard.look.alignment import words_of_pieces
 from regard.metrics.text import sentence_chrf
 from regard.nn.batch import Pairs, Tokens
@@ -62,9 +63,11 @@ class Translator:
         max_len: int,
         *,
         captures: bool = True,
+        shortlist: Callable[[], Shortlist] | None = None,
     ) -> None:
         self.model, self.vocabularies, self.config, self.max_len = model, vocabularies, config, max_len
-        self.captures = captures
+        self.captures, self._read_shortlist = captures, shortlist
+        self._shortlist: Shortlist | None = None
         self._stepper = cast("Stepper[Any]", model)
         self._decoder: DeviceDecoder[Any] | None = None
         self.copies = any(isinstance(part, CopyProjection) for part in model.modules())
@@ -154,10 +157,33 @@ class Translator:
         ):
             if asked:
                 aligning_attention(self.model, what)
+        if config.shortlist:
+            self._check_shortlist(config)
+
+    def _check_shortlist(self, config: DecodeConfig) -> None:
+        """Refuse a shortlist where it cannot be honoured; else it is read by now."""
+        reason = None
+        if self.copies:
+            reason = "to a model that copies words of its source"
+        elif not hasattr(self.model, "advance"):
+            reason = f"to a {type(self.model).__name__}, only to a Transformer"
+        elif self.device.type != "cpu":
+            reason = f"on {self.device}, where all words are multiplied as fast: give device=cpu, or leave it out"
+        elif config.coverage_penalty:
+            reason = f"with coverage_penalty={config.coverage_penalty}: give one of them"
+        elif self._read_shortlist is None:
+            reason = "here: only to a run"
+        if reason is not None:
+            raise ConfigError(f"shortlist=true does not apply {reason}")
+        if self._shortlist is None:
+            assert self._read_shortlist is not None
+            self._shortlist = self._read_shortlist()
 
     @torch.inference_mode()
     def searched(self, sentence: str, config: DecodeConfig, number: int = 1) -> tuple[Hypothesis, list[Candidates]]:
         """The best translation of one sentence by beam search, with every candidate of every step of it."""
+        if config.shortlist:
+            raise ConfigError("shortlist=true does not apply where every candidate is looked at: give shortlist=false")
         self.model.eval()
         (row,) = self._fit(sentence, number, "refuse", self.reading(sentence)) or [[self.vocabularies.source.eos]]
         stepper = self._stepper
@@ -376,25 +402,33 @@ class Translator:
         stepper = self._stepper
         if config.coverage_penalty:
             stepper = AttendingStepper(self.model, f"coverage_penalty={config.coverage_penalty}")
-        state = stepper.start(Pairs(source))
         target = self.vocabularies.target
-        first = torch.full((len(rows),), target.bos, device=self.device)
+        bos, eos, forced, short = target.bos, target.eos, config.force_end, None
+        if config.shortlist:
+            assert self._shortlist is not None
+            always = {bos, eos, *needed_words(config)}
+            short = ShortlistStepper(self.model, [self._shortlist.words(row, always) for row in rows])
+            stepper, config, bos, eos = short, short.config(config), short.place(bos), short.place(eos)
+        state = stepper.start(Pairs(source))
+        first = torch.full((len(rows),), bos, device=self.device)
         limits = torch.tensor([min(limit, self.max_len) for limit in config.limits([len(row) for row in rows])])
         constraints = []
         if gone is not None:
-            constraints.append(unwanted(target.eos, lambda row: gone(sentences[row]), len(rows)))
+            constraints.append(unwanted(eos, lambda row: gone(sentences[row]), len(rows)))
         found = search(
             stepper,
             state,
             first,
-            eos=target.eos,
+            eos=eos,
             config=config,
             max_len=limits,
             ids=names,
             constraints=constraints,
         )
+        if short is not None:
+            found = [[short.named(one) for one in best] for best in found]
         return [
-            [self.text(one, target, limit if config.force_end else None) for one in best]
+            [self.text(one, target, limit if forced else None) for one in best]
             for best, target, limit in zip(found, tokenizers, limits.tolist(), strict=True)
         ]
 
