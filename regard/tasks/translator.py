@@ -4,7 +4,6 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar, cast
 
@@ -22,11 +21,13 @@ from regard.decode.sample import uniform_numbers
 from regard.decode.search import in_batches, search
 from regard.decode.shortlist import Shortlist, ShortlistStepper, needed_words
 from regard.decode.stepper import Hypothesis, Stepper
+from regard.decode.threads import limited_threads, threads_for
 from regard.errors import ConfigError, DataError
 from regard.look.alignment import words_of_pieces
 from regard.metrics.text import sentence_chrf
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.copy_mechanism import CopyProjection
+from regard.nn.quantized import Int8Linear
 from regard.tasks.cross_attention import AttendingStepper, aligning_attention, word_alignments
 from regard.tasks.run import Run
 from regard.tasks.verbs.translate import Overlong, Translation
@@ -68,6 +69,7 @@ class Translator:
         self.model, self.vocabularies, self.config, self.max_len = model, vocabularies, config, max_len
         self.captures, self._read_shortlist = captures, shortlist
         self._shortlist: Shortlist | None = None
+        self.threads: int | None = None  # of a CPU; None chooses by how much there is to multiply
         self._stepper = cast("Stepper[Any]", model)
         self._decoder: DeviceDecoder[Any] | None = None
         self.copies = any(isinstance(part, CopyProjection) for part in model.modules())
@@ -350,11 +352,23 @@ class Translator:
         if self.resident(config):
             return self._decode_resident(rows, config, gone)
         lengths = [len(row) for _, row, _, _ in rows]
-        decode = partial(self._decode_batch, config=config, gone=gone)
+
+        def decode(batch: list[Row]) -> list[list[Translation]]:
+            with limited_threads(self._threads(len(batch) * config.rows)):
+                return self._decode_batch(batch, config=config, gone=gone)
+
         if budget is not None or self.device.type != "cpu":
             # The search holds `beam` rows per source, so a batch is that much smaller.
             return in_batches(decode, rows, lengths, budget=(budget or BUDGET) // config.rows + 1)
         return in_batches(decode, rows, lengths, budget=max(1, batch_bytes()), cost=self._source_bytes(config))
+
+    def _threads(self, rows: int) -> int | None:
+        """The most threads that such a batch is decoded with; None leaves torch's choice."""
+        if self.threads is not None or self.device.type != "cpu":
+            return self.threads
+        width = getattr(getattr(self.model, "config", None), "width", None)
+        int8 = any(isinstance(part, Int8Linear) for part in self.model.modules())
+        return None if width is None else threads_for(rows, width, int8=int8)
 
     def _source_bytes(self, config: DecodeConfig) -> Callable[[int], int]:
         """What a search for a source of some length takes of the memory."""
