@@ -27,6 +27,7 @@ from regard.cli import (
     heads,
     import_export,
     look,
+    plot,
     presets,
     prune,
     serve,
@@ -55,6 +56,7 @@ app.command("prune", short_help="Remove attention heads for good.")(prune.prune)
 app.command("distill", short_help="Train a faster model on what another one writes.")(distill.distill)
 app.command("shortlist", short_help="Learn which output words a source may need: faster on a CPU.")(shortlist.shortlist)
 app.command("describe")(describe.describe)
+app.command("plot")(plot.plot)
 app.command("presets")(presets.presets)
 app.add_typer(data.app, name="data")
 app.add_typer(import_export.import_app, name="import")
