@@ -19,7 +19,7 @@ def shortlist(
     pairs: Annotated[int, typer.Option(help="Of more pairs, so many are sampled.", min=1)] = 30_000,
     no_verify: NO_VERIFY = False,
 ) -> None:
-    """Learn which target tokens a source's tokens are likely to need, and write that beside the run.
+    """Learn which target tokens are likely for which source tokens, and write that beside the run.
 
     With --shortlist, `regard translate` and `regard evaluate` then choose among those alone, which is faster on a CPU.
 

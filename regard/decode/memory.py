@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 SHARE = 1 / 8
 """Of the memory that is free, what one batch of a search on a CPU may take."""
@@ -12,6 +12,13 @@ ENOUGH = 512 << 20
 
 UNKNOWN = 4 << 30
 """Bytes taken to be free where the system does not say."""
+
+
+@runtime_checkable
+class Configured(Protocol):
+    """A model that has its settings."""
+
+    config: Any
 
 
 def free_memory(proc: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int:
@@ -42,14 +49,19 @@ def _available(proc: Path) -> int:
         return UNKNOWN
 
 
+def width_of(config: Any) -> int:
+    """The width of a model of such a config; one that says none is taken to be of 1,024."""
+    return getattr(config, "width", 1024)
+
+
 def source_bytes(config: Any, *, length: int, steps: int, rows: int, choices: int) -> int:
     """What the search for one source of `length` tokens takes, with `rows` hypotheses of at most `steps` choices.
 
     The keys and values of each layer, twice, since reordering copies them; the scores of all choices, three times; and
-    the source's own keys, values and widest layer. `config` is the model's; one that says no width is taken to be of
-    1,024, and one without layers as recurrent, with a single one.
+    the source's own keys, values and widest layer. `config` is the model's; one without layers is taken to be
+    recurrent, with a single one.
     """
-    width = getattr(config, "width", 1024)
+    width = width_of(config)
     layers = getattr(config, "decoder_layers", None) or getattr(config, "layers", 1)
     hidden = max(getattr(config, "feed_forward", width), 3 * width)
     cache, scores = 2 * layers * 2 * width * steps, 3 * choices

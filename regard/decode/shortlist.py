@@ -6,7 +6,7 @@ the training pairs by IBM model 1 (Brown et al. 1993): words that explain each o
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -16,6 +16,17 @@ from torch import Tensor
 from regard.decode.config import DecodeConfig
 from regard.decode.stepper import Hypothesis
 from regard.errors import DataError
+
+
+@runtime_checkable
+class Projecting(Protocol):
+    """A stepper whose log-probabilities are those of an output projection of vectors."""
+
+    head: Any
+
+    def advance(self, choices: Any, state: Any) -> Any:
+        """The vectors from which `head` predicts what follows `choices`, and the state after them."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from regard.decode.beam import Candidates, beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import unwanted
 from regard.decode.device import DeviceDecoder, FixedStepper, Source, bucket, serves
-from regard.decode.memory import batch_bytes, source_bytes
+from regard.decode.memory import Configured, batch_bytes, source_bytes, width_of
 from regard.decode.sample import uniform_numbers
 from regard.decode.search import in_batches, search
-from regard.decode.shortlist import Shortlist, ShortlistStepper, needed_words
+from regard.decode.shortlist import Projecting, Shortlist, ShortlistStepper, needed_words
 from regard.decode.stepper import Hypothesis, Stepper
 from regard.decode.threads import limited_threads, threads_for
 from regard.errors import ConfigError, DataError
@@ -167,7 +167,7 @@ class Translator:
         reason = None
         if self.copies:
             reason = "to a model that copies words of its source"
-        elif not hasattr(self.model, "advance"):
+        elif not isinstance(self.model, Projecting):
             reason = f"to a {type(self.model).__name__}, only to a Transformer"
         elif self.device.type != "cpu":
             reason = f"on {self.device}, where all words are multiplied as fast: give device=cpu, or leave it out"
@@ -366,9 +366,9 @@ class Translator:
         """The most threads that such a batch is decoded with; None leaves torch's choice."""
         if self.threads is not None or self.device.type != "cpu":
             return self.threads
-        width = getattr(getattr(self.model, "config", None), "width", None)
+        width = width_of(self.model.config if isinstance(self.model, Configured) else None)
         int8 = any(isinstance(part, Int8Linear) for part in self.model.modules())
-        return None if width is None else threads_for(rows, width, int8=int8)
+        return threads_for(rows, width, int8=int8)
 
     def _source_bytes(self, config: DecodeConfig) -> Callable[[int], int]:
         """What a search for a source of some length takes of the memory."""
@@ -378,7 +378,10 @@ class Translator:
             (limit,) = config.limits([length])
             asked = {"length": length, "steps": min(limit, self.max_len), "rows": config.rows}
             choices = self.vocabularies.target.vocab_size
-            return sum(source_bytes(getattr(one, "config", None), **asked, choices=choices) for one in models)
+            return sum(
+                source_bytes(one.config if isinstance(one, Configured) else None, **asked, choices=choices)
+                for one in models
+            )
 
         return cost
 
