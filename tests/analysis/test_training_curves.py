@@ -6,7 +6,7 @@ import pytest
 
 from regard.errors import RunError
 from regard.look.charts import plot
-from regard.look.training_curves import curves, in_the_terminal
+from regard.analysis.training_curves import curves, in_the_terminal
 
 
 def logged(folder, *records):
