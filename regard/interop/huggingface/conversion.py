@@ -155,9 +155,8 @@ def _run_config(
         length = min(model["max_len"], pooling.pop("length", model["max_len"]))
         model = {**model, **family.found(theirs, weights.shapes), **pooling}
         task = bert.TASKS[model["head"]] if family.model == "bert" else family.task
-        data = TASKS.named(task).data(
-            **({"max_len": length} if "max_len" in field_names(TASKS.named(task).data) else {})
-        )
+        kind = TASKS.named(task).data
+        data = kind(max_len=length) if "max_len" in field_names(kind) else kind()
         shared = {name: sections[name] for name in ("tokenizer", "decode")}
         config = RunConfig(model=model, task=task, data=data, **shared)
         config.model_config()  # before anything is built

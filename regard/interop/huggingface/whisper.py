@@ -103,9 +103,8 @@ def generation(config: Json, said: Json | None, decoding: Json) -> tuple[JsonObj
     where, theirs = ("config.json", config) if said is None else ("generation_config.json", said)
     multilingual = theirs.get("is_multilingual")
     if multilingual is None:
-        multilingual = (
-            bool(theirs.get("lang_to_id")) if said is not None else config.get("vocab_size", 0) >= MULTILINGUAL
-        )
+        large = whole(config, "vocab_size", MULTILINGUAL) >= MULTILINGUAL
+        multilingual = bool(theirs.get("lang_to_id")) if said is not None else large
     heads, latest = theirs.get("alignment_heads") or [], theirs.get("max_initial_timestamp_index")
     if not isinstance(heads, list) or not all(
         isinstance(one, list) and len(one) == 2 and all(is_whole(number, 0) for number in one) for one in heads
@@ -122,12 +121,10 @@ def generation(config: Json, said: Json | None, decoding: Json) -> tuple[JsonObj
         "alignment_heads": heads,
         "max_initial_timestamp": latest,
     }
-    left = {
-        name: value for name, value in decoding.items() if name not in ("begin_suppress_tokens", "forced_decoder_ids")
-    }
-    # Their length counts new tokens alone here.
-    if is_whole(left.get("max_length"), 1):
-        left["max_length"] = left["max_length"] + 1
+    taken = ("begin_suppress_tokens", "forced_decoder_ids")
+    left = {name: value for name, value in decoding.items() if name not in taken}
+    if is_whole(length := left.get("max_length"), 1):
+        left["max_length"] = length + 1  # which counts new tokens alone here
     if left.get("suppress_tokens") == [-1]:  # "the default ones", which another file of the checkpoint would name
         raise ConfigError(f"{where}: suppress_tokens=[-1] is not supported: name the tokens")
     return ours, left
