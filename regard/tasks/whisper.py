@@ -323,6 +323,21 @@ class WhisperTranscriber:
         )
         return [best[0] for best in found]
 
+    @torch.inference_mode()
+    def window_tokens(
+        self,
+        frames: Float[Tensor, "N M"],
+        config: DecodeConfig | None = None,
+        *,
+        language: str | None = None,
+        translate: bool = False,
+        timed: bool = False,
+    ) -> list[int]:
+        """The tokens written of one window alone, timestamps included where it is `timed`."""
+        state = self._stepper.start(SpokenWindows(frames[None].to(self.device)))
+        prompt = self.prompt(language, translate=translate, timed=timed)
+        return self._search(state, [prompt], config or self.config, timed, [0], [], None)[0].tokens
+
     def _move_on(
         self, recording: _Recording, best: Hypothesis, frames: Float[Tensor, "N M"], wanted: Wanted, timed: bool
     ) -> None:
