@@ -22,5 +22,6 @@ MODELS: Registry[tuple[type, type[nn.Module]]] = Registry(
         "lstmn": "regard.models.lstmn:MODEL",
         "captioner": "regard.models.captioner:MODEL",
         "whisper": "regard.models.whisper:MODEL",
+        "listener": "regard.models.listener:MODEL",
     },
 )

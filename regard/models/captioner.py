@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -28,7 +28,7 @@ from regard.nn.dropout import Dropout
 from regard.nn.embeddings import Embedding, OutputProjection, PatchEmbedding, resized_positions
 from regard.nn.initialization import initialise
 from regard.nn.kv_cache import DecoderState, KVCache, SourceMemory
-from regard.nn.masks import EVERYTHING
+from regard.nn.masks import CAUSAL, EVERYTHING, Visible
 from regard.nn.positions import Positions
 from regard.nn.recurrent.cells import CellKind
 from regard.nn.recurrent.layers import CellStates, Recurrent
@@ -150,27 +150,41 @@ class ConvolutionalStem(nn.Module):
         return self.dropout(x.flatten(2).mT + positions)
 
 
-class TransformerDecoder(nn.Module):
-    """Blocks of causal self-attention and attention to the image."""
+@runtime_checkable
+class DecoderSettings(Protocol):
+    """What a decoder takes from a model's settings."""
 
-    def __init__(self, config: CaptionConfig) -> None:
+    decoder_layers: int
+    decoder_heads: tuple[int, ...] | None
+    cross_heads: tuple[int, ...] | None
+    norm: NormKind
+    norm_epsilon: float
+    width: int
+
+    def block(self) -> BlockConfig: ...
+
+
+class TransformerDecoder(nn.Module):
+    """Blocks of causal self-attention and attention to what was encoded."""
+
+    def __init__(self, config: DecoderSettings) -> None:
         super().__init__()
         usual = (None,) * config.decoder_layers
         heads = zip(config.decoder_heads or usual, config.cross_heads or usual, strict=True)
         self.blocks = Stack(DecoderBlock(config.block(), None, None, *own) for own in heads)
         self.norm = make_norm(config.norm, config.width, config.norm_epsilon)
 
-    def forward(self, x: Float[Tensor, "B T D"], memory: Float[Tensor, "B P D"]) -> Float[Tensor, "B T D"]:
+    def forward(
+        self, x: Float[Tensor, "B T D"], memory: Float[Tensor, "B P D"], visible: Visible = EVERYTHING
+    ) -> Float[Tensor, "B T D"]:
         for block in self.blocks:
-            x = block(x, memory)
+            x = block(x, memory, CAUSAL, visible)
         return self.norm(x)
 
-    def start(self, memory: Float[Tensor, "B P D"]) -> DecoderState:
+    def start(self, memory: Float[Tensor, "B P D"], visible: Visible = EVERYTHING) -> DecoderState:
         return DecoderState(
             caches=tuple(KVCache(None, block.attention.joined()) for block in self.blocks),
-            memories=tuple(
-                SourceMemory(*block.cross_attention.keys_values(memory), EVERYTHING) for block in self.blocks
-            ),
+            memories=tuple(SourceMemory(*block.cross_attention.keys_values(memory), visible) for block in self.blocks),
         )
 
     def step(self, x: Float[Tensor, "R 1 D"], state: DecoderState) -> tuple[Float[Tensor, "R D"], DecoderState]:

@@ -296,6 +296,7 @@ TASKS: Registry[Task] = Registry(
         "pointing": "regard.tasks.pointing:TASK",
         "captioning": "regard.tasks.captioning:TASK",
         "whisper": "regard.tasks.whisper:TASK",
+        "transcribing": "regard.tasks.transcribing:TASK",
     },
 )
 
