@@ -248,7 +248,7 @@ def compare(directory: str, run_directory: str, espeak: str, root: str | None, v
     worst, worst_exported, worst_mel, same, same_timed, errors, words = 0.0, 0.0, 0.0, 0, 0, 0, 0
     for sentence, sound in zip(SENTENCES, sounds, strict=True):
         features = extractor(sound, sampling_rate=16_000, return_tensors="pt").input_features
-        frames = transcriber.windows(transcriber.open(sound)).window(0)
+        frames = transcriber.windows(transcriber.read([sound])[0]).window(0)
         worst_mel = max(worst_mel, float((frames.T - features[0]).abs().max()))
         row = [*transcriber.prompt(None), *tokenizer.encode(f" {sentence}"), known.eos]
         ours = run.model.logits(SpokenWindows(frames[None], Tokens.of([row])))
@@ -263,10 +263,10 @@ def compare(directory: str, run_directory: str, espeak: str, root: str | None, v
             mine = transcriber.window_tokens(frames, timed=timed)
             equal = found[len(prompt) :] == [*mine, known.eos]
             same, same_timed = same + (equal and not timed), same_timed + (equal and timed)
-        text = run.transcripts([sound], words=True)[0]
+        text = run.transcripts([sound])[0][0]
         wanted = plain_words(sentence)
         errors, words = errors + edit_distance(wanted, plain_words(text.text)), words + len(wanted)
-        print(f"{text.text}\n    {' '.join(f'{one.text}@{one.start:.2f}' for one in text.words)}")
+        print(f"{text.text}\n    {' '.join(f'{one.word}@{one.start:.2f}' for one in text.words)}")
     print(f"log-mel: largest difference {worst_mel:.2g}")
     print(f"logits: largest difference {worst:.2g}; of the export read by transformers {worst_exported:.2g}")
     print(f"the same tokens: {same} of {len(SENTENCES)}, with timestamps {same_timed} of {len(SENTENCES)}")
@@ -277,12 +277,12 @@ def compare(directory: str, run_directory: str, espeak: str, root: str | None, v
         long, sampling_rate=16_000, return_tensors="pt", truncation=False, padding="longest", return_attention_mask=True
     )
     expected = theirs.generate(**features, return_timestamps=True)[0].tolist()
-    found = run.transcripts([long], timestamps=True)[0]
+    found = run.transcripts([long], timestamps=True)[0][0]
     equal = known.text(expected) == list(found.tokens)
     wanted = [word for one in SENTENCES for word in plain_words(one)]
     errors = edit_distance(wanted, plain_words(found.text))
-    print(f"all in one of {found.seconds:.1f} s: {'the same' if equal else 'other'} tokens, {errors} errors")
-    for segment in found.segments:
+    print(f"all in one of {len(long) / 16_000:.1f} s: {'the same' if equal else 'other'} tokens, {errors} errors")
+    for segment in found.segments or ():
         print(f"  {segment.start:6.2f} {segment.end:6.2f}  {segment.text}")
 
 

@@ -159,7 +159,11 @@ class Whisper(nn.Module):
 
     def forward(self, batch: SpokenWindows) -> Float[Tensor, "B T D"]:
         """For each token that the decoder reads, the vector from which `head` predicts the next one."""
-        memory, x = self.encode(batch.frames), self.target(batch.inputs.ids)
+        return self.decode(batch.inputs.ids, self.encode(batch.frames))
+
+    def decode(self, ids: Int[Tensor, "B T"], memory: Float[Tensor, "B S D"]) -> Float[Tensor, "B T D"]:
+        """The same, the windows being encoded."""
+        x = self.target(ids)
         for block in self.decoder:
             x = through(block, self.config.layer_drop, x, memory, CAUSAL, EVERYTHING)
         return self.decoder_norm(x)
@@ -177,7 +181,10 @@ class Whisper(nn.Module):
 
     def start(self, batch: SpokenWindows) -> DecoderState:
         """The windows, encoded: what decoding starts from."""
-        memory = self.encode(batch.frames)
+        return self.begin(self.encode(batch.frames))
+
+    def begin(self, memory: Float[Tensor, "B S D"]) -> DecoderState:
+        """The same, the windows being encoded."""
         return DecoderState(
             caches=tuple(KVCache(None, block.attention.joined()) for block in self.decoder),
             memories=tuple(

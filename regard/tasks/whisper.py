@@ -4,18 +4,17 @@ Such a run is imported, not trained.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.config import Setting
-from regard.data.audio import MelConfig, Sound, SoundSamples, open_sound
+from regard.data.audio import MelConfig, Sound
 from regard.data.audio.windows import SoundWindows
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import Constraint, never, unwanted
@@ -35,6 +34,8 @@ from regard.tasks.cross_attention import piece_spans
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.run import Run
 from regard.tasks.spec import OF_PAIRS, Progress, Task
+from regard.tasks.transcribing import open_sounds, sound_arguments
+from regard.tasks.verbs.transcribe import TimedSegment, TimedWord, WrittenTranscript
 from regard.text import Vocabularies
 from regard.text.whisper_tokens import HOP, RATE, SECONDS, WINDOW, WhisperTokens, whisper_tokens
 
@@ -45,69 +46,37 @@ UNSPACED = ("zh", "ja", "th", "lo", "my", "yue")
 
 
 @dataclass(frozen=True, slots=True)
-class SpokenWord:
-    """A word, when it was said, in seconds, and the mean probability of its tokens."""
-
-    text: str
-    start: float
-    end: float
-    probability: float
-
-
-@dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of a recording, in seconds, and what is said in it."""
+    """A stretch of a recording, in seconds, and the tokens of what is said in it."""
 
     start: float
     end: float
-    text: str
     tokens: tuple[int, ...]
-    words: tuple[SpokenWord, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Transcript:
-    """What is said in a recording of so many seconds. `language` is None where the model knows but one.
-
-    One that is not `finished` has a window whose text was cut at the greatest length that the settings allow.
-    """
-
-    text: str
-    seconds: float
-    segments: tuple[Segment, ...]
-    language: str | None = None
-    log_prob: float = 0.0
-    finished: bool = True
-
-    @property
-    def tokens(self) -> tuple[int, ...]:
-        return tuple(token for segment in self.segments for token in segment.tokens)
-
-    @property
-    def words(self) -> tuple[SpokenWord, ...]:
-        return tuple(word for segment in self.segments for word in segment.words or ())
+    words: tuple[TimedWord, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
     """What to write of recordings: in which language they are (found out where it is not said), their own words or an
-    English translation, and whether segments and words are timed."""
+    English translation, and whether segments are timed."""
 
     language: str | None = None
     translate: bool = False
     timestamps: bool = False
-    words: bool = False
 
 
 @dataclass(slots=True)
 class _Recording:
-    """A recording under way: the frame that its next window begins at, and what was found before it."""
+    """A recording under way: the frame that its next window begins at, and what was found before it; `others` are
+    further outputs of its only window, where several were asked for."""
 
     windows: SoundWindows
     number: int
     seek: int = 0
     language: str | None = None
     segments: list[Segment] = field(default_factory=list)
+    others: list[Hypothesis] = field(default_factory=list)
+    score: float = 0.0
     log_prob: float = 0.0
     finished: bool = True
 
@@ -148,6 +117,9 @@ def split_at_timestamps(
 class WhisperTranscriber:
     """Recordings in, texts out."""
 
+    options = ("timestamps", "language", "translate")
+    """What of a request applies, beside how to search."""
+
     def __init__(self, model: Any, vocabularies: Vocabularies, config: RunConfig) -> None:
         self.model, self.vocabularies, self.config = model, vocabularies, config.decode
         self.shape: WhisperConfig = config.model_config()
@@ -160,48 +132,70 @@ class WhisperTranscriber:
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    def open(self, item: Any, name: str | None = None) -> Sound:
-        """A recording: a file's name or bytes, a `Sound`, or an array of samples, 16,000 per second."""
-        if isinstance(item, np.ndarray):
-            if item.ndim != 1:
-                raise DataError(f"samples of shape {item.shape}; a recording has one channel: an array of one axis")
-            return SoundSamples(item.astype(np.float32), RATE, name or "samples")
-        return item if isinstance(item, Sound) else open_sound(item, name)
+    @property
+    def longest(self) -> float:
+        """Seconds of a window."""
+        return self.shape.frames * HOP / RATE
+
+    @property
+    def piece(self) -> float:
+        return self.longest
+
+    def arguments(self, words: Iterable[str], file: Path | None = None) -> Iterator[Any]:
+        """The sounds that a command line names: files, those in folders, `-` for standard input, or those of a list."""
+        return sound_arguments(words, file)
+
+    def read(self, items: Sequence[Any]) -> list[Sound]:
+        """The sounds, opened: paths, arrays of 16,000 samples per second, a name with a file's bytes, or sounds."""
+        return open_sounds(items, RATE)
+
+    def pieces(self, sound: Sound, piece: float, overlap: float) -> int:
+        """In how many windows a sound is read, if not a second of any is read twice."""
+        return max(1, -(-sound.frames // round(self.longest * sound.rate)))
+
+    def positions(self, seconds: float) -> int:
+        return self.shape.places
 
     def windows(self, sound: Sound) -> SoundWindows:
         return SoundWindows(sound, self.mel, self.shape.frames)
 
-    def check(self, wanted: Wanted) -> None:
+    def check_options(self, timestamps: bool = False, language: str | None = None, translate: bool = False) -> None:
         """Refuse what this model cannot be asked for."""
-        if not self.shape.multilingual:
-            if wanted.translate:
-                raise ConfigError("translate needs a multilingual model, and this one knows English alone")
-            if wanted.language is not None and self.known.language(wanted.language) != self.known.languages.get("en"):
-                raise ConfigError(f"language='{wanted.language}' needs a multilingual model; this one knows English")
-        elif wanted.language is not None:
-            self.known.language(wanted.language)
-        if wanted.words and wanted.translate:
-            raise ConfigError("words of a translation have no times: the sound does not hold them; leave one out")
+        if language is not None:
+            token = self.known.language(language)
+            if not self.shape.multilingual and token != self.known.languages.get("en"):
+                raise ConfigError(f"language='{language}' needs a multilingual model, and this one knows English alone")
+        if translate and not self.shape.multilingual:
+            raise ConfigError("translate needs a multilingual model, and this one knows English alone")
 
     def transcribe(
         self,
         sounds: Sequence[Any],
         config: DecodeConfig | None = None,
-        wanted: Wanted | None = None,
         *,
+        timestamps: bool = False,
+        language: str | None = None,
+        translate: bool = False,
         numbers: Sequence[int] | None = None,
         gone: Callable[[int], bool] | None = None,
         progress: Progress | None = None,
-    ) -> list[Transcript]:
-        """What is said in each recording.
+    ) -> list[list[WrittenTranscript]]:
+        """The best transcripts of each recording, best first, with the times of their words.
 
-        One that is longer than a window is read in several, each from where the last whole segment ended. What is
-        sampled goes by a recording's number: its place here, or that in `numbers`. A recording that is `gone` is
-        dropped between two steps; what comes back for it means nothing.
+        A recording that is longer than a window is read in several, each from where the last whole segment ended; of
+        such a one, and of one with `timestamps`, there is one transcript. The `language` is found out where it is not
+        said; `translate` writes English whatever is spoken, whose words have no times. What is sampled goes by a
+        recording's number: its place here, or that in `numbers`. A recording that is `gone` is dropped between two
+        steps; what comes back for it means nothing.
         """
-        config, wanted = config or self.config, wanted or Wanted()
-        self.check(wanted)
-        made = [_Recording(self.windows(self.open(sound)), place) for place, sound in enumerate(sounds)]
+        config = config or self.config
+        self.check_options(timestamps, language, translate)
+        wanted = Wanted(language=language, translate=translate, timestamps=timestamps)
+        made = [_Recording(self.windows(sound), place) for place, sound in enumerate(self.read(sounds))]
+        if max(config.top_beams, config.samples) > 1 and (timestamps or any(one.windows.long for one in made)):
+            raise ConfigError(
+                "timestamps, and recordings longer than a window, have one transcript: give no top_beams or samples"
+            )
         waiting, done, size = list(made), 0, max(1, BATCH // config.rows)
         while waiting:
             part = waiting[:size]
@@ -211,18 +205,34 @@ class WhisperTranscriber:
             if progress is not None and len(made) - len(waiting) > done:
                 done = len(made) - len(waiting)
                 progress(done, len(made))
-        return [self._transcript(one) for one in made]
+        return [self._transcripts(one, config, wanted) for one in made]
 
-    def _transcript(self, recording: _Recording) -> Transcript:
+    def _transcripts(self, recording: _Recording, config: DecodeConfig, wanted: Wanted) -> list[WrittenTranscript]:
         tokens = [token for segment in recording.segments for token in segment.tokens]
-        return Transcript(
-            text=self._text(tokens),
-            seconds=recording.windows.seconds,
-            segments=tuple(recording.segments),
-            language=recording.language,
+        segments = [TimedSegment(one.start, one.end, self._text(one.tokens)) for one in recording.segments]
+        best = self._written(tokens, recording.language)
+        best = replace(
+            best,
+            score=recording.score,
             log_prob=recording.log_prob,
             finished=recording.finished,
+            words=tuple(word for segment in recording.segments for word in segment.words),
+            segments=tuple(segments) if wanted.timestamps else None,
         )
+        further = [
+            replace(
+                self._written(self.known.text(one.tokens), recording.language),
+                score=one.score,
+                log_prob=one.log_prob,
+                finished=one.finished,
+            )
+            for one in recording.others
+        ]
+        return [best, *further]
+
+    def _written(self, tokens: Sequence[int], language: str | None) -> WrittenTranscript:
+        pieces = tuple(self.vocabularies.target.pieces(tokens))
+        return WrittenTranscript(self._text(tokens), 0.0, 0.0, tuple(tokens), pieces, language=language)
 
     def _text(self, tokens: Sequence[int]) -> str:
         return self.vocabularies.target.decode(self.known.text(list(tokens))).strip()
@@ -239,7 +249,8 @@ class WhisperTranscriber:
         """Read the next window of each recording, and move it on."""
         self.model.eval()
         frames = torch.stack([one.windows.window(one.seek) for one in recordings]).to(self.device)
-        state = self._stepper.start(SpokenWindows(frames))
+        memory = self.model.encode(frames.to(self.model.target.tokens.weight.dtype))
+        state = self.model.begin(memory)
         self._find_languages(recordings, state, wanted)
         # Only by timestamps does a longer recording know where its next window begins; rows of a batch share a rule.
         timed = [wanted.timestamps or one.windows.long for one in recordings]
@@ -247,11 +258,11 @@ class WhisperTranscriber:
             rows = [row for row, own in enumerate(timed) if own == kind]
             places = torch.tensor(rows, device=self.device)
             chosen = [recordings[row] for row in rows]
-            begun = state.select(places, places)
             prompts = [self.prompt(one.language, translate=wanted.translate, timed=kind) for one in chosen]
+            begun = state.select(places, places)
             found = self._search(begun, prompts, config, kind, [names[row] for row in rows], chosen, gone)
             for row, recording, best in zip(rows, chosen, found, strict=True):
-                self._move_on(recording, best, frames[row], wanted, kind)
+                self._move_on(recording, best, memory[row], wanted, kind)
 
     def _find_languages(self, recordings: Sequence[_Recording], state: Any, wanted: Wanted) -> None:
         """Of a multilingual model, the language that was named or that the first window is likeliest in."""
@@ -298,7 +309,7 @@ class WhisperTranscriber:
         names: Sequence[int],
         recordings: Sequence[_Recording],
         gone: Callable[[int], bool] | None,
-    ) -> list[Hypothesis]:
+    ) -> list[list[Hypothesis]]:
         columns = torch.tensor(prompts, device=self.device).T
         for column in columns[:-1]:
             _, state = self._stepper.step(column, state)
@@ -311,7 +322,7 @@ class WhisperTranscriber:
             constraints.append(unwanted(self.known.eos, lambda row: left(recordings[row].number), len(recordings)))
         limit = self.limit(config, prompts[0])
         config = replace(config, min_len=min(config.min_len, limit - 1))
-        found = search(
+        return search(
             self._stepper,
             state,
             columns[-1],
@@ -321,7 +332,6 @@ class WhisperTranscriber:
             ids=names,
             constraints=constraints,
         )
-        return [best[0] for best in found]
 
     @torch.inference_mode()
     def window_tokens(
@@ -336,52 +346,46 @@ class WhisperTranscriber:
         """The tokens written of one window alone, timestamps included where it is `timed`."""
         state = self._stepper.start(SpokenWindows(frames[None].to(self.device)))
         prompt = self.prompt(language, translate=translate, timed=timed)
-        return self._search(state, [prompt], config or self.config, timed, [0], [], None)[0].tokens
+        return self._search(state, [prompt], config or self.config, timed, [0], [], None)[0][0].tokens
 
     def _move_on(
-        self, recording: _Recording, best: Hypothesis, frames: Float[Tensor, "N M"], wanted: Wanted, timed: bool
+        self,
+        recording: _Recording,
+        several: Sequence[Hypothesis],
+        memory: Float[Tensor, "S D"],
+        wanted: Wanted,
+        timed: bool,
     ) -> None:
-        left, offset = recording.left, recording.seek * HOP / RATE
+        left, offset, best = recording.left, recording.seek * HOP / RATE, several[0]
         found, step = [(0.0, left * HOP / RATE, best.tokens)], left
         if timed:
             found, step = split_at_timestamps(best.tokens, self.known, left)
-        spoken = [(start, end, tokens) for start, end, tokens in found if self._text(tokens)]
-        timings = self._timings(recording, spoken, frames, left) if wanted.words else [None] * len(spoken)
-        for (start, end, tokens), words in zip(spoken, timings, strict=True):
-            recording.segments.append(
-                Segment(
-                    start=round(offset + start, 3),
-                    end=round(min(offset + end, recording.windows.seconds), 3),
-                    text=self._text(tokens),
-                    tokens=tuple(self.known.text(list(tokens))),
-                    words=words,
-                )
-            )
+        spoken = [(start, end, self.known.text(list(tokens))) for start, end, tokens in found if self._text(tokens)]
+        # A translation's words are not those that were said.
+        words = [()] * len(spoken) if wanted.translate else self._timings(recording, spoken, memory)
+        end_of_all = recording.windows.seconds
+        for (start, end, tokens), own in zip(spoken, words, strict=True):
+            begin = round(min(offset + start, end_of_all), 3)
+            recording.segments.append(Segment(begin, round(min(offset + end, end_of_all), 3), tuple(tokens), own))
+        recording.others += several[1:]
+        recording.score += best.score
         recording.log_prob += best.log_prob
         recording.finished &= best.finished
         recording.seek += min(step, left)
 
     def _timings(
-        self, recording: _Recording, spoken: Sequence[tuple[float, float, Sequence[int]]], frames: Tensor, left: int
-    ) -> list[tuple[SpokenWord, ...]]:
+        self, recording: _Recording, spoken: Sequence[tuple[float, float, list[int]]], memory: Tensor
+    ) -> list[tuple[TimedWord, ...]]:
         """The words of each segment of a window, with their times."""
-        parts = [self.known.text(list(tokens)) for _, _, tokens in spoken]
-        tokens = [token for part in parts for token in part]
-        starts, chances = self.token_times(frames, tokens, recording.language, left)
+        tokens = [token for _, _, part in spoken for token in part]
+        if not tokens:
+            return []
+        starts = self.token_times(memory, tokens, recording.language, recording.left)
         offset, end, begin, found = recording.seek * HOP / RATE, recording.windows.seconds, 0, []
-        for part in parts:
-            words = self._words(part, recording.language)
-            found.append(
-                tuple(
-                    SpokenWord(
-                        text=text,
-                        start=round(min(offset + starts[begin + own[0]], end), 3),
-                        end=round(min(offset + starts[begin + own[-1] + 1], end), 3),
-                        probability=round(float(np.mean([chances[begin + place] for place in own])), 4),
-                    )
-                    for text, own in words
-                )
-            )
+        for _, _, part in spoken:
+            times = [round(min(offset + time, end), 3) for time in starts[begin:] or [0.0] * (len(part) + 1)]
+            words = self._words(part, recording.language) if starts else []
+            found.append(tuple(TimedWord(text, times[own[0]], times[own[-1] + 1]) for text, own in words))
             begin += len(part)
         return found
 
@@ -416,28 +420,27 @@ class WhisperTranscriber:
             chosen.setdefault(name, []).extend([head] if whole else [])
             if not whole:
                 chosen[name] = list(range(known[name].heads))
-        if not any(chosen.values()):
-            raise ConfigError("words cannot be timed: the heads that attend to the sound have all been removed")
-        return chosen
+        return {name: heads for name, heads in chosen.items() if heads}
 
     @torch.inference_mode()
     def token_times(
-        self, frames: Float[Tensor, "N M"], tokens: Sequence[int], language: str | None, left: int
-    ) -> tuple[list[float], list[float]]:
-        """When each token of a window's text begins, then when the text ends, in seconds; and how likely each is."""
-        prompt = self.prompt(language)
-        row = [*prompt, *tokens, self.known.eos]
-        chosen = self.aligning_heads()
-        batch = SpokenWindows(frames[None], Tokens.of([row])).to(self.device)
+        self, memory: Float[Tensor, "S D"], tokens: Sequence[int], language: str | None, left: int
+    ) -> list[float]:
+        """When each token of a window's text begins, then when the text ends, in seconds from the window's beginning.
+
+        `left` is how many frames of the window hold sound. Without a head that attends to the sound nothing is told.
+        """
+        prompt, chosen = self.prompt(language), self.aligning_heads()
+        row = torch.tensor([[*prompt, *tokens][: self.max_len]], device=self.device)
+        if not chosen:
+            return []
         with watch(self.model, list(chosen)) as trace:
-            hidden = self.model(batch)
+            self.model.decode(row, memory[None])
         positions = max(1, left // STRIDE)
         seen = [trace.weights(name)[0, heads, :, :positions].float() for name, heads in chosen.items()]
         weights = torch.cat(seen)[:, len(prompt) - 1 :]
         weights = weights / weights.sum(-1, keepdim=True).clamp_min(1e-10)
-        log_probs = self.model.head.log_probs(hidden[0, len(prompt) - 1 : -1])
-        chances = log_probs.gather(1, batch.inputs.ids[0, len(prompt) :, None])[:, 0].exp()
-        return [float(place) * SECONDS for place in step_starts(weights)], chances.tolist()
+        return [float(place) * SECONDS for place in step_starts(weights)]
 
     def cut_note(self, cut: int, total: int, config: DecodeConfig) -> str:
         """What to say of transcripts that are not finished; nothing where there are none."""
@@ -452,27 +455,28 @@ def transcriber_of(run: Run) -> WhisperTranscriber:
     return WhisperTranscriber(run.model, run.vocabularies, run.config)
 
 
-def transcribe(run: Run, sounds: Sequence[Any], **decode: Setting) -> list[str]:
-    """What is said in each recording, a file or an array; `decode` are settings of `DecodeConfig`, such as `beam=5`,
-    and `language`, `translate`."""
-    return [one.text for one in transcripts(run, sounds, **decode)]
+def transcribe(run: Run, sounds: Sequence[Any], **options: Setting) -> list[str]:
+    """What is said in each recording, a file or an array of 16,000 samples per second; options as in `transcripts`."""
+    return [best[0].text for best in transcripts(run, sounds, **options)]
 
 
 def transcripts(
     run: Run,
     sounds: Sequence[Any],
     *,
+    timestamps: bool = False,
     language: str | None = None,
     translate: bool = False,
-    timestamps: bool = False,
-    words: bool = False,
     **decode: Setting,
-) -> list[Transcript]:
-    """The same with times: `transcripts(["talk.wav"], words=True)[0].words`."""
+) -> list[list[WrittenTranscript]]:
+    """For each recording its best transcripts, with times: `transcripts(["talk.wav"])[0][0].words`.
+
+    `decode` are settings of `DecodeConfig`, such as `beam=5`.
+    """
     if isinstance(sounds, str | Path):
-        raise DataError("give a list of recordings, not one: [recording]")
-    wanted = Wanted(language=language, translate=translate, timestamps=timestamps, words=words)
-    return run.transcriber.transcribe(list(sounds), run.decode_config(**decode), wanted)
+        raise DataError("give a list of sounds, not one: [sound]")
+    how = run.decode_config(**decode)
+    return run.transcriber.transcribe(list(sounds), how, timestamps=timestamps, language=language, translate=translate)
 
 
 class WhisperTask(Task):
@@ -498,7 +502,7 @@ class WhisperTask(Task):
         return whisper_document(run, inputs, wanted, **decode)
 
     def inputs(self, run: Run, words: Sequence[str], file: Path | None) -> list[Any]:
-        return list(words) if file is None else [str(file)]
+        return list(run.transcriber.arguments(words, file))
 
     def example(self, config: RunConfig, length: int, rows: int = 1) -> SpokenWindows:
         model = config.model_config()
