@@ -225,10 +225,6 @@ def spoken(sentence: str, espeak: str, root: str | None, voice: str) -> np.ndarr
         return read_sound(path, 16_000)
 
 
-def plain_words(text: str) -> list[str]:
-    return re.sub(r"[^a-z0-9' ]", " ", text.lower()).split()
-
-
 @torch.no_grad()
 def compare(directory: str, run_directory: str, espeak: str, root: str | None, voice: str) -> None:
     """Logits and transcripts of both on ten spoken sentences, one by one and in one long recording."""
@@ -237,7 +233,7 @@ def compare(directory: str, run_directory: str, espeak: str, root: str | None, v
     import regard
     from regard.interop.huggingface import export_run
     from regard.metrics.word_errors import edit_distance
-    from regard.nn.batch import SpokenWindows, Tokens
+    from regard.tasks.whisper import plain_words
 
     theirs = WhisperForConditionalGeneration.from_pretrained(directory, attn_implementation="eager").eval()
     extractor, run = WhisperFeatureExtractor.from_pretrained(directory), regard.load(run_directory, "cpu")
@@ -251,7 +247,7 @@ def compare(directory: str, run_directory: str, espeak: str, root: str | None, v
         frames = transcriber.windows(transcriber.read([sound])[0]).window(0)
         worst_mel = max(worst_mel, float((frames.T - features[0]).abs().max()))
         row = [*transcriber.prompt(None), *tokenizer.encode(f" {sentence}"), known.eos]
-        ours = run.model.logits(SpokenWindows(frames[None], Tokens.of([row])))
+        ours = run.model.logits(transcriber.batch(frames[None], [row]))
         inputs = torch.tensor([row[:-1]])
         expected = theirs(input_features=features, decoder_input_ids=inputs).logits
         worst = max(worst, float((ours - expected).abs().max()))

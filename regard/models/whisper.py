@@ -13,7 +13,7 @@ from regard.errors import ConfigError, DataError, check_at_least, check_fraction
 from regard.models.protocols import Capabilities
 from regard.models.size_limits import LARGEST_TABLE
 from regard.nn.attention import ACROSS, BEFORE, WITHIN
-from regard.nn.batch import SpokenWindows
+from regard.nn.batch import TranscribedSounds
 from regard.nn.blocks import (
     Activation,
     BlockConfig,
@@ -157,9 +157,9 @@ class Whisper(nn.Module):
         initialise(self)
         self.source = ConvolutionsOverTime(config)
 
-    def forward(self, batch: SpokenWindows) -> Float[Tensor, "B T D"]:
+    def forward(self, batch: TranscribedSounds) -> Float[Tensor, "B T D"]:
         """For each token that the decoder reads, the vector from which `head` predicts the next one."""
-        return self.decode(batch.inputs.ids, self.encode(batch.frames))
+        return self.decode(batch.inputs.ids, self.encode(batch.source.values))
 
     def decode(self, ids: Int[Tensor, "B T"], memory: Float[Tensor, "B S D"]) -> Float[Tensor, "B T D"]:
         """The same, the windows being encoded."""
@@ -168,7 +168,7 @@ class Whisper(nn.Module):
             x = through(block, self.config.layer_drop, x, memory, CAUSAL, EVERYTHING)
         return self.decoder_norm(x)
 
-    def logits(self, batch: SpokenWindows) -> Float[Tensor, "B T V"]:
+    def logits(self, batch: TranscribedSounds) -> Float[Tensor, "B T V"]:
         """The scores of every next token, given the true ones before it."""
         return self.head(self(batch))
 
@@ -179,9 +179,9 @@ class Whisper(nn.Module):
             x = through(block, self.config.layer_drop, x)
         return self.encoder_norm(x)
 
-    def start(self, batch: SpokenWindows) -> DecoderState:
+    def start(self, batch: TranscribedSounds) -> DecoderState:
         """The windows, encoded: what decoding starts from."""
-        return self.begin(self.encode(batch.frames))
+        return self.begin(self.encode(batch.source.values))
 
     def begin(self, memory: Float[Tensor, "B S D"]) -> DecoderState:
         """The same, the windows being encoded."""

@@ -320,37 +320,6 @@ class CaptionedImages(Movable):
         return self.pixels.shape[0] * self.patches + self.count
 
 
-@dataclass(frozen=True, slots=True)
-class SpokenWindows(Movable):
-    """Windows of sound as frames of M log-mel numbers and, when known, what is said in each: whole, from the first
-    token that a decoder begins with to `eos`.
-
-    `count` is how many predictions the texts ask for.
-    """
-
-    frames: Float[Tensor, "B N M"]
-    target: Tokens | None = None
-    count: int = 0
-
-    @property
-    def inputs(self) -> Tokens:
-        """What the decoder reads: each text without its last token."""
-        assert self.target is not None
-        return Tokens(self.target.ids[:, :-1], self.target.lengths - 1, self.target.padded)
-
-    @property
-    def labels(self) -> Int[Tensor, "B T"]:
-        """What it should predict: each text without its first token, padding marked to be ignored."""
-        assert self.target is not None
-        labels = self.target.ids[:, 1:]
-        return labels.masked_fill(~self.target.mask()[:, 1:], IGNORE) if self.target.padded else labels
-
-    @property
-    def tokens(self) -> int:
-        """Positions of sound read, two frames each, and tokens predicted."""
-        return self.frames.shape[0] * self.frames.shape[1] // 2 + self.count
-
-
 END = 0
 """The choice that ends an output. Position p of the input is choice p + 1."""
 

@@ -4,7 +4,7 @@ Such a run is imported, not trained.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.config import Setting
-from regard.data.audio import MelConfig, Sound
+from regard.config import JsonObject, Setting
+from regard.data.audio import MelConfig, Sound, SoundSamples
+from regard.data.audio.transcripts import SoundSource, check_lengths, open_transcribed
 from regard.data.audio.windows import SoundWindows
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import Constraint, never, unwanted
@@ -26,18 +27,22 @@ from regard.look.alignment import words_of_pieces
 from regard.look.document import Document
 from regard.look.time_warping import step_starts
 from regard.look.watch import attentions, watch
+from regard.metrics.text import bootstrap_signature, error_rate
 from regard.models.whisper import STRIDE, WhisperConfig
 from regard.nn.attention import ACROSS
-from regard.nn.batch import SpokenWindows, Tokens
+from regard.nn.batch import Points, Tokens, TranscribedSounds
 from regard.tasks.config import RunConfig
+from regard.tasks.corpora import FIRST_TOKEN, full_rows
 from regard.tasks.cross_attention import piece_spans
 from regard.tasks.looking.look_options import LookOptions
+from regard.tasks.probes import HeldOutData
 from regard.tasks.run import Run
-from regard.tasks.spec import OF_PAIRS, Progress, Task
+from regard.tasks.spec import MEASURING, OF_PAIRS, Measuring, Progress, Say, Task
 from regard.tasks.transcribing import open_sounds, sound_arguments
 from regard.tasks.verbs.transcribe import TimedSegment, TimedWord, WrittenTranscript
 from regard.text import Vocabularies
 from regard.text.whisper_tokens import HOP, RATE, SECONDS, WINDOW, WhisperTokens, whisper_tokens
+from regard.training.objectives import Transcription
 
 BATCH = 8
 """Windows of different recordings that are decoded together while one output of each is kept; fewer by a beam."""
@@ -155,6 +160,12 @@ class WhisperTranscriber:
 
     def positions(self, seconds: float) -> int:
         return self.shape.places
+
+    def batch(self, frames: Float[Tensor, "B N M"], texts: Sequence[Sequence[int]] | None = None) -> TranscribedSounds:
+        """Windows, with rows of tokens where these are known, as the model reads them."""
+        target = None if texts is None else Tokens.of(texts, self.vocabularies.target.pad)
+        count = 0 if texts is None else sum(len(row) - 1 for row in texts)
+        return TranscribedSounds(_points(frames), target, count, STRIDE).to(self.device)
 
     def windows(self, sound: Sound) -> SoundWindows:
         return SoundWindows(sound, self.mel, self.shape.frames)
@@ -344,7 +355,7 @@ class WhisperTranscriber:
         timed: bool = False,
     ) -> list[int]:
         """The tokens written of one window alone, timestamps included where it is `timed`."""
-        state = self._stepper.start(SpokenWindows(frames[None].to(self.device)))
+        state = self._stepper.start(self.batch(frames[None]))
         prompt = self.prompt(language, translate=translate, timed=timed)
         return self._search(state, [prompt], config or self.config, timed, [0], [], None)[0][0].tokens
 
@@ -450,6 +461,43 @@ class WhisperTranscriber:
         return f"{cut:,} of {total:,} transcripts were cut at {limit} tokens in a window (max_len)"
 
 
+class HeldOutWindows(HeldOutData):
+    """Sounds of one window each, with their texts: how many words greedy transcripts have right."""
+
+    name = "word accuracy"
+
+    def __init__(self, run: Run, given: SoundSource, limit: int) -> None:
+        transcriber, target = run.transcriber, run.vocabularies.target
+        places = check_lengths(given, transcriber.longest)[:limit]
+        if not places:
+            raise DataError(f"none of the sounds is as short as a window, {transcriber.longest:g} seconds")
+        self.texts = [given.texts[place] for place in places]
+        self.sounds = [SoundSamples(given.samples(place, RATE), RATE, given.names[place]) for place in places]
+        prompt = transcriber.prompt("en" if transcriber.shape.multilingual else None)
+        rows = [[*prompt, *target.encode(f" {one.strip()}"), target.eos] for one in self.texts]
+        batches = [
+            transcriber.batch(
+                torch.stack([transcriber.windows(one).window(0) for one in self.sounds[start : start + BATCH]]),
+                rows[start : start + BATCH],
+            )
+            for start in range(0, len(rows), BATCH)
+        ]
+        super().__init__(run, Transcription(), batches, len(rows))
+
+    def score(self, run: Run) -> float:
+        found = run.transcriber.transcribe(self.sounds, run.config.decode.greedy())
+        said = [plain_words(best[0].text) for best in found]
+        return 100 * (1 - error_rate(said, [plain_words(one) for one in self.texts]).rate)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WhisperOptions:
+    """How transcripts are measured: on the first `limit` sounds, with or without case."""
+
+    limit: int | None = None
+    lowercase: bool = False
+
+
 def transcriber_of(run: Run) -> WhisperTranscriber:
     """Recordings in, texts out."""
     return WhisperTranscriber(run.model, run.vocabularies, run.config)
@@ -494,7 +542,8 @@ class WhisperTask(Task):
     searches = True
     lifts_limits = True
     sides = 2
-    unit = "recordings"
+    evaluation = WhisperOptions
+    unit = "sounds"
 
     def look(self, run: Run, inputs: Sequence[Any], wanted: LookOptions, **decode: Setting) -> Document:
         from regard.tasks.looking.whisper_runs import whisper_document
@@ -504,10 +553,92 @@ class WhisperTask(Task):
     def inputs(self, run: Run, words: Sequence[str], file: Path | None) -> list[Any]:
         return list(run.transcriber.arguments(words, file))
 
-    def example(self, config: RunConfig, length: int, rows: int = 1) -> SpokenWindows:
+    def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> JsonObject:
+        """Word and character error rates with intervals on a table or a folder of sounds and texts.
+
+        `plain` ones are those of words in lower case and without punctuation.
+        """
+        options, transcriber = how.chosen(WhisperOptions), run.transcriber
+        given = _given(data, how.say)
+        count = len(given.names) if options.limit is None else min(options.limit, len(given.names))
+        config, found = run.decode_config(**how.decode), []
+        for start in range(0, count, BATCH):
+            part = range(start, min(count, start + BATCH))
+            sounds = [SoundSamples(given.samples(place, RATE), RATE, given.names[place]) for place in part]
+            found += [best[0] for best in transcriber.transcribe(sounds, config, numbers=part)]
+            if how.progress is not None:
+                how.progress(len(found), count)
+        texts, references = [one.text for one in found], list(given.texts[:count])
+        for text in texts if how.out is not None else ():
+            how.out(text)  # type: ignore[misc]
+        cut = sum(not one.finished for one in found)
+        if how.say is not None and (note := transcriber.cut_note(cut, count, config)):
+            how.say(note)
+        if options.lowercase:
+            texts, references = [one.lower() for one in texts], [one.lower() for one in references]
+        words = error_rate([one.split() for one in texts], [one.split() for one in references])
+        plain = error_rate([plain_words(one) for one in texts], [plain_words(one) for one in references])
+        letters = error_rate([" ".join(one.split()) for one in texts], [" ".join(one.split()) for one in references])
+        return {
+            "sounds": count,
+            "words": words.tokens,
+            "cut": cut,
+            "word_error_rate": words.rate,
+            "word_error_rate_interval": list(words.interval),
+            "plain_word_error_rate": plain.rate,
+            "plain_word_error_rate_interval": list(plain.interval),
+            "character_error_rate": letters.rate,
+            "character_error_rate_interval": list(letters.interval),
+            "interval_signature": bootstrap_signature(),
+            "decode": {"beam": config.beam, "length_penalty": config.length_penalty, "length_form": config.length_form},
+        }
+
+    def show(self, scores: Mapping[str, Any]) -> str:
+        lines = [
+            f"sounds           {scores['sounds']:,}  of {scores['words']:,} words, beam {scores['decode']['beam']}"
+        ]
+        for label, name in (("words, plain", "plain_word"), ("words as written", "word"), ("letters", "character")):
+            low, high = scores[f"{name}_error_rate_interval"]
+            rate = scores[f"{name}_error_rate"]
+            lines.append(f"{label:<17}{100 * rate:.2f} % errors  [{100 * low:.2f}, {100 * high:.2f}]")
+        return "\n".join([*lines, "plain is in lower case, without punctuation"])
+
+    def headline(self, scores: Mapping[str, Any]) -> dict[str, str]:
+        return {"WER": f"{100 * scores['plain_word_error_rate']:.2f} %"}
+
+    def held_out_data(self, run: Run, files: Sequence[str] | None, limit: int) -> HeldOutData:
+        return HeldOutWindows(run, _given(files, None), limit)
+
+    def example(self, config: RunConfig, length: int, rows: int = 1) -> TranscribedSounds:
         model = config.model_config()
+        target = full_rows(torch.full((rows, length + 1), FIRST_TOKEN))
         frames = torch.zeros(rows, model.frames, model.mels)
-        return SpokenWindows(frames, Tokens.of([[0] * (length + 1)] * rows), rows * length)
+        return TranscribedSounds(_points(frames), target, rows * length, STRIDE)
+
+
+def _points(frames: Float[Tensor, "B N M"]) -> Points:
+    """Windows, each of them whole."""
+    lengths = torch.full((frames.shape[0],), frames.shape[1], device=frames.device)
+    return Points(frames, lengths, padded=False)
+
+
+def _given(data: Any, say: Say | None) -> SoundSource:
+    if isinstance(data, SoundSource):
+        return data
+    if not data:
+        raise ConfigError("a Whisper run has no data of its own: give a table or a folder of sounds and texts")
+    if len(data) > 1:
+        raise ConfigError("sounds with texts are in one table or one folder")
+    given = open_transcribed(data[0], "test") or open_transcribed(data[0])
+    assert given is not None
+    for note in given.notes if say is not None else ():
+        say(note)  # type: ignore[misc]
+    return given
+
+
+def plain_words(text: str) -> list[str]:
+    """The words in lower case and without punctuation, apostrophes within them kept."""
+    return re.findall(r"[^\W_]+(?:['\u2019][^\W_]+)*", text.lower())
 
 
 TASK = WhisperTask()
