@@ -105,7 +105,7 @@ def split_at_timestamps(
     if not cuts:
         times = [known.seconds(token) for token, stamp in zip(tokens, stamped, strict=True) if stamp]
         end = times[-1] if times and times[-1] > 0 else whole
-        return [(times[0] if times and times[0] < end else 0.0, end, list(tokens))], frames
+        return [(0.0, end, list(tokens))], frames
     closed = stamped[-2:] == [False, True]
     ends = [*cuts, len(tokens)] if closed else cuts
     found, begin = [], 0
