@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from regard.errors import ConfigError, DataError
 from regard.look.watch import attentions, watch
-from regard.models.listener import Listener, ListenerConfig
+from regard.models.listener import ListenerConfig, SpeechModel
 from regard.nn.attention_scores import LocationAwareAttention
 from regard.nn.batch import Points, Tokens, TranscribedSounds
 from regard.nn.masks import Visible
@@ -34,7 +34,7 @@ SIZES, TEXTS = (21, 10, 16), ([1, 5, 6, 7, 2], [1, 8, 2], [1, 9, 10, 2])
 
 def made(kind):
     torch.manual_seed(0)
-    return Listener(KINDS[kind]).eval()
+    return SpeechModel(KINDS[kind]).eval()
 
 
 def frames():
@@ -95,7 +95,7 @@ def test_watched_weights_are_seen_and_can_be_changed(kind):
 def test_a_pyramid_halves_and_counts():
     config = replace(CONFIG, encoder="pyramidal", encoder_layers=3, subsampling=4)
     assert config.reduction == 16
-    memory = Listener(config).encode(Points.of(frames()))
+    memory = SpeechModel(config).encode(Points.of(frames()))
     assert memory.lengths.tolist() == [2, 1, 1]
     assert ListenerConfig(vocab_size=9).seconds == 30.0
 

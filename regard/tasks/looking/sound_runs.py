@@ -23,7 +23,7 @@ from regard.tasks.run import Run
 from regard.tasks.verbs.transcribe import WrittenTranscript
 
 STRETCHES = 600
-"""Of a waveform, each drawn as one line."""
+"""Of a waveform, each shown as one line."""
 
 Heard = tuple[Sound, np.ndarray, np.ndarray, WrittenTranscript]
 """A sound with its samples, its frames and what was heard in it, or is given."""
