@@ -307,7 +307,7 @@ class PositionScores:
         )
 
 
-class Listener(nn.Module):
+class SpeechModel(nn.Module):
     """An encoder of sound, a decoder that attends to its positions, and a head over the vocabulary."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -389,4 +389,4 @@ def _silenced(x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> Float[Te
     return x * real[..., None]
 
 
-MODEL = ListenerConfig, Listener
+MODEL = ListenerConfig, SpeechModel

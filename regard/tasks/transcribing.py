@@ -784,8 +784,8 @@ class TranscribingTask(Task):
         model = config.with_stand_ins().model_config()
         if config.data.max_seconds > model.seconds:
             raise ConfigError(
-                f"data.max_seconds={config.data.max_seconds:g} must be at most {model.seconds:g}, which the model reads "
-                f"at a time: model.max_frames={model.max_frames:,}"
+                f"data.max_seconds={config.data.max_seconds:g} must be at most {model.seconds:g}, which the model "
+                f"reads at a time: model.max_frames={model.max_frames:,}"
             )
 
     def check_files(self, config: RunConfig, say: Say) -> None:

@@ -18,7 +18,7 @@ from regard.models import MODELS
 from regard.models.bert import Bert
 from regard.models.captioner import CaptionConfig, CaptionModel
 from regard.models.convolutional import Convolutional
-from regard.models.listener import Listener, ListenerConfig
+from regard.models.listener import ListenerConfig, SpeechModel
 from regard.models.pointer_network import PointerConfig, PointerNetwork
 from regard.models.recurrent import RecurrentModel
 from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
@@ -136,7 +136,7 @@ CASES = {
     "rwkv": lambda: language("rwkv"),
     "lstmn": lambda: language("lstmn"),
     "captioner": lambda: Case(CaptionModel(CAPTION), Captioning(0.1), captioned()),
-    "listener": lambda: Case(Listener(LISTENER), Transcription(0.1, 0.3), spoken()),
+    "listener": lambda: Case(SpeechModel(LISTENER), Transcription(0.1, 0.3), spoken()),
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 

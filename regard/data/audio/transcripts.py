@@ -33,7 +33,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "test": ("test",),
 }
 
-Frames = Float[np.ndarray, "T M"]
+Frames = Float[np.ndarray, "_ M"]
 
 
 @runtime_checkable
