@@ -387,16 +387,34 @@ class WhisperTranscriber:
     def _timings(
         self, recording: _Recording, spoken: Sequence[tuple[float, float, list[int]]], memory: Tensor
     ) -> list[tuple[TimedWord, ...]]:
-        """The words of each segment of a window, with their times."""
-        tokens = [token for _, _, part in spoken for token in part]
-        if not tokens:
-            return []
-        starts = self.token_times(memory, tokens, recording.language, recording.left)
-        offset, end, begin, found = recording.seek * HOP / RATE, recording.windows.seconds, 0, []
-        for _, _, part in spoken:
-            times = [round(min(offset + time, end), 3) for time in starts[begin:] or [0.0] * (len(part) + 1)]
-            words = self._words(part, recording.language) if starts else []
-            found.append(tuple(TimedWord(text, times[own[0]], times[own[-1] + 1]) for text, own in words))
+        """The words of each segment of a window, with their times in the recording."""
+        parts = [tokens for _, _, tokens in spoken]
+        offset, end = recording.seek * HOP / RATE, recording.windows.seconds
+        found = self._timed_parts(memory, parts, recording.language, recording.left)
+
+        def at(time: float) -> float:
+            return round(min(offset + time, end), 3)
+
+        return [tuple(TimedWord(one.word, at(one.start), at(one.end)) for one in words) for words in found]
+
+    def timed_words(
+        self, memory: Float[Tensor, "S D"], tokens: Sequence[int], language: str | None, left: int
+    ) -> tuple[TimedWord, ...]:
+        """The words of a window's text, and when each was said, in seconds from the window's beginning."""
+        return self._timed_parts(memory, [list(tokens)], language, left)[0]
+
+    def _timed_parts(
+        self, memory: Tensor, parts: Sequence[list[int]], language: str | None, left: int
+    ) -> list[tuple[TimedWord, ...]]:
+        tokens = [token for part in parts for token in part]
+        starts = self.token_times(memory, tokens, language, left) if tokens else []
+        if not starts:
+            return [()] * len(parts)
+        found, begin = [], 0
+        for part in parts:
+            words = self._words(part, language)
+            own = starts[begin:]
+            found.append(tuple(TimedWord(text, own[places[0]], own[places[-1] + 1]) for text, places in words))
             begin += len(part)
         return found
 
@@ -416,9 +434,10 @@ class WhisperTranscriber:
     def aligning_heads(self) -> dict[str, list[int]]:
         """The heads of each attention to the sound that tell when words are said: those named, or all of the upper
         half. Where a layer has lost heads, its numbers mean others: all that are left are taken."""
-        crossing = [name for name, one in attentions(self.model).items() if one.sides == ACROSS]
+        known = attentions(self.model)
+        crossing = [name for name, one in known.items() if one.sides == ACROSS]
         layers = {int(name.split(".")[1]): name for name in crossing}
-        known, chosen = attentions(self.model), {}
+        chosen: dict[str, list[int]] = {}
         pairs = self.shape.alignment_heads or [
             (layer, head)
             for layer in range(self.shape.decoder_layers // 2, self.shape.decoder_layers)
