@@ -202,7 +202,7 @@ def convert(weights: str, vocabulary: str, out: str) -> None:
             "alignment_heads": np.argwhere(aligning).tolist(),
             "return_timestamps": False,
         },
-        "preprocessor_config.json": preprocessor_config(WhisperConfig(vocab_size=dims["n_vocab"], mels=dims["n_mels"])),
+        "preprocessor_config.json": preprocessor_config(WhisperConfig(vocab_size=1, bands=dims["n_mels"])),
         "tokenizer_config.json": {"tokenizer_class": "WhisperTokenizer", "eos_token": "<|endoftext|>"},
     }
     for name, values in files.items():

@@ -266,7 +266,7 @@ def _speech_numbers(run: Run, model: Any, sentences: Sequence[str]) -> Iterator[
     config, generator, transcriber = run.config.model_config(), torch.Generator().manual_seed(0), run.transcriber
     prompt = transcriber.prompt(next(iter(transcriber.known.languages), None))
     for sentence in sentences[:SOUNDS]:
-        frames = torch.randn(1, config.frames, config.mels, generator=generator).clamp(-1, 1)
+        frames = torch.randn(1, config.frames, config.bands, generator=generator).clamp(-1, 1)
         row = [*prompt, *run.vocabularies.target.encode(f" {sentence}")][: config.max_len]
         batch = transcriber.batch(frames, [[*row, run.vocabularies.target.eos]])
         theirs = model(input_features=batch.source.values.mT, decoder_input_ids=batch.inputs.ids).logits

@@ -38,7 +38,7 @@ STRIDE = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WhisperConfig:
-    """A window of `frames` frames of `mels` log-mel numbers, and a text of at most `max_len` tokens, prompt included.
+    """A window of `frames` frames of `bands` log-mel numbers, and a text of at most `max_len` tokens, prompt included.
 
     A `multilingual` model is told a language and whether to transcribe or to translate; another is told neither.
     `begin_suppress` are tokens that no text begins with, `max_initial_timestamp` is the latest first timestamp, counted
@@ -48,7 +48,7 @@ class WhisperConfig:
     """
 
     vocab_size: int
-    mels: int = 80
+    bands: int = 80
     frames: int = 3000
     width: int = 384
     heads: int = 6
@@ -71,7 +71,7 @@ class WhisperConfig:
     max_len: int = 448
 
     def __post_init__(self) -> None:
-        check_at_least(self, 1, "vocab_size", "mels", "encoder_layers", "decoder_layers")
+        check_at_least(self, 1, "vocab_size", "bands", "encoder_layers", "decoder_layers")
         check_at_least(self, 4, "width")
         check_at_least(self, 8, "max_len")
         check_at_least(self, 0, "max_initial_timestamp")
@@ -115,7 +115,7 @@ class ConvolutionsOverTime(nn.Module):
     def __init__(self, config: WhisperConfig) -> None:
         super().__init__()
         self.frames, self.activation = config.frames, config.activation
-        self.first = nn.Conv1d(config.mels, config.width, 3, padding=1)
+        self.first = nn.Conv1d(config.bands, config.width, 3, padding=1)
         self.second = nn.Conv1d(config.width, config.width, 3, stride=STRIDE, padding=1)
         self.dropout = Dropout(config.dropout)
         self.register_buffer("table", sinusoidal(config.places, config.width, "halves", slowest=True))

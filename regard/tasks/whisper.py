@@ -51,7 +51,7 @@ UNSPACED = ("zh", "ja", "th", "lo", "my", "yue")
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class TokenSegment:
     """A stretch of a recording, in seconds, and the tokens of what is said in it."""
 
     start: float
@@ -79,7 +79,7 @@ class _Recording:
     number: int
     seek: int = 0
     language: str | None = None
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[TokenSegment] = field(default_factory=list)
     others: list[Hypothesis] = field(default_factory=list)
     score: float = 0.0
     log_prob: float = 0.0
@@ -129,7 +129,7 @@ class WhisperTranscriber:
         self.model, self.vocabularies, self.config = model, vocabularies, config.decode
         self.shape: WhisperConfig = config.model_config()
         self.max_len = self.shape.max_len
-        self.mel = MelConfig(rate=RATE, window=WINDOW, hop=HOP, bands=self.shape.mels, log="whisper")
+        self.mel = MelConfig(rate=RATE, window=WINDOW, hop=HOP, bands=self.shape.bands, log="whisper")
         self.known = whisper_tokens(vocabularies.target)
         self._stepper: Stepper[Any] = model
 
@@ -377,7 +377,7 @@ class WhisperTranscriber:
         end_of_all = recording.windows.seconds
         for (start, end, tokens), own in zip(spoken, words, strict=True):
             begin = round(min(offset + start, end_of_all), 3)
-            recording.segments.append(Segment(begin, round(min(offset + end, end_of_all), 3), tuple(tokens), own))
+            recording.segments.append(TokenSegment(begin, round(min(offset + end, end_of_all), 3), tuple(tokens), own))
         recording.others += several[1:]
         recording.score += best.score
         recording.log_prob += best.log_prob
@@ -522,7 +522,7 @@ def transcriber_of(run: Run) -> WhisperTranscriber:
     return WhisperTranscriber(run.model, run.vocabularies, run.config)
 
 
-def transcribe(run: Run, sounds: Sequence[Any], **options: Setting) -> list[str]:
+def transcribe(run: Run, sounds: Sequence[Any], **options: Any) -> list[str]:
     """What is said in each recording, a file or an array of 16,000 samples per second; options as in `transcripts`."""
     return [best[0].text for best in transcripts(run, sounds, **options)]
 
@@ -631,7 +631,7 @@ class WhisperTask(Task):
     def example(self, config: RunConfig, length: int, rows: int = 1) -> TranscribedSounds:
         model = config.model_config()
         target = full_rows(torch.full((rows, length + 1), FIRST_TOKEN))
-        frames = torch.zeros(rows, model.frames, model.mels)
+        frames = torch.zeros(rows, model.frames, model.bands)
         return TranscribedSounds(_points(frames), target, rows * length, STRIDE)
 
 

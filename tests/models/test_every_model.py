@@ -127,7 +127,7 @@ CAPTION = CaptionConfig(
     **{"encoder": "convolution", "encoder_layers": 1, "decoder_layers": 2, "max_len": 20},
 )
 WHISPER = WhisperConfig(
-    vocab_size=19, mels=4, frames=12, width=8, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=8, max_len=9
+    vocab_size=19, bands=4, frames=12, width=8, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=8, max_len=9
 )
 LISTENER = ListenerConfig(
     **{"vocab_size": 19, "window": 40, "hop": 20, "bands": 5, "subsampling": 2, "width": 6, "heads": 2},

@@ -345,7 +345,7 @@ def test_runs_are_measured_and_lose_heads_on_sounds_with_texts(saved, tmp_path):
 
 def test_sounds_that_are_sent_are_transcribed_in_the_language_that_is_said(saved, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "serve")
-    from serve_toys import serving
+    from serve_toys import serving  # pyright: ignore[reportMissingImports]
 
     _, run, _ = saved["multilingual"]
     sound = tones(0.4, 2)

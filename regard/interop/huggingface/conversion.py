@@ -121,7 +121,7 @@ def _text_settings(
     entries = (one, one) if one is not None else (model["source_vocab_size"], model["target_vocab_size"])
     opened = encoder_tokenizer(directory) if encodes else None
     if family is WHISPER:
-        check_preprocessor(directory, model["mels"], model["frames"])
+        check_preprocessor(directory, model["bands"], model["frames"])
         opened = _whisper_tokenizer(directory, model)
     vocabularies, tokenizer = read_vocabularies(
         directory, decoding, entries=entries, start=family.start, opened=opened, tell=tell

@@ -31,7 +31,7 @@ from regard.text.whisper_tokens import HOP, RATE, WINDOW, timestamp_names, whisp
 PREPROCESSOR = "preprocessor_config.json"
 FIELDS = (
     Field("vocab_size", "vocab_size", whole, 51865),
-    Field("num_mel_bins", "mels", whole, 80),
+    Field("num_mel_bins", "bands", whole, 80),
     Field("d_model", "width", whole, 384),
     Field("encoder_attention_heads", "heads", whole, 6),
     Field("encoder_layers", "encoder_layers", whole, 4),
@@ -152,7 +152,7 @@ def generation_fields(config: WhisperConfig, decode: DecodeConfig, tokenizer: To
     return fields
 
 
-def check_preprocessor(directory: Path, mels: int, frames: int) -> None:
+def check_preprocessor(directory: Path, bands: int, frames: int) -> None:
     """Refuse sound that is prepared otherwise than by Whisper's own feature extractor."""
     path, nested = directory / PREPROCESSOR, directory / "processor_config.json"
     plain = read_json(path) if path.exists() else None
@@ -164,7 +164,7 @@ def check_preprocessor(directory: Path, mels: int, frames: int) -> None:
         raise ConfigError(f"{nested.name}: feature_extractor={found!r} must be an object")
     name = nested.name if plain is None else PREPROCESSOR
     wanted = {
-        **{"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": mels, "sampling_rate": RATE},
+        **{"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": bands, "sampling_rate": RATE},
         **{"hop_length": HOP, "n_fft": WINDOW, "chunk_length": frames * HOP / RATE, "padding_value": 0.0},
         **{"dither": 0.0, "do_normalize": False},
     }
@@ -179,7 +179,7 @@ def preprocessor_config(config: WhisperConfig) -> dict[str, object]:
     return {
         "feature_extractor_type": "WhisperFeatureExtractor",
         "processor_class": "WhisperProcessor",
-        "feature_size": config.mels,
+        "feature_size": config.bands,
         "sampling_rate": RATE,
         "hop_length": HOP,
         "n_fft": WINDOW,

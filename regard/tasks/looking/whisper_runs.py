@@ -117,7 +117,7 @@ def _pooled(weights: Tensor, width: int) -> Tensor:
 
 def _sides(
     run: Run, name: str, prompt: Sequence[int], tokens: Sequence[int], pieces: int, step: float
-) -> dict[str, Side]:
+) -> dict[str, Any]:
     """The sound by times; the text with the tokens that the decoder was made to begin with, which are no words."""
     target, nowhere = run.vocabularies.target, (0, 0)
     text = target.decode(tokens)
@@ -131,7 +131,7 @@ def _sides(
 
 
 def _special_names(run: Run, tokens: Sequence[int]) -> list[str]:
-    return [run.vocabularies.target.inner.id_to_token(token) for token in tokens]
+    return [str(run.vocabularies.target.inner.id_to_token(token)) for token in tokens]
 
 
 def _track(sound: Sound, frames: Tensor, length: int, step: float, words: Sequence[Any], target: Side) -> SoundTrack:
