@@ -235,10 +235,10 @@ def compare(directory: str, run_directory: str, espeak: str, root: str | None, v
     from regard.metrics.word_errors import edit_distance
     from regard.tasks.whisper import plain_words
 
-    theirs = WhisperForConditionalGeneration.from_pretrained(directory, attn_implementation="eager").eval()
+    theirs: Any = WhisperForConditionalGeneration.from_pretrained(directory, attn_implementation="eager").eval()
     extractor, run = WhisperFeatureExtractor.from_pretrained(directory), regard.load(run_directory, "cpu")
     with tempfile.TemporaryDirectory() as folder:
-        again = WhisperForConditionalGeneration.from_pretrained(export_run(run, Path(folder) / "out")).eval()
+        again: Any = WhisperForConditionalGeneration.from_pretrained(export_run(run, Path(folder) / "out")).eval()
     transcriber, tokenizer = run.transcriber, run.vocabularies.target
     known, sounds = transcriber.known, [spoken(one, espeak, root, voice) for one in SENTENCES]
     worst, worst_exported, worst_mel, same, same_timed, errors, words = 0.0, 0.0, 0.0, 0, 0, 0, 0

@@ -114,7 +114,8 @@ class ConvolutionsOverTime(nn.Module):
 
     def __init__(self, config: WhisperConfig) -> None:
         super().__init__()
-        self.frames, self.activation = config.frames, config.activation
+        self.frames = config.frames
+        self.activation: Activation = config.activation
         self.first = nn.Conv1d(config.bands, config.width, 3, padding=1)
         self.second = nn.Conv1d(config.width, config.width, 3, stride=STRIDE, padding=1)
         self.dropout = Dropout(config.dropout)

@@ -214,7 +214,10 @@ def byte_level(model: models.BPE, added: Json) -> tokenizers.Tokenizer:
     made = tokenizers.Tokenizer(model)
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
-    for name in sorted(added, key=lambda one: added[one]):
+    numbers = {name: number for name, number in added.items() if is_whole(number, 0)}
+    if len(numbers) < len(added):
+        raise DataError("added_tokens.json must give each token a whole number")
+    for name in sorted(numbers, key=numbers.__getitem__):
         made.add_special_tokens([AddedToken(name, special=True, normalized=False)])
         if made.token_to_id(name) != added[name]:
             raise DataError(f"added_tokens.json gives {name!r} the number {added[name]}, not {made.token_to_id(name)}")
