@@ -13,6 +13,7 @@ import argparse
 import os
 import re
 import subprocess
+import wave
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ VOICES = (
     *("en-gb+m2", "en-gb+m4", "en-gb+m6", "en-gb+f2", "en-gb-scotland", "en-gb-x-rp+m8", "en-us+klatt2"),
 )
 UNHEARD = "en-us+m7"
-RATE = 16000
+RATE = 22050
 
 
 def sentences(path: Path, words: int, fewest: int, most: int) -> list[str]:
@@ -56,25 +57,20 @@ def plan(lines: list[str], args: argparse.Namespace) -> Iterator[tuple[str, str,
 
 
 def spoken(job: tuple[str, str, str, str, int, str]) -> tuple[str, str, str]:
-    """One sentence as a WAV; pitch and speed differ from sentence to sentence."""
-    import torch
-
-    from regard.data.audio import read_sound, write_wav
-
-    torch.set_num_threads(1)
+    """One sentence as a WAV at the rate of espeak-ng, 22,050 Hz; pitch and speed differ from sentence to sentence."""
     program, folder, part, text, number, voice = job
     bits = zlib.crc32(f"{part} {number}".encode())
     pitch, speed = 35 + bits % 31, 145 + bits // 31 % 51
     command = [program, "-v", voice, "-p", str(pitch), "-s", str(speed), "--stdout", text]
     data = subprocess.run(command, check=True, capture_output=True).stdout
-    data = data[:40] + b"\xff\xff\xff\xff" + data[44:]  # written to a pipe, it does not know its length
-    samples = read_sound(data, RATE)
+    samples = np.frombuffer(data[44:], "<i2").astype(np.float32)
     random = np.random.default_rng(bits)
     loud = float(np.sqrt((samples**2).mean())) * 10 ** (-random.uniform(20, 40) / 20)
+    noisy = samples + loud * random.standard_normal(len(samples), dtype=np.float32)
     name = f"{part}/{number:06d}.wav"
-    (Path(folder) / name).write_bytes(
-        write_wav(samples + random.normal(0, loud, len(samples)).astype(np.float32), RATE)
-    )
+    with wave.open(str(Path(folder) / name), "wb") as file:
+        file.setparams((1, 2, RATE, len(noisy), "NONE", ""))
+        file.writeframes(noisy.clip(-32768, 32767).astype("<i2").tobytes())
     return part, name, text
 
 

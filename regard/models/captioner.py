@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -150,28 +150,20 @@ class ConvolutionalStem(nn.Module):
         return self.dropout(x.flatten(2).mT + positions)
 
 
-@runtime_checkable
-class DecoderSettings(Protocol):
-    """What a decoder takes from a model's settings."""
-
-    decoder_layers: int
-    decoder_heads: tuple[int, ...] | None
-    cross_heads: tuple[int, ...] | None
-    norm: NormKind
-    norm_epsilon: float
-    width: int
-
-    def block(self) -> BlockConfig: ...
-
-
 class TransformerDecoder(nn.Module):
     """Blocks of causal self-attention and attention to what was encoded."""
 
-    def __init__(self, config: DecoderSettings) -> None:
+    def __init__(
+        self,
+        config: BlockConfig,
+        layers: int,
+        heads: tuple[int, ...] | None = None,
+        cross_heads: tuple[int, ...] | None = None,
+    ) -> None:
         super().__init__()
-        usual = (None,) * config.decoder_layers
-        heads = zip(config.decoder_heads or usual, config.cross_heads or usual, strict=True)
-        self.blocks = Stack(DecoderBlock(config.block(), None, None, *own) for own in heads)
+        usual = (None,) * layers
+        own = zip(heads or usual, cross_heads or usual, strict=True)
+        self.blocks = Stack(DecoderBlock(config, None, None, *counts) for counts in own)
         self.norm = make_norm(config.norm, config.width, config.norm_epsilon)
 
     def forward(
@@ -297,7 +289,11 @@ class CaptionModel(nn.Module):
             positions=Positions("learned", config.width, config.max_len) if transformer else None,
             dropout=config.dropout,
         )
-        self.decoder = TransformerDecoder(config) if transformer else AttentiveDecoder(config)
+        self.decoder = (
+            TransformerDecoder(config.block(), config.decoder_layers, config.decoder_heads, config.cross_heads)
+            if transformer
+            else AttentiveDecoder(config)
+        )
         self.head = OutputProjection(config.width, config.vocab_size, tied=self.target.tokens.weight)
         initialise(self)
         shape = config.image_size, config.patch_size, config.channels, config.width

@@ -326,7 +326,11 @@ class SpeechModel(nn.Module):
             positions=Positions("learned", config.width, config.max_len) if transformer else None,
             dropout=config.dropout,
         )
-        self.decoder = TransformerDecoder(config) if transformer else SpellingDecoder(config)
+        self.decoder = (
+            TransformerDecoder(config.block(), config.decoder_layers, config.decoder_heads, config.cross_heads)
+            if transformer
+            else SpellingDecoder(config)
+        )
         self.head = OutputProjection(config.width, config.vocab_size, tied=self.target.tokens.weight)
         self.ctc = nn.Linear(config.width, config.vocab_size) if config.ctc else None
         initialise(self)

@@ -221,9 +221,9 @@ class TranscribingRun(PreparedData):
         transcriber = Transcriber(model, self.vocabularies, self.config)
         places = self.valid_of[:count].tolist()
         found = transcriber.decode([self.valid_store[place] for place in places], self.config.decode.greedy())
-        texts, references = [best[0].text for best in found], [self.valid.texts[place] for place in places]
+        heard, said = [best[0].text.split() for best in found], self.valid.texts
         return {
-            "word_error_rate": error_rate([one.split() for one in texts], [one.split() for one in references]).rate,
+            "word_error_rate": error_rate(heard, [str(said[place]).split() for place in places]).rate,
             "cut": float(sum(not best[0].finished for best in found)),
         }
 
@@ -446,10 +446,10 @@ class Transcriber:
         between two steps; what comes back for it means nothing.
         """
         config = config or self.config
-        piece = self.piece if piece is None else piece
-        overlap = piece / 5 if overlap is None else overlap
+        longest: float = self.piece if piece is None else piece
+        shared = longest / 5 if overlap is None else overlap
         found: list[list[tuple[PieceOfSound, list[WrittenTranscript]]]] = [[] for _ in sounds]
-        cut, done = self.cut(sounds, piece, overlap), 0
+        cut, done = self.cut(sounds, longest, shared), 0
         while part := list(islice(cut, max(1, BATCH // config.rows))):
             names = [one.sound if numbers is None else numbers[one.sound] for one in part]
             frames = [one.frames for one in part]

@@ -1,8 +1,10 @@
 """Sounds with their texts: tables of sound files and texts, folders of sounds with texts beside them; and batches."""
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -215,7 +217,7 @@ def prepare_sounds(
                 return error
 
         broken: list[str] = []
-        with (folder / "frames").open("wb") as file, ThreadPoolExecutor() as pool:
+        with (folder / "frames").open("wb") as file, _pool() as pool:
             while part := list(islice(places, CHUNK)):
                 for found in pool.map(frames, part):
                     if isinstance(found, DataError):
@@ -232,6 +234,19 @@ def prepare_sounds(
 
     key = ["sounds", VERSION, sounds.digest(), json.dumps(asdict(config))]
     return cached(cache, key, SoundStore.open, write, say)
+
+
+@contextmanager
+def _pool() -> Iterator[ThreadPoolExecutor]:
+    """A thread for each processor that this process may use; torch's own would only stand in their way meanwhile."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(cores, initializer=lambda: torch.set_num_threads(1)) as pool:
+            yield pool
+    finally:
+        torch.set_num_threads(before)
 
 
 def check_lengths(sounds: SoundSource, longest: float) -> list[int]:

@@ -250,7 +250,7 @@ def _synthesised(segments: Sequence[Segment], frames: np.ndarray, voice: Voice, 
     tracks = np.stack([_smoothed(track, 7) for track in tracks.T], axis=1)
     loud = np.repeat(np.array([(one.voice, one.breath, one.hiss) for one in segments]), frames, axis=0)
     voiced, breath, hiss = (_smoothed(track, 3) for track in loud.T)
-    colour = np.repeat(np.array([(one.centre, one.spread) for one in segments]), frames, axis=0)
+    hissing = _hissing(np.array([(one.centre, one.spread) for one in segments]), voice.resonances)
     count = len(tracks) * HOP
     time, knots = np.arange(count), np.arange(len(tracks)) * HOP
 
@@ -261,7 +261,7 @@ def _synthesised(segments: Sequence[Segment], frames: np.ndarray, voice: Voice, 
     source = _glottis(spread(pitch), voice.tilt) * spread(voiced)
     source += random.noise(count) * spread(breath * 0.25 + voiced * voice.breath * 0.2)
     made = _filtered(source, _tract(tracks, voice.resonances))
-    return made + _filtered(random.noise(count) * spread(hiss), _hissing(colour, voice.resonances))
+    return made + _filtered(random.noise(count) * spread(hiss), np.repeat(hissing, frames, axis=0))
 
 
 def _carried(formants: np.ndarray) -> np.ndarray:
@@ -292,50 +292,57 @@ def _pitch(count: int, voice: Voice, random: "_Random") -> np.ndarray:
 
 def _glottis(pitch: np.ndarray, tilt: float) -> np.ndarray:
     """The air that the vocal folds let through: opening slowly, closing at once; a dull voice closes slower."""
-    phase = np.cumsum(pitch / RATE) % 1.0
     opened, closed = 0.4, 0.4 + 0.08 + 0.14 * tilt
+    phase = np.arange(PHASES) / PHASES
     flow = np.where(
         phase < opened,
         0.5 - 0.5 * np.cos(np.pi * phase / opened),
         np.where(phase < closed, np.cos(0.5 * np.pi * (phase - opened) / (closed - opened)), 0.0),
     )
-    return 4.0 * np.diff(flow, prepend=flow[0])
+    passed = flow[(np.cumsum(pitch * (PHASES / RATE)) % PHASES).astype(np.int64)]
+    return 4.0 * np.diff(passed, prepend=passed[0])
 
 
+PHASES = 4096
+"""Of a pulse of the vocal folds."""
 _Z = np.exp(-2j * np.pi * np.arange(SIZE // 2 + 1) / SIZE).astype(np.complex64)
-_WIDTHS = (70.0, 100.0, 150.0, 250.0, 350.0)
+_Z2 = _Z * _Z
+_WIDTHS = (70.0, 100.0, 150.0, 300.0)
+_WINDOW = np.hanning(2 * HOP + 1)[:-1].astype(np.float32)
 
 
-def _resonance(centre: np.ndarray, width: np.ndarray | float) -> np.ndarray:
-    """The response of a resonator, of gain 1 at 0 Hz, for every frame."""
+def _poles(centre: np.ndarray, width: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+    """The gain and the denominator of a resonator's response, of gain 1 at 0 Hz, for every frame."""
     radius = np.exp(-np.pi * np.asarray(width) / RATE)
     first = (2 * radius * np.cos(2 * np.pi * np.minimum(centre, 0.49 * RATE) / RATE)).astype(np.float32)[:, None]
     second = np.broadcast_to(radius**2, centre.shape).astype(np.float32)[:, None]
-    return (1 - first + second) / (1 - first * _Z + second * _Z * _Z)
+    return 1 - first + second, 1 - first * _Z + second * _Z2
 
 
 def _tract(tracks: np.ndarray, scale: float) -> np.ndarray:
     """The response of five resonances in a row; the upper two do not move."""
-    above = np.broadcast_to(np.array([3500.0, 4500.0]) * scale, (len(tracks), 2))
-    found = np.ones((len(tracks), SIZE // 2 + 1), np.complex64)
-    for centre, width in zip(np.concatenate((tracks, above), axis=1).T, _WIDTHS, strict=True):
-        found = found * _resonance(centre, width)
-    return found
+    gain, below = np.float32(1.0), np.complex64(1.0)
+    for centre in np.array([[3500.0], [4500.0]]) * scale:
+        own = _poles(centre, _WIDTHS[3])
+        gain, below = gain * own[0], below * own[1]
+    for centre, width in zip(tracks.T, _WIDTHS, strict=False):
+        own = _poles(centre, width)
+        gain, below = gain * own[0], own[1] * below
+    return gain / below
 
 
 def _hissing(colour: np.ndarray, scale: float) -> np.ndarray:
     """The response that colours a hiss: a broad resonance, of gain 1 at its peak."""
-    found = _resonance(colour[:, 0] * scale**0.5, colour[:, 1])
-    return found / np.abs(found).max(1, keepdims=True)
+    below = np.abs(_poles(colour[:, 0] * scale**0.5, colour[:, 1])[1])
+    return below.min(1, keepdims=True) / below
 
 
 def _filtered(source: np.ndarray, response: np.ndarray) -> np.ndarray:
     """Overlapping windows of the source, each under the response at its middle, added up again."""
-    window = np.hanning(2 * HOP + 1)[:-1]
-    padded = np.pad(source, (HOP, HOP))
-    pieces = np.lib.stride_tricks.sliding_window_view(padded, 2 * HOP)[::HOP][: len(response)] * window
+    padded = np.pad(source.astype(np.float32), (HOP, HOP))
+    pieces = np.lib.stride_tricks.sliding_window_view(padded, 2 * HOP)[::HOP][: len(response)] * _WINDOW
     shaped = np.fft.irfft(np.fft.rfft(pieces, SIZE, axis=1) * response, SIZE, axis=1)
-    found = np.zeros(len(padded) + SIZE)
+    found = np.zeros(len(padded) + SIZE, dtype=np.float32)
     for part in range(SIZE // HOP):  # a window's ringing covers SIZE / HOP stretches
         stretch = shaped[:, part * HOP : (part + 1) * HOP].reshape(-1)
         found[part * HOP : part * HOP + len(stretch)] += stretch
@@ -368,7 +375,8 @@ class _Random:
 
     def noise(self, count: int) -> np.ndarray:
         """Uniform between -1 and 1."""
-        return self.bits.random_raw(count) * 2.0**-63 - 1.0
+        found = self.bits.random_raw((count + 1) // 2).astype("<u8").view("<u4")[:count]
+        return found * np.float32(2.0**-31) - np.float32(1.0)
 
 
 @dataclass(frozen=True)
