@@ -149,7 +149,7 @@ def test_a_language_is_found_out_as_transformers_does(saved):
 def test_a_long_recording_goes_on_from_its_last_whole_segment_as_transformers_does(several):
     segments = 0
     for number, (model, run) in enumerate(several):
-        sound = tones(2.7, number)
+        sound = tones(1.9, number)
         features = their_features(sound, truncation=False, padding="longest").input_features
         how = {"language": "en", "task": "transcribe"}
         wanted = model.generate(features, return_timestamps=True, return_segments=True, **how)["segments"][0]
@@ -159,14 +159,14 @@ def test_a_long_recording_goes_on_from_its_last_whole_segment_as_transformers_do
         starts = [round(float(one["start"]), 2) for one in wanted]
         said = [(start, text) for start, text in zip(starts, texts, strict=True) if target.decode(text).strip()]
         assert list(found.tokens) == [token for _, text in said for token in text]
-        assert [one.start for one in found.segments] == pytest.approx([min(start, 2.7) for start, _ in said])
+        assert [one.start for one in found.segments] == pytest.approx([min(start, 1.9) for start, _ in said])
         segments += len(said)
     assert segments > 2 * len(several)
 
 
 def test_recordings_together_have_the_transcripts_that_each_has_alone(saved):
     _, run, _ = saved["multilingual"]
-    sounds = [tones(0.5, 1), tones(2.2, 2), tones(1.0, 3)]
+    sounds = [tones(0.5, 1), tones(1.3, 2)]
     assert run.transcribe(sounds) == [run.transcribe([one])[0] for one in sounds]
     timed = run.transcripts([sounds[1]], timestamps=True)[0][0]
     assert timed.segments == tuple(sorted(timed.segments, key=lambda one: one.start))
