@@ -29,7 +29,7 @@ from regard.nn.dropout import Dropout
 from regard.nn.embeddings import Embedding, OutputProjection, PatchEmbedding, resized_positions
 from regard.nn.initialization import initialise
 from regard.nn.kv_cache import DecoderState, KVCache, SourceMemory
-from regard.nn.masks import EVERYTHING
+from regard.nn.masks import CAUSAL, EVERYTHING, Visible
 from regard.nn.positions import Positions
 from regard.nn.recurrent.cells import CellKind
 from regard.nn.recurrent.layers import CellStates, Recurrent
@@ -156,26 +156,32 @@ class ConvolutionalStem(nn.Module):
 
 
 class TransformerDecoder(nn.Module):
-    """Blocks of causal self-attention and attention to the image."""
+    """Blocks of causal self-attention and attention to what was encoded."""
 
-    def __init__(self, config: CaptionConfig) -> None:
+    def __init__(
+        self,
+        config: BlockConfig,
+        layers: int,
+        heads: tuple[int, ...] | None = None,
+        cross_heads: tuple[int, ...] | None = None,
+    ) -> None:
         super().__init__()
-        usual = (None,) * config.decoder_layers
-        heads = zip(config.decoder_heads or usual, config.cross_heads or usual, strict=True)
-        self.blocks = Stack(DecoderBlock(config.block(), None, None, *own) for own in heads)
+        usual = (None,) * layers
+        own = zip(heads or usual, cross_heads or usual, strict=True)
+        self.blocks = Stack(DecoderBlock(config, None, None, *counts) for counts in own)
         self.norm = make_norm(config.norm, config.width, config.norm_epsilon)
 
-    def forward(self, x: Float[Tensor, "B T D"], memory: Float[Tensor, "B P D"]) -> Float[Tensor, "B T D"]:
+    def forward(
+        self, x: Float[Tensor, "B T D"], memory: Float[Tensor, "B P D"], visible: Visible = EVERYTHING
+    ) -> Float[Tensor, "B T D"]:
         for block in self.blocks:
-            x = block(x, memory)
+            x = block(x, memory, CAUSAL, visible)
         return self.norm(x)
 
-    def start(self, memory: Float[Tensor, "B P D"]) -> DecoderState:
+    def start(self, memory: Float[Tensor, "B P D"], visible: Visible = EVERYTHING) -> DecoderState:
         return DecoderState(
             caches=tuple(KVCache(None, block.attention.joined()) for block in self.blocks),
-            memories=tuple(
-                SourceMemory(*block.cross_attention.keys_values(memory), EVERYTHING) for block in self.blocks
-            ),
+            memories=tuple(SourceMemory(*block.cross_attention.keys_values(memory), visible) for block in self.blocks),
         )
 
     def step(self, x: Float[Tensor, "R 1 D"], state: DecoderState) -> tuple[Float[Tensor, "R D"], DecoderState]:
@@ -289,7 +295,11 @@ class CaptionModel(nn.Module):
             dropout=config.dropout,
             word_dropout=config.word_dropout,
         )
-        self.decoder = TransformerDecoder(config) if transformer else AttentiveDecoder(config)
+        self.decoder = (
+            TransformerDecoder(config.block(), config.decoder_layers, config.decoder_heads, config.cross_heads)
+            if transformer
+            else AttentiveDecoder(config)
+        )
         self.head = OutputProjection(config.width, config.vocab_size, tied=self.target.tokens.weight)
         initialise(self)
         shape = config.image_size, config.patch_size, config.channels, config.width

@@ -297,6 +297,8 @@ TASKS: Registry[Task] = Registry(
         "images": "regard.tasks.images:TASK",
         "pointing": "regard.tasks.pointing:TASK",
         "captioning": "regard.tasks.captioning:TASK",
+        "whisper": "regard.tasks.whisper:TASK",
+        "transcribing": "regard.tasks.transcribing:TASK",
     },
 )
 
