@@ -86,7 +86,9 @@ def bracket_scores(found: Sequence[Tree], gold: Sequence[Tree], *, tagged: bool 
         "precision": 100 * right / max(1.0, ours),
         "recall": 100 * right / max(1.0, theirs),
         "f1": _f1(right, ours, theirs),
-        "f1_interval": list(percentile_interval(np.array([_f1(*table[rows].sum(0)) for rows in bootstrap_rows(len(table))]))),
+        "f1_interval": list(
+            percentile_interval(np.array([_f1(*table[rows].sum(0)) for rows in bootstrap_rows(len(table))]))
+        ),
         "f1_signature": f"{SIGNATURE}|{bootstrap_signature()}",
         "exact_match": exact / len(counts),
         "exact_match_interval": list(wilson_interval(exact, len(counts))),
@@ -98,4 +100,3 @@ def bracket_scores(found: Sequence[Tree], gold: Sequence[Tree], *, tagged: bool 
 
 def _f1(right: float, found: float, gold: float) -> float:
     return 200 * right / max(1.0, found + gold)
-

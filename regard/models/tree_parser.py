@@ -242,9 +242,7 @@ class TreeDecoder(nn.Module):
         x = self.last(now.last) + self.open(now.label) + self.around(torch.cat(seen, dim=-1))
         return self.dropout(self.enter(x))
 
-    def choose(
-        self, x: Float[Tensor, "B T D"], now: Brackets, lengths: Int[Tensor, "B 1"]
-    ) -> Float[Tensor, "B T V"]:
+    def choose(self, x: Float[Tensor, "B T D"], now: Brackets, lengths: Int[Tensor, "B 1"]) -> Float[Tensor, "B T V"]:
         """Log-probabilities of the symbols that may come next; the others have none."""
         logits = self.output(self.dropout(self.norm(x))).float()
         return logits.masked_fill(~self.symbols.possible(now, lengths), -torch.inf).log_softmax(-1)
@@ -299,9 +297,7 @@ class TreeParser(nn.Module):
         self.encoder = Stack(EncoderBlock(config.block(), heads=own) for own in heads if attends)
         D = config.width
         self.recurrent = (
-            None
-            if attends
-            else Recurrent(config.cell, D, D, config.layers, direction="both", dropout=config.dropout)
+            None if attends else Recurrent(config.cell, D, D, config.layers, direction="both", dropout=config.dropout)
         )
         self.dropout = Dropout(config.dropout)
         self.head = TreeDecoder(config)

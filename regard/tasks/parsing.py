@@ -396,9 +396,7 @@ class ParsingTask(Task):
             for file in getattr(config.data, part):
                 read_cleaned([file])
 
-    def prepare(
-        self, config: RunConfig, directory: Path, report: Report, *, new: bool
-    ) -> tuple[RunConfig, ParsingRun]:
+    def prepare(self, config: RunConfig, directory: Path, report: Report, *, new: bool) -> tuple[RunConfig, ParsingRun]:
         """The trees read and linearised; for a new run, their symbols found, and a tokenizer made or taken over."""
         trees = trees_of(config.data, "train")
         if trees is None:

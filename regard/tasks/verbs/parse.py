@@ -92,7 +92,9 @@ class ParseSentences(Verb[ParseRequest, ParsedSentence]):
         self, run: "Run", request: ParseRequest, items: Sequence[Any], limits: RequestLimits | None = None
     ) -> list[SentenceToParse]:
         check_count(len(items), "text", limits, "sentences")
-        check_characters([one for item in items for one in ((item,) if isinstance(item, str) else item)], "text", limits)
+        check_characters(
+            [one for item in items for one in ((item,) if isinstance(item, str) else item)], "text", limits
+        )
         config = _config(run, request)
         sentences = run.parser.sentences(items, spaced=request.spaced)
         rows = sum(map(len, sentences)) * max(config.beam, config.samples)
@@ -117,9 +119,7 @@ class ParseSentences(Verb[ParseRequest, ParsedSentence]):
             numbers=[one.number for one in asked],  # what is sampled goes by a sentence's number in its own request
             gone=lambda place: gone(asked[place]),
         )
-        return [
-            ParsedSentence(words=one.item.words, trees=tuple(best)) for one, best in zip(asked, found, strict=True)
-        ]
+        return [ParsedSentence(words=one.item.words, trees=tuple(best)) for one, best in zip(asked, found, strict=True)]
 
     def written(self, result: ParsedSentence) -> int:
         return sum(len(one.symbols) for one in result.trees)
