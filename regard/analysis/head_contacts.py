@@ -1,4 +1,4 @@
-"""Which heads of an encoder of symbols find contacts: attention made symmetric and corrected, its best pairs counted."""
+"""Which heads of an encoder of symbols find contacts: symmetric, corrected attention, its best pairs counted."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -80,15 +80,14 @@ def bracket_scores(found: Sequence[Tree], gold: Sequence[Tree], *, tagged: bool 
     table = np.array([(one.right, one.found, one.gold) for one in counts], dtype=np.float64)
     right, ours, theirs = table.sum(0).tolist()
     exact = sum(one.exact for one in counts)
+    resampled = np.array([_f1(*table[rows].sum(0)) for rows in bootstrap_rows(len(table))])
     result: JsonObject = {
         "sentences": len(counts),
         "brackets": int(theirs),
         "precision": 100 * right / max(1.0, ours),
         "recall": 100 * right / max(1.0, theirs),
         "f1": _f1(right, ours, theirs),
-        "f1_interval": list(
-            percentile_interval(np.array([_f1(*table[rows].sum(0)) for rows in bootstrap_rows(len(table))]))
-        ),
+        "f1_interval": list(percentile_interval(resampled)),
         "f1_signature": f"{SIGNATURE}|{bootstrap_signature()}",
         "exact_match": exact / len(counts),
         "exact_match_interval": list(wilson_interval(exact, len(counts))),

@@ -234,8 +234,8 @@ class TreeReader:
         count = len(words) if len(words) > 8 * self.max_len else len(source_row(self.builder, words).ids)
         if count > self.max_len:
             raise DataError(
-                f"sentence {number} has {len(words):,} words, {count:,} tokens or more; the model reads {self.max_len}: "
-                "split it into sentences"
+                f"sentence {number} has {len(words):,} words, {count:,} tokens or more; the model reads "
+                f"{self.max_len}: split it into sentences"
             )
 
     def fits(self, words: Sequence[str]) -> bool:

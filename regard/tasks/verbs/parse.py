@@ -92,9 +92,8 @@ class ParseSentences(Verb[ParseRequest, ParsedSentence]):
         self, run: "Run", request: ParseRequest, items: Sequence[Any], limits: RequestLimits | None = None
     ) -> list[SentenceToParse]:
         check_count(len(items), "text", limits, "sentences")
-        check_characters(
-            [one for item in items for one in ((item,) if isinstance(item, str) else item)], "text", limits
-        )
+        for item in items:
+            check_characters([item] if isinstance(item, str) else item, "text", limits)
         config = _config(run, request)
         sentences = run.parser.sentences(items, spaced=request.spaced)
         rows = sum(map(len, sentences)) * max(config.beam, config.samples)
