@@ -12,7 +12,7 @@ from regard.errors import DataError
 from regard.metrics.classification_metrics import wilson_interval
 from regard.metrics.text import bootstrap_rows, bootstrap_signature, check_same_length, percentile_interval
 
-DELETED = frozenset((",", ":", "``", "''", ".", "?", "!", EMPTY))
+DELETED = frozenset((",", ":", "``", "''", ".", EMPTY))
 """Tags of words that do not count: evalb's punctuation, and traces."""
 EQUAL = {"PRT": "ADVP"}
 """Labels that count as another: in evalb's usual settings particles are adverbs."""
