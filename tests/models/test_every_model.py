@@ -24,7 +24,17 @@ from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfi
 from regard.models.transformer import Transformer
 from regard.models.tree_parser import ParserConfig, TreeParser
 from regard.models.vit import ViT
-from regard.nn.batch import CaptionedImages, Images, LabelledTexts, MaskedTexts, Parses, Pointings, Texts, Tokens, halves
+from regard.nn.batch import (
+    CaptionedImages,
+    Images,
+    LabelledTexts,
+    MaskedTexts,
+    Parses,
+    Pointings,
+    Texts,
+    Tokens,
+    halves,
+)
 from regard.nn.blocks import Activation, NormKind
 from regard.nn.losses.cross_entropy import IGNORE
 from regard.nn.positions import PositionKind

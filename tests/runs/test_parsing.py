@@ -94,7 +94,11 @@ def test_the_page_has_the_tree_and_which_words_each_bracket_looked_at(run):
         assert written.target.pieces[node.step].removeprefix("(") == node.label
     shapes = {(one.rows, one.columns): one.array().shape[1:] for one in written.attentions}
     steps = len(written.target.pieces)
-    assert shapes == {("source", "source"): (6, 6), ("target", "prefix"): (steps, steps), ("target", "source"): (steps, 6)}
+    assert shapes == {
+        ("source", "source"): (6, 6),
+        ("target", "prefix"): (steps, steps),
+        ("target", "source"): (steps, 6),
+    }
     for one in written.attentions:
         assert one.array().sum(-1).max() <= 1 + 1e-3
     given = str(next(grammar_trees(1, seed=1, split="train")))
@@ -113,7 +117,13 @@ def test_a_parser_starts_from_a_bert_and_takes_its_encoder_alone(tmp_path):
     bert = regard.train(make_config(None, "bert-tiny", [*small, *words], data), tmp_path / "bert")
     (tmp_path / "train.trees").write_text("(S (NP (DT a) (NN dog)) (VP (VBZ sleeps)))\n" * 8, encoding="utf-8")
     extra = {"data": {"train": [str(tmp_path / "train.trees")]}, "train": {"start_from": str(bert.directory)}}
-    short = ["data.max_len=64", "train.epochs=1", "train.batch_tokens=200", "train.threads=1", "train.learning_rate=1e-9"]
+    short = [
+        "data.max_len=64",
+        "train.epochs=1",
+        "train.batch_tokens=200",
+        "train.threads=1",
+        "train.learning_rate=1e-9",
+    ]
     tuned = regard.train(make_config(None, "parse-tune", [*short, "model.decoder_layers=1"], extra), tmp_path / "tuned")
     assert tuned.config.model["width"] == 8
     assert tuned.config.model["name"] == "parser"

@@ -45,13 +45,20 @@ def test_the_ends_of_a_contact_go_together_and_a_family_keeps_its_own():
     assert 0.93 < np.mean(right) < 0.98
     inside = {place for pair in family.contacts for place in pair}
     assert len(inside) == 2 * len(family.contacts)
-    kept = [one.text[place] == family.usual[place] for one in own for place in range(len(family.usual)) if place not in inside]
+    kept = [
+        one.text[place] == family.usual[place]
+        for one in own
+        for place in range(len(family.usual))
+        if place not in inside
+    ]
     assert 0.87 < np.mean(kept) < 0.93
     assert all(second - first >= 6 for first, second in family.contacts)
 
 
 def test_every_symbol_is_a_token_and_a_resumed_run_equals_an_unbroken_one(files, tmp_path):
-    made = make_config(None, "proteins-tiny", [*SMALL, "model.dropout=0.1"], {"data": {"train": [str(files / "train.jsonl")]}})
+    made = make_config(
+        None, "proteins-tiny", [*SMALL, "model.dropout=0.1"], {"data": {"train": [str(files / "train.jsonl")]}}
+    )
     whole = regard.train(made, tmp_path / "whole")
     assert len(whole.vocabularies.target.encode("ACDY")) == 4
     with pytest.raises(Stopped, match="stopped at step 2"):

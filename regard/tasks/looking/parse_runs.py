@@ -92,9 +92,7 @@ def _sentence(
     ), left_out_note(run.model, names, options)
 
 
-def _maps(
-    run: Run, trace: Trace, pieces: Sequence[int], words: int, options: LookOptions
-) -> tuple[AttentionMap, ...]:
+def _maps(run: Run, trace: Trace, pieces: Sequence[int], words: int, options: LookOptions) -> tuple[AttentionMap, ...]:
     """Every attention; an encoder's by word: summed over the pieces looked at, the mean of the pieces that look.
 
     Special tokens before the words count as what is before them, the others as what is after.
