@@ -159,9 +159,9 @@ def test_what_cannot_be_parsed_is_refused_in_one_line(run, tmp_path, capsys):
     said = capsys.readouterr().err
     assert "bad.mrg, line 1: the tree that begins here is not closed" in said
     assert "Traceback" not in said
-    with pytest.raises(DataError, match="bad.mrg, line 1"):
-        data = {"data": {"train": [str(tmp_path / "bad.mrg")]}}
-        regard.train(make_config(None, "parse-tiny", SMALL[1:], data), tmp_path / "no")
+    made = make_config(None, "parse-tiny", SMALL[1:], {"data": {"train": [str(tmp_path / "bad.mrg")]}})
+    with pytest.raises(DataError, match=r"bad\.mrg, line 1"):
+        regard.train(made, tmp_path / "no")
     with pytest.raises(ConfigError, match="two sources of training trees"):
         make_config(None, "parse-tiny", ["data.train=['x']"])
     with pytest.raises(ConfigError, match="a tree cannot be cut"):

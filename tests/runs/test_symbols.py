@@ -11,7 +11,7 @@ from regard import make_config
 from regard.analysis import head_contacts
 from regard.analysis.head_contacts import chance, contact_report, corrected, precision_at_length
 from regard.cli import main
-from regard.data.synthetic.proteins import PARTNERS, Family, SymbolSequence, proteins, read_sequences
+from regard.data.synthetic.proteins import PARTNERS, ProteinFamily, SymbolSequence, proteins, read_sequences
 from regard.errors import ConfigError, DataError
 from regard.trainer.trainer import Stopped
 
@@ -38,7 +38,7 @@ def test_the_ends_of_a_contact_go_together_and_a_family_keeps_its_own():
     found = list(proteins(400, families=2, seed=1))
     assert found == list(proteins(400, families=2, seed=1))
     assert found != list(proteins(400, families=2, seed=1, split="test"))
-    family = Family.of(0)
+    family = ProteinFamily.of(0)
     own = [one for one in found if one.contacts == family.contacts]
     assert 100 < len(own) < 300
     right = [PARTNERS[one.text[first]] == one.text[second] for one in own for first, second in family.contacts]

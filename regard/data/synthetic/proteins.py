@@ -33,14 +33,14 @@ class SymbolSequence:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ProteinFamily:
     """Proteins of one fold: the symbols usual at its places, and its contacts."""
 
     usual: str
     contacts: tuple[tuple[int, int], ...]
 
     @classmethod
-    def of(cls, number: int) -> "Family":
+    def of(cls, number: int) -> "ProteinFamily":
         rng = StableRandom(f"protein family {number}")
         length = 40 + rng.choice(range(25))
         usual = "".join(rng.choice(AMINO_ACIDS) for _ in range(length))
@@ -69,7 +69,7 @@ def proteins(count: int, *, families: int = 8, seed: int = 0, split: Split = "tr
     A protein's places without a contact are mostly its family's own, by which a model can tell the family; the two ends
     of a contact vary together, so that a hidden one can be told from the other alone.
     """
-    rng, known = StableRandom(f"proteins {seed} {split}"), [Family.of(number) for number in range(families)]
+    rng, known = StableRandom(f"proteins {seed} {split}"), [ProteinFamily.of(number) for number in range(families)]
     for _ in range(count):
         yield rng.choice(known).sampled(rng)
 
