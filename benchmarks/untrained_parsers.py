@@ -33,7 +33,7 @@ def main() -> None:
     given = parser.parse_args()
     symbols = symbols_of([tree_of("(S (NP (DT a) (NN b)) (VP (VBZ c) (ADJP (JJ d))))")], "tags")
     tokenizer = train_tokenizer(["ab cd ef gh"], TokenizerConfig(kind="character", vocab_size=40), masks=True)
-    good = 0
+    good, count = 0, given.outputs // given.models // len(WAYS)
     for number in range(given.models):
         model, rng = (
             {"name": "parser", "vocab_size": tokenizer.vocab_size, "labels": list(symbols)},
@@ -48,7 +48,6 @@ def main() -> None:
             for weight in fresh.parameters():
                 weight.mul_(rng.choice((1.0, 5.0, 20.0)))
         reader = TreeReader(fresh.to(given.device), tokenizer, config)
-        count = given.outputs // given.models // len(WAYS)
         words = ["ab", "cd", "ef", "gh", "xyz", "(", "'"]
         texts = [[rng.choice(words) for _ in range(rng.randint(1, given.words))] for _ in range(count)]
         sentences = reader.sentences(texts)
