@@ -35,10 +35,8 @@ def main() -> None:
     tokenizer = train_tokenizer(["ab cd ef gh"], TokenizerConfig(kind="character", vocab_size=40), masks=True)
     good, count = 0, given.outputs // given.models // len(WAYS)
     for number in range(given.models):
-        model, rng = (
-            {"name": "parser", "vocab_size": tokenizer.vocab_size, "labels": list(symbols)},
-            random.Random(number),
-        )
+        rng = random.Random(number)
+        model = {"name": "parser", "vocab_size": tokenizer.vocab_size, "labels": list(symbols)}
         model |= {"width": 32, "heads": 2, "layers": 1, "decoder_layers": 1, "feed_forward": 32}
         model |= {"max_depth": rng.choice((2, 6, 30)), "max_open": rng.choice((1, 3, 8))}
         model |= {"encoder": rng.choice(("attention", "recurrent"))}
