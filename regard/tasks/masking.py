@@ -162,6 +162,8 @@ class MaskingTask(EncoderTask):
 
     def check(self, config: RunConfig) -> None:
         config.check_head("pretraining", "words")
+        if config.data.whole_words and config.tokenizer.kind == "character":
+            raise ConfigError("tokenizer.kind='character' has no words to mask: set data.whole_words=false")
         check_window(config)
 
     def check_files(self, config: RunConfig, say: Say) -> None:
