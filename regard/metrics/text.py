@@ -267,7 +267,7 @@ def error_rate(hypotheses: Sequence[Sequence[Hashable]], references: Sequence[Se
     pairs = zip(hypotheses, references, strict=True)
     counts = np.array([(edit_distance(said, right), len(right)) for said, right in pairs], dtype=np.int64)
     edits, tokens = counts.sum(0).tolist()
-    sampled = [counts[rows].sum(0) for rows in _bootstrap_rows(len(counts))]
+    sampled = [counts[rows].sum(0) for rows in bootstrap_rows(len(counts))]
     rates = np.array([edits / max(1, tokens) for edits, tokens in sampled])
     return ErrorRate(_mean(edits, tokens), percentile_interval(rates), edits, tokens)
 
