@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from regard.look.document import Document
     from regard.tasks.config import RunConfig
     from regard.tasks.looking.look_options import LookOptions
+    from regard.tasks.planning import Choices, Machine, Recognised
     from regard.tasks.probes import HeldOutData, Probe
     from regard.tasks.run import Run
     from regard.training.objectives import Objective
@@ -50,6 +51,11 @@ OF_PAIRS = (
 def check_length(length: int) -> None:
     if length < 2:
         raise ConfigError(f"data.max_len={length} must be at least 2")
+
+
+def check_held_out(share: float) -> None:
+    if not 0.0 <= share < 1.0:
+        raise ConfigError(f"data.held_out={share} must be at least 0 and below 1")
 
 
 def check_columns(**columns: str | int | None) -> None:
@@ -177,6 +183,18 @@ class Task:
     def applies(self, name: str) -> bool:
         """Whether a setting of a shared section, such as `train.r_drop`, or a whole section, applies to this task."""
         return name not in self.unused and name.partition(".")[0] not in self.unused
+
+    def recognise(self, files: Sequence[Path]) -> "Recognised | None":
+        """How sure it is that these files are for this task, and how they are then read; None where they are not."""
+        return None
+
+    def statistics(self, data: Any) -> Any:
+        """A look at the files that a `[data]` section names: what `plan` decides by, with `findings` of what is odd."""
+        raise ConfigError(f"a run for {self.name} is not planned from its data: name a preset, see `regard presets`")
+
+    def plan(self, statistics: Any, machine: "Machine", base: JsonObject | None) -> "Choices":
+        """What to train on data like this on that machine, from nothing or from the run with the settings `base`."""
+        raise NotImplementedError
 
     def check(self, config: "RunConfig") -> None:
         """Refuse settings that cannot go together, before any data is read."""

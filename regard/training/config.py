@@ -58,13 +58,15 @@ class TrainConfig:
     keep: int = 3
     """How many checkpoints stay on disk."""
     patience: int = 0
-    """Stop after this many validations without a lower loss; 0 never stops early."""
+    """Stop after this many validations that were not better; 0 never stops early."""
     average_last: int = 0
     """The final model is the mean of this many last checkpoints; 0 or 1 takes the last alone."""
     ema: float = 0.0
     """Decay of an exponential average of the weights, which is then validated and kept; 0 for none."""
     choose: Literal["last", "best"] = "last"
     """Which weights a finished run keeps as its model, where they are not an average of checkpoints."""
+    select_by: str = "loss"
+    """What the best validation is told by, for `choose` and `patience`: the loss, or a score of it, as `bleu`."""
 
     device: str = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
