@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -256,10 +257,12 @@ class _Tally:
 def inspect_pairs(train: Iterable[tuple[str, str]], valid: Iterable[tuple[str, str]] | None = None) -> PairStatistics:
     """One look at all pairs, with an even sample of them counted word by word."""
     sample, seen, tally = EvenSample[tuple[str, str]](), _Seen(), _Tally()
-    most, long = (0, 0), (0, 0)
+    most, long, first = (0, 0), (0, 0), list[tuple[str, str]]()
     for source, target in train:
         sample.add((source, target))
         number = sample.count
+        if number <= PEEKED:
+            first.append((source, target))
         if len(source) > long[0] or len(target) > long[1]:
             long = max(long[0], len(source)), max(long[1], len(target))
         spaces = source.count(" "), target.count(" ")
@@ -284,6 +287,8 @@ def inspect_pairs(train: Iterable[tuple[str, str]], valid: Iterable[tuple[str, s
         *_of_sample(whole, statistics, ("source", "target")),
         *_of_pairs(whole, statistics, seen),
     ]
+    if shift := _shifted(first):
+        findings.append(Finding("shifted lines", shift))
     checked = 0
     if valid is not None:
         checked, more = _of_validation(valid, statistics, seen)
@@ -313,8 +318,8 @@ def _of_rows(tally: _Tally, seen: _Seen, rows: int) -> Iterator[Finding]:
     if seen.repeated > 0.001 * rows:
         yield Finding(
             "repeated pairs",
-            f"{_share(seen.repeated, rows)} are a pair that was there before, case and spaces aside: it is learnt as often "
-            f"as it stands; first in row {seen.first_repeated():,}",
+            f"{_share(seen.repeated, rows)} are a pair that was there before, case and spaces aside: it is learnt as "
+            f"often as it stands; first in row {seen.first_repeated():,}",
         )
     if tally.count["equal sides"] > max(5, 0.02 * rows):
         yield Finding(
@@ -394,14 +399,14 @@ def _of_pairs(
     if odd.count["length ratio"] > max(3, 0.002 * total) and not statistics.target.closed:
         yield Finding(
             "length ratio",
-            f"{_share(odd.count['length ratio'], total)} of a sample are over {LONG_RATIO:g} times as long on one side as "
-            f"is usual: are they pairs? {odd.where('length ratio')}",
+            f"{_share(odd.count['length ratio'], total)} of a sample are over {LONG_RATIO:g} times as long on one side "
+            f"as is usual: are they pairs? {odd.where('length ratio')}",
         )
     if swapped.count["swapped columns"] > max(3, 0.01 * total):
         yield Finding(
             "swapped columns",
-            f"{_share(swapped.count['swapped columns'], total)} of a sample have source and target the other way round; "
-            f"{swapped.where('swapped columns')}",
+            f"{_share(swapped.count['swapped columns'], total)} of a sample have source and target the other way "
+            f"round; {swapped.where('swapped columns')}",
         )
     for side, name in enumerate(("source", "target")):
         if numbers[side] > 0.9 * total:
@@ -413,13 +418,11 @@ def _of_pairs(
     if len(seen.pairs) - len(seen.sources) > 0.2 * len(seen.pairs):
         yield Finding(
             "several targets",
-            f"{len(seen.pairs):,} pairs have {len(seen.sources):,} sources: many have several targets, of which the model "
-            f"can write one; `regard evaluate --alternatives` takes any of them as right",
+            f"{len(seen.pairs):,} pairs have {len(seen.sources):,} sources: many have several targets, of which the "
+            f"model can write one; `regard evaluate --alternatives` takes any of them as right",
         )
     if header := _looks_like_header(rows[0], statistics):
         yield Finding("header", header)
-    if shift := _shifted(rows):
-        yield Finding("shifted lines", shift)
 
 
 def _telling(one: Counter[str], other: Counter[str]) -> dict[str, int]:
@@ -437,7 +440,7 @@ def _telling(one: Counter[str], other: Counter[str]) -> dict[str, int]:
 
 
 def _looks_like_header(first: tuple[int, tuple[str, str]], statistics: PairStatistics) -> str:
-    """What to say where the first row seems to name columns: single words that never come again, where texts are long."""
+    """What to say where the first row seems to name columns: words that never come again, where texts are long."""
     number, pair = first
     sides = (statistics.source, statistics.target)
     alone = all(
@@ -449,19 +452,18 @@ def _looks_like_header(first: tuple[int, tuple[str, str]], statistics: PairStati
     return ""
 
 
-def _shifted(rows: Sequence[tuple[int, tuple[str, str]]]) -> str:
-    """What to say where numbers of a source stand in the next or last row's target more often than in its own."""
-    found = [(number, set(_NUMBER.findall(source)), set(_NUMBER.findall(target))) for number, (source, target) in rows]
-    own = other = 0
-    for (number, ours, theirs), (following, _, later) in zip(found, found[1:], strict=False):
-        if ours and following == number + 1:
-            own += ours == theirs
-            other += ours == later and ours != theirs
-    if other > 20 and other > 2 * own:
-        return (
-            f"numbers of a source stand in the next row's target ({other:,} times) more often than in its own ({own:,}): "
-            f"are the files shifted by a line?"
-        )
+def _shifted(rows: Sequence[tuple[str, str]]) -> str:
+    """What to say where numbers of a source stand in a neighbour's target more often than in its own."""
+    found = [(set(_NUMBER.findall(source)), set(_NUMBER.findall(target))) for source, target in rows]
+    own = sum(bool(ours) and ours == theirs for ours, theirs in found)
+    ways = {"next": pairwise(found), "last": pairwise(found[::-1])}
+    for way, couples in ways.items():
+        other = sum(bool(ours) and ours == later != theirs for (ours, theirs), (_, later) in couples)
+        if other > 20 and other > 2 * own:
+            return (
+                f"numbers of a source stand in the {way} row's target ({other:,} times) more often than in its own "
+                f"({own:,}): are the files shifted by a line?"
+            )
     return ""
 
 
@@ -484,7 +486,7 @@ def _of_validation(
         found.append(
             Finding(
                 "validation pairs in training",
-                f"{_share(same, rows)} of validation are training pairs too: its scores are too good; remove them there",
+                f"{_share(same, rows)} of validation are training pairs too: its scores are too good; remove them",
             )
         )
     if known > 0.01 * rows:
@@ -614,13 +616,13 @@ def _of_labels(labels: Counter[str], rows: int) -> Iterator[Finding]:
     if rare and len(labels) <= 0.5 * rows:
         yield Finding(
             "rare labels",
-            f"{len(rare)} of {len(labels)} labels have fewer than 5 texts, which is too few to learn: {', '.join(rare[:5])}",
+            f"{len(rare)} of {len(labels)} labels have fewer than 5 texts, too few to learn: {', '.join(rare[:5])}",
         )
     most, count = labels.most_common(1)[0]
     if count > 0.9 * rows:
         yield Finding(
             "one label of most texts",
-            f"{100 * count / rows:.0f} % of the texts have the label '{most}': accuracy will say little; look at macro F1",
+            f"{100 * count / rows:.0f} % of the texts have the label '{most}': look at macro F1, not at accuracy",
         )
 
 
@@ -639,7 +641,7 @@ def _of_labelled_validation(
         if label not in labels:
             strange[label] += 1
     if known:
-        line = f"{_share(known, rows)} of validation are training texts too: its scores are too good; remove them there"
+        line = f"{_share(known, rows)} of validation are training texts too: its scores are too good; remove them"
         found.append(Finding("validation texts in training", line))
     if strange:
         line = f"labels that only validation has, and nothing can learn: {', '.join(list(strange)[:5])}"
@@ -691,11 +693,7 @@ def inspect_text(parts: Iterable[tuple[str, bool]], valid: Iterable[tuple[str, b
             )
         )
     if tally.count["tabs"] > 0.9 * rows:
-        findings.append(
-            Finding(
-                "a table as text", "nearly every line holds a tab: is it a table? name it .tsv to have it read as one"
-            )
-        )
+        findings.append(Finding("a table as text", "nearly every line holds a tab: is it a table? name it .tsv"))
     if characters < 100_000:
         findings.append(Finding("little text", f"{characters:,} characters are too few to learn to write from"))
     kept = EvenSample[str](2000)

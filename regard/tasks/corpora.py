@@ -42,8 +42,8 @@ class TextData(Files):
 
     `text` is the key of JSONL or the column of a table, by name or, of columns, by number from 1; `header` says whether
     the first row of a TSV or CSV names its columns; `auto` takes it for that where it holds their names, and says so.
-    `held_out` is the share that is validated on where no validation texts are given: texts, each with its copies, or the
-    end of a plain file.
+    `held_out` is the share that is validated on where no validation texts are given: texts, each with its copies, or
+    the end of a plain file.
     """
 
     max_len: int = 256

@@ -1,12 +1,13 @@
 """A run planned from a look at its data and its machine: what was decided, why, and what may be wrong with the data.
 
-Each task recognises its own data and plans its own runs (`Task.recognise`, `Task.statistics`, `Task.plan`). What is here
-is what they share: the machine, decisions with reasons, recipes and what lies between them, and the plan as a page.
+Each task recognises its own data and plans its own runs (`Task.recognise`, `Task.statistics`, `Task.plan`). Here is
+what they share: the machine, decisions with reasons, recipes and what lies between them, and the plan as a page.
 """
 
 import math
 import os
 import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -56,10 +57,7 @@ def this_machine(device: str = "auto") -> Machine:
 
     from regard.tasks.run import choose_device
 
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     chosen = choose_device(device)
     if chosen.type != "cuda":
         return Machine(cores=min(cores, torch.get_num_threads()))
@@ -193,9 +191,9 @@ class Plan:
         )
         notes = "\n".join(f"- **{finding.kind}**: {finding.line}" for finding in self.findings) or "Nothing was found."
         facts = "\n".join(f"- {fact}" for fact in self.facts)
+        head = f"{self.recognised[0].upper()}{self.recognised[1:]}. Machine: {self.machine}. Budget: {self.budget()}."
         return (
-            f"# How this run was planned\n\n{self.recognised[0].upper()}{self.recognised[1:]}. Machine: {self.machine}. "
-            f"Budget: {self.budget()}.\n\n## The data\n\n{facts}\n\n## What may be wrong with it\n\n{notes}\n\n"
+            f"# How this run was planned\n\n{head}\n\n## The data\n\n{facts}\n\n## What may be wrong with it\n\n{notes}\n\n"
             f"## Decisions\n\nEach can be given otherwise with `--set NAME=VALUE`.\n\n| setting | value | why |\n"
             f"| --- | --- | --- |\n{rows}\n\n## Updates\n\n{updates}\n"
         )
@@ -235,8 +233,8 @@ def plan(
 ) -> Plan:
     """Look at data and at this machine, and decide how to train a model on it: `regard.train(plan, "runs/mine")`.
 
-    `minutes` is what the whole training may take, by default 10 on a CPU and 5 on a GPU. `start` is a run to start from.
-    `overrides` are settings as with `--set`, which no decision changes.
+    `minutes` is what the whole training may take, by default 10 on a CPU and 5 on a GPU. `start` is a run to start
+    from. `overrides` are settings as with `--set`, which no decision changes.
     """
     began = time.monotonic()
     files = {"train": _names(data), "valid": _names(valid), "test": _names(test)}
@@ -323,8 +321,8 @@ def steps_for(plan: Plan, seconds: float, rate: float, epoch: float) -> tuple[in
     took = f"{1000 * rate:.1f} ms an update here"
     if steps < afford:
         return steps, (
-            f"{steps:,} updates, {passes}, some {steps * rate:.0f} s: the budget would have paid for {afford:,} ({took}), "
-            f"but more than {plan.most_epochs:g} times through data of this size overfits"
+            f"{steps:,} updates, {passes}, some {steps * rate:.0f} s: the budget would have paid for {afford:,} "
+            f"({took}), but more than {plan.most_epochs:g} times through data of this size overfits"
         )
     return steps, f"{steps:,} updates, {passes}: what {seconds:.0f} s, which were left of the budget, pay for ({took})"
 

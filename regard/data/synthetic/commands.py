@@ -1,7 +1,7 @@
 """Commands and the actions they mean: a small grammar with nesting and repetition, for models that must be exact.
 
-`hop left twice then wave` means `LEFT HOP LEFT HOP WAVE`. A word may change the order of what stands beside it (`after`,
-`and back`), and brackets (`begin ... end`) nest. A command has exactly one meaning.
+`hop left twice then wave` means `LEFT HOP LEFT HOP WAVE`. A word may change the order of what stands beside it
+(`after`, `and back`), and brackets (`begin ... end`) nest. A command has exactly one meaning.
 """
 
 import random

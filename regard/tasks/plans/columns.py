@@ -71,7 +71,7 @@ def columns(path: Path) -> tuple[list[Column], Peek]:
 
 
 def _names_columns(first: Sequence[str], others: Sequence[tuple[Any, ...]]) -> bool:
-    """Whether a first row names columns: by names that columns often have, or by one such and others that never recur."""
+    """Whether a first row names columns: by names that columns often have, or one such and others that never recur."""
     if len(set(first)) < len(first) or not all(cell.isidentifier() for cell in first):
         return False
     known = [cell.casefold() in KNOWN for cell in first]

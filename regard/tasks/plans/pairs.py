@@ -203,7 +203,11 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
         decide("data.held_out", share, why)
     reach = min(1024, max(64, 2 ** math.ceil(math.log2(max(longest) + 2))))
     if base is None:
-        decide("data.max_len", reach, f"room for the longest text, which has {max(found.most_words):,} words: none is left out")
+        decide(
+            "data.max_len",
+            reach,
+            f"room for the longest text, which has {max(found.most_words):,} words: none is left out",
+        )
         decisions += _tokenizer(found, source_kind, source_why, target_kind, target_why, chosen)
         joint = next(one.value for one in decisions if one.name == "tokenizer.joint")
         decide("model.name", "transformer", "reads and writes texts of any kind")
