@@ -548,9 +548,12 @@ class LabelledStatistics:
 
 
 def inspect_labelled(
-    train: Iterable[tuple[tuple[str, ...], str]], valid: Iterable[tuple[tuple[str, ...], str]] | None = None
+    train: Iterable[tuple[tuple[str, ...], str]],
+    valid: Iterable[tuple[tuple[str, ...], str]] | None = None,
+    *,
+    classes: bool = True,
 ) -> LabelledStatistics:
-    """One look at texts, or pairs of them, with the label of each."""
+    """One look at texts, or pairs of them, with the label of each; what labels are like matters where they are classes."""
     sample, labels, tally = EvenSample[tuple[str, ...]](), Counter[str](), _Tally()
     seen: dict[int, str] = {}
     for texts, label in train:
@@ -580,7 +583,7 @@ def inspect_labelled(
         if tally.count[kind] > {"repeated texts": 0.01, "contradicting labels": 0.0005}.get(kind, 0) * rows
     ]
     findings += _of_sample([(number, one) for number, one in sample.items if one[0].strip()], statistics, ("text",))
-    findings += _of_labels(labels, rows)
+    findings += _of_labels(labels, rows) if classes else []
     checked = 0
     if valid is not None:
         checked, more = _of_labelled_validation(valid, labels, seen, text)

@@ -115,12 +115,13 @@ class LabelledTask(EncoderTask):
         held = [is_held_out("\n".join(texts_of(item)), data.held_out) for item in items]
         return [item for item, out in zip(items, held, strict=True) if out == (part == "valid")]
 
-    def statistics(self, data: LabelledData) -> Any:
+    def statistics(self, data: Any) -> Any:
         from regard.tasks.plans.labelled import labelled_statistics
 
         keys = Keys(data.text, data.pair, data.label, data.header)
         read = lambda files: (item for path in map(Path, files) for item in type(self).read(path, keys))  # noqa: E731
-        return labelled_statistics(read(data.train), read(data.valid) if data.valid else None)
+        valid = read(data.valid) if data.valid else None
+        return labelled_statistics(read(data.train), valid, classes="classes" in self.heads)
 
     def plan(self, statistics: Any, machine: "Machine", base: JsonObject | None) -> "Choices":
         from regard.tasks.plans.labelled import plan_labelled

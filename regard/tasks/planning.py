@@ -92,7 +92,7 @@ class Choices:
 
     decisions: tuple[Decision, ...]
     facts: tuple[str, ...] = ()
-    most_epochs: float = math.inf
+    most_epochs: float | int = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Recipe:
     """Settings that were measured on data of a certain size."""
 
     name: str
-    size: float
+    size: float | int
     settings: Mapping[str, Any]
 
 
@@ -108,7 +108,7 @@ _EVEN: dict[str, int] = {"model.width": 64, "model.feed_forward": 64, "train.bat
 _LINEAR = ("model.dropout", "model.attention_dropout", "train.r_drop", "train.warmup_share", "train.weight_decay")
 
 
-def between(recipes: Sequence[Recipe], size: float, unit: str) -> tuple[JsonObject, str]:
+def between(recipes: Sequence[Recipe], size: float | int, unit: str) -> tuple[JsonObject, str]:
     """Settings for data of this size, and where they come from: a recipe, or what lies between two."""
     ordered = sorted(recipes, key=lambda recipe: recipe.size)
     below = [recipe for recipe in ordered if recipe.size <= size]
@@ -157,8 +157,8 @@ class Plan:
     facts: tuple[str, ...]
     findings: tuple[Finding, ...]
     decisions: tuple[Decision, ...]
-    minutes: float | None
-    most_epochs: float = math.inf
+    minutes: float | int | None
+    most_epochs: float | int = math.inf
     seconds: float = 0.0
     """What the look at the data took."""
     asked: tuple[str, ...] = ()
@@ -193,8 +193,8 @@ class Plan:
         facts = "\n".join(f"- {fact}" for fact in self.facts)
         head = f"{self.recognised[0].upper()}{self.recognised[1:]}. Machine: {self.machine}. Budget: {self.budget()}."
         return (
-            f"# How this run was planned\n\n{head}\n\n## The data\n\n{facts}\n\n## What may be wrong with it\n\n{notes}\n\n"
-            f"## Decisions\n\nEach can be given otherwise with `--set NAME=VALUE`.\n\n| setting | value | why |\n"
+            f"# How this run was planned\n\n{head}\n\n## The data\n\n{facts}\n\n## What may be wrong with it\n\n{notes}"
+            f"\n\n## Decisions\n\nEach can be given otherwise with `--set NAME=VALUE`.\n\n| setting | value | why |\n"
             f"| --- | --- | --- |\n{rows}\n\n## Updates\n\n{updates}\n"
         )
 
@@ -226,7 +226,7 @@ def plan(
     *,
     valid: str | Path | Sequence[str | Path] = (),
     test: str | Path | Sequence[str | Path] = (),
-    minutes: float | None = None,
+    minutes: float | int | None = None,
     start: str | Path | None = None,
     overrides: Sequence[str] = (),
     machine: Machine | None = None,
@@ -309,7 +309,7 @@ def _recognised(files: Sequence[str], wanted: str | None, data: Mapping[str, Any
     return name, known[name]
 
 
-def steps_for(plan: Plan, seconds: float, rate: float, epoch: float) -> tuple[int, str]:
+def steps_for(plan: Plan, seconds: float, rate: float, epoch: float | int) -> tuple[int, str]:
     """How many updates to make, and a sentence that says why.
 
     `seconds` are what is left of the budget, `rate` those that an update takes, `epoch` the updates of one epoch.

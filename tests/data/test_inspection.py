@@ -1,5 +1,6 @@
 """A look at data: each kind of wrong data gets its line, and clean data none."""
 
+import itertools
 import random
 
 import pytest
@@ -7,10 +8,16 @@ import pytest
 from regard.data.inspection import EvenSample, inspect_labelled, inspect_pairs, inspect_text, side_statistics
 from regard.data.readers import Documents, PairList, SplitPairs, is_held_out
 
+# fmt: off
 ENGLISH = (
-    "the a dog cat man woman child house tree road sees finds likes takes small large old red near under with".split()
+    "the", "a", "dog", "cat", "man", "woman", "child", "house", "tree", "road", "sees", "finds", "likes", "takes",
+    "small", "large", "old", "red", "near", "under", "with",
 )
-FRENCH = "le un chien chat homme femme enfant maison arbre route voit trouve aime prend petit grand vieux rouge pour sous avec".split()
+FRENCH = (
+    "le", "un", "chien", "chat", "homme", "femme", "enfant", "maison", "arbre", "route", "voit", "trouve", "aime",
+    "prend", "petit", "grand", "vieux", "rouge", "pour", "sous", "avec",
+)
+# fmt: on
 
 
 def clean(count=1500, seed=1):
@@ -150,9 +157,10 @@ def test_a_sample_is_even_and_bounded():
     sample = EvenSample[int](100)
     for number in range(12_345):
         sample.add(number)
-    assert 100 <= len(sample.items) < 200 and sample.count == 12_345
+    assert 100 <= len(sample.items) < 200
+    assert sample.count == 12_345
     numbers = [number for number, _ in sample.items]
-    assert len({later - earlier for earlier, later in zip(numbers, numbers[1:], strict=False)}) == 1
+    assert len({later - earlier for earlier, later in itertools.pairwise(numbers)}) == 1
 
 
 def test_a_closed_vocabulary_is_told_from_a_language():
@@ -165,7 +173,9 @@ def test_a_split_keeps_copies_and_all_targets_of_a_source_on_one_side():
     pairs += [(source.upper() + " ", target) for source, target in pairs]
     held, rest = (SplitPairs(PairList(pairs), 0.1, out) for out in (True, False))
     ours, theirs = ({" ".join(source.lower().split()) for source, _ in side} for side in (held, rest))
-    assert not ours & theirs and len(ours | theirs) == 500 and 25 < len(ours) < 80
+    assert not ours & theirs
+    assert len(ours | theirs) == 500
+    assert 25 < len(ours) < 80
     assert len(list(held)) + len(list(rest)) == len(pairs)
     assert held.digest() != rest.digest() != PairList(pairs).digest()
     assert is_held_out("a  B", 0.5) == is_held_out("A b", 0.5)
@@ -176,11 +186,13 @@ def test_the_end_of_a_plain_file_is_held_out_between_lines(tmp_path):
     file.write_text("".join(f"line number {number}\n" for number in range(1000)))
     rest, held = (Documents.of([file]).split(0.1, out) for out in (False, True))
     before, after = ("".join(part.text for part in one) for one in (rest, held))
-    assert before + after == file.read_text() and before.endswith("\n")
+    assert before + after == file.read_text()
+    assert before.endswith("\n")
     assert 0.09 < len(after) / len(before + after) < 0.11
     assert rest.digest() != held.digest()
     (tmp_path / "one.txt").write_text("word " * 10_000)
     parts = [
         "".join(part.text for part in Documents.of([tmp_path / "one.txt"]).split(0.1, out)) for out in (False, True)
     ]
-    assert "".join(parts) == "word " * 10_000 and 4000 < len(parts[1]) < 6000
+    assert "".join(parts) == "word " * 10_000
+    assert 4000 < len(parts[1]) < 6000

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.data.formats import KNOWN, SECOND
+from regard.data.formats import KNOWN, SECOND, format_of
+from regard.data.images.image_files import SUFFIXES as IMAGES
 from regard.data.inspection import Peek, peek
 
 LABELS = ("label", "labels", "class", "category", "sentiment")
 TEXTS = ("text", "sentence", "sentence1", "text1", "premise", "question1", "review", "title", "input")
 MOST_LABELS = 60
+ARRAYS = (".npy", ".npz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,16 @@ class Column:
         short = sum(len(value.split()) for value in plain) <= 3 * len(plain)
         few = len(distinct) <= min(MOST_LABELS, max(2, len(plain) / 8))
         return short and few
+
+
+def plain(path: Path) -> bool:
+    """Whether a file is lines of text, as its name says."""
+    return path.is_file() and format_of(path) == "lines" and path.suffix.lower() not in (*ARRAYS, *IMAGES)
+
+
+def tabular(path: Path) -> bool:
+    """Whether a file is a table or records."""
+    return path.is_file() and format_of(path) != "lines"
 
 
 def columns(path: Path) -> tuple[list[Column], Peek]:

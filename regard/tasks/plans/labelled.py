@@ -10,7 +10,7 @@ from regard.data.formats import format_of
 from regard.data.inspection import LabelledStatistics, inspect_labelled
 from regard.data.labelled_texts import Example, Question, Tagged
 from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
-from regard.tasks.plans.columns import Column, columns, label_column, second_text
+from regard.tasks.plans.columns import Column, columns, label_column, plain, second_text, tabular
 
 WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "pos_tags", "labels")
@@ -47,7 +47,7 @@ FILMS_ON_CPU = Recipe(
 
 def recognise_classes(files: Sequence[Path]) -> Recognised | None:
     """A table or records with a column of labels beside one or two of texts."""
-    if not files or not all(file.is_file() for file in files) or format_of(files[0]) == "lines":
+    if not all(map(tabular, files)):
         return None
     found, _ = columns(files[0])
     label = label_column(found)
@@ -72,7 +72,7 @@ def _small(column: Column) -> bool:
 
 def recognise_tags(files: Sequence[Path]) -> Recognised | None:
     """Lists of words and of tags, or a word and its tag on each line and a blank line between sentences."""
-    if len(files) < 1 or not all(file.is_file() for file in files):
+    if not all(map(plain, files)) and not all(map(tabular, files)):
         return None
     if format_of(files[0]) in ("jsonl", "parquet"):
         found, _ = columns(files[0])
@@ -97,7 +97,7 @@ def recognise_tags(files: Sequence[Path]) -> Recognised | None:
 
 def recognise_answers(files: Sequence[Path]) -> Recognised | None:
     """Contexts with questions and answers."""
-    if len(files) < 1 or not all(file.is_file() for file in files) or format_of(files[0]) == "lines":
+    if not all(map(tabular, files)):
         return None
     found, _ = columns(files[0])
     named = {column.name.casefold(): column.key for column in found}
@@ -108,9 +108,9 @@ def recognise_answers(files: Sequence[Path]) -> Recognised | None:
     return Recognised(certainty=0.97, why="contexts with questions and answers", data=keys)
 
 
-def labelled_statistics(train: Iterable[Any], valid: Iterable[Any] | None) -> LabelledStatistics:
+def labelled_statistics(train: Iterable[Any], valid: Iterable[Any] | None, *, classes: bool) -> LabelledStatistics:
     """One look at items of any labelled task: of tags the words, of questions the contexts."""
-    return inspect_labelled(map(_flat, train), None if valid is None else map(_flat, valid))
+    return inspect_labelled(map(_flat, train), None if valid is None else map(_flat, valid), classes=classes)
 
 
 def _flat(item: Any) -> tuple[tuple[str, ...], str]:

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.config import JsonObject
-from regard.data.formats import format_of
 from regard.data.inspection import PairStatistics, SideStatistics, inspect_pairs
 from regard.errors import DataError
 from regard.tasks.corpora import TranslationData, files_corpus
 from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
-from regard.tasks.plans.columns import columns, label_column
+from regard.tasks.plans.columns import columns, label_column, plain, tabular
 from regard.text.config import Kind
 
 CAPTIONS = Recipe(
@@ -135,7 +134,7 @@ WHY = {
 
 def recognise_pairs(files: Sequence[Path]) -> Recognised | None:
     """Two line-aligned files, or a table of two texts."""
-    if len(files) == 2 and all(file.is_file() and format_of(file) == "lines" for file in files):
+    if len(files) == 2 and all(map(plain, files)):
         counts = [_line_count(file) for file in files]
         if counts[0] != counts[1]:
             raise DataError(
@@ -143,7 +142,7 @@ def recognise_pairs(files: Sequence[Path]) -> Recognised | None:
                 f"them as running text give --set task=language"
             )
         return Recognised(certainty=0.9, why=f"two files of {counts[0]:,} lines each, read line by line as pairs")
-    if len(files) != 1 or not files[0].is_file() or format_of(files[0]) == "lines":
+    if len(files) != 1 or not tabular(files[0]):
         return None
     found, _ = columns(files[0])
     texts = [column for column in found if column.textual]

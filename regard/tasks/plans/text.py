@@ -10,7 +10,7 @@ from regard.data.inspection import TextStatistics, inspect_text
 from regard.data.readers import SUFFIXES, Documents
 from regard.tasks.corpora import TextData
 from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
-from regard.tasks.plans.columns import columns
+from regard.tasks.plans.columns import columns, plain
 from regard.tasks.plans.pairs import compiling
 
 SPELT = 3_000_000
@@ -71,7 +71,7 @@ WHY = {
 
 def recognise_text(files: Sequence[Path]) -> Recognised | None:
     """Plain files, folders of them, or records with nothing but a text."""
-    if all(file.is_file() and format_of(file) == "lines" for file in files):
+    if all(map(plain, files)):
         many = f"{len(files)} plain files" if len(files) > 1 else "a plain file"
         return Recognised(certainty=0.6, why=f"{many}: running text, to be continued")
     if all(file.is_dir() for file in files):
