@@ -553,7 +553,7 @@ def inspect_labelled(
     *,
     classes: bool = True,
 ) -> LabelledStatistics:
-    """One look at texts, or pairs of them, with the label of each; what labels are like matters where they are classes."""
+    """One look at texts, or pairs, with the label of each; what labels are like matters where they are classes."""
     sample, labels, tally = EvenSample[tuple[str, ...]](), Counter[str](), _Tally()
     seen: dict[int, str] = {}
     for texts, label in train:

@@ -31,6 +31,9 @@ Progress = Callable[[int, int], None]
 Say = Callable[[str], None]
 Options = TypeVar("Options")
 
+UNKNOWN_SHOWN = 12
+"""How many unknown words are named."""
+
 WordIds = Callable[[Sequence[str]], list[int]]
 """Gives each word an id of its own."""
 
@@ -44,6 +47,7 @@ OF_PAIRS = (
     "tokenizer.dropout",
     "tokenizer.variants",
     "tokenizer.taken_from",
+    "tokenizer.retrain",
 )
 """Settings of tokenizers that apply to two sides alone."""
 
@@ -253,6 +257,17 @@ class Task:
     def size(self, item: Sized) -> int:
         """How many items such an input has, where it is no text."""
         return len(item)
+
+    def unknown_words(self, run: "Run", text: str) -> tuple[str, ...]:
+        """The words of an input that the run does not know and so reads as one and the same."""
+        return ()
+
+    def unknown_note(self, run: "Run", words: Sequence[str]) -> str:
+        """What is said of words that were unknown, with what to do about it."""
+        shown = ", ".join(words[:UNKNOWN_SHOWN]) + (
+            f" and {len(words) - UNKNOWN_SHOWN} more" if len(words) > UNKNOWN_SHOWN else ""
+        )
+        return f"unknown to this run, and all read as one word: {shown}"
 
     def reads_english(self, run: "Run") -> bool:
         """Whether a run writes a translation of English, whose pronouns can then be asked about."""

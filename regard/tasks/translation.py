@@ -312,6 +312,27 @@ class TranslationTask(Task):
     def looks(self, run: Run) -> bool:
         return bool(attentions(run.model)) and not isinstance(run.model, Ensemble)
 
+    def unknown_words(self, run: Run, text: str) -> tuple[str, ...]:
+        tokenizer = run.vocabularies.source
+        if run.config.model.get("copy"):  # a model that copies can write what it does not know
+            return ()
+        ids = tokenizer.encode(text)
+        if tokenizer.unk not in ids:
+            return ()
+        spans = tokenizer.offsets(text)
+        found = [
+            text[start:end].strip() for index, (start, end) in zip(ids, spans, strict=True) if index == tokenizer.unk
+        ]
+        return tuple(dict.fromkeys(word for word in found if word))
+
+    def unknown_note(self, run: Run, words: Sequence[str]) -> str:
+        said = super().unknown_note(run, words)
+        if run.config.data.world:
+            size = run.vocabularies.source.vocab_size
+            world = f"Its world is small: the bundled corpus, of {size:,} words"
+            return f"{said}. {world}; `regard data world DIRECTORY` writes some of it"
+        return f"{said}; a run with tokenizer.kind=bpe knows every text"
+
     def reads_english(self, run: Run) -> bool:
         return run.config.data.source == "en"
 

@@ -17,6 +17,7 @@ from regard.data import Position
 from regard.data.prepared_cache import whole_batches
 from regard.digests import verifying
 from regard.errors import ConfigError, Diverged, NotWritten, RegardError, RunError, memory_errors
+from regard.nn.batch import padding
 from regard.runs.checkpoint import Progress, checkpoints, newest_whole
 from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, whole_or_nothing, write_json, write_text
 from regard.runs.log import Log
@@ -27,6 +28,7 @@ from regard.tasks.run import Run, choose_device, choose_precision, load, load_co
 from regard.tasks.spec import FollowsUpdates, Prepared, Report, Silence, Stream
 from regard.trainer.batch_size import BatchSizeFinder, HasTrialBatches
 from regard.trainer.checkpointing import Checkpointer
+from regard.trainer.doctor import guard_rails
 from regard.trainer.initialize import initialize_model
 from regard.trainer.machine import check_machine, deterministic_algorithms, stop_signals
 from regard.training.cuda_graphs import GraphReplay
@@ -76,6 +78,10 @@ class Throughput:
         self._trained += self._seconds(now)
         self._since, self._paused, self.tokens = now, 0.0, 0
         return values
+
+    def seconds(self) -> float:
+        """Those since the last lap."""
+        return self._seconds(time.monotonic())
 
     def _seconds(self, now: float) -> float:
         return max(1e-9, now - self._since - self._paused)
@@ -227,6 +233,8 @@ class _Trainer:
         self.throughput = Throughput()
         self.told = time.monotonic()
         self.split = False
+        self.rails = guard_rails(config, options.validate_sentences)
+        self.waited, self.padded = 0.0, (0, 0)
 
     def fit_memory(self) -> RunConfig:
         """The configuration with the largest token budget that the memory holds."""
@@ -264,6 +272,7 @@ class _Trainer:
             self.report.say(updates)
         options = self.config.train
         self.checkpointer = replace(self.checkpointer, options=options)
+        self.rails = guard_rails(self.config, options.validate_sentences)
         write_text(self.directory / PLAN, plan.with_config(self.config).page(updates))
         return self.config
 
@@ -303,6 +312,7 @@ class _Trainer:
             self.average = ExponentialAverage(self.model, options.ema)
             self.checkpointer = replace(self.checkpointer, average=self.average)
         self.throughput = Throughput()
+        self.waited, self.padded = 0.0, (0, 0)
         return (marks[-1] - marks[WARM_UPDATES - 1]) / (len(marks) - WARM_UPDATES), epoch
 
     def _replays(self) -> bool:
@@ -431,7 +441,12 @@ class _Trainer:
 
     def _updates(self, stream: Stream) -> Iterator[list[Any]]:
         while True:
+            began = time.monotonic()
             parts = [next(stream) for _ in range(self.config.train.accumulate)]
+            self.waited += time.monotonic() - began
+            for part in parts:
+                hidden, places = padding(part)
+                self.padded = self.padded[0] + hidden, self.padded[1] + places
             self.throughput.tokens += sum(part.tokens for part in parts)
             yield parts
 
@@ -461,8 +476,9 @@ class _Trainer:
         if self.device.type == "cpu" or due:
             self._check_finite(step)
         if due:
-            values = {**self._values(step), **self.throughput.lap()}
+            values = {**self._values(step), **self._lap()}
             log.write("train", step.number, values)
+            self._guard("train", step.number, values)
             self._tell(step, values)
         elif time.monotonic() - self.told > SECONDS:
             # For whoever waits. The log has the same steps however fast the machine is.
@@ -486,7 +502,20 @@ class _Trainer:
             self.progress = replace(self.progress, stale=self.progress.stale + 1)
         log.write("validation", step, values)
         self.report.validation({"step": step, **values})
+        self._guard("validation", step, values)
         return better
+
+    def _lap(self) -> dict[str, float]:
+        """Speed since the last lap, and what of it was waiting for data and what of the batches is padding."""
+        hidden, places = self.padded
+        shares = {"waiting": round(min(1.0, self.waited / self.throughput.seconds()), 3)}
+        shares |= {"padding": round(hidden / places, 3)} if hidden else {}
+        self.waited, self.padded = 0.0, (0, 0)
+        return {**self.throughput.lap(), **shares}
+
+    def _guard(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        for warning in self.rails.record(kind, step, values):
+            self.report.say(f"{warning.kind}: {warning.line}")
 
     def _reached(self, values: Mapping[str, float]) -> float:
         """What validations are told apart by, less being better: the score that was asked for, turned round, or the

@@ -54,6 +54,8 @@ class TrainConfig:
     validate_every: int = 1000
     validate_sentences: int = 200
     """How many validation sentences are translated at a validation; 0 for the loss alone."""
+    show_outputs: int = 2
+    """How many of these are shown beside their references."""
     save_every: int = 1000
     keep: int = 3
     """How many checkpoints stay on disk."""
@@ -91,7 +93,15 @@ class TrainConfig:
     def __post_init__(self) -> None:
         above_zero = ("steps", "batch_tokens", "accumulate", "validate_every", "save_every", "keep", "log_every")
         check_at_least(self, 1, *above_zero, where="train.")
-        counts = ("warmup", "patience", "average_last", "threads", "validate_sentences", "dropout_until")
+        counts = (
+            "warmup",
+            "patience",
+            "average_last",
+            "threads",
+            "validate_sentences",
+            "show_outputs",
+            "dropout_until",
+        )
         check_at_least(self, 0, *counts, "clip", "weight_decay", "r_drop", "epochs", where="train.")
         check_fractions(self, "smoothing", "ema", "floor", "momentum", "warmup_share", where="train.")
         for name in ("decay", "layer_decay"):

@@ -308,3 +308,34 @@ def test_the_first_command_prints_its_plan(files, tmp_path, capsys):
     assert (tmp_path / "run" / "plan.md").read_text().startswith("# How this run was planned")
     assert main(["train", "--preset", "tiny", "--minutes", "1", "--out", str(tmp_path / "other")]) != 0
     assert "--minutes is for training without a preset" in capsys.readouterr().err
+
+
+def test_a_run_starts_from_another_with_a_vocabulary_of_its_own(tmp_path):
+    from regard.tasks.run import load_vocabularies
+
+    for name, word in (("one", "cat"), ("two", "owl")):
+        lines = [
+            f"the {word} sees number {chr(97 + n % 26)}\tle {word} voit numero {chr(97 + n % 26)}" for n in range(60)
+        ]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    shape = ("tokenizer.kind=word", "tokenizer.joint=false", *SHORT, "model.encoder_layers=1", "model.decoder_layers=1")
+    shape = (*shape, "model.share=output", "train.steps=2", "data.max_len=64", "model.max_len=64")
+    first = regard.train(
+        regard.make_config(None, "tiny", shape, {"data": {"train": [str(tmp_path / "one.tsv")]}}), tmp_path / "first"
+    )
+    told = Told()
+    made = regard.make_config(
+        None,
+        None,
+        ("tokenizer.retrain=true", "train.steps=1", "train.learning_rate=1e-12", "train.schedule=constant"),
+        {"data": {"train": [str(tmp_path / "two.tsv")]}, "train": {"start_from": str(tmp_path / "first")}},
+    )
+    second = regard.train(made, tmp_path / "second", told)
+    size = second.vocabularies.source.vocab_size
+    assert any(f"source.tokens.weight: {size - 1} of {size} rows kept, 1 new" in line for line in told.lines)
+    ours, theirs = (load_vocabularies(run.directory, run.config.tokenizer).source for run in (second, first))
+    rows = [table.model.state_dict()["source.tokens.weight"] for table in (second, first)]
+    assert ours.encode("owl") != [ours.unk]
+    assert (rows[0][ours.encode("sees")[0]] - rows[1][theirs.encode("sees")[0]]).abs().max() < 1e-6
+    with pytest.raises(ConfigError, match="cannot change in a run that starts from"):
+        regard.make_config(None, None, ("tokenizer.vocab_size=50",), {"train": {"start_from": str(tmp_path / "first")}})
