@@ -33,6 +33,27 @@ CAPTIONS = Recipe(
         "train.weight_decay": 0.0,
     },
 )
+SENTENCES = Recipe(
+    "Tatoeba",
+    2_200_000,
+    {
+        "tokenizer.vocab_size": 16_000,
+        "model.width": 512,
+        "model.encoder_layers": 6,
+        "model.decoder_layers": 6,
+        "model.feed_forward": 2048,
+        "model.norm_first": True,
+        "model.qk_norm": True,
+        "model.dropout": 0.2,
+        "train.optimizer": "muon",
+        "train.schedule": "cosine",
+        "train.learning_rate": 1e-3,
+        "train.warmup_share": 0.1,
+        "train.batch_tokens": 16_384,
+        "train.r_drop": 0.0,
+        "train.weight_decay": 0.01,
+    },
+)
 MESSAGES = Recipe(
     "Debian's messages",
     9_000_000,
@@ -191,7 +212,7 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
     if symbols:
         recipes = [SYMBOLS] if gpu else [SYMBOLS_ON_CPU]
     else:
-        recipes = [CAPTIONS, MESSAGES] if gpu else [CAPTIONS_ON_CPU]
+        recipes = [CAPTIONS, SENTENCES, MESSAGES] if gpu else [CAPTIONS_ON_CPU]
     chosen, origin = between(recipes, size, "tokens" if symbols else "words")
     decisions: list[Decision] = []
     decide = lambda name, value, why: decisions.append(Decision(name, value, why))  # noqa: E731
