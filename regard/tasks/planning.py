@@ -318,7 +318,7 @@ def steps_for(plan: Plan, seconds: float, rate: float, epoch: float | int) -> tu
     most = math.inf if math.isinf(plan.most_epochs) else max(1, math.ceil(plan.most_epochs * epoch))
     steps = int(min(afford, most))
     passes = f"{steps / epoch:.1f} times through the data"
-    took = f"{1000 * rate:.1f} ms an update here"
+    took = f"{1000 * rate:.1f} ms per update here"
     if steps < afford:
         return steps, (
             f"{steps:,} updates, {passes}, some {steps * rate:.0f} s: the budget would have paid for {afford:,} "

@@ -16,7 +16,7 @@ ARRAYS = (".npy", ".npz")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class DataColumn:
     """A column: what it is called, by name or number, and what its cells are like."""
 
     key: str | int
@@ -57,7 +57,7 @@ def tabular(path: Path) -> bool:
     return path.is_file() and format_of(path) != "lines"
 
 
-def columns(path: Path) -> tuple[list[Column], Peek]:
+def columns(path: Path) -> tuple[list[DataColumn], Peek]:
     """The columns of a file's first rows; a table's are numbered unless its first row names them."""
     found = peek(path)
     rows: Sequence[tuple[Any, ...]] = found.rows
@@ -77,7 +77,7 @@ def columns(path: Path) -> tuple[list[Column], Peek]:
     else:
         keys = list(names)
     return [
-        Column(key, name, tuple(row[place] for row in rows))
+        DataColumn(key, name, tuple(row[place] for row in rows))
         for place, (key, name) in enumerate(zip(keys, names, strict=True))
     ], found
 
@@ -91,7 +91,7 @@ def _names_columns(first: Sequence[str], others: Sequence[tuple[Any, ...]]) -> b
     return all(known) or (any(known) and fresh)
 
 
-def label_column(found: Sequence[Column]) -> Column | None:
+def label_column(found: Sequence[DataColumn]) -> DataColumn | None:
     """The column of labels: the one that is called so, or the only one that looks like it, the last of several."""
     named = [column for column in found if column.name.casefold() in LABELS]
     if named:
@@ -100,5 +100,5 @@ def label_column(found: Sequence[Column]) -> Column | None:
     return like[-1] if like and len(like) < len(found) else None
 
 
-def second_text(column: Column) -> bool:
+def second_text(column: DataColumn) -> bool:
     return column.name.casefold() in SECOND

@@ -10,7 +10,7 @@ from regard.data.formats import format_of
 from regard.data.inspection import LabelledStatistics, inspect_labelled
 from regard.data.labelled_texts import Example, Question, Tagged
 from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
-from regard.tasks.plans.columns import Column, columns, label_column, plain, second_text, tabular
+from regard.tasks.plans.columns import DataColumn, columns, label_column, plain, second_text, tabular
 
 WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "pos_tags", "labels")
@@ -65,7 +65,7 @@ def recognise_classes(files: Sequence[Path]) -> Recognised | None:
     return Recognised(certainty=0.85, why=f"{what} with one of {labels} labels each", data=data)
 
 
-def _small(column: Column) -> bool:
+def _small(column: DataColumn) -> bool:
     """Whether a column holds numbers, as an index does."""
     return all(text.strip().isdigit() for text in column.texts)
 
