@@ -6,12 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-
-CHOICES = """No preset is needed: `regard train --data FILES --out RUN` chooses by the data and the machine. To choose yourself:
+CHOICES = """No preset is needed: `regard train --data FILES --out RUN` chooses by data and machine. To choose yourself:
   pairs of sentences     up to 50,000: tiny on a CPU, multi30k on a GPU; more: small on a CPU, debian-l10n on a GPU
   spelling, notations    letters-to-sounds
   running text           gpt-tiny on a CPU, gpt-characters on a GPU; words: lstm-words
-  labelled texts, pairs  bert-tune with --from a pre-trained encoder, else bert-classify; tags: bert-tag; answers: bert-answer
+  labelled texts, pairs  bert-tune with --from an encoder, else bert-classify; tags: bert-tag; answers: bert-answer
   images                 vit-digits on a CPU, vit-mnist and vit-tiny on a GPU; vit-tune with --from"""
 
 

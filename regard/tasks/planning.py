@@ -241,7 +241,7 @@ def plan(
     if minutes is not None and not minutes > 0:
         raise ConfigError(f"minutes={minutes} must be above 0")
     given = settings.override({}, overrides)
-    section: JsonObject = given.get("data") if isinstance(given.get("data"), Mapping) else {}
+    section: JsonObject = dict(given.get("data") or {})
     machine = machine or this_machine(str(given.get("train", {}).get("device", "auto")))
     name, found = _recognised(files["train"], given.get("task"), section)
     task = TASKS.named(name)

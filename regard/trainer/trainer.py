@@ -106,9 +106,9 @@ def train(
     `adjust` may change settings of the model and of training once the data is known. `verify` compares what is read, a
     run to start from and data prepared before, with the digests that it was written with.
     """
-    plan = config if isinstance(config, Plan) else None
+    plan, config = (config, config.config) if isinstance(config, Plan) else (None, config)
     with verifying(verify), memory_errors(lambda: _BEFORE_TRAINING):
-        return _train(plan.config if plan else config, Path(directory), report or Silence(), fit_memory, adjust, plan)
+        return _train(config, Path(directory), report or Silence(), fit_memory, adjust, plan)
 
 
 def _train(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.config import JsonObject
-from regard.data.images import ImageSource, open_images
+from regard.data.images import ImageSource
 from regard.data.images.image_files import SUFFIXES, parts_of
 from regard.data.inspection import Finding
 from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
@@ -61,7 +61,8 @@ def image_statistics(train: ImageSource, others: Sequence[ImageSource | None]) -
     count = len(train.names)
     rows = np.unique(np.linspace(0, count - 1, min(LOOKED_AT, count)).round().astype(int)).tolist()
     sizes: Counter[tuple[int, int]] = Counter()
-    grey, digests = True, {}
+    grey = True
+    digests: dict[bytes, list[int]] = {}
     findings: list[Finding] = []
     chosen = train.select(rows)
     for row, pixels in zip(rows, chosen.read(3, lambda image: image), strict=True):
@@ -99,11 +100,6 @@ def image_statistics(train: ImageSource, others: Sequence[ImageSource | None]) -
         valid=any(one is not None for one in others),
         findings=tuple(findings),
     )
-
-
-def opened(names: Sequence[str], part: str) -> ImageSource | None:
-    """Images of a part, or None."""
-    return open_images(names, part) if names else None  # pyright: ignore[reportArgumentType]
 
 
 def plan_images(found: ImageStatistics, machine: Machine, base: JsonObject | None) -> Choices:
