@@ -97,11 +97,16 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Settings that were measured on data of a certain size."""
+    """Settings for data of a certain size, `measured` on it or chosen for it."""
 
     name: str
     size: float | int
     settings: Mapping[str, Any]
+    measured: bool = True
+
+    @property
+    def origin(self) -> str:
+        return f"measured on {self.name}" if self.measured else f"chosen for data such as {self.name}, not measured"
 
 
 _EVEN: dict[str, int] = {"model.width": 64, "model.feed_forward": 64, "train.batch_tokens": 1024}
@@ -115,10 +120,10 @@ def between(recipes: Sequence[Recipe], size: float | int, unit: str) -> tuple[Js
     above = [recipe for recipe in ordered if recipe.size > size]
     nearest = min(ordered, key=lambda recipe: abs(math.log(recipe.size / size)))
     if 0.67 < nearest.size / size < 1.5:
-        return dict(nearest.settings), f"measured on {nearest.name}, which has about as many {unit}"
+        return dict(nearest.settings), f"{nearest.origin}, which has about as many {unit}"
     if not below or not above:
         far = "fewer" if not below else "more"
-        return dict(nearest.settings), f"as measured on {nearest.name}; there is nothing measured with {far} {unit}"
+        return dict(nearest.settings), f"{nearest.origin}; there is no recipe for {far} {unit}"
     low, high = below[-1], above[0]
     part = math.log(size / low.size) / math.log(high.size / low.size)
     found = {
@@ -127,7 +132,7 @@ def between(recipes: Sequence[Recipe], size: float | int, unit: str) -> tuple[Js
         else nearest.settings.get(name)
         for name in {**low.settings, **high.settings}
     }
-    why = f"between {low.name} and {high.name}, which were measured; not measured itself"
+    why = f"between what was {low.origin} and what was {high.origin}; not measured itself"
     return {name: value for name, value in found.items() if value is not None}, why
 
 

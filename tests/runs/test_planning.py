@@ -246,7 +246,7 @@ def test_between_recipes_lies_what_is_between_and_that_is_said():
     assert between([one, other], 1.1e6, "words")[0] == one.settings
     far, why = between([one, other], 1e10, "words")
     assert far == other.settings
-    assert "nothing measured with more" in why
+    assert "no recipe for more" in why
 
 
 def test_a_budget_is_frozen_in_updates_so_that_resuming_is_exact(files, tmp_path):

@@ -16,7 +16,7 @@ WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "pos_tags", "labels")
 
 FILMS = Recipe(
-    "SST-2 from nothing",
+    "SST-2",
     640_000,
     {
         "tokenizer.vocab_size": 8000,
@@ -28,9 +28,10 @@ FILMS = Recipe(
         "train.batch_tokens": 4096,
         "train.r_drop": 1.0,
     },
+    measured=False,
 )
 FILMS_ON_CPU = Recipe(
-    "SST-2 from nothing on a CPU",
+    "SST-2",
     640_000,
     {
         "tokenizer.vocab_size": 8000,
@@ -42,6 +43,7 @@ FILMS_ON_CPU = Recipe(
         "train.batch_tokens": 1024,
         "train.r_drop": 0.0,
     },
+    measured=False,
 )
 
 

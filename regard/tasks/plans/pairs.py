@@ -76,7 +76,7 @@ MESSAGES = Recipe(
     },
 )
 CAPTIONS_ON_CPU = Recipe(
-    "Multi30k on a CPU",
+    "Multi30k",
     670_000,
     {
         "tokenizer.vocab_size": 6000,
@@ -95,6 +95,7 @@ CAPTIONS_ON_CPU = Recipe(
         "train.r_drop": 0.0,
         "train.weight_decay": 0.01,
     },
+    measured=False,
 )
 SYMBOLS = Recipe(
     "CMUdict",
@@ -118,7 +119,7 @@ SYMBOLS = Recipe(
     },
 )
 SYMBOLS_ON_CPU = Recipe(
-    "commands on a CPU",
+    "commands",
     300_000,
     {
         "tokenizer.vocab_size": 4000,
@@ -137,6 +138,7 @@ SYMBOLS_ON_CPU = Recipe(
         "train.r_drop": 0.0,
         "train.weight_decay": 0.05,
     },
+    measured=False,
 )
 
 WHY = {

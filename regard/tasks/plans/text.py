@@ -32,7 +32,7 @@ PLAYS = Recipe(
     },
 )
 PLAYS_ON_CPU = Recipe(
-    "tiny Shakespeare on a CPU",
+    "tiny Shakespeare",
     1_000_000,
     {
         "model.width": 128,
@@ -47,7 +47,7 @@ PLAYS_ON_CPU = Recipe(
     },
 )
 ARTICLES = Recipe(
-    "a common small GPT, not measured here",
+    "some books",
     10_000_000,
     {
         "model.width": 512,
@@ -60,6 +60,7 @@ ARTICLES = Recipe(
         "train.batch_tokens": 32_768,
         "train.weight_decay": 0.1,
     },
+    measured=False,
 )
 
 WHY = {
