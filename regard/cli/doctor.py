@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 
-def doctor(run: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]) -> None:
+def doctor(directory: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]) -> None:
     """Say how a run's training went: how far it came, and what should be done about what went wrong.
 
     \b
@@ -15,7 +15,7 @@ def doctor(run: Annotated[Path, typer.Argument(help="A run directory.", metavar=
     """
     from regard.trainer.doctor import diagnose
 
-    found = diagnose(run)
+    found = diagnose(directory)
     for line in found.facts:
         print(line)
     for caution in found.cautions:

@@ -40,7 +40,7 @@ def presets(
         width = max(map(len, known()))
         for preset, about in known().items():
             print(f"{preset:{width}}  {about}")
-        print("\n" + CHOICES)
+        print(CHOICES)
         return
     if everything:
         print("\n".join(toml(make_config(preset=name).every_setting())))
