@@ -339,3 +339,18 @@ def test_a_run_starts_from_another_with_a_vocabulary_of_its_own(tmp_path):
     assert (rows[0][ours.encode("sees")[0]] - rows[1][theirs.encode("sees")[0]]).abs().max() < 1e-6
     with pytest.raises(ConfigError, match="cannot change in a run that starts from"):
         regard.make_config(None, None, ("tokenizer.vocab_size=50",), {"train": {"start_from": str(tmp_path / "first")}})
+
+
+def test_labelled_texts_pairs_tags_and_answers_start_from_a_trained_encoder(files, tmp_path):
+    shape = ("model.width=16", "model.heads=2", "model.layers=2", "model.feed_forward=32", "train.steps=1")
+    shape = (*shape, "model.head=words", "tokenizer.vocab_size=300", "train.threads=1")
+    base = regard.make_config(None, "bert-tiny", shape, {"data": {"train": [str(files / "plain.txt")]}})
+    regard.train(base, tmp_path / "base")
+    heads = {"films.tsv": "classes", "entailed.tsv": "classes", "tagged.txt": "tags", "asked.jsonl": "spans"}
+    for name, head in heads.items():
+        plan = planned(files, name, start=tmp_path / "base", overrides=["train.steps=1", "train.threads=1"])
+        assert (plan.config.model["head"], plan.config.model["width"]) == (head, 16)
+        assert plan.config.train.layer_decay == 0.7
+        if name == "entailed.tsv":
+            run = regard.train(plan, tmp_path / "run")
+            assert len(run.classify([("one text", "another")])[0]) == 2

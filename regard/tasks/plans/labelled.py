@@ -137,12 +137,12 @@ def plan_labelled(found: LabelledStatistics, machine: Machine, base: JsonObject 
             share,
             f"no validation texts were given: some {share * found.rows:,.0f}, each with its copies",
         )
-    if head != "spans":  # long contexts are read in stretches
-        decide(
-            "data.max_len",
-            min(128 if not gpu else 256, int(longest)),
-            f"the longest text has {found.text.most_words:,} words",
-        )
+    reads = 512 if base is None else int(base["model"].get("max_len", 512))
+    if head == "spans":
+        decide("data.max_len", min(256, reads), "a longer context is read in stretches")
+    else:
+        length = min(256 if gpu else 128, int(longest), reads)
+        decide("data.max_len", length, f"the longest text has {found.text.most_words:,} words")
     if head == "classes":
         decide("data.overlong", "truncate", "the beginning of a long text tells its class, too")
     if base is None:
