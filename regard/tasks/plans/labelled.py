@@ -28,7 +28,6 @@ FILMS = Recipe(
         "train.batch_tokens": 4096,
         "train.r_drop": 1.0,
     },
-    measured=False,
 )
 FILMS_ON_CPU = Recipe(
     "SST-2",
