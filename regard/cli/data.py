@@ -108,6 +108,42 @@ def digits(
     print(out / "digits.npz")
 
 
+@app.command("commands", short_help="Write commands and the actions they mean.")
+def commands(
+    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
+    train: Annotated[int, typer.Option(help="Training pairs.", min=1)] = 16_000,
+    valid: Annotated[int, typer.Option(help="Validation pairs.", min=1)] = 1000,
+    test: Annotated[int, typer.Option(help="Test pairs.", min=1)] = 1000,
+    seed: Annotated[int, typer.Option(help="Other seeds give other commands.")] = 1,
+) -> None:
+    """Write commands and the actions they mean: a small grammar with nesting and repetition.
+
+    Writes train.tsv, valid.tsv and test.tsv. Commands are distinct, and none is in two files; the longest has 50
+    actions.
+
+    \b
+    Examples:
+      regard data commands commands
+      regard train --data commands/train.tsv --valid commands/valid.tsv --out runs/commands
+    """
+    from regard.data.synthetic.commands import Part
+    from regard.data.synthetic.commands import commands as draw
+    from regard.runs.files import whole_file, whole_or_nothing
+
+    parts: dict[Part, int] = {"train": train, "valid": valid, "test": test}
+    with whole_or_nothing(out), ExitStack() as stack:
+        files = {
+            part: stack.enter_context(
+                stack.enter_context(whole_file(out / f"{part}.tsv")).open("w", encoding="utf-8", newline="\n")
+            )
+            for part in parts
+        }
+        for part, words, actions in draw(parts, seed=seed):
+            files[part].write(f"{words}\t{actions}\n")
+    for part in parts:
+        print(out / f"{part}.tsv")
+
+
 @app.command("telegrams", short_help="Write English sentences and their telegrams.")
 def telegrams(
     out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],

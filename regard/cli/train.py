@@ -50,6 +50,12 @@ def train(
             "--from", help="Start from this run's model and tokenizer instead of from random weights.", metavar="RUN"
         ),
     ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            help="Without a preset: how long it may take in all; by default 10 on a CPU, 5 on a GPU.", metavar="N"
+        ),
+    ] = None,
     fit: Annotated[
         bool, typer.Option("--fit", help="First find the largest train.batch_tokens that the GPU's memory holds.")
     ] = False,
@@ -63,10 +69,15 @@ def train(
 ) -> None:
     """Train a model on your own data: pairs of sentences, running or labelled text, images.
 
+    Without a preset or a configuration it looks at the data and the machine first, and decides how: the decisions and
+    their reasons are in plan.md in the run, and each can be changed with --set.
+
     Ctrl-C saves and stops; --resume goes on. Every setting and its value is shown by `regard presets NAME --all`.
 
     \b
     Examples:
+      regard train --data mine.tsv --out runs/mine
+      regard train --data train.en --data train.de --minutes 20 --out runs/mine
       regard train --preset demo --out runs/demo
       regard train --preset tiny --data train.en --data train.fr --out runs/mine
       regard train my.toml --valid valid.tsv --out runs/mine --set train.steps=20000
@@ -74,6 +85,7 @@ def train(
       regard train --resume runs/mine
     """
     from regard import make_config
+    from regard import plan as make_plan
     from regard import resume as resume_run
     from regard import train as train_run
     from regard.cli.progress import TrainingProgress
@@ -81,7 +93,7 @@ def train(
 
     with TrainingProgress() as progress:
         if resume is not None:
-            if config or out or preset or data or valid or test or world or fit or start:
+            if config or out or preset or data or valid or test or world or fit or start or minutes:
                 raise ConfigError(
                     "--resume goes on in the run's own directory with its own configuration and data; "
                     "only --set train.* and --set decode.* may be given with it"
@@ -91,6 +103,25 @@ def train(
         else:
             if out is None:
                 raise ConfigError("--out is missing: the directory to make the run in")
+            plans = config is None and preset is None and bool(data)
+            if minutes is not None and not plans:
+                raise ConfigError(
+                    "--minutes is for training without a preset: elsewhere set train.steps or train.epochs"
+                )
+            if plans:
+                planned = make_plan(
+                    data or (),
+                    valid=valid or (),
+                    test=test or (),
+                    minutes=minutes,
+                    start=start,
+                    overrides=tuple(settings or ()),
+                )
+                for line in planned.lines():
+                    progress.say(line)
+                train_run(planned, out, progress, fit_memory=fit, verify=not no_verify)
+                print(out)
+                return
             given = {"train": data, "valid": valid, "test": test, "world": world}
             chosen = {name: value for name, value in given.items() if value}
             directory = out

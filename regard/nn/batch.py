@@ -456,6 +456,20 @@ class TranscribedSounds(Movable):
         )
 
 
+def padding(batch: Dataclass) -> tuple[int, int]:
+    """How many places of a batch's rows of tokens are padding, and how many there are; packed rows have none."""
+    hidden = places = 0
+    for field in fields(batch):
+        value = getattr(batch, field.name)
+        if isinstance(value, Tokens):
+            places += value.ids.numel()
+            hidden += value.ids.numel() - int(value.lengths.sum())
+        elif isinstance(value, Dataclass):
+            more = padding(value)
+            hidden, places = hidden + more[0], places + more[1]
+    return hidden, places
+
+
 def doubled(batch: Same) -> Same:
     """The batch with all its rows repeated after them. Its counts stay as they were."""
     return map_tensors(batch, lambda rows: torch.cat((rows, rows)))

@@ -16,14 +16,14 @@ from torch import nn
 from regard.data import Loader, Position
 from regard.data.formats import Header
 from regard.data.loader import Layout
-from regard.data.readers import Corpus, Documents, PairFiles, TextFiles, content_digest
+from regard.data.readers import Corpus, Documents, PairFiles, SplitPairs, TextFiles, content_digest
 from regard.data.synthetic.world.corpus import Grammar, sentences
 from regard.data.synthetic.world.sentence import ParallelSentence
 from regard.errors import ConfigError, DataError
 from regard.nn.batch import Texts, Tokens
 from regard.tasks.config import RunConfig
 from regard.tasks.run import Run
-from regard.tasks.spec import Files, Report, Say, check_columns, check_length
+from regard.tasks.spec import Files, Report, Say, check_columns, check_held_out, check_length
 from regard.text import Vocabularies, train_tokenizer
 
 Part = Literal["train", "valid", "test"]
@@ -42,15 +42,19 @@ class TextData(Files):
 
     `text` is the key of JSONL or the column of a table, by name or, of columns, by number from 1; `header` says whether
     the first row of a TSV or CSV names its columns; `auto` takes it for that where it holds their names, and says so.
+    `held_out` is the share that is validated on where no validation texts are given: texts, each with its copies, or
+    the end of a plain file.
     """
 
     max_len: int = 256
     text: str | int = "text"
     header: Header = "auto"
+    held_out: float = 0.0
 
     def __post_init__(self) -> None:
         check_length(self.max_len)
         check_columns(text=self.text)
+        check_held_out(self.held_out)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +68,8 @@ class TranslationData(Files):
 
     `world` is how many bundled pairs to train on; its own held-out sentences then serve for validation and test.
     `world_grammar` is the whole grammar or the plain part of it. `overlong` says what becomes of pairs longer than
-    `max_len` tokens.
+    `max_len` tokens. `held_out` is the share of sources, each with all its targets, that is validated on where no
+    validation pairs are given.
     """
 
     world: int = 0
@@ -75,8 +80,10 @@ class TranslationData(Files):
     max_len: int = 256
     overlong: Overlong = "skip"
     header: Header = "auto"
+    held_out: float = 0.0
 
     def __post_init__(self) -> None:
+        check_held_out(self.held_out)
         if self.world and self.train:
             raise ConfigError("data.train and data.world are two sources of training pairs; give one")
         if self.world and {self.source, self.target} != {"en", "fr"}:
@@ -135,8 +142,12 @@ class WorldCorpus:
 def corpus_of(config: TranslationData, part: Part) -> Corpus | None:
     """The pairs to train on, to validate on or to test on; None where the configuration names none."""
     files = getattr(config, part)
+    splits = bool(config.held_out and config.train and not config.valid)
     if files:
-        return files_corpus(files, config)
+        found = files_corpus(files, config)
+        return SplitPairs(found, config.held_out, False) if splits and part == "train" else found
+    if splits and part == "valid":
+        return SplitPairs(files_corpus(config.train, config), config.held_out, True)
     if not config.world:
         return None
     if part == "train":
@@ -147,6 +158,10 @@ def corpus_of(config: TranslationData, part: Part) -> Corpus | None:
 def documents_of(config: TextData, part: Part) -> Documents | None:
     """The running text to train on, to validate on or to test on; None where the configuration names none."""
     names = getattr(config, part)
+    splits = bool(config.held_out and config.train and not config.valid) and part != "test"
+    if splits:
+        found = Documents.of(config.train, config.text, config.header)
+        return found.split(config.held_out, part == "valid")
     return Documents.of(names, config.text, config.header) if names else None
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from regard.config import JsonObject, Setting
-from regard.data import Corpus, PairFiles, PairStore, evaluation_batches
+from regard.data import Corpus, PairStore, evaluation_batches
 from regard.errors import ConfigError, DataError
 from regard.look.document import Document
 from regard.look.watch import attentions
@@ -51,6 +51,9 @@ from regard.tasks.translation_metrics import (
 from regard.tasks.translator import Overlong, Translation, Translator, encode_pair
 from regard.tasks.verbs.score import Scored
 from regard.training.objectives import Objective, SequenceToSequence
+
+if TYPE_CHECKING:
+    from regard.tasks.planning import Choices, Machine, Recognised
 
 
 def _with_references(pairs: Sequence[tuple[str, str]], alternatives: bool) -> tuple[list[str], list[list[str]]]:
@@ -178,6 +181,21 @@ class TranslationTask(Task):
     sides = 2
     unit = "sentences"
 
+    def recognise(self, files: Sequence[Path]) -> "Recognised | None":
+        from regard.tasks.plans.pairs import recognise_pairs
+
+        return recognise_pairs(files)
+
+    def statistics(self, data: TranslationData) -> Any:
+        from regard.tasks.plans.pairs import pair_statistics
+
+        return pair_statistics(data)
+
+    def plan(self, statistics: Any, machine: "Machine", base: JsonObject | None) -> "Choices":
+        from regard.tasks.plans.pairs import plan_pairs
+
+        return plan_pairs(statistics, machine, base)
+
     def check(self, config: RunConfig) -> None:
         if config.model.get("copy"):
             if not config.tokenizer.joint or set(config.tokenizer.kinds) != {"word"}:
@@ -191,8 +209,8 @@ class TranslationTask(Task):
             for file in getattr(config.data, part):
                 if not Path(file).exists():
                     raise DataError(f"no such file: {file}")
-            if isinstance(pairs := corpus_of(config.data, part), PairFiles):
-                check_pairs(pairs, say)
+            if files := getattr(config.data, part):
+                check_pairs(files_corpus(files, config.data), say)
 
     def prepare(
         self, config: RunConfig, directory: Path, report: Report, *, new: bool
@@ -296,6 +314,27 @@ class TranslationTask(Task):
 
     def looks(self, run: Run) -> bool:
         return bool(attentions(run.model)) and not isinstance(run.model, Ensemble)
+
+    def unknown_words(self, run: Run, text: str) -> tuple[str, ...]:
+        tokenizer = run.vocabularies.source
+        if run.config.model.get("copy"):  # a model that copies can write what it does not know
+            return ()
+        ids = tokenizer.encode(text)
+        if tokenizer.unk not in ids:
+            return ()
+        spans = tokenizer.offsets(text)
+        found = [
+            text[start:end].strip() for index, (start, end) in zip(ids, spans, strict=True) if index == tokenizer.unk
+        ]
+        return tuple(dict.fromkeys(word for word in found if word))
+
+    def unknown_note(self, run: Run, words: Sequence[str]) -> str:
+        said = super().unknown_note(run, words)
+        if run.config.data.world:
+            size = run.vocabularies.source.vocab_size
+            world = f"Its world is small: the bundled corpus, of {size:,} words"
+            return f"{said}. {world}; `regard data world DIRECTORY` writes some of it"
+        return f"{said}; a run with tokenizer.kind=bpe knows every text"
 
     def reads_english(self, run: Run) -> bool:
         return run.config.data.source == "en"

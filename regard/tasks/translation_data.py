@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from torch import nn
@@ -137,7 +138,18 @@ class TranslationRun(PreparedData):
         if note := translator.cut_note(cut, len(found), config.decode):
             self.report.say(f"validation: {note}")
         scores = corpus_scores([one.text for one in found], [target for _, target in self.shown])
-        return {"bleu": scores.bleu, "exact_match": scores.exact_match, "cut": float(cut)}
+        for (source, target), one in [*zip(self.shown, found, strict=True)][: config.train.show_outputs]:
+            self.report.say(f"  {source}\n    written    {one.text}\n    reference  {target}")
+        values = {"bleu": scores.bleu, "exact_match": scores.exact_match, "cut": float(cut)}
+        return values | ({"unknown": self.unknown} if self.unknown else {})
+
+    @cached_property
+    def unknown(self) -> float:
+        """The share of the validation tokens that are unknown."""
+        assert self.valid is not None
+        sides = (self.valid.source, self.vocabularies.source.unk), (self.valid.target, self.vocabularies.target.unk)
+        counts = [(int((rows.tokens == unknown).sum()), len(rows.tokens)) for rows, unknown in sides]
+        return round(sum(found for found, _ in counts) / max(1, sum(total for _, total in counts)), 5)
 
     def layout(self, budget: int, *, pack: bool = False) -> Layout:
         if len(self.stores) > 1:

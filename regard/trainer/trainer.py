@@ -3,7 +3,7 @@
 import math
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,15 +17,18 @@ from regard.data import Position
 from regard.data.prepared_cache import whole_batches
 from regard.digests import verifying
 from regard.errors import ConfigError, Diverged, NotWritten, RegardError, RunError, memory_errors
+from regard.nn.batch import padding
 from regard.runs.checkpoint import Progress, checkpoints, newest_whole
-from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, whole_or_nothing, write_json
+from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, whole_or_nothing, write_json, write_text
 from regard.runs.log import Log
 from regard.tasks.config import RunConfig, overridden
 from regard.tasks.corpora import data_digest
+from regard.tasks.planning import PLAN, Plan, in_updates, steps_for
 from regard.tasks.run import Run, choose_device, choose_precision, load, load_config, packs
 from regard.tasks.spec import FollowsUpdates, Prepared, Report, Silence, Stream
 from regard.trainer.batch_size import BatchSizeFinder, HasTrialBatches
 from regard.trainer.checkpointing import Checkpointer
+from regard.trainer.doctor import guard_rails
 from regard.trainer.initialize import initialize_model
 from regard.trainer.machine import check_machine, deterministic_algorithms, stop_signals
 from regard.training.cuda_graphs import GraphReplay
@@ -37,6 +40,9 @@ from regard.training.schedule import DropoutUntil, learning_rate
 SECONDS = 30.0
 """How long a training goes on at most without telling how it goes, unless one update takes longer."""
 
+
+WARM_UPDATES, TIMED_UPDATES, TIMED_SECONDS = 4, 8, 3.0
+"""Updates that come before those that are timed to turn minutes into updates, the fewest of these, and how long."""
 
 _BEFORE_TRAINING = (
     "before the first update: a model of fewer or narrower layers, or of a smaller vocabulary, takes less; `regard "
@@ -73,6 +79,10 @@ class Throughput:
         self._since, self._paused, self.tokens = now, 0.0, 0
         return values
 
+    def seconds(self) -> float:
+        """Those since the last lap."""
+        return self._seconds(time.monotonic())
+
     def _seconds(self, now: float) -> float:
         return max(1e-9, now - self._since - self._paused)
 
@@ -82,7 +92,7 @@ Adjust = Callable[[RunConfig, Prepared], RunConfig]
 
 
 def train(
-    config: RunConfig,
+    config: RunConfig | Plan,
     directory: str | Path,
     report: Report | None = None,
     *,
@@ -90,17 +100,26 @@ def train(
     adjust: Adjust | None = None,
     verify: bool = True,
 ) -> Run:
-    """Train a new run in `directory`, and return it ready to use.
+    """Train a new run in `directory`, and return it ready to use: as configured, or as planned by `regard.plan`.
 
     `fit_memory` first finds the largest `train.batch_tokens` that the GPU's memory holds, and trains with that.
     `adjust` may change settings of the model and of training once the data is known. `verify` compares what is read, a
     run to start from and data prepared before, with the digests that it was written with.
     """
+    plan, config = (config, config.config) if isinstance(config, Plan) else (None, config)
     with verifying(verify), memory_errors(lambda: _BEFORE_TRAINING):
-        return _train(config, Path(directory), report or Silence(), fit_memory, adjust)
+        return _train(config, Path(directory), report or Silence(), fit_memory, adjust, plan)
 
 
-def _train(config: RunConfig, directory: Path, report: Report, fit_memory: bool, adjust: Adjust | None) -> Run:
+def _train(
+    config: RunConfig,
+    directory: Path,
+    report: Report,
+    fit_memory: bool,
+    adjust: Adjust | None,
+    plan: Plan | None = None,
+) -> Run:
+    began = time.monotonic()
     _check_free(directory)
     config.check()
     if config.train.start_from == "":
@@ -119,6 +138,8 @@ def _train(config: RunConfig, directory: Path, report: Report, fit_memory: bool,
         if fit_memory:
             config = training.fit_memory()
             config = training.config = prepared.config = _with_steps(config, prepared)
+        if plan is not None:
+            config = training.planned(plan, began)
         write_json(directory / CONFIG, config.to_mapping())
     with alone_in(directory):
         training.go()
@@ -212,6 +233,8 @@ class _Trainer:
         self.throughput = Throughput()
         self.told = time.monotonic()
         self.split = False
+        self.rails = guard_rails(config, options.validate_sentences)
+        self.waited, self.padded = 0.0, (0, 0)
 
     def fit_memory(self) -> RunConfig:
         """The configuration with the largest token budget that the memory holds."""
@@ -233,6 +256,67 @@ class _Trainer:
         self.report.say(f"train.batch_tokens={budget} is the most that fits")
         self.config = self.prepared.config = replace(self.config, train=replace(options, batch_tokens=budget))
         return self.config
+
+    def planned(self, plan: Plan, began: float) -> RunConfig:
+        """The configuration with as many updates as the plan's minutes pay for, timed here; the plan is written down.
+
+        From then on the number of updates is a setting like any other, so that resuming is exact.
+        """
+        if plan.minutes is None:
+            updates = f"{self.config.train.steps:,} updates, as asked."
+        else:
+            rate, epoch = self._timed()
+            left = max(1.0, 60 * plan.minutes - plan.seconds - (time.monotonic() - began))
+            steps, updates = steps_for(plan, left, rate, epoch)
+            self.config = self.prepared.config = in_updates(plan, self.config, steps)
+            self.report.say(updates)
+        options = self.config.train
+        self.checkpointer = replace(self.checkpointer, options=options)
+        self.rails = guard_rails(self.config, options.validate_sentences)
+        write_text(self.directory / PLAN, plan.with_config(self.config).page(updates))
+        return self.config
+
+    def _timed(self) -> tuple[float, float]:
+        """Seconds of an update, and updates of an epoch. Leaves weights and optimiser as they were."""
+        self.report.say("timing some updates")
+        options = self.config.train
+        weights = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}
+        stream = self.prepared.stream(Position(), pin=self.device.type == "cuda", pack=self._packs())
+        task, model = self._compiled()
+        replay = GraphReplay(model, task, self.device, self.precision) if self._replays() else None
+        marks: list[float] = []
+        with closing(stream), deterministic_algorithms(options.deterministic):
+            epoch = stream.batches() / options.accumulate
+            steps = fit(
+                model,
+                task,
+                self._updates(stream),
+                self.optimizer,
+                lambda number: 0.0,
+                clip=options.clip,
+                seed=options.seed,
+                device=self.device,
+                precision=self.precision,
+                replay=replay,
+            )
+            for step in steps:
+                float(step.loss)  # a GPU has done it only when someone has read it
+                marks.append(time.perf_counter())
+                timed = len(marks) - WARM_UPDATES
+                if timed >= TIMED_UPDATES and (marks[-1] - marks[WARM_UPDATES - 1] > TIMED_SECONDS or timed >= 200):
+                    break
+        self.optimizer.zero_grad()
+        self.optimizer.state.clear()
+        self.model.load_state_dict(weights)
+        if self.average is not None:
+            self.average = ExponentialAverage(self.model, options.ema)
+            self.checkpointer = replace(self.checkpointer, average=self.average)
+        self.throughput = Throughput()
+        self.waited, self.padded = 0.0, (0, 0)
+        return (marks[-1] - marks[WARM_UPDATES - 1]) / (len(marks) - WARM_UPDATES), epoch
+
+    def _replays(self) -> bool:
+        return self.config.train.cuda_graphs and self.device.type == "cuda"
 
     def restore(self, checkpoint: Path) -> None:
         """Go on from where a checkpoint was saved."""
@@ -291,9 +375,7 @@ class _Trainer:
         position = Position(self.progress.epoch, self.progress.index)
         stream = self.prepared.stream(position, pin=self.device.type == "cuda", pack=self._packs())
         task, model = self._compiled()
-        replay = None
-        if options.cuda_graphs and self.device.type == "cuda":
-            replay = GraphReplay(model, task, self.device, self.precision)
+        replay = GraphReplay(model, task, self.device, self.precision) if self._replays() else None
         with closing(stream):
             steps = fit(
                 model,
@@ -359,7 +441,12 @@ class _Trainer:
 
     def _updates(self, stream: Stream) -> Iterator[list[Any]]:
         while True:
+            began = time.monotonic()
             parts = [next(stream) for _ in range(self.config.train.accumulate)]
+            self.waited += time.monotonic() - began
+            for part in parts:
+                hidden, places = padding(part)
+                self.padded = self.padded[0] + hidden, self.padded[1] + places
             self.throughput.tokens += sum(part.tokens for part in parts)
             yield parts
 
@@ -389,8 +476,9 @@ class _Trainer:
         if self.device.type == "cpu" or due:
             self._check_finite(step)
         if due:
-            values = {**self._values(step), **self.throughput.lap()}
+            values = {**self._values(step), **self._lap()}
             log.write("train", step.number, values)
+            self._guard("train", step.number, values)
             self._tell(step, values)
         elif time.monotonic() - self.told > SECONDS:
             # For whoever waits. The log has the same steps however fast the machine is.
@@ -404,9 +492,9 @@ class _Trainer:
             self._save(must=self._done())
 
     def _note_validation(self, values: dict[str, float], log: Log) -> bool:
-        """Note a validation; whether it is the best so far, by likelihood where the objective says it, else by loss."""
+        """Note a validation; whether it is the best so far."""
         step, best = self.progress.step, self.progress.best
-        reached = values.get("nll", values["loss"])
+        reached = self._reached(values)
         better = best is None or reached < best
         if better:
             self.progress = replace(self.progress, best=reached, best_step=step, stale=0)
@@ -414,7 +502,30 @@ class _Trainer:
             self.progress = replace(self.progress, stale=self.progress.stale + 1)
         log.write("validation", step, values)
         self.report.validation({"step": step, **values})
+        self._guard("validation", step, values)
         return better
+
+    def _lap(self) -> dict[str, float]:
+        """Speed since the last lap, and what of it was waiting for data and what of the batches is padding."""
+        hidden, places = self.padded
+        shares = {"waiting": round(min(1.0, self.waited / self.throughput.seconds()), 3)}
+        shares |= {"padding": round(hidden / places, 3)} if hidden else {}
+        self.waited, self.padded = 0.0, (0, 0)
+        return {**self.throughput.lap(), **shares}
+
+    def _guard(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        for warning in self.rails.record(kind, step, values):
+            self.report.say(f"{warning.kind}: {warning.line}")
+
+    def _reached(self, values: Mapping[str, float]) -> float:
+        """What validations are told apart by, less being better: the score that was asked for, turned round, or the
+        likelihood where the objective says it, else the loss."""
+        name = self.config.train.select_by
+        if name == "loss":
+            return values.get("nll", values["loss"])
+        if name not in values:
+            raise ConfigError(f"train.select_by='{name}' is none of what a validation says: {', '.join(values)}")
+        return values[name] if name in ("nll", "cut") else -values[name]
 
     def _values(self, step: Step) -> JsonObject:
         parts = {name: float(value) for name, value in step.parts.items()}

@@ -355,6 +355,10 @@ class Verb(Generic[Request, Result]):
         """How many outputs of a result were cut at their greatest length, and how many it has."""
         return 0, 1
 
+    def unknown(self, result: Result) -> Sequence[str]:
+        """The words of an input that the run does not know."""
+        return ()
+
     def note(self, run: "Run", request: Request, cut: int, total: int) -> str:
         """What is said in the end of so many outputs that were cut, with what to do about it."""
         return ""
