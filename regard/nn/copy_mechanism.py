@@ -110,7 +110,7 @@ class CopyProjection(OutputProjection):
     def _parts(self, x: Float[Tensor, "*batch P"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         D = self.weight.shape[1]
         weights, ids = x[..., D + 1 :].chunk(2, dim=-1)
-        return x[..., :D], x[..., D], weights, ids.long()
+        return self._scaled(x[..., :D]), x[..., D], weights, ids.long()
 
 
 def known_only(ids: Int[Tensor, "*rows"], vocab_size: int, unknown: int) -> Int[Tensor, "*rows"]:

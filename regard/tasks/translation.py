@@ -37,7 +37,7 @@ from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData, Probe, pair_probe
 from regard.tasks.run import Run, prepared_vocabularies
 from regard.tasks.scorer import PairScorer
 from regard.tasks.spec import MEASURING, GradientSide, Measuring, Progress, Report, Say, Task, WordIds
-from regard.tasks.translation_data import TranslationRun, trained_vocabularies
+from regard.tasks.translation_data import TranslationRun, objective_of, trained_vocabularies
 from regard.tasks.translation_metrics import (
     check_tokenizer,
     corpus_perplexity,
@@ -182,6 +182,8 @@ class TranslationTask(Task):
                 raise ConfigError(f"model.copy=true copies words: it needs {kind}")
             if config.train.r_drop:
                 raise ConfigError(f"train.r_drop={config.train.r_drop} is not for models that copy")
+        if config.model.get("coverage") and config.train.r_drop:
+            raise ConfigError(f"train.r_drop={config.train.r_drop} is not for model.coverage: it reads a batch once")
 
     def check_files(self, config: RunConfig, say: Say) -> None:
         for part in PARTS:
@@ -331,7 +333,7 @@ class TranslationTask(Task):
 
     def random_batches(self, config: RunConfig, count: int) -> tuple[RunConfig, Objective, list[Pairs]]:
         generator = torch.Generator().manual_seed(0)
-        objective = SequenceToSequence(config.train.smoothing, config.train.r_drop)
+        objective = objective_of(config)
         length = max(2, min(config.data.max_len, 32) - 2)
         rows = max(1, config.train.batch_tokens // (2 * length + 1))
         sizes = config.with_stand_ins().model_config()

@@ -27,6 +27,11 @@ from regard.text.bpe_dropout import MergeDropout
 from regard.training.objectives import Objective, SequenceToSequence
 
 
+def objective_of(config: RunConfig) -> SequenceToSequence:
+    """What a run on pairs is trained for."""
+    return SequenceToSequence(config.train.smoothing, config.train.r_drop, float(config.model.get("coverage", 0.0)))
+
+
 def trained_vocabularies(config: RunConfig, corpus: Corpus, report: Report) -> Vocabularies:
     """A tokenizer for the corpus; from `data.cache`, where runs share one, if it is there already."""
 
@@ -60,7 +65,7 @@ class TranslationRun(PreparedData):
     ) -> None:
         self.config, self.vocabularies, self.report = config, vocabularies, report
         self.cache = cache_directory(config, directory)
-        self.objective: Objective = SequenceToSequence(config.train.smoothing, config.train.r_drop)
+        self.objective: Objective = objective_of(config)
         report.say("reading and tokenising the training pairs")
         self.stores = self._variants(corpus)
         self.train = self.stores[0]
