@@ -210,7 +210,7 @@ def print_answers(
 ) -> str:
     """Print the results in the order of the inputs, as they come; and say what was cut, if anything was."""
     ready, number, held = Available(inputs), 0, {}
-    request, cut, total, printed = None, 0, 0, 0
+    request, cut, total, printed, shortened = None, 0, 0, 0, 0
 
     def pull() -> list[Asked]:
         nonlocal number, request
@@ -233,9 +233,13 @@ def print_answers(
             said = [json.dumps(record, ensure_ascii=False) for record in verb.records(result)]
             write("\n".join(said) if as_json else verb.show(result, display))
             cut, total, printed = cut + verb.cut(result)[0], total + verb.cut(result)[1], printed + 1
+            shortened += verb.shortened(result)
         if tell is not None:
             tell(printed, None)
-    return verb.note(run, request, cut, total) if request is not None else ""
+    if request is None:
+        return ""
+    notes = verb.note(run, request, cut, total), verb.shortened_note(run, shortened, printed) if shortened else ""
+    return "\n".join(note for note in notes if note)
 
 
 class Available:

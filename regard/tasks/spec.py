@@ -295,6 +295,7 @@ TASKS: Registry[Task] = Registry(
         "images": "regard.tasks.images:TASK",
         "pointing": "regard.tasks.pointing:TASK",
         "captioning": "regard.tasks.captioning:TASK",
+        "summarization": "regard.tasks.summarization:TASK",
     },
 )
 

@@ -51,7 +51,7 @@ from regard.tasks.verbs.score import Scored
 from regard.training.objectives import Objective, SequenceToSequence
 
 
-def _with_references(pairs: Sequence[tuple[str, str]], alternatives: bool) -> tuple[list[str], list[list[str]]]:
+def with_references(pairs: Sequence[tuple[str, str]], alternatives: bool) -> tuple[list[str], list[list[str]]]:
     """What to translate, and the references of each."""
     if not alternatives:
         return [source for source, _ in pairs], [[target] for _, target in pairs]
@@ -119,7 +119,8 @@ class HeldOutPairs(HeldOutData):
         super().__init__(run, SequenceToSequence(), list(batches), len(self.pairs))
 
     def score(self, run: Run) -> float:
-        found = run.translate([source for source, _ in self.pairs], beam=1)
+        best = run.translator.translate([source for source, _ in self.pairs], run.decode_config(beam=1))
+        found = [one[0].text for one in best]
         return corpus_bleu(found, [target for _, target in self.pairs])[0]
 
 
@@ -150,7 +151,7 @@ class TranslationOptions:
             METRICS.named(name)
 
 
-def _files(data: object) -> tuple[str, ...]:
+def files_named(data: object) -> tuple[str, ...]:
     """The names, where `data` are names of files."""
     if isinstance(data, Sequence) and all(isinstance(one, str | Path) for one in data):
         return tuple(map(str, data))
@@ -166,6 +167,9 @@ class TranslationTask(Task):
     sources = ("train", "world")
     evaluation = TranslationOptions
     unused: ClassVar = ("images",)
+    prepared: ClassVar[type[TranslationRun]] = TranslationRun
+    otherwise: ClassVar[str] = "--world with a number of bundled pairs"
+    """What to give where no files to train on are named."""
     parts: ClassVar = {"translator": translator_of, "scorer": scorer_of}
     methods: ClassVar = {"translate": translate, "translations": translations, "score": score}
     has_lengths = True
@@ -197,11 +201,11 @@ class TranslationTask(Task):
         self, config: RunConfig, directory: Path, report: Report, *, new: bool
     ) -> tuple[RunConfig, TranslationRun]:
         """The pairs tokenised; for a new run, with a tokenizer trained on them, or that of the run it starts from."""
-        corpus = training_corpus(config.data)
+        corpus = training_corpus(config.data, self.otherwise)
         config, vocabularies = prepared_vocabularies(
             config, directory, lambda: trained_vocabularies(config, corpus, report), new=new
         )
-        prepared = TranslationRun(config, corpus, vocabularies, directory, report)
+        prepared = self.prepared(config, corpus, vocabularies, directory, report)
         if new:
             config = prepared.config = prepared.with_limits()
         return config, prepared
@@ -214,7 +218,7 @@ class TranslationTask(Task):
         pairs = full_pairs(corpus, options.limit)
         if not pairs:
             raise DataError("nothing to evaluate on: no pair has both sides")
-        sources, references = _with_references(pairs, alternatives)
+        sources, references = with_references(pairs, alternatives)
         config = run.decode_config(**how.decode)
         hypotheses, cut = [], 0
         for found in run.translator.stream(sources, config, overlong=options.overlong, window=512):
@@ -254,7 +258,7 @@ class TranslationTask(Task):
         config = run.config.data
         if options.world:
             return world_held_out("test", str(config.source), grammar=config.world_grammar)
-        if files := _files(data):
+        if files := files_named(data):
             given = files_corpus(files, config)
             if say is not None:
                 check_pairs(given, say)
@@ -352,7 +356,8 @@ class TranslationTask(Task):
         source = tokenizers.source.encode(text)
         opened = tokenizers.source_row(source)[:-1]
         if target is None:
-            other = list(run.translations([text], overlong="refuse", beam=1)[0][0].tokens)
+            (best,) = run.translator.translate([text], run.decode_config(beam=1), overlong="refuse")
+            other = list(best[0].tokens)
         else:
             other = tokenizers.target.encode(target)
         ids = [tokenizers.target.bos, *other, tokenizers.target.eos]

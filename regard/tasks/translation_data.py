@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 from torch import nn
 
@@ -21,7 +22,7 @@ from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData, cache_directory, corpus_of
 from regard.tasks.run import load_config
 from regard.tasks.spec import Report
-from regard.tasks.translator import Translator
+from regard.tasks.translator import Overlong, Translator
 from regard.text import Vocabularies, train_vocabularies
 from regard.text.bpe_dropout import MergeDropout
 from regard.training.objectives import Objective, SequenceToSequence
@@ -59,6 +60,8 @@ def _found_vocabularies(path: Path) -> Vocabularies:
 
 class TranslationRun(PreparedData):
     """Pairs to train on and, where there are any, to validate on, some of which are translated to see how it goes."""
+
+    overlong: ClassVar[Overlong] = "split"
 
     def __init__(
         self, config: RunConfig, corpus: Corpus, vocabularies: Vocabularies, directory: Path, report: Report
@@ -137,12 +140,19 @@ class TranslationRun(PreparedData):
         longest = config.model_config().max_len
         translator = Translator(model, self.vocabularies, config.decode, longest, captures=False)
         sources = [source for source, _ in self.shown]
-        found = [best[0] for best in translator.translate(sources, config.decode.greedy())]
+        found = [best[0] for best in translator.translate(sources, config.decode.greedy(), overlong=self.overlong)]
         cut = sum(not one.finished for one in found)
         if note := translator.cut_note(cut, len(found), config.decode):
             self.report.say(f"validation: {note}")
-        scores = corpus_scores([one.text for one in found], [target for _, target in self.shown])
-        return {"bleu": scores.bleu, "exact_match": scores.exact_match, "cut": float(cut)}
+        return {
+            **self.text_scores([one.text for one in found], [target for _, target in self.shown]),
+            "cut": float(cut),
+        }
+
+    def text_scores(self, texts: list[str], references: list[str]) -> dict[str, float]:
+        """How close the texts that a validation wrote are to those that are right."""
+        scores = corpus_scores(texts, references)
+        return {"bleu": scores.bleu, "exact_match": scores.exact_match}
 
     def layout(self, budget: int, *, pack: bool = False) -> Layout:
         if len(self.stores) > 1:

@@ -17,6 +17,7 @@ VERBS: Registry[Verb] = Registry(
         "embed": "regard.tasks.verbs.encoders:EMBED",
         "point": "regard.tasks.verbs.point:POINT",
         "caption": "regard.tasks.verbs.caption:CAPTION",
+        "summarize": "regard.tasks.verbs.summarize:SUMMARIZE",
     },
 )
 
