@@ -42,17 +42,18 @@ TITLES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeL
 class SummarizationData(Files):
     """Documents and summaries: in two line-aligned files, in one `.tsv`, `.csv`, `.jsonl` or `.parquet`, or bundled.
 
-    `source` and `target` name the two: keys of JSONL, or columns of a table, by name or by number from 1. `telegrams`
-    is how many bundled sentences with their telegrams to train on; held-out ones then serve for validation and test.
-    Documents of more than `max_len` tokens are truncated unless `overlong` says otherwise.
+    `document` and `summary` name the two: keys of JSONL, or columns of a table, by name or by number from 1.
+    `telegrams` is how many bundled sentences with their telegrams to train on; held-out ones then serve for validation
+    and test.
+    `overlong` says what becomes of documents of more than `max_len` tokens.
     """
 
     telegrams: int = 0
     telegrams_seed: int = 1
-    source: str | int = "document"
-    target: str | int = "summary"
+    document: str | int = "document"
+    summary: str | int = "summary"
     max_len: int = 256
-    overlong: Overlong = "truncate"
+    overlong: Overlong = "skip"
     header: Header = "auto"
 
     def __post_init__(self) -> None:
@@ -63,10 +64,18 @@ class SummarizationData(Files):
                 f"data.telegrams={self.telegrams} and data.telegrams_seed={self.telegrams_seed} must not be negative"
             )
         check_length(self.max_len)
-        check_columns(source=self.source, target=self.target)
+        check_columns(document=self.document, summary=self.summary)
         for name in PARTS:
             if len(getattr(self, name)) > 2:
                 raise ConfigError(f"data.{name} takes one file of pairs or two line-aligned files")
+
+    @property
+    def source(self) -> str | int:
+        return self.document
+
+    @property
+    def target(self) -> str | int:
+        return self.summary
 
     def bundled(self, part: Part) -> "Telegrams | None":
         if not self.telegrams:

@@ -429,9 +429,8 @@ class Translator:
         if not truncated:
             return ""
         room = self.max_len - len(self.vocabularies.source_row([]))
-        return (
-            f"{truncated:,} of {total:,} texts are longer than the model reads: of these the first {room} tokens were"
-        )
+        long = f"{truncated:,} of {total:,} texts are longer than the model reads"
+        return f"{long}: of these the first {room} tokens were read"
 
     def cut_note(self, cut: int, total: int, config: DecodeConfig) -> str:
         """What to say of outputs that are not finished, with what to do about them; nothing where there are none."""
