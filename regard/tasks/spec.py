@@ -296,6 +296,7 @@ TASKS: Registry[Task] = Registry(
         "pointing": "regard.tasks.pointing:TASK",
         "captioning": "regard.tasks.captioning:TASK",
         "summarization": "regard.tasks.summarization:TASK",
+        "several-sources": "regard.tasks.several_sources:TASK",
     },
 )
 

@@ -183,7 +183,7 @@ def _joined(*parts: "_Phrase | str") -> Caption:
     return Caption(text, tuple(nouns))
 
 
-class _Bits:
+class Bits:
     """Random numbers from raw bits, which numpy promises never to change."""
 
     def __init__(self, key: tuple[int, int]) -> None:
@@ -204,7 +204,7 @@ class _Bits:
 
 def scene(seed: int, part: ScenePart, number: int) -> Scene:
     """One scene of a part. A caption of `valid` or `test` never occurs in `train`, whatever the seed."""
-    bits = _Bits((len(_PARTS) * seed + _PARTS.index(part), number))
+    bits = Bits((len(_PARTS) * seed + _PARTS.index(part), number))
     while True:
         found = _sampled(bits, part == "combinations")
         if found is not None and (part == "combinations" or _part_of(found) == part):
@@ -222,7 +222,7 @@ def _part_of(found: Scene) -> ScenePart:
     return "valid" if share == 0 else "test" if share == 1 else "train"
 
 
-def _sampled(bits: _Bits, held_out: bool) -> Scene | None:
+def _sampled(bits: Bits, held_out: bool) -> Scene | None:
     kind = bits.below(3)
     counts = ((1, 1), (1, 1, 1), ((2, 1), (3, 1), (4, 1), (3, 2))[bits.below(4)])[kind]
     looks = [_look(bits) for _ in counts]
@@ -253,12 +253,12 @@ def _sampled(bits: _Bits, held_out: bool) -> Scene | None:
     return None
 
 
-def _look(bits: _Bits) -> Thing:
+def _look(bits: Bits) -> Thing:
     texture = TEXTURES[(0, 0, 1, 2)[bits.below(4)]]
     return Thing(bits.choice(SHAPES), bits.choice(COLOURS), bits.choice(tuple(SIZES)), texture)
 
 
-def _placed(looks: Sequence[Thing], counts: Sequence[int], bits: _Bits) -> tuple[tuple[Thing, ...], ...] | None:
+def _placed(looks: Sequence[Thing], counts: Sequence[int], bits: Bits) -> tuple[tuple[Thing, ...], ...] | None:
     """As many of each as asked for, in places where none touches another; None where no room was found."""
     groups: list[tuple[Thing, ...]] = []
     taken: list[Thing] = []

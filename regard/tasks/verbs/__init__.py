@@ -18,6 +18,7 @@ VERBS: Registry[Verb] = Registry(
         "point": "regard.tasks.verbs.point:POINT",
         "caption": "regard.tasks.verbs.caption:CAPTION",
         "summarize": "regard.tasks.verbs.summarize:SUMMARIZE",
+        "combine": "regard.tasks.verbs.combine:COMBINE",
     },
 )
 

@@ -118,7 +118,9 @@ class WriteCaptions(Verb[CaptionRequest, CaptionedImage]):
         said = f"{len(items)} images x {rows} hypotheses x {config.max_len} tokens"
         check_budget(limits, len(items) * rows, config.max_len, said)
         # A server reads no files of its own: what it is sent is the image itself.
-        named = [_sent(item, number) for number, item in enumerate(items, 1)] if limits is not None else list(items)
+        named = (
+            [sent_image(item, number) for number, item in enumerate(items, 1)] if limits is not None else list(items)
+        )
         return [ImageToCaption(name, pixels, config) for name, pixels in run.captioner.read(named, SERVED_PIXELS)]
 
     def key(self, run: "Run", request: CaptionRequest) -> Hashable:
@@ -162,7 +164,7 @@ class WriteCaptions(Verb[CaptionRequest, CaptionedImage]):
         return run.captioner.cut_note(cut, total, _config(run, request, None))
 
 
-def _sent(item: object, number: int) -> tuple[str, bytes]:
+def sent_image(item: object, number: int) -> tuple[str, bytes]:
     """The bytes of an image that was sent in base64, plain or as a data: address."""
     import base64
     import binascii
