@@ -21,6 +21,7 @@ from regard.nn.batch import (
     PackedPairs,
     Pairs,
     Pointings,
+    SourcedTexts,
     StreamedWindows,
     Windows,
     doubled,
@@ -101,13 +102,13 @@ class SequenceToSequence:
     r_drop: float = 0.0
     coverage: float = 0.0
 
-    def loss(self, model: nn.Module, batch: Pairs | PackedPairs) -> Loss:
+    def loss(self, model: nn.Module, batch: Pairs | PackedPairs | SourcedTexts) -> Loss:
         twice = bool(self.r_drop) and model.training
         total, parts = self.sums(model, doubled(batch) if twice else batch, twice)
         return Loss(total, batch.count, parts)
 
     def sums(
-        self, model: nn.Module, batch: Pairs | PackedPairs, twice: bool = False
+        self, model: nn.Module, batch: Pairs | PackedPairs | SourcedTexts, twice: bool = False
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss and its parts, of a batch doubled or not: tensors to tensors, so that it can be compiled."""
         head: Any = model.head
