@@ -436,6 +436,7 @@ class Combiner:
         for start in range(0, len(given), BATCH):
             target = self.vocabularies.target
             rows = [self.vocabularies.target_row(target.encode(text)) for text in texts[start : start + BATCH]]
+            rows = [row[: self.max_len + 1] for row in rows]  # a text that was cut has no end
             batch = self.reader.batch(given[start : start + BATCH], rows).to(self.device)
             real = (batch.labels >= 0)[..., None]
             found = self.model.shares(batch) * real

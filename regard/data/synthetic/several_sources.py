@@ -1,4 +1,4 @@
-"""Bundled rows of several sources with one right answer: two smudged paraphrases, and a sentence with a drawn scene.
+"""Bundled rows of several sources with one right answer: two smudged paraphrases, and a sentence with a scene.
 
 Everything is a function of (kind, seed, part, number). What is held out is told from the answer, so that no answer of
 `valid` or `test` occurs in `train`.
@@ -41,7 +41,7 @@ SENSES: dict[str, tuple[tuple[str, str], tuple[str, str]]] = {
     "spring": (("drops", "une source"), ("coil", "un ressort")),
     "nail": (("finger", "un ongle"), ("spike", "un clou")),
 }
-"""Ambiguous words; of each sense how it is drawn, and what it is in French."""
+"""Ambiguous words; of each sense how it is rendered, and what it is in French."""
 BESIDE = {
     "near the tree": "près de l'arbre",
     "behind the door": "derrière la porte",
@@ -49,8 +49,8 @@ BESIDE = {
     "under the table": "sous la table",
     "on the left": "à gauche",
     "on the right": "à droite",
-    "in my drawing": "dans mon dessin",
-    "in this picture": "dans cette image",
+    "in my garden": "dans mon jardin",
+    "in this image": "dans cette image",
 }
 SHAPES = {"circle": "cercle", "square": "carré", "triangle": "triangle", "ring": "anneau", "diamond": "losange"}
 COLOURS = {"red": "rouge", "green": "vert", "blue": "bleu", "yellow": "jaune", "purple": "violet", "white": "blanc"}
@@ -108,13 +108,13 @@ def _paraphrases(bits: Bits) -> SourcedRow:
 
 
 def _ambiguous(bits: Bits) -> SourcedRow:
-    """A word of two senses, of which one is drawn; or an *it* that is one of two shapes: that with the colour."""
+    """A word of two senses, of which one is shown; or an *it* that is one of two shapes: that with the colour."""
     if bits.below(3) == 0:
         return _pronoun(bits)
     word = bits.choice(tuple(SENSES))
-    drawn, french = SENSES[word][bits.below(2)]
+    icon, french = SENSES[word][bits.below(2)]
     where = bits.choice(tuple(BESIDE))
-    return SourcedRow((f"there is a {word} {where}", _icon(drawn, bits)), f"il y a {french} {BESIDE[where]}")
+    return SourcedRow((f"there is a {word} {where}", _icon(icon, bits)), f"il y a {french} {BESIDE[where]}")
 
 
 def _pronoun(bits: Bits) -> SourcedRow:
@@ -143,12 +143,12 @@ def _icon(name: str, bits: Bits) -> UInt8[np.ndarray, "Y X 3"]:
     span = SIDE - 2 * reach
     x0, y0 = reach + bits.below(span), reach + bits.below(span)
     y, x = np.mgrid[0:SIDE, 0:SIDE].astype(np.float64)
-    inside = _drawn(name, (x - x0) / reach, (y - y0) / reach)
+    inside = _rendered(name, (x - x0) / reach, (y - y0) / reach)
     image[inside] = np.array([120 + bits.below(130) for _ in range(3)], dtype=np.int16)
     return image.clip(0, 255).astype(np.uint8)
 
 
-def _drawn(name: str, x: np.ndarray, y: np.ndarray) -> Bool[np.ndarray, "Y X"]:
+def _rendered(name: str, x: np.ndarray, y: np.ndarray) -> Bool[np.ndarray, "Y X"]:
     """The places of an icon, from -1 to 1 across and down."""
     within = (abs(x) <= 1) & (abs(y) <= 1)
     icons = {

@@ -41,7 +41,9 @@ def _given(run: Run, text: str) -> WrittenText:
 @torch.inference_mode()
 def _row(run: Run, given: tuple[Any, ...], best: WrittenText, options: LookOptions) -> Sentence:
     combiner, target = run.combiner, run.vocabularies.target
-    row = [target.bos, *best.tokens, target.eos]
+    row = [target.bos, *best.tokens, *([target.eos] if best.finished else [])]
+    if len(row) - 1 > combiner.max_len:
+        raise DataError(f"a text of {len(row) - 1} tokens is longer than the model reads, so it cannot be shown")
     batch = combiner.reader.batch([given], [row]).to(combiner.device)
     known = {name: one for name, one in attentions(run.model).items() if one.sides in (ACROSS, BEFORE)}
     with watch(run.model, list(known), heads=options.heads) as trace:
@@ -58,11 +60,11 @@ def _row(run: Run, given: tuple[Any, ...], best: WrittenText, options: LookOptio
     shares = run.model.shares(batch)[0].mean(0).tolist()
     said = {name: f"{100 * share:.1f} %" for name, share in zip(combiner.names, shares, strict=True)}
     shown, spans = readable(target.pieces(best.tokens)), piece_spans(target, best.text, best.tokens)
-    nowhere = (0, 0)
+    nowhere, steps = (0, 0), len(row) - 1
     return Sentence(
         source=Side(text=" | ".join(str(one) if isinstance(one, str) else "image" for one in given), pieces=pieces),
-        target=Side.of(best.text, [*shown, END], [*spans, nowhere]),
-        prefix=Side.of(best.text, [START, *shown], [nowhere, *spans]),
+        target=Side.of(best.text, [*shown, END][:steps], [*spans, nowhere][:steps]),
+        prefix=Side.of(best.text, [START, *shown][:steps], [nowhere, *spans][:steps]),
         attentions=tuple(maps),
         candidates=candidates(target, log_probs.exp(), row[1:]),
         scores={"score": f"{best.score:.3f}", **said},
