@@ -324,8 +324,8 @@ class CaptionedImages(Movable):
 class SourcedTexts(Movable):
     """Rows of several sources each, texts and images, and, when known, the text to write of each, from `bos` to `eos`.
 
-    The k-th text of row `b` is `lengths[b, k]` tokens long, 0 where it is missing; `pictured` says which of P images are
-    there. `patches` is how many places a model reads of each.
+    The k-th text of row `b` is `lengths[b, k]` tokens long, 0 where it is missing; `pictured` says which of P images
+    are there. `patches` is how many places a model reads of each.
     """
 
     ids: Int[Tensor, "B K S"]

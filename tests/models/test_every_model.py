@@ -21,9 +21,19 @@ from regard.models.convolutional import Convolutional
 from regard.models.pointer_network import PointerConfig, PointerNetwork
 from regard.models.recurrent import RecurrentModel
 from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
+from regard.models.several_sources import SeveralSources, SourcesConfig
 from regard.models.transformer import Transformer
 from regard.models.vit import ViT
-from regard.nn.batch import CaptionedImages, Images, LabelledTexts, MaskedTexts, Pointings, Tokens, halves
+from regard.nn.batch import (
+    CaptionedImages,
+    Images,
+    LabelledTexts,
+    MaskedTexts,
+    Pointings,
+    SourcedTexts,
+    Tokens,
+    halves,
+)
 from regard.nn.blocks import Activation, NormKind
 from regard.nn.losses.cross_entropy import IGNORE
 from regard.nn.positions import PositionKind
@@ -84,6 +94,15 @@ def captioned():
     return CaptionedImages(torch.rand(4, 3, 12, 12, generator=generator), target, 14, 9)
 
 
+def sourced():
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(4, 19, (4, 1, 5), generator=generator)
+    lengths, there = torch.tensor([[5], [3], [0], [4]]), torch.tensor([[True], [False], [True], [True]])
+    pixels = torch.rand(4, 1, 3, 8, 8, generator=generator)
+    target = Tokens.of([[1, 5, 6, 7, 2], [1, 8, 2], [1, 9, 10, 2], [1, 11, 12, 13, 14, 2]])
+    return SourcedTexts(ids, lengths, pixels, there, target, 14, 4)
+
+
 def points():
     generator = torch.Generator().manual_seed(0)
     sizes = (3, 5, 1, 4)
@@ -99,6 +118,10 @@ CAPTION = CaptionConfig(
     **{"vocab_size": 19, "image_size": 12, "patch_size": 4, "width": 6, "heads": 2, "feed_forward": 7},
     **{"encoder": "convolution", "encoder_layers": 1, "decoder_layers": 2, "max_len": 20},
 )
+SOURCES = SourcesConfig(
+    **{"vocab_size": 19, "sources": ("text", "image"), "image_size": 8, "patch_size": 4, "width": 6, "heads": 2},
+    **{"feed_forward": 7, "dropout": 0.0, "source_dropout": 0.0, "max_len": 20, "combine": "gate"},
+)
 CASES = {
     "transformer": lambda: Case(Transformer(TRANSFORMER), SequenceToSequence(0.1), pairs()),
     "gpt": lambda: language("gpt"),
@@ -113,6 +136,7 @@ CASES = {
     "rwkv": lambda: language("rwkv"),
     "lstmn": lambda: language("lstmn"),
     "captioner": lambda: Case(CaptionModel(CAPTION), Captioning(0.1), captioned()),
+    "several-sources": lambda: Case(SeveralSources(SOURCES), SequenceToSequence(0.1), sourced()),
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 
