@@ -232,6 +232,8 @@ def sources(
       regard data sources rows --train 5000
       regard data sources scenes --kind ambiguous
     """
+    import numpy as np
+
     from regard.cli.progress import counting
     from regard.data.synthetic.several_sources import SOURCES, SourcesKind, SourcesPart, sourced_rows
     from regard.errors import ConfigError, nearest
@@ -256,8 +258,8 @@ def sources(
                 for number, row in enumerate(drawn):
                     cells = []
                     for one in row.sources:
-                        if isinstance(one, str):
-                            cells.append(one)
+                        if not isinstance(one, np.ndarray):
+                            cells.append(str(one))
                             continue
                         cells.append(f"{part}/{number:06d}.png")
                         (out / cells[-1]).write_bytes(png_bytes(one))

@@ -258,7 +258,7 @@ class RecurrentModel(nn.Module):
 
     def _offset(self, covered: Tensor | None) -> Tensor | None:
         """What is added to the scores of positions that have been attended to so much."""
-        return None if covered is None else self.coverage * covered
+        return None if covered is None or self.coverage is None else self.coverage * covered
 
     def _decode_one_by_one(self, words: Tensor, source: RecurrentSource, states: CellStates) -> tuple[Tensor, Tensor]:
         """All steps in turn. A watcher sees their weights as one matrix; if it changes that, they run again."""

@@ -154,10 +154,12 @@ def summarize(
     *,
     min_words: int | None = None,
     max_words: int | None = None,
+    overlong: str = "truncate",
     **decode: Setting,
 ) -> list[str]:
     """The best summary of each document; `decode` are settings of `DecodeConfig`, such as `beam=5`."""
-    return [found[0].text for found in summaries(run, documents, min_words=min_words, max_words=max_words, **decode)]
+    found = summaries(run, documents, min_words=min_words, max_words=max_words, overlong=overlong, **decode)
+    return [best[0].text for best in found]
 
 
 def summaries(
