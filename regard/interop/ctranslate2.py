@@ -26,7 +26,7 @@ from regard.nn.blocks import DecoderBlock, EncoderBlock, FeedForward, Sublayer
 from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.positions import RelativeBias
 from regard.tasks.run import Run
-from regard.tasks.translator import ANY_LENGTH, Gone, Row, Translator
+from regard.tasks.translator import ANY_LENGTH, BUDGET, Gone, Row, Translator
 from regard.tasks.verbs.translate import Translation
 from regard.text import Tokenizer
 
@@ -365,7 +365,7 @@ class CTranslate2Translator(Translator):
         self,
         rows: list[Row],
         config: DecodeConfig,
-        budget: int,
+        budget: int | None,
         gone: Gone | None = None,
         words: WordLimits = ANY_LENGTH,
     ) -> list[list[Translation]]:
@@ -378,7 +378,7 @@ class CTranslate2Translator(Translator):
         # One call has one greatest length.
         for limit, places in groupby(sorted(wanted, key=lambda place: limits[place]), key=lambda place: limits[place]):
             chosen = list(places)
-            best = self._search([rows[place][1] for place in chosen], config, limit, budget)
+            best = self._search([rows[place][1] for place in chosen], config, limit, budget or BUDGET)
             for place, hypotheses in zip(chosen, best, strict=True):
                 target = rows[place][2]
                 found[place] = [self.text(one, target) for one in hypotheses]

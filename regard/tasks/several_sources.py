@@ -479,7 +479,7 @@ class SourcesTask(Task):
     evaluation = SourcesOptions
     unused: ClassVar = (
         *(*OF_PAIRS, "images", "train.vectors", "train.compile_loss", "train.r_drop", "train.pack"),
-        *("decode.max_ratio", "decode.max_extra", "decode.coverage_penalty", "decode.mbr"),
+        *("decode.max_ratio", "decode.max_extra", "decode.coverage_penalty", "decode.mbr", "decode.shortlist"),
     )
     parts: ClassVar = {"combiner": combiner_of}
     methods: ClassVar = {"combine": combine, "combined": combined}

@@ -140,7 +140,8 @@ class TranslationRun(PreparedData):
         longest = config.model_config().max_len
         translator = Translator(model, self.vocabularies, config.decode, longest, captures=False)
         sources = [source for source, _ in self.shown]
-        found = [best[0] for best in translator.translate(sources, config.decode.greedy(), overlong=self.overlong)]
+        greedy = replace(config.decode.greedy(), shortlist=False)
+        found = [best[0] for best in translator.translate(sources, greedy, overlong=self.overlong)]
         cut = sum(not one.finished for one in found)
         if note := translator.cut_note(cut, len(found), config.decode):
             self.report.say(f"validation: {note}")
