@@ -277,12 +277,11 @@ def cache_directory(config: RunConfig, directory: Path) -> Path:
     return Path(config.data.cache) if config.data.cache else directory / "cache"
 
 
-def training_corpus(config: PairData, otherwise: str = "--world with a number of bundled pairs") -> Corpus:
+def training_corpus(config: PairData, otherwise: str) -> Corpus:
+    """The pairs to train on; where none are named, `otherwise` is what to give instead of files."""
     corpus = corpus_of(config, "train")
     if corpus is None:
-        raise ConfigError(
-            f"no training data: give --data with your files (data.train in a configuration) or {otherwise}"
-        )
+        raise ConfigError(f"no training data: give --data with your files or {otherwise}")
     return corpus
 
 

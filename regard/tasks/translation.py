@@ -171,7 +171,7 @@ class TranslationTask(Task):
     evaluation = TranslationOptions
     unused: ClassVar = ("images",)
     prepared: ClassVar[type[TranslationRun]] = TranslationRun
-    otherwise: ClassVar[str] = "--world with a number of bundled pairs"
+    otherwise: ClassVar[str] = "--world with a number of bundled pairs (data.train or data.world in a configuration)"
     """What to give where no files to train on are named."""
     parts: ClassVar = {"translator": translator_of, "scorer": scorer_of}
     methods: ClassVar = {"translate": translate, "translations": translations, "score": score}
