@@ -22,5 +22,7 @@ MODELS: Registry[tuple[type, type[nn.Module]]] = Registry(
         "lstmn": "regard.models.lstmn:MODEL",
         "captioner": "regard.models.captioner:MODEL",
         "several-sources": "regard.models.several_sources:MODEL",
+        "whisper": "regard.models.whisper:MODEL",
+        "listener": "regard.models.listener:MODEL",
     },
 )

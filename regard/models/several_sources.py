@@ -205,7 +205,7 @@ def _gathered(attention: Attention, x: Float[Tensor, "B W D"], memory: SourceMem
 class SeveralSources(nn.Module):
     """Encoders of texts and images, a decoder that attends to all of them, and a head over the vocabulary."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(tasks=("several-sources",))
+    capabilities: ClassVar[Capabilities] = Capabilities(tasks=("sources",))
 
     def __init__(self, config: SourcesConfig) -> None:
         super().__init__()

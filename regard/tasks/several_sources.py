@@ -472,7 +472,7 @@ class SourcesOptions:
 class SourcesTask(Task):
     """Rows of texts and images, any of which may be missing, to a model that writes a text from them."""
 
-    name = "several-sources"
+    name = "sources"
     about = "a text from several sources: texts and images, any of which may be missing"
     data = SourcesData
     sources = ("train", "examples")

@@ -478,15 +478,7 @@ class Translator:
 
         An output that has made `forced_at` choices was ended there by force: it is not finished.
         """
-        target = target or self.vocabularies.target
-        return Translation(
-            text=target.decode(hypothesis.tokens) if text is None else text,
-            score=hypothesis.score,
-            log_prob=hypothesis.log_prob,
-            tokens=tuple(hypothesis.tokens),
-            pieces=tuple(target.pieces(hypothesis.tokens)),
-            finished=hypothesis.finished and len(hypothesis.token_log_probs) != forced_at,
-        )
+        return Translation.of(hypothesis, target or self.vocabularies.target, forced_at, text)
 
     def too_long(self, text: str, number: int = 1, refuse: bool = False) -> bool:
         """Whether the model cannot read all of a text; then the `number`-th is refused if that was asked for."""

@@ -19,6 +19,7 @@ VERBS: Registry[Verb] = Registry(
         "caption": "regard.tasks.verbs.caption:CAPTION",
         "summarize": "regard.tasks.verbs.summarize:SUMMARIZE",
         "combine": "regard.tasks.verbs.combine:COMBINE",
+        "transcribe": "regard.tasks.verbs.transcribe:TRANSCRIBE",
     },
 )
 
