@@ -398,6 +398,64 @@ def speech(
         print(out / f"{part}.tsv")
 
 
+@app.command("sources", short_help="Write rows of several sources.")
+def sources(
+    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
+    kind: Annotated[str, typer.Option(help="paraphrases or ambiguous.")] = "paraphrases",
+    train: Annotated[int, typer.Option(help="Training rows.", min=1)] = 20_000,
+    valid: Annotated[int, typer.Option(help="Validation rows.", min=1)] = 1000,
+    test: Annotated[int, typer.Option(help="Test rows.", min=1)] = 1000,
+    seed: Annotated[int, typer.Option(help="Other seeds give other rows to train on.", min=0)] = 1,
+) -> None:
+    """Write rows of several sources that only together decide what to write.
+
+    paraphrases: two ways to say one statement, words of each smudged, and the statement. ambiguous: an English
+    sentence, a scene as a PNG file, and the French sentence, of which the scene decides a word. Writes train.tsv,
+    valid.tsv and test.tsv, whose header names the sources and the output.
+
+    \b
+    Examples:
+      regard data sources rows --train 5000
+      regard data sources scenes --kind ambiguous
+    """
+    import numpy as np
+
+    from regard.cli.progress import counting
+    from regard.data.synthetic.several_sources import SOURCES, SourcesKind, SourcesPart, sourced_rows
+    from regard.errors import ConfigError, nearest
+    from regard.look.packed_arrays import png_bytes
+    from regard.runs.files import whole_file, whole_or_nothing
+
+    if kind not in get_args(SourcesKind):
+        raise ConfigError(f"unknown kind '{kind}'{nearest(kind, get_args(SourcesKind))}")
+    chosen = cast("SourcesKind", kind)
+    parts: dict[SourcesPart, int] = {"train": train, "valid": valid, "test": test}
+    names = [name.removeprefix("image:") for name in SOURCES[chosen]]
+    with whole_or_nothing(out), ExitStack() as stack:
+        for part, count in parts.items():
+            if kind == "ambiguous":
+                (out / part).mkdir(exist_ok=True)
+            with (
+                counting(f"writing {part}") as progress,
+                stack.enter_context(whole_file(out / f"{part}.tsv")).open("w", encoding="utf-8", newline="\n") as file,
+            ):
+                file.write("\t".join([*names, "output"]) + "\n")
+                drawn = sourced_rows(chosen, count, seed=seed if part == "train" else 0, part=part)
+                for number, row in enumerate(drawn):
+                    cells = []
+                    for one in row.sources:
+                        if not isinstance(one, np.ndarray):
+                            cells.append(str(one))
+                            continue
+                        cells.append(f"{part}/{number:06d}.png")
+                        (out / cells[-1]).write_bytes(png_bytes(one))
+                    file.write("\t".join([*cells, row.output]) + "\n")
+                    if number % 100 == 0:
+                        progress(number, count)
+    for part in parts:
+        print(out / f"{part}.tsv")
+
+
 # What the three puzzles are asked alike.
 Directory = Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")]
 Training = Annotated[int, typer.Option(help="Training problems.", min=1)]

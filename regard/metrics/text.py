@@ -302,6 +302,11 @@ def _resampled(values: Float[np.ndarray, " B"]) -> Float[np.ndarray, " samples"]
     return np.array([values[rows].mean() for rows in bootstrap_rows(len(values))])
 
 
+def mean_interval(values: Float[np.ndarray, " B"]) -> tuple[float, float]:
+    """The 95 % interval of a mean over the corpus, by the bootstrap."""
+    return percentile_interval(_resampled(values))
+
+
 def bootstrap_rows(count: int) -> Iterator[Int[np.ndarray, " rows"]]:
     """The rows of each bootstrap sample, with replacement: they depend on the seed and the size alone."""
     generator = np.random.default_rng(SEED)

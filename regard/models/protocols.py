@@ -81,6 +81,19 @@ def check_shared_vocabulary(config: TwoVocabularies) -> None:
         )
 
 
+def check_coverage(weight: float) -> None:
+    """Refuse a weight of the coverage loss that is no weight."""
+    if not 0 <= weight < float("inf"):
+        raise ConfigError(f"coverage={weight} must be 0 or more")
+
+
+@runtime_checkable
+class Attends(Protocol):
+    """A model that says, beside its vectors, where each step attended in the source: what the coverage loss is of."""
+
+    def attended(self, batch: Any) -> tuple[Float[Tensor, "B T P"], Float[Tensor, "B T S"]]: ...
+
+
 @runtime_checkable
 class Carries(Protocol):
     """A language model whose state at the end of a window can be its state at the start of the next."""

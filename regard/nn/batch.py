@@ -319,6 +319,41 @@ class CaptionedImages(Movable):
         return self.pixels.shape[0] * self.patches + self.count
 
 
+@dataclass(frozen=True, slots=True)
+class SourcedTexts(Movable):
+    """Rows of several sources each, texts and images, and, when known, the text to write of each, from `bos` to `eos`.
+
+    The k-th text of row `b` is `lengths[b, k]` tokens long, 0 where it is missing; `pictured` says which of P images
+    are there. `patches` is how many places a model reads of each.
+    """
+
+    ids: Int[Tensor, "B K S"]
+    lengths: Int[Tensor, "B K"]
+    pixels: Float[Tensor, "B P C Y X"]
+    pictured: Bool[Tensor, "B P"]
+    target: Tokens | None = None
+    count: int = 0
+    patches: int = 1
+
+    @property
+    def inputs(self) -> Tokens:
+        """What the decoder reads: each target without its last token."""
+        assert self.target is not None
+        return Tokens(self.target.ids[:, :-1], self.target.lengths - 1, self.target.padded)
+
+    @property
+    def labels(self) -> Int[Tensor, "B T"]:
+        """What it should predict: each target without its first token, padding marked to be ignored."""
+        assert self.target is not None
+        labels = self.target.ids[:, 1:]
+        return labels.masked_fill(~self.target.mask()[:, 1:], IGNORE) if self.target.padded else labels
+
+    @property
+    def tokens(self) -> int:
+        """Real tokens and places read, and tokens predicted."""
+        return int(self.lengths.sum()) + int(self.pictured.sum()) * self.patches + self.count
+
+
 END = 0
 """The choice that ends an output. Position p of the input is choice p + 1."""
 

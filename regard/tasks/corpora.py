@@ -8,7 +8,7 @@ from functools import cached_property
 from importlib import resources
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -94,6 +94,30 @@ class TranslationData(Files):
             if len(getattr(self, name)) > 2:
                 raise ConfigError(f"data.{name} takes one file of pairs or two line-aligned files")
 
+    def bundled(self, part: Part) -> "WorldCorpus | None":
+        """The pairs of a part that come with regard, where these are asked for."""
+        if not self.world:
+            return None
+        if part == "train":
+            return WorldCorpus(self.world, self.world_seed, "train", str(self.source), self.world_grammar)
+        return world_held_out(part, str(self.source), grammar=self.world_grammar)
+
+
+@runtime_checkable
+class PairData(Protocol):
+    """A `[data]` section of pairs of texts: in files, or bundled."""
+
+    @property
+    def source(self) -> str | int: ...
+
+    @property
+    def target(self) -> str | int: ...
+
+    @property
+    def header(self) -> Header: ...
+
+    def bundled(self, part: Part) -> Corpus | None: ...
+
 
 FIRST_TOKEN = 4
 """The first token that is no special one."""
@@ -131,15 +155,19 @@ class WorldCorpus:
         return [], sentences(self.count, seed=self.seed, split=self.part, grammar=self.grammar)
 
     def digest(self) -> str:
-        """From the grammar's own text, so that a grammar that changed is a corpus that changed."""
-        digest = hashlib.sha256(repr((self.count, self.seed, self.part, self.source, self.grammar)).encode())
-        for entry in sorted(resources.files("regard.data.synthetic.world").iterdir(), key=lambda entry: entry.name):
-            if entry.name.endswith(".py"):
-                digest.update(entry.read_bytes().replace(b"\r\n", b"\n"))  # as git may write them on Windows
-        return digest.hexdigest()
+        return grammar_digest(self.count, self.seed, self.part, self.source, self.grammar)
 
 
-def corpus_of(config: TranslationData, part: Part) -> Corpus | None:
+def grammar_digest(*key: Any) -> str:
+    """From the grammar's own text, so that a grammar that changed is a corpus that changed."""
+    digest = hashlib.sha256(repr(key).encode())
+    for entry in sorted(resources.files("regard.data.synthetic.world").iterdir(), key=lambda entry: entry.name):
+        if entry.name.endswith(".py"):
+            digest.update(entry.read_bytes().replace(b"\r\n", b"\n"))  # as git may write them on Windows
+    return digest.hexdigest()
+
+
+def corpus_of(config: PairData, part: Part) -> Corpus | None:
     """The pairs to train on, to validate on or to test on; None where the configuration names none."""
     files = getattr(config, part)
     splits = bool(config.held_out and config.train and not config.valid)
@@ -148,11 +176,7 @@ def corpus_of(config: TranslationData, part: Part) -> Corpus | None:
         return SplitPairs(found, config.held_out, False) if splits and part == "train" else found
     if splits and part == "valid":
         return SplitPairs(files_corpus(config.train, config), config.held_out, True)
-    if not config.world:
-        return None
-    if part == "train":
-        return WorldCorpus(config.world, config.world_seed, "train", str(config.source), config.world_grammar)
-    return world_held_out(part, str(config.source), grammar=config.world_grammar)
+    return config.bundled(part)
 
 
 def documents_of(config: TextData, part: Part) -> Documents | None:
@@ -237,7 +261,7 @@ def data_digest(config: Files) -> str:
     return content_digest(files, [json.dumps(inside)])
 
 
-def files_corpus(files: tuple[str, ...], config: TranslationData) -> PairFiles:
+def files_corpus(files: tuple[str, ...], config: PairData) -> PairFiles:
     first, *others = map(Path, files)
     if len(others) > 1:
         raise ConfigError(f"pairs are in one file or in two line-aligned files, not in {len(files)}")
@@ -270,13 +294,11 @@ def cache_directory(config: RunConfig, directory: Path) -> Path:
     return Path(config.data.cache) if config.data.cache else directory / "cache"
 
 
-def training_corpus(config: TranslationData) -> Corpus:
+def training_corpus(config: PairData, otherwise: str) -> Corpus:
+    """The pairs to train on; where none are named, `otherwise` is what to give instead of files."""
     corpus = corpus_of(config, "train")
     if corpus is None:
-        raise ConfigError(
-            "no training data: give --data with your files or --world with a number of bundled pairs "
-            "(data.train or data.world in a configuration)"
-        )
+        raise ConfigError(f"no training data: give --data with your files or {otherwise}")
     return corpus
 
 

@@ -330,6 +330,8 @@ TASKS: Registry[Task] = Registry(
         "images": "regard.tasks.images:TASK",
         "pointing": "regard.tasks.pointing:TASK",
         "captioning": "regard.tasks.captioning:TASK",
+        "summarization": "regard.tasks.summarization:TASK",
+        "sources": "regard.tasks.several_sources:TASK",
         "whisper": "regard.tasks.whisper:TASK",
         "transcribing": "regard.tasks.transcribing:TASK",
         "parsing": "regard.tasks.parsing:TASK",

@@ -39,7 +39,7 @@ from regard.tasks.run import Run, prepared_vocabularies
 from regard.tasks.scorer import PairScorer
 from regard.tasks.shortlisting import read_shortlist
 from regard.tasks.spec import MEASURING, GradientSide, Measuring, Progress, Report, Say, Task, WordIds
-from regard.tasks.translation_data import TranslationRun, trained_vocabularies
+from regard.tasks.translation_data import TranslationRun, objective_of, trained_vocabularies
 from regard.tasks.translation_metrics import (
     check_tokenizer,
     corpus_perplexity,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from regard.tasks.planning import Choices, Machine, Recognised
 
 
-def _with_references(pairs: Sequence[tuple[str, str]], alternatives: bool) -> tuple[list[str], list[list[str]]]:
+def with_references(pairs: Sequence[tuple[str, str]], alternatives: bool) -> tuple[list[str], list[list[str]]]:
     """What to translate, and the references of each."""
     if not alternatives:
         return [source for source, _ in pairs], [[target] for _, target in pairs]
@@ -125,7 +125,8 @@ class HeldOutPairs(HeldOutData):
         super().__init__(run, SequenceToSequence(), list(batches), len(self.pairs))
 
     def score(self, run: Run) -> float:
-        found = run.translate([source for source, _ in self.pairs], beam=1)
+        best = run.translator.translate([source for source, _ in self.pairs], run.decode_config(beam=1))
+        found = [one[0].text for one in best]
         return corpus_bleu(found, [target for _, target in self.pairs])[0]
 
 
@@ -156,7 +157,7 @@ class TranslationOptions:
             METRICS.named(name)
 
 
-def _files(data: object) -> tuple[str, ...]:
+def files_named(data: object) -> tuple[str, ...]:
     """The names, where `data` are names of files."""
     if isinstance(data, Sequence) and all(isinstance(one, str | Path) for one in data):
         return tuple(map(str, data))
@@ -172,6 +173,9 @@ class TranslationTask(Task):
     sources = ("train", "world")
     evaluation = TranslationOptions
     unused: ClassVar = ("images",)
+    prepared: ClassVar[type[TranslationRun]] = TranslationRun
+    otherwise: ClassVar[str] = "--world with a number of bundled pairs (data.train or data.world in a configuration)"
+    """What to give where no files to train on are named."""
     parts: ClassVar = {"translator": translator_of, "scorer": scorer_of}
     methods: ClassVar = {"translate": translate, "translations": translations, "score": score}
     has_lengths = True
@@ -203,6 +207,8 @@ class TranslationTask(Task):
                 raise ConfigError(f"model.copy=true copies words: it needs {kind}")
             if config.train.r_drop:
                 raise ConfigError(f"train.r_drop={config.train.r_drop} is not for models that copy")
+        if config.model.get("coverage") and config.train.r_drop:
+            raise ConfigError(f"train.r_drop={config.train.r_drop} is not for model.coverage: it reads a batch once")
 
     def check_files(self, config: RunConfig, say: Say) -> None:
         for part in PARTS:
@@ -216,11 +222,11 @@ class TranslationTask(Task):
         self, config: RunConfig, directory: Path, report: Report, *, new: bool
     ) -> tuple[RunConfig, TranslationRun]:
         """The pairs tokenised; for a new run, with a tokenizer trained on them, or that of the run it starts from."""
-        corpus = training_corpus(config.data)
+        corpus = training_corpus(config.data, self.otherwise)
         config, vocabularies = prepared_vocabularies(
             config, directory, lambda: trained_vocabularies(config, corpus, report), new=new
         )
-        prepared = TranslationRun(config, corpus, vocabularies, directory, report)
+        prepared = self.prepared(config, corpus, vocabularies, directory, report)
         if new:
             config = prepared.config = prepared.with_limits()
         return config, prepared
@@ -233,7 +239,7 @@ class TranslationTask(Task):
         pairs = full_pairs(corpus, options.limit)
         if not pairs:
             raise DataError("nothing to evaluate on: no pair has both sides")
-        sources, references = _with_references(pairs, alternatives)
+        sources, references = with_references(pairs, alternatives)
         config = run.decode_config(**how.decode)
         hypotheses, cut = [], 0
         for found in run.translator.stream(sources, config, overlong=options.overlong, window=512):
@@ -273,7 +279,7 @@ class TranslationTask(Task):
         config = run.config.data
         if options.world:
             return world_held_out("test", str(config.source), grammar=config.world_grammar)
-        if files := _files(data):
+        if files := files_named(data):
             given = files_corpus(files, config)
             if say is not None:
                 check_pairs(given, say)
@@ -373,7 +379,7 @@ class TranslationTask(Task):
 
     def random_batches(self, config: RunConfig, count: int) -> tuple[RunConfig, Objective, list[Pairs]]:
         generator = torch.Generator().manual_seed(0)
-        objective = SequenceToSequence(config.train.smoothing, config.train.r_drop)
+        objective = objective_of(config)
         length = max(2, min(config.data.max_len, 32) - 2)
         rows = max(1, config.train.batch_tokens // (2 * length + 1))
         sizes = config.with_stand_ins().model_config()
@@ -392,7 +398,8 @@ class TranslationTask(Task):
         source = tokenizers.source.encode(text)
         opened = tokenizers.source_row(source)[:-1]
         if target is None:
-            other = list(run.translations([text], overlong="refuse", beam=1)[0][0].tokens)
+            (best,) = run.translator.translate([text], run.decode_config(beam=1), overlong="refuse")
+            other = list(best[0].tokens)
         else:
             other = tokenizers.target.encode(target)
         ids = [tokenizers.target.bos, *other, tokenizers.target.eos]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.config import Dataclass
@@ -22,6 +22,7 @@ from regard.nn.batch import (
     Pairs,
     Parses,
     Pointings,
+    SourcedTexts,
     StreamedWindows,
     TranscribedSounds,
     Windows,
@@ -93,27 +94,45 @@ class SequenceToSequence:
     The model gives a vector per prediction and its `head` the loss of it, so that a head may copy or point. With
     `r_drop` a training batch is read twice, under different dropout: the loss is both cross-entropies plus `r_drop`
     times the mean divergence of the two predictions from each other.
+
+    With `coverage` the model also says where each step attended in the source, and what a step attends to again is
+    added with that weight: the sum over positions of the lesser of its attention and that of all steps before it (See
+    et al. 2017).
     """
 
     smoothing: float = 0.0
     r_drop: float = 0.0
+    coverage: float = 0.0
 
-    def loss(self, model: nn.Module, batch: Pairs | PackedPairs) -> Loss:
+    def loss(self, model: nn.Module, batch: Pairs | PackedPairs | SourcedTexts) -> Loss:
         twice = bool(self.r_drop) and model.training
         total, parts = self.sums(model, doubled(batch) if twice else batch, twice)
         return Loss(total, batch.count, parts)
 
     def sums(
-        self, model: nn.Module, batch: Pairs | PackedPairs, twice: bool = False
+        self, model: nn.Module, batch: Pairs | PackedPairs | SourcedTexts, twice: bool = False
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss and its parts, of a batch doubled or not: tensors to tensors, so that it can be compiled."""
         head: Any = model.head
-        x, labels = model(batch), batch.labels
+        labels = batch.labels
+        if self.coverage:
+            attending: Any = model
+            x, weights = attending.attended(batch)
+            total, plain = head.loss(x, labels, self.smoothing)
+            again = coverage_loss(weights, labels != IGNORE)
+            return total + self.coverage * again, {"nll": plain, "coverage": again.detach()}
+        x = model(batch)
         if not twice:
             total, plain = head.loss(x, labels, self.smoothing)
             return total, {"nll": plain}
         total, plain, divergence = head.r_drop_loss(x, labels, self.smoothing, self.r_drop)
         return total, {"nll": plain, "divergence": divergence}
+
+
+def coverage_loss(weights: Float[Tensor, "B T S"], real: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:
+    """How much the steps that are `real` attend to what steps before them attended to, over all positions."""
+    paid = weights.float() * real[..., None]
+    return torch.minimum(paid, paid.cumsum(1) - paid).sum()
 
 
 def compiled(

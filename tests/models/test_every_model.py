@@ -22,6 +22,7 @@ from regard.models.listener import ListenerConfig, SpeechModel
 from regard.models.pointer_network import PointerConfig, PointerNetwork
 from regard.models.recurrent import RecurrentModel
 from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
+from regard.models.several_sources import SeveralSources, SourcesConfig
 from regard.models.transformer import Transformer
 from regard.models.tree_parser import ParserConfig, TreeParser
 from regard.models.vit import ViT
@@ -34,6 +35,7 @@ from regard.nn.batch import (
     Parses,
     Pointings,
     Points,
+    SourcedTexts,
     Texts,
     Tokens,
     TranscribedSounds,
@@ -115,6 +117,15 @@ def heard_whole():
     return TranscribedSounds(Points(values, torch.full((4,), 12), padded=False), target, 13, 2)
 
 
+def sourced():
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(4, 19, (4, 1, 5), generator=generator)
+    lengths, there = torch.tensor([[5], [3], [0], [4]]), torch.tensor([[True], [False], [True], [True]])
+    pixels = torch.rand(4, 1, 3, 8, 8, generator=generator)
+    target = Tokens.of([[1, 5, 6, 7, 2], [1, 8, 2], [1, 9, 10, 2], [1, 11, 12, 13, 14, 2]])
+    return SourcedTexts(ids, lengths, pixels, there, target, 14, 4)
+
+
 def points():
     generator = torch.Generator().manual_seed(0)
     sizes = (3, 5, 1, 4)
@@ -148,6 +159,10 @@ LISTENER = ListenerConfig(
     **{"vocab_size": 19, "window": 40, "hop": 20, "bands": 5, "subsampling": 2, "width": 6, "heads": 2},
     **{"feed_forward": 7, "encoder_layers": 1, "decoder_layers": 2, "max_len": 20, "ctc": 0.3, "dropout": 0.0},
 )
+SOURCES = SourcesConfig(
+    **{"vocab_size": 19, "sources": ("text", "image"), "image_size": 8, "patch_size": 4, "width": 6, "heads": 2},
+    **{"feed_forward": 7, "dropout": 0.0, "source_dropout": 0.0, "max_len": 20, "combine": "gate"},
+)
 CASES = {
     "transformer": lambda: Case(Transformer(TRANSFORMER), SequenceToSequence(0.1), pairs()),
     "gpt": lambda: language("gpt"),
@@ -161,6 +176,7 @@ CASES = {
     "elmo": lambda: language("elmo"),
     "rwkv": lambda: language("rwkv"),
     "lstmn": lambda: language("lstmn"),
+    "several-sources": lambda: Case(SeveralSources(SOURCES), SequenceToSequence(0.1), sourced()),
     "captioner": lambda: Case(CaptionModel(CAPTION), Captioning(0.1), captioned()),
     "listener": lambda: Case(SpeechModel(LISTENER), Transcription(0.1, 0.3), spoken()),
     "whisper": lambda: Case(Whisper(WHISPER), Transcription(0.1), heard_whole()),
