@@ -135,7 +135,7 @@ class ProcessGroup:
 
     def gathered(self, tensors: Tensor) -> Tensor:
         everyone = tensors.new_empty(self.world * tensors.shape[0], *tensors.shape[1:])
-        dist.all_gather_into_tensor(everyone, tensors.contiguous(), group=self._group(tensors))
+        dist.all_gather(list(everyone.chunk(self.world)), tensors.contiguous(), group=self._group(tensors))
         return everyone
 
     def from_first(self, value: Any) -> Any:

@@ -1,0 +1,223 @@
+"""Processes for tests, forked from this one so that none has to import torch; and every kind of training, small."""
+
+import os
+import pickle
+import random
+import select
+import signal
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.distributed.fsdp
+import torch.distributed.tensor  # noqa: F401  (a second to import: once, before the processes are forked)
+
+from regard import make_config
+from regard.data import Position
+from regard.nn.batch import map_tensors
+from regard.tasks.run import build_model
+from regard.tasks.spec import Silence
+from regard.training.loop import fit
+from regard.training.optim import ExponentialAverage, make_optimizer
+from regard.training.processes import ONE, ProcessGroup, share
+from regard.training.sharding import ShardedObjective, whole
+
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("runs", "data")]
+from encoder_toys import SHAPE, write_texts
+from image_toys import shapes
+
+CPU = torch.device("cpu")
+
+
+def together(world, work, *arguments, seconds=100):
+    """What `work` gives in each of so many processes, which torch has brought together, or how each ended."""
+    return Forked(world, work, *arguments).results(seconds)
+
+
+class Forked:
+    """Processes that were forked from this one, each with its end of a pipe."""
+
+    def __init__(self, world, work, *arguments, timeout=60):
+        folder = Path(os.environ.get("TMPDIR", "/tmp"))
+        store = folder / f"regard-store-{os.getpid()}-{random.SystemRandom().randrange(1 << 40)}"
+        self.pids, self.pipes = [], []
+        for rank in range(world):
+            read, write = os.pipe()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn where a thread runs
+                pid = os.fork()
+            if not pid:
+                os.close(read)
+                _child(write, str(store), rank, world, timeout, work, arguments)
+            os.close(write)
+            self.pids.append(pid)
+            self.pipes.append(read)
+        self.store = store
+
+    def results(self, seconds=100):
+        """What each gave: a value, or ("raised", its exception), or ("ended", its signal or exit code)."""
+        until, found = time.monotonic() + seconds, []
+        for pid, pipe in zip(self.pids, self.pipes, strict=True):
+            data = b""
+            while True:
+                ready, _, _ = select.select([pipe], [], [], max(0, until - time.monotonic()))
+                if not ready:
+                    self.kill()
+                    raise AssertionError(f"the processes did not end within {seconds} s")
+                if not (more := os.read(pipe, 1 << 20)):
+                    break
+                data += more
+            os.close(pipe)
+            _, status = os.waitpid(pid, 0)
+            found.append(pickle.loads(data) if data else ("ended", os.waitstatus_to_exitcode(status)))
+        self.store.unlink(missing_ok=True)
+        return found
+
+    def kill(self, *ranks):
+        for rank in ranks or range(len(self.pids)):
+            os.kill(self.pids[rank], signal.SIGKILL)
+
+
+def _child(write, store, rank, world, timeout, work, arguments):
+    """The life of a forked process, which never returns."""
+    status = 0
+    try:
+        torch.set_num_threads(1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        handed = dist.FileStore(store, world)
+        dist.init_process_group("gloo", store=handed, rank=rank, world_size=world)
+        try:
+            result = work(rank, world, *arguments)
+        except Exception as error:
+            result = ("raised", f"{type(error).__name__}: {error}", getattr(error, "quiet", None), traceback.format_exc())
+        with os.fdopen(write, "wb") as pipe:
+            pickle.dump(result, pipe)
+    except BaseException:
+        status = 1
+    os._exit(status)  # nothing of the test's own process may run here
+
+
+TINY = ["model.width=8", "model.heads=2", "model.feed_forward=12", "model.dropout=0", "train.threads=1"]
+PAIRS = [*TINY, "model.encoder_layers=1", "model.decoder_layers=2", "tokenizer.kind=word"]
+ENCODER = [*SHAPE, *TINY, "model.attention_dropout=0", "model.head_dropout=0", "data.max_len=32"]
+RECURRENT = [f"model.{name}=0" for name in ("dropout", "layer_dropout", "token_dropout", "weight_drop")]
+KINDS = {
+    # Tied weights, several batches per update, clipped; rows of batches are halved, since 3 batches are no two equal shares.
+    "padded": ("tiny", [*PAIRS, "train.batch_tokens=200", "train.accumulate=3", "train.clip=0.5"], ".pairs"),
+    # Two batches per update: each process has a whole one.
+    "packed": ("tiny", [*PAIRS, "train.batch_tokens=900", "train.pack=always", "train.accumulate=2"], ".pairs"),
+    "muon": ("tiny", [*PAIRS, "train.batch_tokens=900", "train.pack=always", "train.optimizer=muon"], ".pairs"),
+    "r-drop": ("tiny", [*PAIRS, "train.batch_tokens=200", "train.r_drop=1.0", "train.weight_decay=0.1"], ".pairs"),
+    # Batches of one row or two: there is nothing in them for all.
+    "lone": ("tiny", [*PAIRS, "train.batch_tokens=22"], ".pairs"),
+    "language": ("gpt-tiny", [*TINY, "model.layers=2", "data.max_len=16", "train.batch_tokens=64"], ".txt"),
+    "carried": ("lstm-words", ["model.width=8", *RECURRENT, "data.max_len=8", "train.batch_tokens=40"], ".txt"),
+    "masking": ("bert-tiny", [*ENCODER, "train.batch_tokens=256"], ".txt"),
+    "classification": ("bert-classify", [*ENCODER, "train.batch_tokens=256"], ".tsv"),
+    "tagging": ("bert-tag", [*ENCODER, "train.batch_tokens=256"], "-tags.tsv"),
+    "answering": ("bert-answer", [*ENCODER, "train.batch_tokens=256"], "-asked.jsonl"),
+    "images": ("vit-digits", [*TINY, "model.layers=2", "train.batch_tokens=340", "images.mixup=0.3"], ".npz"),
+    "pointing": (
+        "pointer-sort",
+        [*TINY, "model.encoder_layers=1", "model.max_len=64", "data.puzzle_sizes=[4,6]", "train.batch_tokens=120"],
+        None,
+    ),
+    "captioning": ("caption-tiny", [*TINY, "data.scenes=12", "train.batch_tokens=700"], None),
+}
+QUICK = ["padded", "packed", "muon", "r-drop", "lone", "language", "carried", "masking", "classification", "images"]
+EVERY = ["train.seed=3", "train.validate_sentences=0", "train.warmup=3", "train.smoothing=0.1"]
+
+
+def write_files(folder):
+    """Data of every kind."""
+    write_texts(folder)
+    dice = random.Random(0)
+    words = ["the", "cat", "dog", "sees", "hears", "big", "red", "house", "runs"]
+    for name, count in (("train", 80), ("valid", 12)):
+        lines = [[dice.choice(words) for _ in range(dice.randrange(2, 8))] for _ in range(count)]
+        text = "".join(f"{' '.join(line)}\t{' '.join(reversed(line)).upper()}\n" for line in lines)
+        (folder / f"{name}.pairs").with_suffix(".pairs.tsv").write_text(text, encoding="utf-8")
+        pictures, labels = shapes(60)
+        np.savez(folder / f"{name}.npz", train_images=pictures, train_labels=labels)
+    return folder
+
+
+def config_of(kind, files, *settings):
+    preset, own, suffix = KINDS[kind]
+    data = {}
+    if suffix is not None:
+        suffix = ".pairs.tsv" if suffix == ".pairs" else suffix
+        parts = ("train",) if suffix == ".npz" else ("train", "valid")
+        data = {part: [str(files / f"{part}{suffix}")] for part in parts}
+    return make_config(None, preset, [*own, *EVERY, *settings], {"data": data})
+
+
+def prepared(kind, files, directory, *settings):
+    """The configuration and the data of a kind, ready to train on."""
+    config = config_of(kind, files, *settings)
+    directory.mkdir(parents=True, exist_ok=True)
+    return config.kind.prepare(config, directory, Silence(), new=True)
+
+
+def group(rank, world):
+    return ProcessGroup(CPU, 60)
+
+
+def updates(config, data, processes, steps, dtype, *, shard=False):
+    """The loss, its parts, the gradient norm and the gradients of each update; in the end the weights and an average."""
+    model, objective = build_model(config).to(dtype), data.objective
+    if shard:
+        objective, processes.sharded = ShardedObjective(objective, model, CPU), True
+    optimizer = make_optimizer(model, config.train, processes)
+    average = ExponentialAverage(model, 0.9)
+    gradients = []
+
+    def note(*_):
+        grads = {name: parameter.grad for name, parameter in model.named_parameters()}
+        gradients.append({name: None if grad is None else whole(grad).clone() for name, grad in grads.items()})
+
+    optimizer.register_step_pre_hook(note)
+
+    def shares():
+        while True:
+            parts = [as_type(next(stream), dtype) for _ in range(config.train.accumulate)]
+            yield share(parts, processes.rank, processes.world)
+
+    stream = data.stream(Position(), pin=False, pack=config.train.pack == "always")
+    found = []
+    made = fit(
+        *(model, objective, shares(), optimizer, lambda number: 1e-3 * number),
+        clip=config.train.clip,
+        seed=1,
+        average=average,
+        processes=processes,
+    )
+    for step, grads in zip(made, gradients_of(gradients), strict=False):
+        values = {"loss": step.loss, "norm": step.grad_norm, **step.parts}
+        found.append(({name: float(value) for name, value in values.items()}, grads, step.count))
+        if step.number == steps:
+            break
+    stream.close()
+    weights = {name: whole(parameter.detach()).clone() for name, parameter in model.named_parameters()}
+    averaged = {name: whole(value).clone() for name, value in average.weights.items()}
+    if shard:
+        processes.sharded = False
+    return found, weights, averaged
+
+
+def gradients_of(noted):
+    while True:
+        yield noted[-1] if noted else None
+
+
+def as_type(batch, dtype):
+    return map_tensors(batch, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+
+
+def alone(config, data, steps, dtype):
+    return updates(config, data, ONE, steps, dtype)

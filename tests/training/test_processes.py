@@ -1,0 +1,115 @@
+"""Training in several processes gives what one gives: losses, gradients and weights of every update."""
+
+import math
+
+import pytest
+import torch
+from process_toys import EVERY, KINDS, QUICK, alone, group, prepared, together, updates, write_files
+
+from regard.nn.batch import StreamedWindows
+from regard.training.processes import Idle, share
+
+MODES = ["copies", "shards"]
+
+
+def apart(one, other):
+    """The largest difference of two lots of updates: of figures, and of gradients in units of their norm."""
+    worst = 0.0
+    assert len(one[0]) == len(other[0])
+    for (figures, grads, count), (others, their_grads, their_count) in zip(one[0], other[0], strict=True):
+        assert count == their_count
+        assert figures.keys() == others.keys()
+        worst = max(worst, *(abs(figures[name] - others[name]) / max(1.0, abs(figures[name])) for name in figures))
+        worst = max(worst, _apart(grads, their_grads))
+    return max(worst, _apart(one[1], other[1]), _apart(one[2], other[2]))
+
+
+def _apart(one, other):
+    assert one.keys() == other.keys()
+    assert [name for name in one if one[name] is None] == [name for name in other if other[name] is None]
+    there = [name for name in one if one[name] is not None]
+    norm = math.sqrt(sum(float(one[name].double().square().sum()) for name in there))
+    gap = math.sqrt(sum(float((one[name] - other[name]).double().square().sum()) for name in there))
+    return gap / max(norm, 1e-12)
+
+
+def trained(rank, world, made, steps, dtype, modes):
+    """What every kind gives in these processes, by kind and mode."""
+    found = {}
+    for kind, (config, data) in made.items():
+        for mode in modes:
+            found[kind, mode] = updates(config, data, group(rank, world), steps, dtype, shard=mode == "shards")
+    return found if rank == 0 else list(found)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    files = write_files(tmp_path_factory.mktemp("files"))
+    return {kind: prepared(kind, files, tmp_path_factory.mktemp(kind)) for kind in QUICK}
+
+
+@pytest.fixture(scope="module")
+def by_two(made):
+    """Three updates of every kind in two processes, in double precision."""
+    found, others = together(2, trained, made, 3, torch.float64, MODES)
+    assert isinstance(found, dict), found
+    assert others == list(found)
+    return found
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", QUICK)
+def test_two_processes_train_as_one_does(made, by_two, kind, mode):
+    config, data = made[kind]
+    assert apart(alone(config, data, 3, torch.float64), by_two[kind, mode]) < 1e-9
+
+
+def test_every_update_was_split_as_it_should_be(made):
+    """Of the kinds above: halves of rows, whole batches, and batches of a row, of which one process has nothing."""
+    from regard.data import Position
+
+    seen = {}
+    for kind in ("padded", "packed", "lone", "carried"):
+        config, data = made[kind]
+        stream = data.stream(Position(), pin=False, pack=config.train.pack == "always")
+        parts = [next(stream) for _ in range(config.train.accumulate)]
+        seen[kind] = parts, [share(parts, rank, 2) for rank in range(2)]
+        stream.close()
+    parts, shares = seen["padded"]
+    assert [len(one) for one in shares] == [3, 3]
+    assert len({sum(part.count for part in one) for one in shares}) == 2, "unequal counts"
+    parts, shares = seen["packed"]
+    assert shares == [[parts[0]], [parts[1]]]
+    assert any(isinstance(part, Idle) for one in seen["lone"][1] for part in one)
+    assert isinstance(seen["carried"][0][0], StreamedWindows)
+
+
+def test_shares_are_all_of_an_update_whatever_the_number_of_processes(made):
+    from regard.data import Position
+
+    config, data = made["padded"]
+    stream = data.stream(Position(), pin=False, pack=False)
+    parts = [next(stream) for _ in range(6)]
+    stream.close()
+    for world in range(1, 9):
+        shares = [share(parts, rank, world) for rank in range(world)]
+        assert len({len(one) for one in shares}) == 1, "all have equally many"
+        real = [part for one in shares for part in one if not isinstance(part, Idle)]
+        assert sum(part.count for part in real) == sum(part.count for part in parts)
+        rows = sorted(tuple(row) for part in real for row in part.target.ids.tolist())
+        assert rows == sorted(tuple(row) for part in parts for row in part.target.ids.tolist())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
+def test_fifty_updates_of_every_kind_in_two_and_three_processes(tmp_path, dtype, near):
+    pytest.importorskip("PIL.Image")
+    files = write_files(tmp_path)
+    made = {kind: prepared(kind, files, tmp_path / kind) for kind in KINDS}
+    ones = {kind: alone(config, data, 50, dtype) for kind, (config, data) in made.items()}
+    for world in (2, 3):
+        found = together(world, trained, made, 50, dtype, MODES, seconds=1500)[0]
+        assert isinstance(found, dict), found
+        for (kind, mode), values in found.items():
+            assert apart(ones[kind], values) < near, (kind, mode, world)
+    assert EVERY
