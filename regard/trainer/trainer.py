@@ -271,7 +271,12 @@ class _Trainer:
         self.precision = choose_precision(options.precision, self.device)
         self.model = initialize_model(config, directory, report)
         self.sharded: ShardedObjective | None = None
-        if options.shard and processes is not ONE:  # which moves to the device what stays of it
+        if options.shard and processes is not ONE:
+            if drop := getattr(config.model_config(), "layer_drop", 0):
+                raise ConfigError(
+                    f"model.layer_drop={drop} does not go with train.shard=true: all must gather all layers"
+                )
+            # Moves to the device what stays of it.
             self.objective = self.sharded = ShardedObjective(prepared.objective, self.model, self.device)
             processes.sharded = True
         else:
@@ -402,6 +407,7 @@ class _Trainer:
                 if stopping:
                     self._check_finite(step)
                     self._save(must=True)
+                    self.processes.total()  # a process that ends before the first has saved would end that too
                     raise Stopped(f"stopped at step {step.number} and saved; {_again(self.directory)}")
 
     def _less_memory(self) -> str:

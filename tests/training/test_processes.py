@@ -4,8 +4,9 @@ import math
 
 import pytest
 import torch
-from process_toys import EVERY, KINDS, QUICK, alone, group, prepared, together, updates, write_files
+from process_toys import KINDS, QUICK, alone, group, prepared, together, updates, write_files
 
+from regard.data import Position
 from regard.nn.batch import StreamedWindows
 from regard.training.processes import Idle, share
 
@@ -66,8 +67,6 @@ def test_two_processes_train_as_one_does(made, by_two, kind, mode):
 
 def test_every_update_was_split_as_it_should_be(made):
     """Of the kinds above: halves of rows, whole batches, and batches of a row, of which one process has nothing."""
-    from regard.data import Position
-
     seen = {}
     for kind in ("padded", "packed", "lone", "carried"):
         config, data = made[kind]
@@ -85,9 +84,7 @@ def test_every_update_was_split_as_it_should_be(made):
 
 
 def test_shares_are_all_of_an_update_whatever_the_number_of_processes(made):
-    from regard.data import Position
-
-    config, data = made["padded"]
+    _, data = made["padded"]
     stream = data.stream(Position(), pin=False, pack=False)
     parts = [next(stream) for _ in range(6)]
     stream.close()
@@ -112,4 +109,3 @@ def test_fifty_updates_of_every_kind_in_two_and_three_processes(tmp_path, dtype,
         assert isinstance(found, dict), found
         for (kind, mode), values in found.items():
             assert apart(ones[kind], values) < near, (kind, mode, world)
-    assert EVERY
