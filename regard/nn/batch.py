@@ -398,7 +398,7 @@ def halves(batch: Same) -> list[Same]:
 
 
 def row_count(batch: Dataclass) -> int:
-    """How many rows a batch can be split into; one where it has no labels."""
+    """The number of rows that a batch can be split into: one where it has no labels."""
     labels = getattr(batch, "labels", None)
     return 1 if labels is None else labels.shape[0]
 

@@ -340,6 +340,8 @@ class _Trainer:
         if not begun and options.warmup_steps > options.steps:
             self.report.say(f"the rate will not reach its peak: train.warmup={options.warmup} is more than train.steps")
         self._updated(begun)
+        if self.processes.from_first(begun) != begun:
+            raise RunError(f"the processes do not see the same checkpoints in {self.directory}: it must be shared")
         if self.sharded is None:
             self.processes.spread([*self.model.parameters(), *self.model.buffers()])
         log: Log | NoLog = NoLog()

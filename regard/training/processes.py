@@ -7,6 +7,7 @@ before the backward pass, each divides its own losses by it, and gradients are t
 import json
 import math
 import os
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -113,6 +114,8 @@ class ProcessGroup:
         self.device, self.timeout = device, timeout
         self._host = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
         self._store: Any = dist.distributed_c10d._get_default_store()
+        # A store may outlive its processes, as torchrun's does: words that were left in it before are none of ours.
+        self._name = self.from_first(f"regard/{secrets.token_hex(8)}")
         self._number = 0
 
     def total(self, *numbers: float | int) -> list[float | int]:
@@ -163,11 +166,11 @@ class ProcessGroup:
         def beat() -> None:
             while not done.wait(BEAT):
                 with suppress(RuntimeError):
-                    self._store.add(f"regard/{number}/beat", 1)
+                    self._store.add(f"{self._name}/{number}/beat", 1)
 
         def tell(value: Any) -> None:
             done.set()
-            self._store.set(f"regard/{number}/ready", json.dumps(value))
+            self._store.set(f"{self._name}/{number}/ready", json.dumps(value))
 
         thread = threading.Thread(target=beat, name="regard-beat", daemon=True)
         thread.start()
@@ -179,9 +182,9 @@ class ProcessGroup:
             self._number += 1
 
     def wait_for_first(self) -> Any:
-        key, heard, since = f"regard/{self._number}", -1, time.monotonic()
+        key, heard, since = f"{self._name}/{self._number}", -1, time.monotonic()
         while not self._store.check([f"{key}/ready"]):
-            if self._store.check(["regard/failed/0"]):
+            if self._store.check([f"{self._name}/failed/0"]):
                 raise ProcessLost("the first process has failed")
             if (beats := self._store.add(f"{key}/beat", 0)) != heard:
                 heard, since = beats, time.monotonic()
@@ -194,13 +197,15 @@ class ProcessGroup:
     def fail(self, error: BaseException) -> None:
         """Leave word of why this process ends, for the first one to say."""
         with suppress(RuntimeError):
-            self._store.set(f"regard/failed/{self.rank}", str(error) if isinstance(error, RegardError) else repr(error))
+            self._store.set(
+                f"{self._name}/failed/{self.rank}", str(error) if isinstance(error, RegardError) else repr(error)
+            )
 
     def lost(self) -> str:
         """In the first process, after others were found not to answer: which of them, and why where that is known."""
         others = range(1, self.world)
         with suppress(RuntimeError):
-            self._store.set("regard/failed/0", "lost")
+            self._store.set(f"{self._name}/failed/0", _LOST)
             until = time.monotonic() + 3.0
             while not all(self._heard(rank) for rank in others) and time.monotonic() < until:
                 time.sleep(0.05)
@@ -217,7 +222,7 @@ class ProcessGroup:
         return f"the {self.world} processes lost each other"
 
     def _heard(self, rank: int) -> str | None:
-        key = f"regard/failed/{rank}"
+        key = f"{self._name}/failed/{rank}"
         return self._store.get(key).decode() if self._store.check([key]) else None
 
 

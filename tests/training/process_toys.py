@@ -61,22 +61,24 @@ class Forked:
 
     def results(self, seconds=100):
         """What each gave: a value, or ("raised", its exception), or ("ended", its signal or exit code)."""
-        until, found = time.monotonic() + seconds, []
-        for pid, pipe in zip(self.pids, self.pipes, strict=True):
-            data = b""
-            while True:
-                ready, _, _ = select.select([pipe], [], [], max(0, until - time.monotonic()))
-                if not ready:
-                    self.kill()
-                    raise AssertionError(f"the processes did not end within {seconds} s")
-                if not (more := os.read(pipe, 1 << 20)):
-                    break
-                data += more
-            os.close(pipe)
-            _, status = os.waitpid(pid, 0)
-            found.append(pickle.loads(data) if data else ("ended", os.waitstatus_to_exitcode(status)))
+        until = time.monotonic() + seconds
+        found = [self.result(rank, until - time.monotonic()) for rank in range(len(self.pids))]
         self.store.unlink(missing_ok=True)
         return found
+
+    def result(self, rank, seconds=100):
+        until, pipe, data = time.monotonic() + seconds, self.pipes[rank], b""
+        while True:
+            ready, _, _ = select.select([pipe], [], [], max(0, until - time.monotonic()))
+            if not ready:
+                self.kill()
+                raise AssertionError(f"the processes did not end within {seconds} s")
+            if not (more := os.read(pipe, 1 << 20)):
+                break
+            data += more
+        os.close(pipe)
+        _, status = os.waitpid(self.pids[rank], 0)
+        return pickle.loads(data) if data else ("ended", os.waitstatus_to_exitcode(status))
 
     def kill(self, *ranks):
         for rank in ranks or range(len(self.pids)):

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -84,17 +85,17 @@ def by_one(files, tmp_path_factory):
 def test_what_two_began_one_and_three_go_on_with(files, tmp_path, by_one, shard):
     """Stopped by a signal to the second process alone, which all heed; copies or shards, whoever takes them up."""
     config = config_of("padded", files, *SHORT, f"train.shard={shard}")
+    ended = together(2, stop_at, config, tmp_path / "begun", 2)
+    assert all(one[1].startswith("Stopped: stopped at step") for one in ended), ended
+    assert [one[2] for one in ended] == [False, True], "only the first says so"
+    saved = checkpoints(tmp_path / "begun/checkpoints")[-1]
+    names = {path.name for path in saved.iterdir()}
+    assert ("model-00002-of-00002.safetensors" in names) == (shard == "true")
+    assert {Path(name).suffix for name in names} == {".json", ".safetensors"}
+    step = int(saved.name[5:])
+    assert 2 <= step < 8
     for world in (1, 3):
-        directory = tmp_path / f"for-{world}"
-        ended = together(2, stop_at, config, directory, 2)
-        assert all(one[1].startswith("Stopped: stopped at step") for one in ended), ended
-        assert [one[2] for one in ended] == [False, True], "only the first says so"
-        saved = checkpoints(directory / "checkpoints")[-1]
-        names = {path.name for path in saved.iterdir()}
-        assert ("model-00002-of-00002.safetensors" in names) == (shard == "true")
-        assert not any("pickle" in name or name.endswith((".pt", ".bin", ".distcp")) for name in names)
-        step = int(saved.name[5:])
-        assert 2 <= step < 8
+        directory = shutil.copytree(tmp_path / "begun", tmp_path / f"for-{world}")
         if world == 1:
             regard.resume(directory)
         else:
@@ -181,9 +182,10 @@ def test_a_process_that_hangs_ends_all_within_the_stated_time(files, tmp_path):
     forked = Forked(2, hang, config, tmp_path / "run")
     os.waitpid(forked.pids[1], os.WUNTRACED)  # it has stopped
     since = time.monotonic()
-    threading.Timer(12.0, forked.kill, (1,)).start()
-    first = forked.results(40)[0]
+    first = forked.result(0, 40)
     assert time.monotonic() - since < 30
+    forked.kill(1)
+    assert forked.result(1) == ("ended", -signal.SIGKILL)
     assert "process 1 of 2 died, or did not answer for 3 s; all have ended" in first[1], first
     assert f"continue with: regard train --resume {tmp_path / 'run'}" in first[1]
     assert first[2] is False
