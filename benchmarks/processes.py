@@ -24,7 +24,7 @@ from regard.training.config import TrainConfig
 from regard.training.loop import train_step
 from regard.training.objectives import LanguageModelling
 from regard.training.optim import make_optimizer
-from regard.training.processes import ONE, ProcessGroup, Processes, share
+from regard.training.processes import ONE, Processes, ProcessGroup, share
 
 
 def batches(rows: int, length: int, vocabulary: int, count: int) -> list[Windows]:

@@ -321,12 +321,25 @@ def _join(device: torch.device, timeout: int, *, own: bool) -> ProcessGroup:
         patience = timedelta(seconds=2 * timeout + 60 if on_gpu else timeout)
         try:
             dist.init_process_group(
-                "nccl" if on_gpu else "gloo", timeout=patience, device_id=device if on_gpu else None
+                "nccl" if on_gpu else "gloo", timeout=patience, device_id=device if on_gpu else None, **_met()
             )
         except (RuntimeError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise ProcessLost(f"the processes did not find each other: {reason}") from None
     return ProcessGroup(device, timeout)
+
+
+def _met() -> dict[str, Any]:
+    """Where the processes meet: as torch finds it, but in a place of its own after each of torchrun's restarts.
+
+    Torchrun's store outlives them, and addresses of those that died lead nowhere.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return {}
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world, is_master=False)
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return {"store": dist.PrefixStore(f"regard/{attempt}", store), "rank": rank, "world_size": world}
 
 
 def _own_device(device: torch.device) -> torch.device:
