@@ -27,6 +27,7 @@ from regard.cli import (
     heads,
     import_export,
     look,
+    plot,
     presets,
     prune,
     serve,
@@ -53,6 +54,7 @@ app.command("heads", short_help="Find what each attention head does, with the ev
 app.command("prune", short_help="Remove attention heads for good.")(prune.prune)
 app.command("distill", short_help="Train a faster model on what another one writes.")(distill.distill)
 app.command("describe")(describe.describe)
+app.command("plot")(plot.plot)
 app.command("presets")(presets.presets)
 app.add_typer(data.app, name="data")
 app.add_typer(import_export.import_app, name="import")

@@ -328,19 +328,20 @@ class Translator:
     def _decode_resident(self, rows: list[Row], config: DecodeConfig, gone: Gone | None) -> list[list[Translation]]:
         """The same on the device. Those that need much more room than others go apart, so that others have more."""
         found: list[list[Translation]] = [[] for _ in rows]
-        sizes: dict[int, list[tuple[int, Source]]] = defaultdict(list)
-        for index, (name, row, _, _) in enumerate(rows):
-            source = self._waiting_source(row, name, 0, config)
-            sizes[bucket(max(source.limit, source.length), ROOMS)].append((index, source))
+        lengths = [len(row) for _, row, _, _ in rows]
+        limits = [min(limit, self.max_len) for limit in config.limits(lengths)]
+        sizes: dict[int, list[int]] = defaultdict(list)
+        for index, (limit, length) in enumerate(zip(limits, lengths, strict=True)):
+            sizes[bucket(max(limit, length), ROOMS)].append(index)
         asks = None if gone is None else lambda index: gone(rows[index][3])
         for several in sizes.values():
-            waiting = iter(sorted(several, key=lambda one: -one[1].length))
-            longest, steps = max(one.length for _, one in several), max(one.limit for _, one in several)
+            order = sorted(several, key=lambda index: -lengths[index])
+            waiting = ((index, self._waiting_source(rows[index][1], rows[index][0], 0, config)) for index in order)
             for came in self._decoded(
                 lambda count, waiting=waiting: list(islice(waiting, count)),
                 config,
-                longest=longest,
-                steps=steps,
+                longest=lengths[order[0]],
+                steps=max(limits[index] for index in several),
                 gone=asks,
             ):
                 for index, texts in came:
