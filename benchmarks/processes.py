@@ -14,8 +14,8 @@ import time
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
+from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.models.gpt import GPT, GPTConfig
@@ -54,6 +54,7 @@ def measured(options: argparse.Namespace, processes: Processes, ddp: bool) -> fl
     times = []
     for whole in batches(options.rows, options.length, options.vocabulary, options.updates):
         (part,) = share([whole], processes.rank, processes.world)
+        assert isinstance(part, Windows), "there is a row for each"
         began = time.perf_counter()
         if wrapped is None:
             train_step(model, LanguageModelling(), [part], optimizer, clip=1.0, processes=processes)
@@ -71,9 +72,7 @@ def measured(options: argparse.Namespace, processes: Processes, ddp: bool) -> fl
 
 def work(rank: int, options: argparse.Namespace, store: str) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", store=dist.FileStore(store, options.processes), rank=rank, world_size=options.processes
-    )
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=options.processes)
     group = ProcessGroup(torch.device("cpu"), 600)
     for name, ddp in (("regard", False), ("DistributedDataParallel", True), ("regard again", False)):
         found = measured(options, group, ddp)
@@ -93,7 +92,7 @@ def main() -> None:
     torch.set_num_threads(1)
     print(f"1 process: {measured(options, ONE, False):.1f} ms per update", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        mp.start_processes(work, (options, os.path.join(folder, "store")), options.processes, start_method="fork")
+        start_processes(work, (options, os.path.join(folder, "store")), options.processes, start_method="fork")
 
 
 if __name__ == "__main__":

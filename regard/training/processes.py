@@ -112,7 +112,7 @@ class ProcessGroup:
     def __init__(self, device: torch.device, timeout: int) -> None:
         self.rank, self.world, self.sharded = dist.get_rank(), dist.get_world_size(), False
         self.device, self.timeout = device, timeout
-        self._host = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
+        self._host: Any = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
         self._store: Any = dist.distributed_c10d._get_default_store()
         # A store may outlive its processes, as torchrun's does: words that were left in it before are none of ours.
         self._name = self.from_first(f"regard/{secrets.token_hex(8)}")
@@ -337,9 +337,10 @@ def _met() -> dict[str, Any]:
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return {}
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world, is_master=False)
+    torch_stores: Any = dist
+    store = torch_stores.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world, is_master=False)
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return {"store": dist.PrefixStore(f"regard/{attempt}", store), "rank": rank, "world_size": world}
+    return {"store": torch_stores.PrefixStore(f"regard/{attempt}", store), "rank": rank, "world_size": world}
 
 
 def _own_device(device: torch.device) -> torch.device:

@@ -1,5 +1,6 @@
 """Processes for tests, forked from this one so that none has to import torch; and every kind of training, small."""
 
+import math
 import os
 import pickle
 import random
@@ -28,8 +29,8 @@ from regard.training.processes import ONE, ProcessGroup, share
 from regard.training.sharding import ShardedObjective, whole
 
 sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("runs", "data")]
-from encoder_toys import SHAPE, write_texts
-from image_toys import shapes
+from encoder_toys import SHAPE, write_texts  # pyright: ignore[reportMissingImports]
+from image_toys import shapes  # pyright: ignore[reportMissingImports]
 
 CPU = torch.device("cpu")
 
@@ -91,8 +92,7 @@ def _child(write, store, rank, world, timeout, work, arguments):
     try:
         torch.set_num_threads(1)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        handed = dist.FileStore(store, world)
-        dist.init_process_group("gloo", store=handed, rank=rank, world_size=world)
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
         try:
             result = work(rank, world, *arguments)
         except Exception as error:
@@ -229,3 +229,24 @@ def as_type(batch, dtype):
 
 def alone(config, data, steps, dtype):
     return updates(config, data, ONE, steps, dtype)
+
+
+def apart(one, other):
+    """The largest difference of two lots of updates: of figures, and of gradients in units of their norm."""
+    worst = 0.0
+    assert len(one[0]) == len(other[0])
+    for (figures, grads, count), (others, their_grads, their_count) in zip(one[0], other[0], strict=True):
+        assert count == their_count
+        assert figures.keys() == others.keys()
+        worst = max(worst, *(abs(figures[name] - others[name]) / max(1.0, abs(figures[name])) for name in figures))
+        worst = max(worst, _apart(grads, their_grads))
+    return max(worst, _apart(one[1], other[1]), _apart(one[2], other[2]))
+
+
+def _apart(one, other):
+    assert one.keys() == other.keys()
+    assert [name for name in one if one[name] is None] == [name for name in other if other[name] is None]
+    there = [name for name in one if one[name] is not None]
+    norm = math.sqrt(sum(float(one[name].double().square().sum()) for name in there))
+    gap = math.sqrt(sum(float((one[name] - other[name]).double().square().sum()) for name in there))
+    return gap / max(norm, 1e-12)

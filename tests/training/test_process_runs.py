@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from listeners import Told
-from process_toys import Forked, alone, config_of, group, prepared, together, updates, write_files
-from test_processes import apart
+from process_toys import Forked, alone, apart, config_of, group, prepared, together, updates, write_files
 
 import regard
 from regard.errors import ConfigError, Damaged, DataError, ProcessLost

@@ -1,37 +1,14 @@
 """Training in several processes gives what one gives: losses, gradients and weights of every update."""
 
-import math
-
 import pytest
 import torch
-from process_toys import KINDS, QUICK, alone, group, prepared, together, updates, write_files
+from process_toys import KINDS, QUICK, alone, apart, group, prepared, together, updates, write_files
 
 from regard.data import Position
 from regard.nn.batch import StreamedWindows
 from regard.training.processes import Idle, share
 
 MODES = ["copies", "shards"]
-
-
-def apart(one, other):
-    """The largest difference of two lots of updates: of figures, and of gradients in units of their norm."""
-    worst = 0.0
-    assert len(one[0]) == len(other[0])
-    for (figures, grads, count), (others, their_grads, their_count) in zip(one[0], other[0], strict=True):
-        assert count == their_count
-        assert figures.keys() == others.keys()
-        worst = max(worst, *(abs(figures[name] - others[name]) / max(1.0, abs(figures[name])) for name in figures))
-        worst = max(worst, _apart(grads, their_grads))
-    return max(worst, _apart(one[1], other[1]), _apart(one[2], other[2]))
-
-
-def _apart(one, other):
-    assert one.keys() == other.keys()
-    assert [name for name in one if one[name] is None] == [name for name in other if other[name] is None]
-    there = [name for name in one if one[name] is not None]
-    norm = math.sqrt(sum(float(one[name].double().square().sum()) for name in there))
-    gap = math.sqrt(sum(float((one[name] - other[name]).double().square().sum()) for name in there))
-    return gap / max(norm, 1e-12)
 
 
 def trained(rank, world, made, steps, dtype, modes):
