@@ -18,13 +18,14 @@ from torch import nn
 from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
+from regard.data.sharing import share
 from regard.models.gpt import GPT, GPTConfig
 from regard.nn.batch import Tokens, Windows
 from regard.training.config import TrainConfig
 from regard.training.loop import train_step
 from regard.training.objectives import LanguageModelling
 from regard.training.optim import make_optimizer
-from regard.training.processes import ONE, Processes, ProcessGroup, share
+from regard.training.processes import ONE, Processes, ProcessGroup
 
 
 def batches(rows: int, length: int, vocabulary: int, count: int) -> list[Windows]:

@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from regard.config import JsonObject
-from regard.data import Position
+from regard.data import Loader, Position
 from regard.data.prepared_cache import whole_batches
+from regard.data.sharing import Idle, Share, share
 from regard.digests import verifying
 from regard.errors import ConfigError, Diverged, NotWritten, ProcessLost, RegardError, RunError, memory_errors
 from regard.runs.checkpoint import Progress, checkpoints, load_weights_strictly, newest_whole, weights_of
@@ -32,7 +33,7 @@ from regard.training.cuda_graphs import GraphReplay
 from regard.training.loop import Step, fit, validate
 from regard.training.objectives import Objective, compiled
 from regard.training.optim import ExponentialAverage, make_optimizer
-from regard.training.processes import ONE, Idle, Processes, joined, restarted, said_once, share
+from regard.training.processes import ONE, Processes, joined, restarted, said_once
 from regard.training.schedule import DropoutUntil, learning_rate
 from regard.training.sharding import ShardedObjective, whole
 
@@ -375,7 +376,7 @@ class _Trainer:
     def _loop(self, log: "Log | NoLog", stop: Callable[[], bool]) -> None:
         options = self.config.train
         position = Position(self.progress.epoch, self.progress.index)
-        stream = self.prepared.stream(position, pin=self.device.type == "cuda", pack=self._packs())
+        stream = self._stream(position)
         task, model = self._compiled()
         replay = None
         if options.cuda_graphs and self.device.type == "cuda":
@@ -450,12 +451,28 @@ class _Trainer:
         tired = bool(options.patience) and self.progress.stale >= options.patience
         return self.progress.step >= options.steps or tired
 
+    def _stream(self, position: Position) -> Stream:
+        """The run's batches, or of several processes this one's shares of them."""
+        where = {"pin": self.device.type == "cuda", "pack": self._packs()}
+        if self.processes.world > 1 and isinstance(self.prepared, PreparedData):
+            share = Share(self.processes.rank, self.processes.world, self.config.train.accumulate)
+            return self.prepared.stream(position, **where, share=share)
+        return self.prepared.stream(position, **where)
+
+    def _shares(self, stream: Stream) -> list[Any]:
+        """This process's shares of the next update."""
+        if isinstance(stream, Loader) and stream.share is not None:
+            return [next(stream) for _ in range(stream.parts)]
+        parts = [next(stream) for _ in range(self.config.train.accumulate)]
+        return share(parts, self.processes.rank, self.processes.world)
+
     def _updates(self, stream: Stream) -> Iterator[list[Any]]:
         """This process's shares of one update after the other."""
         while True:
-            parts = [next(stream) for _ in range(self.config.train.accumulate)]
-            self.throughput.tokens += sum(part.tokens for part in parts)
-            shares = share(parts, self.processes.rank, self.processes.world)
+            shares = self._shares(stream)
+            tokens = sum(part.tokens for part in shares if not isinstance(part, Idle))
+            (tokens_of_all,) = self.processes.total(tokens)
+            self.throughput.tokens += int(tokens_of_all)
             if not self.idle and any(isinstance(part, Idle) for part in shares):
                 self.idle = True
                 self.report.say(

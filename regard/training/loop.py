@@ -7,11 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from regard.data.sharing import Idle, share
 from regard.nn.batch import halves
 from regard.training.cuda_graphs import GraphReplay
 from regard.training.objectives import Batch, Objective, Weighing, precision_context, predictions
 from regard.training.optim import ExponentialAverage
-from regard.training.processes import ONE, Idle, Processes, local, share
+from regard.training.processes import ONE, Processes, local
 
 
 @dataclass(frozen=True, slots=True)

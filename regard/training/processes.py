@@ -5,14 +5,12 @@ before the backward pass, each divides its own losses by it, and gradients are t
 """
 
 import json
-import math
 import os
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, runtime_checkable
 
@@ -21,8 +19,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from regard.errors import ConfigError, ProcessLost, RegardError
-from regard.nn.batch import StreamedWindows, row_count, rows_between
-from regard.training.objectives import Batch
 
 BUCKET = 32 << 20
 """Bytes of gradients that are added up together."""
@@ -371,37 +367,6 @@ def _is_lost(error: BaseException) -> bool:
         and not isinstance(error, torch.OutOfMemoryError)
         and any(word in str(error) for word in words)
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Idle:
-    """What a process has of a batch with fewer rows than there are processes: a row to read along, which counts for
-    nothing. So all do the same work, and whoever waits for another in the midst of it does not wait for ever."""
-
-    batch: Any
-
-
-def share(parts: Sequence[Batch], rank: int, world: int) -> list[Batch | Idle]:
-    """What process `rank` of `world` has of an update's batches: the same number for all.
-
-    Whole batches where there are enough of them, else some of the rows of each. All shares together are the update,
-    whatever `world` is. What continues from batch to batch, as streams of text do, stays with one process.
-    """
-    if world == 1:
-        return [*parts]
-    together = any(isinstance(part, StreamedWindows) for part in parts)
-    teams = 1 if together else math.gcd(len(parts), world)
-    members, batches = world // teams, len(parts) // teams
-    team, member = divmod(rank, members)
-    return [_rows(part, member, members) for part in parts[team * batches : (team + 1) * batches]]
-
-
-def _rows(batch: Any, member: int, members: int) -> Batch | Idle:
-    if members == 1:
-        return batch
-    rows = row_count(batch)
-    first, last = rows * member // members, rows * (member + 1) // members
-    return rows_between(batch, first, last) if first < last else Idle(rows_between(batch, 0, 1))
 
 
 def local(tensor: Tensor) -> Tensor:

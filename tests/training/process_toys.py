@@ -20,12 +20,13 @@ import torch.distributed.tensor  # a second to import: once, before processes ar
 
 from regard import make_config
 from regard.data import Position
+from regard.data.sharing import Idle, Share
 from regard.nn.batch import map_tensors
 from regard.tasks.run import build_model
 from regard.tasks.spec import Silence
 from regard.training.loop import fit
 from regard.training.optim import ExponentialAverage, make_optimizer
-from regard.training.processes import ONE, ProcessGroup, share
+from regard.training.processes import ONE, ProcessGroup
 from regard.training.sharding import ShardedObjective, whole
 
 sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("runs", "data")]
@@ -191,12 +192,13 @@ def updates(config, data, processes, steps, dtype, *, shard=False):
 
     optimizer.register_step_pre_hook(note)
 
+    own = None if processes is ONE else Share(processes.rank, processes.world, config.train.accumulate)
+    stream = data.stream(Position(), pin=False, pack=config.train.pack == "always", share=own)
+
     def shares():
         while True:
-            parts = [as_type(next(stream), dtype) for _ in range(config.train.accumulate)]
-            yield share(parts, processes.rank, processes.world)
+            yield [as_type(next(stream), dtype) for _ in range(stream.parts if own else config.train.accumulate)]
 
-    stream = data.stream(Position(), pin=False, pack=config.train.pack == "always")
     found = []
     made = fit(
         *(model, objective, shares(), optimizer, lambda number: 1e-3 * number),
@@ -224,6 +226,8 @@ def gradients_of(noted):
 
 
 def as_type(batch, dtype):
+    if isinstance(batch, Idle):
+        return Idle(as_type(batch.batch, dtype))
     return map_tensors(batch, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
 
 

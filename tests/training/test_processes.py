@@ -5,8 +5,8 @@ import torch
 from process_toys import KINDS, QUICK, alone, apart, group, prepared, together, updates, write_files
 
 from regard.data import Position
+from regard.data.sharing import Idle, Share, share
 from regard.nn.batch import StreamedWindows
-from regard.training.processes import Idle, share
 
 MODES = ["copies", "shards"]
 
@@ -72,6 +72,31 @@ def test_shares_are_all_of_an_update_whatever_the_number_of_processes(made):
         assert sum(part.count for part in real) == sum(part.count for part in parts)
         rows = sorted(tuple(row) for part in real for row in part.target.ids.tolist())
         assert rows == sorted(tuple(row) for part in parts for row in part.target.ids.tolist())
+
+
+@pytest.mark.parametrize("kind", ["padded", "packed", "lone", "language", "carried", "images"])
+def test_a_loader_gives_each_process_its_shares_and_the_position_of_all(made, kind):
+    config, data = made[kind]
+    pack, batches = config.train.pack == "always", config.train.accumulate
+    with data.stream(Position(), pin=False, pack=pack) as stream:
+        for rank in range(3):
+            mine = data.stream(Position(0, 0), pin=False, pack=pack, share=Share(rank, 3, batches))
+            whole = data.stream(Position(0, 0), pin=False, pack=pack)
+            for _ in range(4):
+                parts = [next(whole) for _ in range(batches)]
+                found = [next(mine) for _ in range(mine.parts)]
+                assert mine.position == whole.position
+                wanted = share(parts, rank, 3)
+                assert [isinstance(one, Idle) for one in found] == [isinstance(one, Idle) for one in wanted]
+                for one, other in zip(found, wanted, strict=True):
+                    if not isinstance(one, Idle):
+                        assert (one.count, one.tokens) == (other.count, other.tokens)
+                        width = one.labels.shape[1:]
+                        labels = other.labels if not width else other.labels[:, : width[0]]
+                        assert torch.equal(one.labels, labels)
+            mine.close()
+            whole.close()
+        assert stream.parts == 1
 
 
 @pytest.mark.long
