@@ -25,7 +25,7 @@ from regard.trainer.launch import launch
 from regard.trainer.trainer import Throughput
 from regard.training.processes import Processes, launched
 
-SHORT = ["train.steps=8", "train.log_every=1", "train.save_every=3", "train.validate_every=4", "train.ema=0.9"]
+SHORT = ["train.steps=6", "train.log_every=1", "train.save_every=2", "train.validate_every=5", "train.ema=0.9"]
 SHORT += ["train.validate_sentences=2", "decode.max_len=4"]
 
 
@@ -92,7 +92,7 @@ def test_what_two_began_one_and_three_go_on_with(files, tmp_path, by_one, shard)
     assert ("model-00002-of-00002.safetensors" in names) == (shard == "true")
     assert {Path(name).suffix for name in names} == {".json", ".safetensors"}
     step = int(saved.name[5:])
-    assert 2 <= step < 8
+    assert 2 <= step < 6
     for world in (1, 3):
         directory = shutil.copytree(tmp_path / "begun", tmp_path / f"for-{world}")
         if world == 1:
@@ -100,7 +100,7 @@ def test_what_two_began_one_and_three_go_on_with(files, tmp_path, by_one, shard)
         else:
             told = together(3, resume, directory)
             what = "a shard" if shard == "true" else "a copy"
-            assert f"continuing from step {step} of 8 in 3 processes, {what} of the model in each" in told[0]
+            assert f"continuing from step {step} of 6 in 3 processes, {what} of the model in each" in told[0]
             assert told[1:] == [[], []]
         near(figures(directory), figures(by_one))
         one, other = (read_tensors(path / "model.safetensors") for path in (directory, by_one))
@@ -111,19 +111,19 @@ def test_what_two_began_one_and_three_go_on_with(files, tmp_path, by_one, shard)
 
 
 def test_a_damaged_shard_is_named_and_the_checkpoint_before_taken_up(files, tmp_path):
-    config = config_of("padded", files, *SHORT, "train.shard=true")
+    config = config_of("padded", files, *SHORT, "train.shard=true", "train.steps=2", "train.save_every=1")
     assert together(2, train, config, tmp_path / "run") == [None, None]
-    last = tmp_path / "run/checkpoints/step-8"
+    last = tmp_path / "run/checkpoints/step-2"
     shard = last / "optimizer-00002-of-00002.safetensors"
     content = bytearray(shard.read_bytes())
     content[-1] ^= 1
     shard.write_bytes(content)
-    lines = together(2, resume, tmp_path / "run", "train.steps=9")[0]
-    assert "step-8 is set aside" in lines[0], lines
+    lines = together(2, resume, tmp_path / "run", "train.steps=3")[0]
+    assert "step-2 is set aside" in lines[0], lines
     assert shard.name in lines[0]
-    weights = read_part(tmp_path / "run/checkpoints/step-9", WEIGHTS)
+    weights = read_part(tmp_path / "run/checkpoints/step-3", WEIGHTS)
     assert weights.keys() == read_tensors(tmp_path / "run/model.safetensors").keys()
-    index = tmp_path / "run/checkpoints/step-9/model.index.json"
+    index = tmp_path / "run/checkpoints/step-3/model.index.json"
     record = json.loads(index.read_text())
     next(iter(record["tensors"].values()))["pieces"][0][0] = "../../config.json"
     index.write_text(json.dumps(record))
@@ -159,7 +159,7 @@ def test_a_process_killed_at_random_ends_all_and_the_run_ends_the_same(files, tm
         begun = (broken / "config.json").exists()
         ended = together(2, *((resume, broken) if begun else (train, config, broken)))
         assert "raised" not in [one[0] for one in ended if one], ended
-    for name in ("model.safetensors", "checkpoints/step-8/optimizer.safetensors"):
+    for name in ("model.safetensors", "checkpoints/step-6/optimizer.safetensors"):
         assert (broken / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert figures(broken) == figures(tmp_path / "whole")
 
@@ -301,7 +301,7 @@ def test_two_processes_from_the_command_line(files, tmp_path, capfd):
     pairs = files / "train.pairs.tsv"
 
     def kill():
-        while not (out / "checkpoints" / "step-3").exists():
+        while not (out / "checkpoints" / "step-2").exists():
             time.sleep(0.02)
         for child in Path(f"/proc/{os.getpid()}/task/{threading.main_thread().native_id}/children").read_text().split():
             if b"RANK=0" in Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
