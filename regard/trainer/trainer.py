@@ -344,7 +344,9 @@ class _Trainer:
         if self.processes.from_first(begun) != begun:
             raise RunError(f"the processes do not see the same checkpoints in {self.directory}: it must be shared")
         if self.sharded is None:
-            self.processes.spread([*self.model.parameters(), *self.model.buffers()])
+            self.processes.spread(list(weights_of(self.model).values()))
+        if options.shard and self.sharded is None:
+            self.report.say("train.shard=true changes nothing here: one process alone keeps all")
         log: Log | NoLog = NoLog()
         if self.processes.rank == 0:
             log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard, say=self.report.say)
@@ -454,9 +456,10 @@ class _Trainer:
     def _stream(self, position: Position) -> Stream:
         """The run's batches, or of several processes this one's shares of them."""
         where = {"pin": self.device.type == "cuda", "pack": self._packs()}
-        if self.processes.world > 1 and isinstance(self.prepared, PreparedData):
+        prepared: Any = self.prepared
+        if self.processes.world > 1 and isinstance(prepared, PreparedData):
             share = Share(self.processes.rank, self.processes.world, self.config.train.accumulate)
-            return self.prepared.stream(position, **where, share=share)
+            return prepared.stream(position, **where, share=share)
         return self.prepared.stream(position, **where)
 
     def _shares(self, stream: Stream) -> list[Any]:
