@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -24,6 +25,10 @@ from regard.runs.log import read_log
 from regard.trainer.launch import launch
 from regard.trainer.trainer import Throughput
 from regard.training.processes import Processes, launched
+
+pytestmark = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="torch's autograd cannot be forked once it has threads for a GPU"
+)
 
 SHORT = ["train.steps=6", "train.log_every=1", "train.save_every=2", "train.validate_every=5", "train.ema=0.9"]
 SHORT += ["train.validate_sentences=2", "decode.max_len=4"]
@@ -145,13 +150,14 @@ def test_a_process_killed_at_random_ends_all_and_the_run_ends_the_same(files, tm
         victim = dice.randrange(2)
         forked.kill(victim)  # which is there until it is waited for, ended or not
         since = time.monotonic()
-        ended = forked.results(40)
-        assert time.monotonic() - since < 20, "the other one noticed"
+        ended = forked.results(15, ends=True)  # before they have met nobody can notice, but a launcher
+        assert time.monotonic() - since < 20
         survivor = ended[1 - victim]
         if ended[victim] == ("ended", -signal.SIGKILL) and isinstance(survivor, tuple):
-            assert survivor[0] == "raised", ended
-            assert survivor[1].startswith("ProcessLost"), survivor
-            if victim == 1:
+            met = survivor[0] == "raised"
+            assert met or survivor == ("ended", -signal.SIGKILL)
+            assert not met or survivor[1].startswith("ProcessLost"), survivor
+            if met and victim == 1:
                 assert "process 1 of 2 died" in survivor[1]
         else:
             done = True
@@ -316,3 +322,19 @@ def test_two_processes_from_the_command_line(files, tmp_path, capfd):
     assert "Traceback" not in shown.err
     assert launch(2, ["train", "--resume", str(out), "--set", "train.steps=4"]) == 0
     assert capfd.readouterr().out.strip() == str(out)
+
+
+@pytest.mark.long
+def test_torchrun_starts_again_and_the_run_goes_on_by_itself(files, tmp_path):
+    out, config = tmp_path / "run", config_of("padded", files, *SHORT, "train.steps=300", "train.save_every=20")
+    (tmp_path / "run.json").write_text(json.dumps(config.to_mapping()), encoding="utf-8")
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1", "-m", "regard"]
+    started = subprocess.Popen([sys.executable, *command, "train", str(tmp_path / "run.json"), "--out", str(out)])
+    while not (out / "checkpoints" / "step-20").exists():
+        time.sleep(0.02)
+    for child in Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split():
+        if b"RANK=1" in Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
+            os.kill(int(child), signal.SIGKILL)
+    assert started.wait(300) == 0
+    assert together(2, train, config, tmp_path / "whole", seconds=200) == [None, None]
+    assert (out / "model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()

@@ -8,6 +8,10 @@ from regard.data import Position
 from regard.data.sharing import Idle, Share, share
 from regard.nn.batch import StreamedWindows
 
+pytestmark = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="torch's autograd cannot be forked once it has threads for a GPU"
+)
+
 MODES = ["copies", "shards"]
 
 
