@@ -251,6 +251,27 @@ def token_error_rate(
     return _mean(edits, tokens)
 
 
+@dataclass(frozen=True, slots=True)
+class ErrorRate:
+    """Edits per reference token over a corpus, with a bootstrap interval; `edits` of `tokens`."""
+
+    rate: float
+    interval: tuple[float, float]
+    edits: int
+    tokens: int
+
+
+def error_rate(hypotheses: Sequence[Sequence[Hashable]], references: Sequence[Sequence[Hashable]]) -> ErrorRate:
+    """The token error rate against one reference each; of words it is WER, of characters CER."""
+    check_same_length(hypotheses, references)
+    pairs = zip(hypotheses, references, strict=True)
+    counts = np.array([(edit_distance(said, right), len(right)) for said, right in pairs], dtype=np.int64)
+    edits, tokens = counts.sum(0).tolist()
+    sampled = [counts[rows].sum(0) for rows in _bootstrap_rows(len(counts))]
+    rates = np.array([edits / max(1, tokens) for edits, tokens in sampled])
+    return ErrorRate(_mean(edits, tokens), percentile_interval(rates), edits, tokens)
+
+
 def word_error_rate(hypotheses: Sequence[str], references: References) -> float:
     """Word edits per reference word over the corpus, words being what white space separates."""
     choices = _choices(hypotheses, references)

@@ -382,6 +382,40 @@ class Pointings(Movable):
         return int(self.source.lengths.sum()) + self.count
 
 
+@dataclass(frozen=True, slots=True)
+class TranscribedSounds(Movable):
+    """Log-mel frames of sounds and, when known, the text of each: whole, from `bos` to `eos`.
+
+    `count` is how many predictions the texts ask for. A model reads one position for every `reduction` frames.
+    """
+
+    source: Points
+    target: Tokens | None = None
+    count: int = 0
+    reduction: int = 1
+
+    @property
+    def inputs(self) -> Tokens:
+        """What the decoder reads: each text without its last token."""
+        assert self.target is not None
+        return Tokens(self.target.ids[:, :-1], self.target.lengths - 1, self.target.padded)
+
+    @property
+    def labels(self) -> Int[Tensor, "B T"]:
+        """What it should predict: each text without its first token, padding marked to be ignored."""
+        assert self.target is not None
+        labels = self.target.ids[:, 1:]
+        return labels.masked_fill(~self.target.mask()[:, 1:], IGNORE) if self.target.padded else labels
+
+    @property
+    def tokens(self) -> int:
+        """Positions read and tokens predicted. Waits for the device unless the batch is still on the host."""
+        return (
+            int((self.source.lengths + self.reduction - 1).div(self.reduction, rounding_mode="floor").sum())
+            + self.count
+        )
+
+
 def doubled(batch: Same) -> Same:
     """The batch with all its rows repeated after them. Its counts stay as they were."""
     return map_tensors(batch, lambda rows: torch.cat((rows, rows)))

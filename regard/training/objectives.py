@@ -22,6 +22,7 @@ from regard.nn.batch import (
     Pairs,
     Pointings,
     StreamedWindows,
+    TranscribedSounds,
     Windows,
     doubled,
 )
@@ -352,6 +353,30 @@ class Captioning:
         seen = (weights * (labels != IGNORE)[..., None]).sum(1)
         missed = ((1 - seen) ** 2).sum()
         return Loss(total + self.place_penalty * missed, batch.count, {"nll": plain, "missed": missed.detach()})
+
+
+@dataclass(frozen=True, slots=True)
+class Transcription:
+    """Predict each token of what is said from the sound and the true tokens before it.
+
+    With `ctc` the encoder's positions also predict the text by themselves (connectionist temporal classification), and
+    that loss has this share of the whole: it teaches the encoder, and so the attention, to go from left to right.
+    """
+
+    smoothing: float = 0.0
+    ctc: float = 0.0
+
+    def loss(self, model: nn.Module, batch: TranscribedSounds) -> Loss:
+        head: Any = model.head
+        if not self.ctc:
+            total, plain = head.loss(model(batch), batch.labels, self.smoothing)
+            return Loss(total, batch.count, {"nll": plain})
+        listening: Any = model
+        x, by_position = listening.joint(batch)
+        total, plain = head.loss(x, batch.labels, self.smoothing)
+        aligned = by_position.loss(batch)
+        whole = (1 - self.ctc) * total + self.ctc * aligned
+        return Loss(whole, batch.count, {"nll": plain, "ctc": aligned.detach()})
 
 
 @dataclass(frozen=True, slots=True)

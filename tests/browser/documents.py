@@ -6,8 +6,10 @@ import functools
 import struct
 import zlib
 
+import numpy as np
 import torch
 
+from regard.data.audio import write_wav
 from regard.look.document import (
     AttentionMap,
     Branch,
@@ -22,6 +24,7 @@ from regard.look.document import (
     PatchedImage,
     Sentence,
     Side,
+    SoundTrack,
 )
 from regard.look.position_tables import PositionTable
 from regard.nn.positions import Positions, sinusoidal
@@ -164,6 +167,31 @@ def caption():
         picture=PatchedImage(image=png(16, 16), width=16, height=16, rows=2, columns=2, first=0),
     )
     return Document(title="A caption", sentences=(seen,))
+
+
+def sound():
+    """A second of sound in five positions, and a text of two words: within the text, and across."""
+    sides = {"decoder.0.attention": ("target", "prefix"), "decoder.0.cross_attention": ("target", "source")}
+    sizes = {"source": 5, "target": 3, "prefix": 3}
+    maps = tuple(
+        attention(name, sizes[pair[0]], sizes[pair[1]], pair, heads=2, seed=number)
+        for number, (name, pair) in enumerate(sides.items())
+    )
+    tone = np.sin(np.arange(1000)).astype(np.float32)
+    audio = "data:audio/wav;base64," + base64.b64encode(write_wav(tone, 1000)).decode()
+    track = SoundTrack(
+        **{"audio": audio, "spectrogram": png(16, 8), "seconds": 1.0, "step": 0.2, "wave": (0.1, 1.0, 0.5)},
+        words=((0.2, 0.4), (0.4, 0.8)),
+        aligned=((0.2, 0.4), (0.4, 0.6), (0.0, 0.0)),
+    )
+    seen = Sentence(
+        source=Side(text="a.wav", pieces=("0.0", "0.2", "0.4", "0.6", "0.8"), names=True),
+        target=Side.of("one two", ["one", "two", "⟨end⟩"], [(0, 3), (4, 7), (0, 0)]),
+        prefix=Side.of("one two", ["⟨start⟩", "one", "two"], [(0, 0), (0, 3), (4, 7)]),
+        attentions=maps,
+        sound=track,
+    )
+    return Document(title="A sound", sentences=(seen,))
 
 
 def places():

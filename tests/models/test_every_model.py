@@ -18,12 +18,24 @@ from regard.models import MODELS
 from regard.models.bert import Bert
 from regard.models.captioner import CaptionConfig, CaptionModel
 from regard.models.convolutional import Convolutional
+from regard.models.listener import ListenerConfig, SpeechModel
 from regard.models.pointer_network import PointerConfig, PointerNetwork
 from regard.models.recurrent import RecurrentModel
 from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
 from regard.models.transformer import Transformer
 from regard.models.vit import ViT
-from regard.nn.batch import CaptionedImages, Images, LabelledTexts, MaskedTexts, Pointings, Tokens, halves
+from regard.models.whisper import Whisper, WhisperConfig
+from regard.nn.batch import (
+    CaptionedImages,
+    Images,
+    LabelledTexts,
+    MaskedTexts,
+    Pointings,
+    Points,
+    Tokens,
+    TranscribedSounds,
+    halves,
+)
 from regard.nn.blocks import Activation, NormKind
 from regard.nn.losses.cross_entropy import IGNORE
 from regard.nn.positions import PositionKind
@@ -38,6 +50,7 @@ from regard.training.objectives import (
     Objective,
     Pointing,
     SequenceToSequence,
+    Transcription,
     language_objective,
     predictions,
 )
@@ -84,6 +97,20 @@ def captioned():
     return CaptionedImages(torch.rand(4, 3, 12, 12, generator=generator), target, 14, 9)
 
 
+def spoken():
+    generator = torch.Generator().manual_seed(0)
+    target = Tokens.of([[1, 5, 6, 7, 2], [1, 8, 2], [1, 9, 10, 2], [1, 11, 11, 13, 14, 2]])
+    sounds = Points.of([torch.rand(size, 5, generator=generator).numpy() for size in (21, 10, 16, 23)])
+    return TranscribedSounds(sounds, target, 14, 2)
+
+
+def heard_whole():
+    """Windows, each of them full."""
+    target = Tokens.of([[1, 5, 6, 7, 2], [1, 8, 2], [1, 9, 10, 2], [1, 11, 12, 13, 2]])
+    values = torch.randn(4, 12, 4, generator=torch.Generator().manual_seed(0))
+    return TranscribedSounds(Points(values, torch.full((4,), 12), padded=False), target, 13, 2)
+
+
 def points():
     generator = torch.Generator().manual_seed(0)
     sizes = (3, 5, 1, 4)
@@ -99,6 +126,13 @@ CAPTION = CaptionConfig(
     **{"vocab_size": 19, "image_size": 12, "patch_size": 4, "width": 6, "heads": 2, "feed_forward": 7},
     **{"encoder": "convolution", "encoder_layers": 1, "decoder_layers": 2, "max_len": 20},
 )
+WHISPER = WhisperConfig(
+    vocab_size=19, bands=4, frames=12, width=8, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=8, max_len=9
+)
+LISTENER = ListenerConfig(
+    **{"vocab_size": 19, "window": 40, "hop": 20, "bands": 5, "subsampling": 2, "width": 6, "heads": 2},
+    **{"feed_forward": 7, "encoder_layers": 1, "decoder_layers": 2, "max_len": 20, "ctc": 0.3, "dropout": 0.0},
+)
 CASES = {
     "transformer": lambda: Case(Transformer(TRANSFORMER), SequenceToSequence(0.1), pairs()),
     "gpt": lambda: language("gpt"),
@@ -113,6 +147,8 @@ CASES = {
     "rwkv": lambda: language("rwkv"),
     "lstmn": lambda: language("lstmn"),
     "captioner": lambda: Case(CaptionModel(CAPTION), Captioning(0.1), captioned()),
+    "listener": lambda: Case(SpeechModel(LISTENER), Transcription(0.1, 0.3), spoken()),
+    "whisper": lambda: Case(Whisper(WHISPER), Transcription(0.1), heard_whole()),
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 

@@ -17,6 +17,7 @@ VERBS: Registry[Verb] = Registry(
         "embed": "regard.tasks.verbs.encoders:EMBED",
         "point": "regard.tasks.verbs.point:POINT",
         "caption": "regard.tasks.verbs.caption:CAPTION",
+        "transcribe": "regard.tasks.verbs.transcribe:TRANSCRIBE",
     },
 )
 
