@@ -137,7 +137,7 @@ KINDS = {
     "images": ("vit-digits", [*TINY, "model.layers=2", "train.batch_tokens=340", "images.mixup=0.3"], ".npz"),
     "pointing": (
         "pointer-sort",
-        [*TINY, "model.encoder_layers=1", "model.max_len=64", "data.puzzle_sizes=[4,6]", "train.batch_tokens=120"],
+        [*TINY, "model.max_len=64", "data.puzzle_sizes=[4,6]", "train.batch_tokens=120", "train.smoothing=0"],
         None,
     ),
     "captioning": ("caption-tiny", [*TINY, "data.scenes=12", "train.batch_tokens=700"], None),
