@@ -206,7 +206,7 @@ def updates(config, data, processes, steps, dtype, *, shard=False):
 
     found = []
     made = fit(
-        *(model, objective, shares(), optimizer, lambda number: 1e-3 * number),
+        *(model, objective, shares(), optimizer, lambda number: 1e-3),
         clip=config.train.clip,
         seed=1,
         average=average,
