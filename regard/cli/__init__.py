@@ -145,7 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except RegardError as error:
-        return _fail(str(error), getattr(error, "exit_code", 2))
+        code = getattr(error, "exit_code", 2)
+        return code if error.quiet else _fail(str(error), code)
     except Misuse as error:
         text = error.format_message().rstrip(".")
         if "\n" in text:  # the help, for someone who gave no command

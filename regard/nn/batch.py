@@ -512,15 +512,22 @@ def doubled(batch: Same) -> Same:
 
 def halves(batch: Same) -> list[Same]:
     """The first half of the rows and the second, each with its own counts; just itself where it cannot be halved."""
-    labels = getattr(batch, "labels", None)
-    rows = 1 if labels is None else labels.shape[0]
+    rows = row_count(batch)
     if rows < 2:
         return [batch]
     middle = (rows + 1) // 2
-    return [
-        _counted(map_tensors(batch, lambda values, part=part: values[part]))
-        for part in (slice(middle), slice(middle, None))
-    ]
+    return [rows_between(batch, 0, middle), rows_between(batch, middle, rows)]
+
+
+def row_count(batch: Dataclass) -> int:
+    """The number of rows that a batch can be split into: one where it has no labels."""
+    labels = getattr(batch, "labels", None)
+    return 1 if labels is None else labels.shape[0]
+
+
+def rows_between(batch: Same, first: int, last: int) -> Same:
+    """The rows from `first` to before `last`, with their own counts."""
+    return _counted(map_tensors(batch, lambda values: values[first:last]))
 
 
 def _counted(batch: Any) -> Any:

@@ -17,6 +17,7 @@ from regard.data import Loader, Position
 from regard.data.formats import Header
 from regard.data.loader import Layout
 from regard.data.readers import Corpus, Documents, PairFiles, SplitPairs, TextFiles, content_digest
+from regard.data.sharing import Share
 from regard.data.synthetic.world.corpus import Grammar, sentences
 from regard.data.synthetic.world.sentence import ParallelSentence
 from regard.errors import ConfigError, DataError
@@ -327,10 +328,11 @@ class PreparedData:
         """The training data in batches of so many tokens."""
         raise NotImplementedError
 
-    def stream(self, position: Position, *, pin: bool, pack: bool) -> Loader:
-        """Training batches without end, from `position` on."""
+    def stream(self, position: Position, *, pin: bool, pack: bool, share: Share | None = None) -> Loader:
+        """Training batches without end, from `position` on; or of several processes the `share` of one of them."""
         options = self.config.train
-        return Loader(self.layout(options.batch_tokens, pack=pack), seed=options.seed, position=position, pin=pin)
+        layout = self.layout(options.batch_tokens, pack=pack)
+        return Loader(layout, seed=options.seed, position=position, pin=pin, share=share)
 
     def trials(self, budget: int, *, pack: bool) -> list[Any]:
         """The batches of this budget that ask most of the memory; by default all ask the same."""

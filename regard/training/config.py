@@ -87,11 +87,25 @@ class TrainConfig:
     """Pack several sequences into a row instead of padding each to the longest; `auto` does on a GPU."""
     threads: int = 0
     """CPU threads; 0 leaves torch's choice."""
+    shard: bool = False
+    """Of several processes each keeps a shard of weights, gradients and optimiser state (FSDP2), for a model that does
+    not fit one GPU; else each keeps all (data parallel)."""
+    process_timeout: int = 600
+    """Seconds that one of several processes waits for another, as while it saves, before the run is ended."""
     log_every: int = 50
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        above_zero = ("steps", "batch_tokens", "accumulate", "validate_every", "save_every", "keep", "log_every")
+        above_zero = (
+            "steps",
+            "batch_tokens",
+            "accumulate",
+            "validate_every",
+            "save_every",
+            "keep",
+            "log_every",
+            "process_timeout",
+        )
         check_at_least(self, 1, *above_zero, where="train.")
         counts = (
             "warmup",
@@ -119,6 +133,12 @@ class TrainConfig:
             raise ConfigError(
                 "train.cuda_graphs=true needs packed batches, which have one shape, not train.pack='never'"
             )
+        for name in ("compile", "cuda_graphs"):
+            if self.shard and getattr(self, name):
+                raise ConfigError(
+                    f"train.{name}=true does not go with train.shard=true, whose weights come and go in the midst of a "
+                    f"pass; train.compile_blocks=true does"
+                )
         if self.freeze_vectors and self.vectors is None:
             raise ConfigError("train.freeze_vectors=true needs train.vectors")
         if self.learning_rate <= 0:

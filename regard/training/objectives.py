@@ -55,6 +55,8 @@ class Batch(Dataclass, Protocol):
 
 B = TypeVar("B", contravariant=True)
 Part = TypeVar("Part")
+Total = Callable[..., list[float | int]]
+"""The sums of some numbers over all processes."""
 
 
 @runtime_checkable
@@ -77,8 +79,11 @@ class Counting(Protocol[B]):
 class Weighing(Protocol[Part]):
     """An objective whose loss adds up means over different counts, so that parts of one update depend on each other."""
 
-    def weighed(self, parts: Sequence[Part]) -> list[Part]:
-        """The parts of one update, such that their losses add up to that of one batch of all their rows."""
+    def weighed(self, parts: Sequence[Part], total: Total = lambda *numbers: list(numbers)) -> list[Part]:
+        """The parts of one update, such that their losses add up to that of one batch of all their rows.
+
+        `total` adds numbers up over all processes that share the update; `parts` are this one's.
+        """
         ...
 
 
@@ -234,10 +239,10 @@ class MaskedLanguageModelling:
 
     smoothing: float = 0.0
 
-    def weighed(self, parts: Sequence[MaskedTexts]) -> list[MaskedTexts]:
+    def weighed(self, parts: Sequence[MaskedTexts], total: Total = lambda *numbers: list(numbers)) -> list[MaskedTexts]:
         """The parts of one update, a pair in each weighing as much as in all of them together."""
-        share = sum(part.count for part in parts) / sum(part.labels.shape[0] for part in parts)
-        return [replace(part, share=share) for part in parts]
+        words, rows = total(sum(part.count for part in parts), sum(part.labels.shape[0] for part in parts))
+        return [replace(part, share=words / rows) for part in parts]
 
     def loss(self, model: Any, batch: MaskedTexts) -> Loss:
         words: Any = model.words
@@ -246,7 +251,7 @@ class MaskedLanguageModelling:
         total, plain = words.output.loss(asked, batch.labels, self.smoothing)
         if batch.elsewhere is None:
             return Loss(total, batch.count, {"nll": plain, "words": plain})
-        logits = model.next_logits(x).float()
+        logits = widened(model.next_logits(x))
         following = F.cross_entropy(logits, batch.elsewhere, reduction="sum") * batch.share
         right = (logits.argmax(-1) == batch.elsewhere).sum() * batch.share
         parts = {"nll": plain + following.detach(), "words": plain, "next": following, "next_accuracy": right}
@@ -301,11 +306,16 @@ class Answering(Labelled):
         return logits.masked_fill(hidden, -1e30).transpose(1, 2).flatten(0, 1)
 
 
+def widened(values: Tensor) -> Tensor:
+    """In single precision, or in double where they are."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
 def labelled_loss(
     logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"], count: int, smoothing: float = 0.0, r_drop: float = 0.0
 ) -> Loss:
     """Cross-entropy, and how many are right; with `r_drop` of two passes, whose rows come one after the other."""
-    logits = logits.float()
+    logits = widened(logits)
     total = F.cross_entropy(logits, labels, ignore_index=IGNORE, label_smoothing=smoothing, reduction="sum")
     plain = total if not smoothing else F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum")
     right = (logits.argmax(-1) == labels).sum()
@@ -328,7 +338,7 @@ class ImageClassification:
 
     def loss(self, model: nn.Module, batch: Images) -> Loss:
         head: Any = model.head
-        log_probs = head(model(batch)).float().log_softmax(-1)
+        log_probs = widened(head(model(batch))).log_softmax(-1)
         plain = -log_probs.gather(1, batch.labels[:, None]).squeeze(1)
         if batch.others is not None and batch.shares is not None:
             other = -log_probs.gather(1, batch.others[:, None]).squeeze(1)
