@@ -29,7 +29,7 @@ from regard.trainer.trainer import Stopped
 SMALL = [
     *("data.speech=10", "train.steps=4", "train.log_every=1", "train.warmup=2", "train.batch_tokens=700"),
     *("train.threads=1", "model.width=8", "model.bands=8", "train.validate_every=4", "train.save_every=2"),
-    *("train.validate_sentences=4", "decode.max_len=12"),
+    *("train.validate_sentences=4", "decode.max_len=12", "tokenizer.kind=character"),
 ]
 
 
