@@ -55,6 +55,10 @@ _WHERE = {
 keep_old_names()
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "serve"})
+
+
 def __getattr__(name: str) -> Any:
     # Importing does no work: torch and the rest come with the first name that needs them.
     if name in _WHERE:

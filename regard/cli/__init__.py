@@ -27,9 +27,11 @@ from regard.cli import (
     heads,
     import_export,
     look,
+    plot,
     presets,
     prune,
     serve,
+    shortlist,
     train,
     vectors,
     verbs,
@@ -52,7 +54,9 @@ app.command("compare", short_help="Train several configurations under one budget
 app.command("heads", short_help="Find what each attention head does, with the evidence.")(heads.heads)
 app.command("prune", short_help="Remove attention heads for good.")(prune.prune)
 app.command("distill", short_help="Train a faster model on what another one writes.")(distill.distill)
+app.command("shortlist", short_help="Learn which output words suit which source words.")(shortlist.shortlist)
 app.command("describe")(describe.describe)
+app.command("plot")(plot.plot)
 app.command("presets")(presets.presets)
 app.add_typer(data.app, name="data")
 app.add_typer(import_export.import_app, name="import")

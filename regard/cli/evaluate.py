@@ -15,8 +15,10 @@ from regard.cli.options import (
     NO_VERIFY,
     PRECISION,
     RUN,
+    THREADS,
     WITH,
     checked,
+    number_of_threads,
     options_of,
     parameter,
     precision_for,
@@ -67,6 +69,7 @@ def _evaluate(
     engine_files: Path | None,
     device: str,
     precision: str,
+    threads: str,
     no_verify: bool,
     others: list[Path] | None = None,
     **given: object,
@@ -85,7 +88,7 @@ def _evaluate(
     check_tokenizer(options.get("tokenize", defaults.tokenize))
     if metrics := options.pop("metric", ()):
         options["metrics"] = metrics
-    precision = precision_for(engine, precision)
+    precision, count = precision_for(engine, precision), number_of_threads(threads)
     loaded = with_engine(loaded_run(run, device, precision, verify=not no_verify), engine, engine_files)
     if others:
         if engine != "torch":
@@ -97,6 +100,8 @@ def _evaluate(
         if "translate" not in loaded.task.methods:
             raise ConfigError(f"--with is for runs that translate, not for a run for {loaded.task.name}")
         loaded = ensemble([loaded, *(loaded_run(other, device, precision, verify=not no_verify) for other in others)])
+    if count is not None and "translator" in loaded.task.parts:
+        loaded.translator.threads = count
     if out is not None and not loaded.task.searches:
         raise ConfigError(f"--out does not apply to a run for {loaded.task.name}, which writes nothing")
     written: list[str] = []
@@ -129,6 +134,7 @@ evaluate = with_parameters(
         parameter("engine_files", ENGINE_FILES, None),
         parameter("device", DEVICE, "auto"),
         parameter("precision", PRECISION, "auto"),
+        parameter("threads", THREADS, "auto"),
         parameter("no_verify", NO_VERIFY, False),
     ],
     """Translate held-out pairs and score the translations; measure a language model's perplexity, or the accuracy

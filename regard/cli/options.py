@@ -42,6 +42,24 @@ PRECISION = Annotated[
 ]
 
 
+THREADS = Annotated[
+    str, typer.Option(help="CPU threads: a number, or auto: one where there is little to multiply.", metavar="NUMBER")
+]
+
+
+def number_of_threads(text: str) -> int | None:
+    """What `--threads` says; None where it is auto. torch is told."""
+    if text == "auto":
+        return None
+    count = int(text) if text.isdecimal() and len(text) < 5 else 0
+    if count < 1:
+        raise ConfigError(f"--threads={text} must be a number from 1 to 9999, or auto")
+    import torch
+
+    torch.set_num_threads(count)
+    return count
+
+
 def with_parameters(function: Callable[..., None], parameters: Sequence[inspect.Parameter], help: str) -> Any:
     """The function as typer sees it: with these parameters and this help."""
     function.__doc__ = inspect.cleandoc(help)

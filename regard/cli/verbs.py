@@ -26,9 +26,11 @@ from regard.cli.options import (
     OUTPUT,
     PRECISION,
     RUN,
+    THREADS,
     WITH,
     checked,
     end_of_input,
+    number_of_threads,
     options_of,
     parameter,
     precision_for,
@@ -90,6 +92,7 @@ def command(verb: Verb) -> Callable[..., None]:
         verify = not given.pop("no_verify")
         engine, files = given.pop("engine", "torch"), given.pop("engine_files", None)
         precision = given.pop("precision")
+        threads = number_of_threads(given.pop("threads", "auto"))
         display = verb.display(**{field.name: given.pop(field.name) for field in shown}) if verb.display else None
         options = checked(verb.request, given)
         file = aligned_files(verb, aligned, words, file)
@@ -108,6 +111,8 @@ def command(verb: Verb) -> Callable[..., None]:
         loaded = with_engine(
             opened(verb, run, device, precision_for(engine, precision), others, verify=verify), engine, files
         )
+        if threads is not None:
+            loaded.translator.threads = threads
         with ExitStack() as stack:
             write, tell = partial(print, flush=True), None
             if output is not None:
@@ -138,6 +143,7 @@ def command(verb: Verb) -> Callable[..., None]:
         *(engines if verb.engines else ()),
         parameter("device", DEVICE, "auto"),
         parameter("precision", PRECISION, "auto"),
+        *([parameter("threads", THREADS, "auto")] if verb.engines else ()),
         parameter("no_verify", NO_VERIFY, False),
     ]
     return with_parameters(answer, parameters, verb.help)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -103,10 +104,12 @@ class Pool:
         """Enter a step, and say which of its sources are to be searched on."""
         self.steps.append(step)
         running = self.last[step.sources] < 0
-        if np.isnan(candidates.log_probs[running]).any():
+        unknown = np.isnan(candidates.log_probs)
+        if unknown.any() and unknown[running].any():
             raise RegardError(f"the model gave a log-probability that is not a number, at step {len(self.steps)}")
-        for place, rank in np.argwhere(candidates.finished).tolist():
-            self._finish(int(step.sources[place]), candidates, place, rank)
+        if candidates.finished.any():
+            for place, rank in np.argwhere(candidates.finished).tolist():
+                self._finish(int(step.sources[place]), candidates, place, rank)
         length, ends = len(self.steps), self.ends[step.sources]
         # A log-probability can only fall, and the divisor is greatest at the longest length: nothing beats this bound.
         horizon = ends if self.config.exact else length
@@ -237,8 +240,7 @@ def beam_search(
     sums, tokens = torch.zeros(len(first), 1, device=first.device), first
     while len(sources):
         log_probs, state = stepper.step(tokens, state)
-        if past.constraints:
-            log_probs = past.constrain(log_probs, _upload(np.repeat(sources, sums.shape[1]), first.device))
+        log_probs = past.constrain(log_probs, partial(_of_rows, sources, sums))
         candidates = choose(sums, log_probs, sources, running)
         if coverage is not None:
             lost = coverage.penalties(state, len(sources))  # pyright: ignore[reportArgumentType]
@@ -325,6 +327,10 @@ def _candidates(
     # W rows end in at most W candidates per end, so W continue; where choices run out, dead ones fill up.
     live = np.argsort(ended, axis=1, kind="stable")[:, :beam]
     return Candidates(sources, tokens, parents, values.astype(np.float32), finished, live)
+
+
+def _of_rows(sources: Int[np.ndarray, " B"], sums: Float[Tensor, "B V"]) -> Int[Tensor, " R"]:
+    return _upload(np.repeat(sources, sums.shape[1]), sums.device)
 
 
 def _upload(array: np.ndarray, device: torch.device) -> Tensor:

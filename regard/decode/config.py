@@ -57,6 +57,8 @@ class DecodeConfig:
     - A `temperature` turns search into sampling: `samples` outputs per source, from the `top_k` likeliest choices, or
       the fewest likeliest that hold `top_p` of the probability, or those at least `min_p` times as likely as the
       likeliest, or several of these in that order. `seed` fixes the samples.
+    - `shortlist` chooses among the words that a table beside the run (`regard shortlist`) has for those of a source, on
+      a CPU; log-probabilities are then among these.
     - `mbr` samples so many outputs (at temperature 1 unless one is given) and returns the `top_beams` of least Bayes
       risk. That compares texts, so it is for what makes text of outputs, such as `run.translate`.
     """
@@ -86,6 +88,7 @@ class DecodeConfig:
     min_p: float | None = None
     samples: int = 1
     mbr: int = 0
+    shortlist: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:

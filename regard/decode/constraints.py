@@ -35,17 +35,6 @@ class Constraint(Protocol):
         ...
 
 
-def at_least(min_len: int, *ends: int) -> Constraint:
-    """A rule that no output ends, by whichever of the `ends`, before it has `min_len` tokens."""
-
-    def constraint(log_probs: Float[Tensor, "R C"], prefix: Prefix) -> Float[Tensor, "R C"]:
-        if prefix.step < min_len:
-            log_probs[:, list(ends)] = -torch.inf
-        return log_probs
-
-    return constraint
-
-
 def never(tokens: Sequence[int]) -> Constraint:
     """A rule that these tokens are not chosen."""
 
@@ -189,16 +178,23 @@ class Past:
     """The prefixes of the rows of a search as they are chosen, reordered and dropped; built only if a rule asks."""
 
     def __init__(self, constraints: Sequence[Constraint], min_len: int, *ends: int) -> None:
-        self.constraints = [at_least(min_len, *ends), *constraints] if min_len else list(constraints)
+        self.constraints, self.ends = list(constraints), ends
+        self.min_len, self.step = min_len, 0
         self.tokens: Int[Tensor, "R T"] | None = None
 
-    def constrain(self, log_probs: Float[Tensor, "R C"], sources: Int[Tensor, " R"]) -> Float[Tensor, "R C"]:
-        """`log_probs` under every rule, in the order they were given."""
+    def constrain(
+        self, log_probs: Float[Tensor, "R C"], sources: Callable[[], Int[Tensor, " R"]]
+    ) -> Float[Tensor, "R C"]:
+        """`log_probs` under every rule, in the order they were given; `sources` is asked only where there is one."""
+        if self.step < self.min_len:  # needs to know of no row
+            for end in self.ends:
+                log_probs[:, end] = -torch.inf
         if not self.constraints:
             return log_probs
+        of_rows = sources()
         if self.tokens is None:
-            self.tokens = sources.new_empty(len(sources), 0)
-        prefix = Prefix(self.tokens.shape[1], self.tokens, sources)
+            self.tokens = of_rows.new_empty(len(of_rows), 0)
+        prefix = Prefix(self.tokens.shape[1], self.tokens, of_rows)
         for constraint in self.constraints:
             log_probs = constraint(log_probs, prefix)
         return log_probs
@@ -210,5 +206,6 @@ class Past:
 
     def extend(self, choices: Int[Tensor, " R"]) -> None:
         """Let each row make its choice."""
+        self.step += 1
         if self.tokens is not None:
             self.tokens = torch.cat([self.tokens, choices[:, None]], 1)

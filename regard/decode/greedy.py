@@ -70,7 +70,7 @@ def decode(
         with torch.inference_mode():
             log_probs, state = stepper.step(tokens, state)
             assert eos < log_probs.shape[1], f"eos={eos} is not among {log_probs.shape[1]} choices"
-            log_probs = past.constrain(log_probs, rows // per_source)
+            log_probs = past.constrain(log_probs, lambda rows=rows: rows // per_source)
             tokens = pick(log_probs, rows, step)
             chosen = log_probs.gather(1, tokens[:, None])[:, 0]
             if stops:

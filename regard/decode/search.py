@@ -35,6 +35,8 @@ def search(
     """
     if config.mbr:
         raise ConfigError(f"mbr={config.mbr} compares texts, which a search over tokens does not have: translate texts")
+    if config.shortlist:
+        raise ConfigError("shortlist=true is for translations by a run that has one: see `regard shortlist`")
     if config.temperature is not None:
         return sample(stepper, state, first, eos=eos, config=config, max_len=max_len, ids=ids, constraints=constraints)
     if config.beam == 1:
@@ -49,16 +51,18 @@ def in_batches(
     lengths: Sequence[int],
     *,
     budget: int,
+    cost: Callable[[int], int] = lambda length: max(length, 1),
 ) -> list[Result]:
     """The result of `function` for every item, in the order of `items`.
 
     Items of like length go together, longest first, so that the batch most likely not to fit comes at once. No batch
-    padded to its longest item has more than `budget` tokens, unless one item alone does. A function that must know
-    which items it has (to seed sampling, say) can be given pairs of index and item.
+    padded to its longest item has more than `budget` tokens, unless one item alone does; or costs more than it, by what
+    an item of such a length costs. A function that must know which items it has (to seed sampling, say) can be given
+    pairs of index and item.
     """
     assert len(lengths) == len(items), f"{len(lengths)} lengths for {len(items)} items"
     results: list[Result | None] = [None] * len(items)
-    for batch in batches(lengths, budget):
+    for batch in batches(lengths, budget, cost):
         found = function([items[index] for index in batch])
         assert len(found) == len(batch), f"{len(found)} results for {len(batch)} items"
         for index, result in zip(batch, found, strict=True):
@@ -66,13 +70,17 @@ def in_batches(
     return results  # pyright: ignore[reportReturnType]
 
 
-def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Indices of `lengths` in batches of at most `budget` tokens with padding, longest first; equal ones in order."""
+def batches(
+    lengths: Sequence[int], budget: int, cost: Callable[[int], int] = lambda length: max(length, 1)
+) -> Iterator[list[int]]:
+    """Indices of `lengths` in batches of at most `budget` tokens with padding, longest first; equal ones in order.
+
+    With `cost`, all in a batch cost what its longest does."""
     if budget < 1:
-        raise ConfigError(f"budget={budget} must be at least 1 token")
+        raise ConfigError(f"budget={budget} must be at least 1")
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
-        if batch and max(lengths[batch[0]], 1) * (len(batch) + 1) > budget:
+        if batch and cost(lengths[batch[0]]) * (len(batch) + 1) > budget:
             yield batch
             batch = []
         batch.append(index)

@@ -1,11 +1,12 @@
 """Top-k with ties settled, fast over large vocabularies: what beam search and top-k sampling are built on."""
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 CHUNK = 64  # choices that are first looked at only through their maximum
-LARGE = 1 << 17  # log-probabilities fewer than these are looked through faster than chunks are made
+LARGE = 1 << 12  # log-probabilities of one source fewer than these are looked through faster than chunks are made
 
 
 def best_sums(
@@ -17,9 +18,8 @@ def best_sums(
     batch or the kernel. Fewer than `count` come back when there are fewer to choose from.
     """
     (B, W), C = scores.shape, log_probs.shape[1]
-    looked_at = W * C / CHUNK + count * CHUNK
-    if (log_probs.device.type != "cpu" or log_probs.numel() > LARGE) and 8 * looked_at < W * C:
-        return by_chunks(scores, log_probs, count)
+    if W * C >= LARGE and 8 * (W * C / CHUNK + count * CHUNK) < W * C:
+        return (on_host if log_probs.device.type == "cpu" else by_chunks)(scores, log_probs, count)
     return stable_topk((scores[..., None] + log_probs.view(B, W, C)).flatten(1), count)
 
 
@@ -43,6 +43,49 @@ def by_chunks(
     sums = (sums + scores.gather(1, rows)[..., None]).masked_fill(columns >= C, -torch.inf)
     values, where = stable_topk(sums.flatten(1), min(count, W * C))
     return values, places.gather(1, where)
+
+
+def on_host(
+    scores: Float[Tensor, "B W"], log_probs: Float[Tensor, "R C"], count: int
+) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"]]:
+    """What `best_sums` finds, by NumPy, source by source: on a CPU it takes half the time of torch.topk."""
+    (B, W), C = scores.shape, log_probs.shape[1]
+    values, places = np.empty((B, count), dtype=np.float32), np.empty((B, count), dtype=np.int64)
+    rows = log_probs.float().view(B, W, C)
+    for source, (row, score) in enumerate(zip(rows.numpy(), scores.float().numpy(), strict=True)):
+        found = _best_of_one(score, row, count)
+        if found is None:
+            return stable_topk((scores[..., None] + rows).flatten(1), count)
+        values[source], places[source] = found
+    return torch.from_numpy(values), torch.from_numpy(places)
+
+
+def _best_of_one(
+    scores: Float[np.ndarray, " W"], log_probs: Float[np.ndarray, "W C"], count: int
+) -> tuple[Float[np.ndarray, " N"], Int[np.ndarray, " N"]] | None:
+    """The best sums of one source; None where there is NaN, or fewer than `count` chunks have more than -inf.
+
+    A chunk's choices lie apart, one in every `chunks`, so that maxima are taken of whole vectors at once. As many
+    chunks as sums are wanted have a maximum of `least` or more, so each sum wanted has that, too: all such are found,
+    ties and all.
+    """
+    C = log_probs.shape[1]
+    chunks, depth = C // CHUNK, -(-C // (C // CHUNK))
+    whole = C - C % chunks
+    maxima = log_probs[:, :whole].reshape(len(scores), -1, chunks).max(1)
+    np.maximum(maxima[:, : C - whole], log_probs[:, whole:], out=maxima[:, : C - whole])
+    maxima += scores[:, None]
+    least = np.partition(maxima, -count, axis=None)[-count]
+    if not least > -np.inf or np.isnan(maxima.max()):
+        return None
+    rows, columns = np.nonzero(maxima >= least)
+    columns = columns[:, None] + np.arange(0, depth * chunks, chunks)
+    inside = np.minimum(columns, C - 1)
+    sums = log_probs[rows[:, None], inside] + scores[rows, None]
+    near = (sums >= least) & (columns < C)
+    values, places = sums[near], (rows[:, None] * C + inside)[near]
+    order = np.lexsort((places, -values))[:count]
+    return values[order], places[order]
 
 
 def stable_topk(values: Float[Tensor, "B M"], count: int) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"]]:

@@ -25,7 +25,7 @@ from regard.nn.blocks import DecoderBlock, EncoderBlock, FeedForward, Sublayer
 from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.positions import RelativeBias
 from regard.tasks.run import Run
-from regard.tasks.translator import Gone, Row, Translator
+from regard.tasks.translator import BUDGET, Gone, Row, Translator
 from regard.tasks.verbs.translate import Translation
 from regard.text import Tokenizer
 
@@ -359,7 +359,7 @@ class CTranslate2Translator(Translator):
             raise ConfigError(f"decode.{name}={getattr(config, name)} does not apply to the engine ctranslate2")
 
     def _decode(
-        self, rows: list[Row], config: DecodeConfig, budget: int, gone: Gone | None = None
+        self, rows: list[Row], config: DecodeConfig, budget: int | None, gone: Gone | None = None
     ) -> list[list[Translation]]:
         self.check(config)
         limits = [min(limit, self.max_len) for limit in config.limits([len(row) for _, row, _, _ in rows])]
@@ -368,7 +368,7 @@ class CTranslate2Translator(Translator):
         # One call has one greatest length.
         for limit, places in groupby(sorted(wanted, key=lambda place: limits[place]), key=lambda place: limits[place]):
             chosen = list(places)
-            best = self._search([rows[place][1] for place in chosen], config, limit, budget)
+            best = self._search([rows[place][1] for place in chosen], config, limit, budget or BUDGET)
             for place, hypotheses in zip(chosen, best, strict=True):
                 target = rows[place][2]
                 found[place] = [self.text(one, target) for one in hypotheses]

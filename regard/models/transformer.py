@@ -26,6 +26,7 @@ from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.fixed_cache import FixedState, Room, float32_logits
 from regard.nn.initialization import initialise
 from regard.nn.kv_cache import DecoderState, KVCache, SourceMemory
+from regard.nn.lean_decoder import LeanState, lean
 from regard.nn.positions import Alibi, Layout, PositionKind, Positions, RelativeBias, Rotary
 
 
@@ -179,20 +180,36 @@ class Transformer(nn.Module):
             x = through(block, self.config.layer_drop, x, memory, visible, of_source)
         return self.decoder_norm(x)
 
-    def start(self, batch: Pairs) -> DecoderState:
-        """The source, encoded: what decoding starts from."""
+    def start(self, batch: Pairs) -> DecoderState | LeanState:
+        """The source, encoded: what decoding starts from. On a CPU, where nobody watches, in the form of few calls."""
         memory, visible = self.encode(batch.source), batch.source.seen_from(batch.source)
-        return DecoderState(
-            caches=tuple(KVCache(self.config.window, block.attention.joined()) for block in self.decoder),
-            memories=tuple(SourceMemory(*block.cross_attention.keys_values(memory), visible) for block in self.decoder),
-        )
+        memories = tuple(SourceMemory(*block.cross_attention.keys_values(memory), visible) for block in self.decoder)
+        decoder = None
+        if memory.device.type == "cpu" and self.config.window is None:
+            decoder = lean([*self.decoder], self.target, self.head, lengths=visible.lengths)
+        if decoder is not None:
+            return decoder.start(memories)
+        caches = tuple(KVCache(self.config.window, block.attention.joined()) for block in self.decoder)
+        return DecoderState(caches, memories)
 
-    def step(self, choices: Int[Tensor, " R"], state: DecoderState) -> tuple[Float[Tensor, "R V"], DecoderState]:
+    def step(
+        self, choices: Int[Tensor, " R"], state: DecoderState | LeanState
+    ) -> tuple[Float[Tensor, "R V"], DecoderState | LeanState]:
         """Log-probabilities of the tokens that may follow `choices`."""
+        x, state = self.advance(choices, state)
+        return self.head.log_probs(x), state
+
+    def advance(
+        self, choices: Int[Tensor, " R"], state: DecoderState | LeanState
+    ) -> tuple[Float[Tensor, "R D"], DecoderState | LeanState]:
+        """The vectors from which `head` predicts what follows `choices`."""
+        if isinstance(state, LeanState):
+            x = state.decoder.step(self.target.step(choices, state.length), state)
+            return self.decoder_norm(x), state
         x = self.target(choices[:, None], past=state.caches[0].length)
         for block, cache, memory in zip(self.decoder, state.caches, state.memories, strict=True):
             x = block.step(x, cache, memory)
-        return self.head.log_probs(self.decoder_norm(x).squeeze(1)), state
+        return self.decoder_norm(x).squeeze(1), state
 
     @property
     def choices(self) -> int:

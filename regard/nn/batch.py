@@ -91,12 +91,11 @@ class Tokens(Movable):
         """The rows side by side, padded to the longest, or to a `length` and then called padded in any case."""
         lengths = [len(row) for row in rows]
         longest = max(lengths, default=0) if length is None else length
-        ids = torch.full((len(rows), longest), pad, dtype=torch.long)
-        for index, row in enumerate(rows):
-            ids[index, : len(row)] = torch.as_tensor(row, dtype=torch.long)
-        return cls(
-            ids, torch.tensor(lengths, dtype=torch.long), padded=length is not None or min(lengths, default=0) < longest
-        )
+        ids = np.full((len(rows), longest), pad, dtype=np.int64)
+        for line, row in zip(ids, rows, strict=True):
+            line[: len(row)] = row
+        padded = length is not None or min(lengths, default=0) < longest
+        return cls(torch.from_numpy(ids), torch.tensor(lengths, dtype=torch.long), padded)
 
     @property
     def places(self) -> None:

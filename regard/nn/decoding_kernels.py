@@ -1,7 +1,7 @@
 """Triton kernels of decoding on a GPU: attention of a few queries to many cells, and the best candidates of a beam.
 
 Each stands for several kernels of torch's that would read the same memory again; the numbers are theirs but for
-rounding. `regard/nn/fixed_cache.py` and `regard/decode/device.py` have the same in torch alone.
+rounding. `regard/nn/fixed_cache.py` and `regard/decode/slots.py` have the same in torch alone.
 """
 
 # pyright: reportMissingImports=false, reportIndexIssue=false
@@ -233,7 +233,7 @@ def serves_beam(width: int, choices: int, count: int) -> bool:
 
 
 def beam_step(logits: Float[Tensor, "R V"], search: Any, *, least: int, eos: int) -> Int[Tensor, "B W"]:
-    """One step of beam search in the buffers of `search`, a `BeamSlots` of `decode/device.py`; where rows come from.
+    """One step of beam search in the buffers of `search`, a `BeamSlots` of `decode/slots.py`; where rows come from.
 
     The softmax is never formed: each row is read once, for its normaliser and the maximum of each chunk of choices, and
     then only the few chunks that can hold the best. No hypothesis ends by `eos` before it has `least` tokens.

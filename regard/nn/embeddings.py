@@ -63,6 +63,15 @@ class Embedding(nn.Module):
             x = self.norm(x)
         return self.dropout(x)
 
+    def step(self, ids: Int[Tensor, " R"], place: int) -> Float[Tensor, "R D"]:
+        """The vectors of tokens that all stand at one place, for inference."""
+        x = F.embedding(ids, self.tokens.weight)
+        if self.scale != 1.0:
+            x = x * self.scale
+        if self.positions is not None:
+            x = self.positions.step(x, place)
+        return x if self.norm is None else self.norm(x)
+
 
 class OutputProjection(nn.Module):
     """Scores over the vocabulary. `weight` may be the embedding's own, so that both are one matrix.
@@ -98,6 +107,14 @@ class OutputProjection(nn.Module):
         """The log-probabilities of every entry, in float32 or better whatever the model runs in."""
         logits = self(x)
         return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
+    def narrowed(self, kept: Int[Tensor, " C"]) -> "OutputProjection":
+        """The projection to some entries alone, in the order given, for inference."""
+        weight, bias = self.weight[kept], None if self.bias is None else self.bias[kept]
+        narrow = OutputProjection(weight.shape[1], len(kept), tied=weight)
+        narrow.scale, narrow.bias = self.scale, bias  # pyright: ignore[reportAttributeAccessIssue]
+        narrow.int8 = None if self.int8 is None else type(self.int8)(weight, bias)
+        return narrow
 
     def _scaled(self, x: Tensor) -> Tensor:
         return x if self.scale == 1.0 else x * self.scale

@@ -83,6 +83,11 @@ class Positions(nn.Module):
             return x + table
         return torch.cat((x, table.expand(x.shape[0], x.shape[1], -1)), dim=-1)
 
+    def step(self, x: Float[Tensor, "R D"], place: int) -> Float[Tensor, "R E"]:
+        """`x` with one place that all of its rows stand at."""
+        table = places_of(self.table[self.offset :], 1, place, None).to(x.dtype)
+        return x + table if self.how == "add" else torch.cat((x, table.expand(x.shape[0], -1)), dim=-1)
+
 
 class Rotary(nn.Module):
     """Turns each pair of features by an angle that grows with the position, so that q.k depends on distance alone.

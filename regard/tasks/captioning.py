@@ -510,7 +510,7 @@ class CaptioningTask(Task):
         *(*OF_PAIRS, "images.mixup", "images.cutmix"),
         *("train.vectors", "train.compile_loss", "train.r_drop", "train.pack"),
         *("decode.max_ratio", "decode.max_extra"),  # an image has no length that a caption's could go by
-        *("decode.coverage_penalty", "decode.mbr"),
+        *("decode.coverage_penalty", "decode.mbr", "decode.shortlist"),
     )
     parts: ClassVar = {"captioner": captioner_of}
     methods: ClassVar = {"caption": caption, "captions": captions}

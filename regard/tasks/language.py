@@ -301,7 +301,7 @@ class LanguageTask(Task):
     evaluation = LanguageOptions
     unused: ClassVar = (
         *(*OF_PAIRS, "images", "train.compile_loss", "train.r_drop", "train.pack"),
-        *("decode.coverage_penalty", "decode.mbr"),  # there is no source to cover
+        *("decode.coverage_penalty", "decode.mbr", "decode.shortlist"),  # there is no source to cover
     )
     parts: ClassVar = {"generator": generator_of, "encoder": encoder_of, "scorer": scorer_of}
     methods: ClassVar = {

@@ -204,7 +204,7 @@ class PointingTask(Task):
         *("tokenizer", "images", "train.vectors", "train.compile_loss", "train.r_drop", "train.pack"),
         *("train.compile", "train.compile_blocks", "train.cuda_graphs"),
         *("decode.max_len", "decode.max_ratio", "decode.max_extra"),  # an answer is at most as long as its problem
-        *("decode.coverage_penalty", "decode.mbr"),
+        *("decode.coverage_penalty", "decode.mbr", "decode.shortlist"),
     )
     parts: ClassVar = {"pointer": pointer_of}
     methods: ClassVar = {"point": point}

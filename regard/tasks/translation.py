@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,6 +37,7 @@ from regard.tasks.looking.steps import END, START, readable
 from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData, Probe, pair_probe
 from regard.tasks.run import Run, prepared_vocabularies
 from regard.tasks.scorer import PairScorer
+from regard.tasks.shortlisting import read_shortlist
 from regard.tasks.spec import MEASURING, GradientSide, Measuring, Progress, Report, Say, Task, WordIds
 from regard.tasks.translation_data import TranslationRun, trained_vocabularies
 from regard.tasks.translation_metrics import (
@@ -63,7 +65,8 @@ def _with_references(pairs: Sequence[tuple[str, str]], alternatives: bool) -> tu
 
 def translator_of(run: Run) -> Translator:
     """Sentences in, translations out."""
-    return Translator(run.model, run.vocabularies, run.config.decode, run.config.model_config().max_len)
+    longest = run.config.model_config().max_len
+    return Translator(run.model, run.vocabularies, run.config.decode, longest, shortlist=partial(read_shortlist, run))
 
 
 def translate(run: Run, sentences: Sequence[str], *, overlong: Overlong = "split", **decode: Setting) -> list[str]:

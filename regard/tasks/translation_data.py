@@ -132,7 +132,7 @@ class TranslationRun(PreparedData):
         longest = config.model_config().max_len
         translator = Translator(model, self.vocabularies, config.decode, longest, captures=False)
         sources = [source for source, _ in self.shown]
-        found = [best[0] for best in translator.translate(sources, config.decode.greedy())]
+        found = [best[0] for best in translator.translate(sources, replace(config.decode.greedy(), shortlist=False))]
         cut = sum(not one.finished for one in found)
         if note := translator.cut_note(cut, len(found), config.decode):
             self.report.say(f"validation: {note}")

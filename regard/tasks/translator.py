@@ -16,14 +16,18 @@ from regard.decode.beam import Candidates, beam_search
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import unwanted
 from regard.decode.device import DeviceDecoder, FixedStepper, Source, bucket, serves
+from regard.decode.memory import Configured, batch_bytes, source_bytes, width_of
 from regard.decode.sample import uniform_numbers
 from regard.decode.search import in_batches, search
+from regard.decode.shortlist import Projecting, Shortlist, ShortlistStepper, needed_words
 from regard.decode.stepper import Hypothesis, Stepper
-from regard.errors import DataError
+from regard.decode.threads import limited_threads, threads_for
+from regard.errors import ConfigError, DataError
 from regard.look.alignment import words_of_pieces
 from regard.metrics.text import sentence_chrf
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.copy_mechanism import CopyProjection
+from regard.nn.quantized import Int8Linear
 from regard.tasks.cross_attention import AttendingStepper, aligning_attention, word_alignments
 from regard.tasks.run import Run
 from regard.tasks.verbs.translate import Overlong, Translation
@@ -43,7 +47,7 @@ ROOMS = (128, 256, 512, 1024)
 """Greatest lengths of sentences that are decoded together on a device."""
 
 BUDGET = 4096
-"""Source tokens of one batch."""
+"""Source tokens of one batch, where batches are not sized by memory."""
 
 
 class Translator:
@@ -60,9 +64,12 @@ class Translator:
         max_len: int,
         *,
         captures: bool = True,
+        shortlist: Callable[[], Shortlist] | None = None,
     ) -> None:
         self.model, self.vocabularies, self.config, self.max_len = model, vocabularies, config, max_len
-        self.captures = captures
+        self.captures, self._read_shortlist = captures, shortlist
+        self._shortlist: Shortlist | None = None
+        self.threads: int | None = None  # of a CPU; None chooses by how much there is to multiply
         self._stepper = cast("Stepper[Any]", model)
         self._decoder: DeviceDecoder[Any] | None = None
         self.copies = any(isinstance(part, CopyProjection) for part in model.modules())
@@ -78,7 +85,7 @@ class Translator:
         *,
         overlong: Overlong = "split",
         before: int = 0,
-        budget: int = BUDGET,
+        budget: int | None = None,
         numbers: Sequence[int] | None = None,
         gone: Gone | None = None,
         alignments: bool = False,
@@ -90,7 +97,8 @@ class Translator:
         how many sentences came before these: what is sampled, and what is said of a sentence, goes by its number.
         Sentences of several lists have `numbers` of their own. A sentence that is `gone` is dropped between two steps;
         what comes back for it means nothing. With `alignments` every translation says which of its words belongs to
-        which of the source's.
+        which of the source's. `budget` is how many source tokens go together, times the beam; on a CPU
+        by default as many sentences as an eighth of the free memory has room for, at most 512 MiB.
         """
         config = config or self.config
         self.check(config, alignments)
@@ -117,7 +125,7 @@ class Translator:
                 _least_risk(samples, count) if parts else samples[:count]
                 for samples, parts in zip(found, pieces, strict=True)
             ]
-        return self._aligned(sentences, read, pieces, found, budget) if alignments else found
+        return self._aligned(sentences, read, pieces, found, budget or BUDGET) if alignments else found
 
     def _aligned(
         self,
@@ -151,10 +159,33 @@ class Translator:
         ):
             if asked:
                 aligning_attention(self.model, what)
+        if config.shortlist:
+            self._check_shortlist(config)
+
+    def _check_shortlist(self, config: DecodeConfig) -> None:
+        """Refuse a shortlist where it cannot be honoured; else it is read by now."""
+        reason = None
+        if self.copies:
+            reason = "to a model that copies words of its source"
+        elif not isinstance(self.model, Projecting):
+            reason = f"to a {type(self.model).__name__}, only to a Transformer"
+        elif self.device.type != "cpu":
+            reason = f"on {self.device}, where all words are multiplied as fast: give device=cpu, or leave it out"
+        elif config.coverage_penalty:
+            reason = f"with coverage_penalty={config.coverage_penalty}: give one of them"
+        elif self._read_shortlist is None:
+            reason = "here: only to a run"
+        if reason is not None:
+            raise ConfigError(f"shortlist=true does not apply {reason}")
+        if self._shortlist is None:
+            assert self._read_shortlist is not None
+            self._shortlist = self._read_shortlist()
 
     @torch.inference_mode()
     def searched(self, sentence: str, config: DecodeConfig, number: int = 1) -> tuple[Hypothesis, list[Candidates]]:
         """The best translation of one sentence by beam search, with every candidate of every step of it."""
+        if config.shortlist:
+            raise ConfigError("shortlist=true does not apply where every candidate is looked at: give shortlist=false")
         self.model.eval()
         (row,) = self._fit(sentence, number, "refuse", self.reading(sentence)) or [[self.vocabularies.source.eos]]
         stepper = self._stepper
@@ -316,31 +347,61 @@ class Translator:
         return [row(tokenizer.encode(part)[:room]) for part in parts]
 
     def _decode(
-        self, rows: list[Row], config: DecodeConfig, budget: int, gone: Gone | None = None
+        self, rows: list[Row], config: DecodeConfig, budget: int | None, gone: Gone | None = None
     ) -> list[list[Translation]]:
         if self.resident(config):
             return self._decode_resident(rows, config, gone)
         lengths = [len(row) for _, row, _, _ in rows]
-        # The search holds `beam` rows per source, so a batch is that much smaller.
-        small = budget // config.rows + 1
-        return in_batches(lambda batch: self._decode_batch(batch, config, gone), rows, lengths, budget=small)
+
+        def decode(batch: list[Row]) -> list[list[Translation]]:
+            with limited_threads(self._threads(len(batch) * config.rows)):
+                return self._decode_batch(batch, config=config, gone=gone)
+
+        if budget is not None or self.device.type != "cpu":
+            # The search holds `beam` rows per source, so a batch is that much smaller.
+            return in_batches(decode, rows, lengths, budget=(budget or BUDGET) // config.rows + 1)
+        return in_batches(decode, rows, lengths, budget=max(1, batch_bytes()), cost=self._source_bytes(config))
+
+    def _threads(self, rows: int) -> int | None:
+        """The most threads that such a batch is decoded with; None leaves torch's choice."""
+        if self.threads is not None or self.device.type != "cpu":
+            return self.threads
+        width = width_of(self.model.config if isinstance(self.model, Configured) else None)
+        int8 = any(isinstance(part, Int8Linear) for part in self.model.modules())
+        return threads_for(rows, width, int8=int8)
+
+    def _source_bytes(self, config: DecodeConfig) -> Callable[[int], int]:
+        """What a search for a source of some length takes of the memory."""
+        models = self.model._modules.get("members") or [self.model]  # an ensemble has those of all its members
+
+        def cost(length: int) -> int:
+            (limit,) = config.limits([length])
+            asked = {"length": length, "steps": min(limit, self.max_len), "rows": config.rows}
+            choices = self.vocabularies.target.vocab_size
+            return sum(
+                source_bytes(one.config if isinstance(one, Configured) else None, **asked, choices=choices)
+                for one in models
+            )
+
+        return cost
 
     def _decode_resident(self, rows: list[Row], config: DecodeConfig, gone: Gone | None) -> list[list[Translation]]:
         """The same on the device. Those that need much more room than others go apart, so that others have more."""
         found: list[list[Translation]] = [[] for _ in rows]
-        sizes: dict[int, list[tuple[int, Source]]] = defaultdict(list)
-        for index, (name, row, _, _) in enumerate(rows):
-            source = self._waiting_source(row, name, 0, config)
-            sizes[bucket(max(source.limit, source.length), ROOMS)].append((index, source))
+        lengths = [len(row) for _, row, _, _ in rows]
+        limits = [min(limit, self.max_len) for limit in config.limits(lengths)]
+        sizes: dict[int, list[int]] = defaultdict(list)
+        for index, (limit, length) in enumerate(zip(limits, lengths, strict=True)):
+            sizes[bucket(max(limit, length), ROOMS)].append(index)
         asks = None if gone is None else lambda index: gone(rows[index][3])
         for several in sizes.values():
-            waiting = iter(sorted(several, key=lambda one: -one[1].length))
-            longest, steps = max(one.length for _, one in several), max(one.limit for _, one in several)
+            order = sorted(several, key=lambda index: -lengths[index])
+            waiting = ((index, self._waiting_source(rows[index][1], rows[index][0], 0, config)) for index in order)
             for came in self._decoded(
                 lambda count, waiting=waiting: list(islice(waiting, count)),
                 config,
-                longest=longest,
-                steps=steps,
+                longest=lengths[order[0]],
+                steps=max(limits[index] for index in several),
                 gone=asks,
             ):
                 for index, texts in came:
@@ -359,25 +420,33 @@ class Translator:
         stepper = self._stepper
         if config.coverage_penalty:
             stepper = AttendingStepper(self.model, f"coverage_penalty={config.coverage_penalty}")
-        state = stepper.start(Pairs(source))
         target = self.vocabularies.target
-        first = torch.full((len(rows),), target.bos, device=self.device)
+        bos, eos, forced, short = target.bos, target.eos, config.force_end, None
+        if config.shortlist:
+            assert self._shortlist is not None
+            always = {bos, eos, *needed_words(config)}
+            short = ShortlistStepper(self.model, [self._shortlist.words(row, always) for row in rows])
+            stepper, config, bos, eos = short, short.config(config), short.place(bos), short.place(eos)
+        state = stepper.start(Pairs(source))
+        first = torch.full((len(rows),), bos, device=self.device)
         limits = torch.tensor([min(limit, self.max_len) for limit in config.limits([len(row) for row in rows])])
         constraints = []
         if gone is not None:
-            constraints.append(unwanted(target.eos, lambda row: gone(sentences[row]), len(rows)))
+            constraints.append(unwanted(eos, lambda row: gone(sentences[row]), len(rows)))
         found = search(
             stepper,
             state,
             first,
-            eos=target.eos,
+            eos=eos,
             config=config,
             max_len=limits,
             ids=names,
             constraints=constraints,
         )
+        if short is not None:
+            found = [[short.named(one) for one in best] for best in found]
         return [
-            [self.text(one, target, limit if config.force_end else None) for one in best]
+            [self.text(one, target, limit if forced else None) for one in best]
             for best, target, limit in zip(found, tokenizers, limits.tolist(), strict=True)
         ]
 

@@ -127,9 +127,8 @@ class Tokenizer:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """A readable text for each id, special tokens by name; bytes that are no whole character as `\\xe2`."""
         known = self._pieces
-        for index in ids:
-            if index not in known:
-                known[index] = self._readable(self._token(index))
+        for index in set(ids).difference(known):
+            known[index] = self._readable(self._token(index))
         return [known[index] for index in ids]
 
     def offsets(self, text: str) -> list[tuple[int, int]]:

@@ -8,10 +8,11 @@ import torch
 
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import repetition
-from regard.decode.device import BeamSlots, DeviceDecoder, FixedStepper, Room, Rules, Source, bucket
+from regard.decode.device import DeviceDecoder
 from regard.decode.greedy import collect, decode
 from regard.decode.sample import Sampler, uniform_numbers
 from regard.decode.search import search
+from regard.decode.slots import BeamSlots, FixedStepper, Room, Rules, Source, bucket
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs, Tokens
@@ -120,8 +121,8 @@ def check(model, config, *, count=11, limit=12, **options):
         assert [each.tokens for each in one] == [each.tokens for each in other]
         assert [each.finished for each in one] == [each.finished for each in other]
         for mine, theirs in zip(one, other, strict=True):
-            assert mine.log_prob == pytest.approx(theirs.log_prob, abs=1e-4)
-            assert mine.score == pytest.approx(theirs.score, abs=1e-4)
+            assert mine.log_prob == pytest.approx(theirs.log_prob, rel=1e-5, abs=1e-4)
+            assert mine.score == pytest.approx(theirs.score, rel=1e-5, abs=1e-4)
             assert mine.token_log_probs == pytest.approx(theirs.token_log_probs, abs=1e-4)
     return expected
 
@@ -277,6 +278,24 @@ def test_slots_are_used_again():
     assert decoder.slots(config, room, eos=EOS) is not first  # two searches at a time have their own
     decoder.back(first)
     assert decoder.slots(replace(config, max_len=7), room, eos=EOS) is first
+
+
+@pytest.mark.parametrize("fits", [2, 5])
+def test_where_memory_is_short_fewer_are_decoded_together(fits, monkeypatch):
+    model, config, asked = transformer(), DecodeConfig(beam=2), []
+    allocate = Transformer.allocate
+
+    def short(self, room):
+        asked.append(room.sources)
+        if room.sources > fits:
+            raise torch.OutOfMemoryError("too little")
+        return allocate(self, room)
+
+    monkeypatch.setattr(Transformer, "allocate", short)
+    monkeypatch.setattr(DeviceDecoder, "_fitting", lambda self, room: 64)
+    with pytest.warns(UserWarning, match="too little memory is free to decode 64 sources together; going on with [24]"):
+        check(model, config, count=23, slots=23)
+    assert asked.count(64) == 1  # what did not fit is not tried again
 
 
 def test_slots_are_not_used_again_with_other_weights():

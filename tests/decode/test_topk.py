@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.decode.topk import CHUNK, best_sums, by_chunks, stable_topk
+from regard.decode.topk import CHUNK, best_sums, by_chunks, on_host, stable_topk
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=100)
 
@@ -54,12 +54,17 @@ def test_log_probabilities_are_left_as_they_are(find):
 
 def test_many_choices_are_looked_at_by_chunks(monkeypatch):
     seen = []
-    monkeypatch.setattr(
-        "regard.decode.topk.by_chunks", lambda *arguments: seen.append(arguments) or by_chunks(*arguments)
-    )
+    monkeypatch.setattr("regard.decode.topk.on_host", lambda *arguments: seen.append(arguments) or on_host(*arguments))
     scores, log_probs = torch.zeros(1, 20), torch.randn(20, 10_000)
     _, places = best_sums(scores, log_probs, 3)
     assert len(seen) == 1
     assert places.tolist() == [log_probs.flatten().topk(3).indices.tolist()]
     best_sums(scores[:, :2], log_probs[:2, :100], 3)
     assert len(seen) == 1
+
+
+def test_what_is_not_a_number_is_found_among_many_choices():
+    log_probs = torch.randn(2, 10_000)
+    log_probs[1, 77] = torch.nan
+    found, _ = best_sums(torch.zeros(1, 2), log_probs, 3)
+    assert found.isnan().any()

@@ -182,3 +182,22 @@ def test_a_run_refuses_what_is_not_a_list(translator, tmp_path):
     with pytest.raises(ConfigError, match=r"unknown setting 'decode.bema'; did you mean 'decode.beam'\?"):
         run.translate(["the cat"], bema=3)
     assert run.decode_config(beam=2).top_beams == 1
+
+
+def test_batches_on_a_cpu_are_sized_by_the_free_memory(monkeypatch):
+    monkeypatch.setattr("regard.decode.device.DEVICES", ())
+    made, sizes = make_translator(), []
+    decode = made._decode_batch
+    monkeypatch.setattr(made, "_decode_batch", lambda batch, **how: sizes.append(len(batch)) or decode(batch, **how))
+    sentences = [" ".join(WORDS[:5])] * 12
+    whole = texts(made.translate(sentences))
+    assert sizes == [12]
+    one = made._source_bytes(made.config)(6)
+    monkeypatch.setattr("regard.decode.memory.free_memory", lambda: 8 * 5 * one + 8)  # an eighth has room for five
+    sizes.clear()
+    assert texts(made.translate(sentences)) == whole
+    assert sizes == [5, 5, 2]
+    monkeypatch.setattr("regard.decode.memory.free_memory", lambda: 0)
+    sizes.clear()
+    assert texts(made.translate(sentences[:2])) == whole[:2]
+    assert sizes == [1, 1]

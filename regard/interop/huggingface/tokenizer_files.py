@@ -330,7 +330,7 @@ def _read_sentencepiece(path: Path) -> Any:
         from google.protobuf.message import DecodeError
         from sentencepiece import sentencepiece_model_pb2
     except ImportError:
-        raise ConfigError(f"{path.name} can only be read with SentencePiece: pip install 'regard[hf]'") from None
+        raise ConfigError(f"{path.name} can only be read with SentencePiece: pip install 'regard[sentencepiece]'") from None
     plain_file(path)
     if path.stat().st_size > LARGEST_SENTENCEPIECE:
         raise DataError(f"{path} has {path.stat().st_size:,} bytes; at most {LARGEST_SENTENCEPIECE:,} are read")

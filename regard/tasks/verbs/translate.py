@@ -79,6 +79,9 @@ class SearchOptions:
     mbr: Annotated[int | None, Between(2, "beam", or_zero=True)] = option(
         None, "Sample so many, and give the one of least Bayes risk: nearest to the others by chrF."
     )
+    shortlist: bool | None = option(
+        None, "Choose among words that `regard shortlist` found likely for a source's: faster on a CPU."
+    )
     overlong: Overlong = option("split", "A sentence longer than the model reads: split it, truncate it, or refuse it.")
 
 
