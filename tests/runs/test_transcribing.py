@@ -75,7 +75,7 @@ def test_a_run_on_bundled_speech_is_measured_with_intervals_and_the_way_of_its_a
 
 
 def test_a_resumed_run_equals_an_unbroken_one_byte_for_byte(run, tmp_path):
-    more = ["model.dropout=0.1", "data.stretch=0.1", "data.time_masks=2"]
+    more = ["model.dropout=0.1", "data.stretch=0.1", "data.time_masks=2", f"data.cache='{tmp_path / 'cache'}'"]
     made = make_config(None, run.directory.name, [*SMALL, *more])
     whole = regard.train(made, tmp_path / "whole")
     with pytest.raises(Stopped, match="stopped at step 2"):
