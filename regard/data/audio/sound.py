@@ -115,6 +115,8 @@ class OtherSound:
                 found = file.read(max(0, stop - start), dtype="float32", always_2d=True)
         except soundfile.LibsndfileError as error:
             raise DataError(f"{self.name} cannot be read: {error.error_string}") from None
+        if len(found) < min(stop, self.frames) - start:
+            raise DataError(f"{self.name} is cut: its samples end before those that its header tells of")
         return found.mean(1, dtype=np.float32)
 
 

@@ -110,7 +110,7 @@ def test_broken_sound_is_refused_in_one_line(data, said):
 
 def test_other_sound_says_what_it_needs(monkeypatch):
     monkeypatch.setitem(sys.modules, "soundfile", None)
-    with pytest.raises(DataError, match=r"a\.flac is no WAV; other sound needs soundfile: pip install 'regard\[audio\]'"):
+    with pytest.raises(DataError, match=r"a\.flac is no WAV; .* pip install 'regard\[audio\]'"):
         open_sound(b"fLaC" + b"\0" * 60, "a.flac")
 
 
@@ -122,8 +122,9 @@ def test_other_sound_is_read_by_soundfile():
     piece = read_sound(data.getvalue(), RATE, start=0.1, seconds=0.1)
     np.testing.assert_allclose(piece, tone()[1600:3200], atol=1e-4)
     for broken in (data.getvalue()[:200], b"neither this nor that"):
-        with pytest.raises(DataError, match=r"^a is no sound that can be read: [A-Z][a-z ]+"):
-            open_sound(broken, "a")
+        with pytest.raises(DataError, match=r"^a (is no sound that can be read: |cannot be read: |is cut)") as error:
+            read_sound(open_sound(broken, "a"), RATE)
+        assert "BytesIO" not in str(error.value)
 
 
 def test_a_file_that_is_no_sound_is_refused(tmp_path):
