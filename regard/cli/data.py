@@ -161,9 +161,9 @@ def scenes(
     """Write scenes of coloured shapes, with captions in English or French and the box of every noun.
 
     Writes a folder of PNG files for each part, train.tsv, valid.tsv, test.tsv and combinations.tsv with an image and a
-    caption in each row, several rows where several captions are right, and beside each a .jsonl with the objects and,
-    for every noun of a caption, its characters and boxes. The parts other than train are the same for every seed, and
-    their captions never occur in training.
+    caption in each row, several rows where several captions are right, and beside each a .jsonl with the objects, in a
+    scene of 64 pixels, and for every noun of a caption its characters and boxes, in pixels of the image. The parts
+    other than train are the same for every seed, and their captions never occur in training.
 
     \b
     Examples:
@@ -203,7 +203,7 @@ def scenes(
                         "image": name,
                         "kind": scene.kind,
                         "things": [{**asdict(thing), "box": thing.box} for thing in scene.things],
-                        "captions": [asdict(caption) for caption in captions],
+                        "captions": [asdict(caption.scaled(size // SIDE)) for caption in captions],
                     }
                     gold.write(json.dumps(record, ensure_ascii=False) + "\n")
                     if number % 100 == 0:

@@ -15,7 +15,7 @@ def plot(
         typer.Option(help="A value of the log, such as bleu or grad_norm; by default loss, score, rate, throughput."),
     ] = None,
 ) -> None:
-    """Draw loss, score, learning rate and throughput of one or several runs.
+    """Plot loss, score, learning rate and throughput of one or several runs.
 
     \b
     Examples:
@@ -23,9 +23,9 @@ def plot(
       regard plot runs/one runs/two --out curves.html
       regard plot runs/demo --value grad_norm --value bleu
     """
+    from regard.analysis.training_curves import curves, in_the_terminal
     from regard.look.charts import STYLE
     from regard.look.charts import plot as svg
-    from regard.look.training_curves import curves, in_the_terminal
     from regard.runs.files import whole_file
 
     charts = curves(runs, value)

@@ -21,6 +21,7 @@ MODELS: Registry[tuple[type, type[nn.Module]]] = Registry(
         "rwkv": "regard.models.rwkv:MODEL",
         "lstmn": "regard.models.lstmn:MODEL",
         "captioner": "regard.models.captioner:MODEL",
+        "whisper": "regard.models.whisper:MODEL",
         "listener": "regard.models.listener:MODEL",
     },
 )

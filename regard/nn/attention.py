@@ -108,8 +108,9 @@ class Attention(nn.Module):
 
     `rotary` turns queries and keys by their positions, `distances` adds to the scores what depends on how far apart
     query and key are: ALiBi's penalty or a learned bias. `scaled=False` leaves out the division by sqrt(K). `qk_norm`
-    brings every head's queries and keys to one size, so that scores cannot grow without bound. `watcher` is for
-    `regard.look`: while it is None the fused kernel runs, which never forms the weights.
+    brings every head's queries and keys to one size, so that scores cannot grow without bound. `key_bias=False` leaves
+    out the bias of the keys alone, which no weight depends on. `watcher` is for `regard.look`: while it is None the
+    fused kernel runs, which never forms the weights.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class Attention(nn.Module):
         head_width: int | None = None,
         memory_width: int | None = None,
         bias: bool = True,
+        key_bias: bool = True,
         dropout: float = 0.0,
         rotary: Rotary | None = None,
         distances: Alibi | RelativeBias | None = None,
@@ -139,7 +141,7 @@ class Attention(nn.Module):
             raise ConfigError(f"heads={heads} must be a multiple of kv_heads={self.kv_heads}")
         memory_width = memory_width or width
         self.query = nn.Linear(width, heads * head_width, bias=bias)
-        self.key = nn.Linear(memory_width, self.kv_heads * head_width, bias=bias)
+        self.key = nn.Linear(memory_width, self.kv_heads * head_width, bias=bias and key_bias)
         self.value = nn.Linear(memory_width, self.kv_heads * head_width, bias=bias)
         self.output = nn.Linear(heads * head_width, width, bias=bias)
         self.query_norm = nn.RMSNorm(head_width, eps=1e-6) if qk_norm else None
@@ -199,8 +201,11 @@ class Attention(nn.Module):
     def concatenated(self) -> tuple[Float[Tensor, "N D"], Float[Tensor, " N"] | None]:
         """The three matrices concatenated, and their biases."""
         parts = (self.query, self.key, self.value)
-        bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
-        return torch.cat([part.weight for part in parts]), bias
+        if self.query.bias is None:
+            return torch.cat([part.weight for part in parts]), None
+        # Keys may be without a bias where queries and values have one.
+        biases = [part.weight.new_zeros(part.out_features) if part.bias is None else part.bias for part in parts]
+        return torch.cat([part.weight for part in parts]), torch.cat(biases)
 
     def gather(
         self,

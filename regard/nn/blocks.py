@@ -57,6 +57,7 @@ class BlockConfig:
     scaled: bool = True
     qk_norm: bool = False
     bias: bool = True
+    key_bias: bool = True
     dropout: float = 0.1
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
@@ -168,6 +169,7 @@ def self_attention(
         kv_heads=heads * (config.kv_heads or config.heads) // config.heads,
         head_width=config.per_head,
         bias=config.bias,
+        key_bias=config.key_bias,
         dropout=config.attention_dropout,
         rotary=rotary,
         distances=distances,

@@ -289,6 +289,7 @@ class ImagesTask(Task):
     unused: ClassVar = ("tokenizer", "decode", "train.vectors", "train.compile_loss", "train.r_drop", "train.pack")
     methods: ClassVar = {"classifier": classifier_of, "classify": classify}
     has_tokenizer = False
+    reads_text = False
     one_shape = True
     takes_targets = True
     unit = "images"

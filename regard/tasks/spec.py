@@ -155,6 +155,8 @@ class Task:
 
     trains: ClassVar[bool] = True
     has_tokenizer: ClassVar[bool] = True
+    reads_text: ClassVar[bool] = True
+    """Whether its inputs are texts; of other ones `requested` reads a request's, and `size` says how large they are."""
     one_shape: ClassVar[bool] = False
     """Whether its batches have one shape, packed or not."""
     has_lengths: ClassVar[bool] = False
@@ -295,6 +297,7 @@ TASKS: Registry[Task] = Registry(
         "images": "regard.tasks.images:TASK",
         "pointing": "regard.tasks.pointing:TASK",
         "captioning": "regard.tasks.captioning:TASK",
+        "whisper": "regard.tasks.whisper:TASK",
         "transcribing": "regard.tasks.transcribing:TASK",
     },
 )

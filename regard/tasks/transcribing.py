@@ -343,8 +343,38 @@ class PieceOfSound:
     frames: np.ndarray
 
 
+def sound_arguments(words: Iterable[str], file: Path | None = None) -> Iterator[Any]:
+    """The sounds that a command line names: files, those in folders, `-` for standard input, or those of a list."""
+    for word in words if file is None else lines(file):
+        if word == STANDARD_INPUT and file is None:
+            yield ("standard input", sys.stdin.buffer.read())
+        else:
+            yield from sound_paths(Path(word))
+
+
+def open_sounds(items: Sequence[Any], rate: int) -> list[Sound]:
+    """The sounds, opened: paths, arrays at this `rate`, a name with a file's bytes, or sounds already."""
+    found: list[Sound] = []
+    for number, item in enumerate(items, 1):
+        if isinstance(item, np.ndarray):
+            if item.ndim != 1:
+                raise DataError(f"sound {number} has shape {item.shape}; an array must have one channel")
+            found.append(SoundSamples(item.astype(np.float32), rate, f"sound {number}"))
+        elif isinstance(item, tuple):
+            found.append(open_sound(item[1], item[0]))
+        else:
+            found.append(item if isinstance(item, Sound) else open_sound(item))
+    return found
+
+
 class Transcriber:
     """Sounds in, texts out: `Stepper` is all it knows of its model when it searches."""
+
+    options = ("piece", "overlap")
+    """What of a request applies, beside how to search."""
+
+    def check_options(self, piece: float, overlap: float) -> None:
+        """Refuse what this model cannot be asked for."""
 
     def __init__(self, model: Any, vocabularies: Vocabularies, config: RunConfig) -> None:
         self.model, self.vocabularies, self.config = model, vocabularies, config.decode
@@ -364,26 +394,12 @@ class Transcriber:
         return self.shape.reduction * self.mel.hop / self.mel.rate
 
     def arguments(self, words: Iterable[str], file: Path | None = None) -> Iterator[Any]:
-        """The sounds that a command line names: files, those in folders, `-` for standard input, or those of a list."""
-        for word in words if file is None else lines(file):
-            if word == STANDARD_INPUT and file is None:
-                yield ("standard input", sys.stdin.buffer.read())
-            else:
-                yield from sound_paths(Path(word))
+        """The sounds that a command line names: see `sound_arguments`."""
+        return sound_arguments(words, file)
 
     def read(self, items: Sequence[Any]) -> list[Sound]:
-        """The sounds, opened: paths, arrays at the model's rate, a name with a file's bytes, or sounds already."""
-        found: list[Sound] = []
-        for number, item in enumerate(items, 1):
-            if isinstance(item, np.ndarray):
-                if item.ndim != 1:
-                    raise DataError(f"sound {number} has shape {item.shape}; an array must have one channel")
-                found.append(SoundSamples(item.astype(np.float32), self.mel.rate, f"sound {number}"))
-            elif isinstance(item, tuple):
-                found.append(open_sound(item[1], item[0]))
-            else:
-                found.append(item if isinstance(item, Sound) else open_sound(item))
-        return found
+        """The sounds, opened: see `open_sounds`; arrays have the model's rate."""
+        return open_sounds(items, self.mel.rate)
 
     def pieces(self, sound: Sound, piece: float, overlap: float) -> int:
         """In how many pieces a sound is read."""

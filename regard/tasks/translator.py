@@ -461,15 +461,7 @@ class Translator:
 
         An output that has made `forced_at` choices was ended there by force: it is not finished.
         """
-        target = target or self.vocabularies.target
-        return Translation(
-            text=target.decode(hypothesis.tokens) if text is None else text,
-            score=hypothesis.score,
-            log_prob=hypothesis.log_prob,
-            tokens=tuple(hypothesis.tokens),
-            pieces=tuple(target.pieces(hypothesis.tokens)),
-            finished=hypothesis.finished and len(hypothesis.token_log_probs) != forced_at,
-        )
+        return Translation.of(hypothesis, target or self.vocabularies.target, forced_at, text)
 
     def cut_note(self, cut: int, total: int, config: DecodeConfig) -> str:
         """What to say of outputs that are not finished, with what to do about them; nothing where there are none."""

@@ -24,6 +24,7 @@ from regard.models.recurrent import RecurrentModel
 from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
 from regard.models.transformer import Transformer
 from regard.models.vit import ViT
+from regard.models.whisper import Whisper, WhisperConfig
 from regard.nn.batch import (
     CaptionedImages,
     Images,
@@ -103,6 +104,13 @@ def spoken():
     return TranscribedSounds(sounds, target, 14, 2)
 
 
+def heard_whole():
+    """Windows, each of them full."""
+    target = Tokens.of([[1, 5, 6, 7, 2], [1, 8, 2], [1, 9, 10, 2], [1, 11, 12, 13, 2]])
+    values = torch.randn(4, 12, 4, generator=torch.Generator().manual_seed(0))
+    return TranscribedSounds(Points(values, torch.full((4,), 12), padded=False), target, 13, 2)
+
+
 def points():
     generator = torch.Generator().manual_seed(0)
     sizes = (3, 5, 1, 4)
@@ -117,6 +125,9 @@ READER = RecurrentReaderConfig(vocab_size=19, width=6, layers=2, dropout=0.0, la
 CAPTION = CaptionConfig(
     **{"vocab_size": 19, "image_size": 12, "patch_size": 4, "width": 6, "heads": 2, "feed_forward": 7},
     **{"encoder": "convolution", "encoder_layers": 1, "decoder_layers": 2, "max_len": 20},
+)
+WHISPER = WhisperConfig(
+    vocab_size=19, bands=4, frames=12, width=8, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=8, max_len=9
 )
 LISTENER = ListenerConfig(
     **{"vocab_size": 19, "window": 40, "hop": 20, "bands": 5, "subsampling": 2, "width": 6, "heads": 2},
@@ -137,6 +148,7 @@ CASES = {
     "lstmn": lambda: language("lstmn"),
     "captioner": lambda: Case(CaptionModel(CAPTION), Captioning(0.1), captioned()),
     "listener": lambda: Case(SpeechModel(LISTENER), Transcription(0.1, 0.3), spoken()),
+    "whisper": lambda: Case(Whisper(WHISPER), Transcription(0.1), heard_whole()),
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 

@@ -25,6 +25,7 @@ from regard.tasks.verbs.spec import (
     check_phrases,
     given,
     option,
+    said_if_given,
     unsaid,
 )
 
@@ -39,6 +40,9 @@ SERVED_SECONDS = 600.0
 
 STANDARD_INPUT = "-"
 
+OPTIONS = ("piece", "overlap", "timestamps", "language", "translate")
+"""Options of a request that say how sounds are read and written. Which of them apply is for the model to say."""
+
 
 @dataclass(frozen=True, slots=True)
 class TimedWord:
@@ -50,11 +54,21 @@ class TimedWord:
 
 
 @dataclass(frozen=True, slots=True)
+class TimedSegment:
+    """A stretch of the recording, in seconds, and what is said in it."""
+
+    start: float
+    end: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class WrittenTranscript:
     """What was heard, its length-normalised score and log-probability, its tokens, and these as text, `pieces`.
 
     `words` say when each word was said. One that is not `finished` was cut at the greatest length that the settings, or
-    the model, allow. Of a recording that was read in pieces, scores are sums.
+    the model, allow. Of a recording that was read in pieces, scores are sums. `segments` are there where timestamps
+    were asked for, and `language`, the one spoken, where the model tells languages apart.
     """
 
     text: str
@@ -64,6 +78,8 @@ class WrittenTranscript:
     pieces: tuple[str, ...] = ()
     finished: bool = True
     words: tuple[TimedWord, ...] = ()
+    segments: tuple[TimedSegment, ...] | None = said_if_given()
+    language: str | None = said_if_given()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,6 +102,9 @@ class TranscribeRequest:
     overlap: Annotated[float | None, Between(0.0, 3600.0)] = option(
         None, "Seconds that neighbouring pieces share; by default a fifth of a piece."
     )
+    timestamps: bool = option(False, "Whisper: one line per segment, with its start and end in seconds.")
+    language: str | None = option(None, "Whisper: the language spoken, such as fr; by default it is found out.", "CODE")
+    translate: bool = option(False, "Whisper: write an English translation, not what is said.")
     temperature: Temperature = None
     top_k: TopK = None
     top_p: TopP = None
@@ -111,6 +130,7 @@ class SoundToTranscribe:
     config: "DecodeConfig"
     piece: float
     overlap: float
+    options: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,6 +149,7 @@ class WriteTranscripts(Verb[TranscribeRequest, SoundTranscripts]):
         check_phrases("forbid", request.forbid or (), limits)
         config = _config(run, request, limits)
         piece, overlap = _pieces(run, request)
+        options = _options(run, request)
         # A server reads no files of its own: what it is sent is the sound itself.
         named = [_sent(item, number) for number, item in enumerate(items, 1)] if limits is not None else list(items)
         sounds = run.transcriber.read(named)
@@ -146,12 +167,12 @@ class WriteTranscripts(Verb[TranscribeRequest, SoundTranscripts]):
             pieces += count
         said = f"{pieces} pieces of sound x {rows} hypotheses x {config.max_len} tokens"
         check_budget(limits, pieces * rows, config.max_len, said)
-        return [SoundToTranscribe(sound, config, piece, overlap) for sound in sounds]
+        return [SoundToTranscribe(sound, config, piece, overlap, options) for sound in sounds]
 
     def key(self, run: "Run", request: TranscribeRequest) -> Hashable:
         config = _config(run, request, None)
         # A seed matters to sampling only.
-        return (config if config.sampled else replace(config, seed=0)), _pieces(run, request)
+        return (config if config.sampled else replace(config, seed=0)), _pieces(run, request), _options(run, request)
 
     def cost(self, run: "Run", asked: Asked) -> Cost:
         item = asked.item
@@ -166,8 +187,7 @@ class WriteTranscripts(Verb[TranscribeRequest, SoundTranscripts]):
         found = run.transcriber.transcribe(
             [one.item.sound for one in asked],
             first.config,
-            piece=first.piece,
-            overlap=first.overlap,
+            **dict(first.options),
             numbers=[one.number for one in asked],  # what is sampled goes by a sound's number in its own request
             gone=lambda place: gone(asked[place]),
         )
@@ -191,6 +211,9 @@ class WriteTranscripts(Verb[TranscribeRequest, SoundTranscripts]):
         for one in result.transcripts:
             if display and display.times:
                 lines += [f"{result.sound}\t{word.start:.2f}\t{word.end:.2f}\t{word.word}" for word in one.words]
+                continue
+            if one.segments is not None:
+                lines += [f"{result.sound}\t{part.start:.2f}\t{part.end:.2f}\t{part.text}" for part in one.segments]
                 continue
             score = [f"{one.score:.4f}"] if display and display.scores else []
             lines.append("\t".join([result.sound, *score, " ".join(one.text.split())]))
@@ -233,8 +256,21 @@ def _pieces(run: "Run", request: TranscribeRequest) -> tuple[float, float]:
     return piece, overlap
 
 
+def _options(run: "Run", request: TranscribeRequest) -> tuple[tuple[str, Any], ...]:
+    """What is said of how sounds are read and written; what does not apply to this run's model is refused."""
+    applying = run.transcriber.options
+    for name in OPTIONS:
+        if getattr(request, name) not in (None, False) and name not in applying:
+            raise ConfigError(f"{name} does not apply to {run.directory}, a run for {run.task.name}")
+    said = {name: getattr(request, name) for name in applying}
+    if "piece" in applying:
+        said["piece"], said["overlap"] = _pieces(run, request)
+    run.transcriber.check_options(**said)
+    return tuple(sorted(said.items()))
+
+
 def _config(run: "Run", request: TranscribeRequest, limits: RequestLimits | None) -> "DecodeConfig":
-    decode = {name: value for name, value in given(request, "sound", "piece", "overlap").items() if value != ()}
+    decode = {name: value for name, value in given(request, "sound", *OPTIONS).items() if value != ()}
     config = run.decode_config(**decode)
     longest = min(config.max_len, run.transcriber.max_len)
     longest = longest if limits is None else min(longest, limits.tokens)
@@ -254,6 +290,7 @@ TRANSCRIBE = WriteTranscripts(
       regard transcribe runs/digits folder --beam 5 --scores
       arecord -d 5 | regard transcribe runs/digits - --times
       regard transcribe runs/digits --input sounds.txt --output texts.jsonl --json
+      regard transcribe runs/whisper talk.wav --timestamps
     """,
     request=TranscribeRequest,
     items="sound",
