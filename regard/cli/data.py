@@ -1,10 +1,11 @@
 """`regard data`: corpora to train on."""
 
 import json
+import sys
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
@@ -143,6 +144,96 @@ def telegrams(
                         progress(number, count)
     for split in parts:
         print(out / f"{split}.tsv")
+
+
+@app.command("trees", short_help="Write trees of the grammar, or of bracketed files.")
+def trees(
+    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("--from", help="Bracketed files to take the trees from instead; may be repeated.", metavar="FILE"),
+    ] = None,
+    train: Annotated[int | None, typer.Option(help="Training trees; of files, all that are left.", min=1)] = None,
+    valid: Annotated[int, typer.Option(help="Validation trees.", min=1)] = 1000,
+    test: Annotated[int, typer.Option(help="Test trees.", min=1)] = 1000,
+    seed: Annotated[int, typer.Option(help="Other seeds give other trees of the grammar.", min=0)] = 1,
+) -> None:
+    """Write constituency trees in brackets, one per line: of the bundled grammar, or of a treebank's files.
+
+    Writes train.trees, valid.trees and test.trees. Trees of files are cleaned: without traces, function tags and what
+    stands above a sentence. They are split in the order that they have, training first, so that held-out ones are of
+    other documents.
+
+    \b
+    Examples:
+      regard data trees trees --train 20000
+      regard data trees treebank --from combined.mrg --valid 200 --test 400
+      regard train --preset parse-tiny --data trees/train.trees --valid trees/valid.trees --out runs/trees
+    """
+    from regard.data.synthetic.world import Split
+    from regard.data.trees import cleaned, grammar_trees, read_trees
+    from regard.errors import DataError
+    from regard.runs.files import whole_file, whole_or_nothing
+
+    parts: dict[Split, Any]
+    if files:
+        read = [cleaned(tree) for file in files for tree in read_trees(file)]
+        found = [tree for tree in read if tree is not None]
+        left = len(found) - valid - test
+        if left < 1 or (train or 1) > left:
+            raise DataError(
+                f"{len(found):,} trees are too few for {train or 1:,} of training, --valid={valid} and --test={test}"
+            )
+        first = train or left
+        parts = {"train": found[:first], "valid": found[left : left + valid], "test": found[left + valid :]}
+        if len(read) > len(found):
+            print(f"{len(read) - len(found):,} trees without a word are left out", file=sys.stderr)
+    else:
+        counts: dict[Split, int] = {"train": train or 20_000, "valid": valid, "test": test}
+        parts = {split: grammar_trees(count, seed=seed, split=split) for split, count in counts.items()}
+    with whole_or_nothing(out), ExitStack() as stack:
+        for split, several in parts.items():
+            aside = stack.enter_context(whole_file(out / f"{split}.trees"))
+            with aside.open("w", encoding="utf-8", newline="\n") as file:
+                file.writelines(f"{tree}\n" for tree in several)
+    for split in parts:
+        print(out / f"{split}.trees")
+
+
+@app.command("proteins", short_help="Write toy proteins with planted contacts.")
+def proteins(
+    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
+    train: Annotated[int, typer.Option(help="Training proteins.", min=1)] = 10_000,
+    valid: Annotated[int, typer.Option(help="Validation proteins.", min=1)] = 500,
+    test: Annotated[int, typer.Option(help="Test proteins.", min=1)] = 500,
+    families: Annotated[int, typer.Option(help="Folds, each with contacts of its own.", min=1, max=1000)] = 8,
+    seed: Annotated[int, typer.Option(help="Other seeds give other proteins.", min=0)] = 1,
+) -> None:
+    """Write toy proteins with planted contacts, for masked pre-training over a fixed alphabet.
+
+    Writes train.jsonl, valid.jsonl and test.jsonl with a protein in each row: its amino acids, 'text', and pairs of
+    places in contact, 'contacts'. What stands at the two ends of a contact goes together, so that a model that is to
+    predict one end learns to look at the other.
+
+    \b
+    Examples:
+      regard data proteins proteins
+      regard train --preset proteins-tiny --data proteins/train.jsonl --valid proteins/valid.jsonl --out runs/proteins
+      regard heads runs/proteins --contacts proteins/test.jsonl
+    """
+    from regard.data.synthetic.proteins import proteins as sampled
+    from regard.data.synthetic.world import Split
+    from regard.runs.files import whole_file, whole_or_nothing
+
+    parts: dict[Split, int] = {"train": train, "valid": valid, "test": test}
+    with whole_or_nothing(out), ExitStack() as stack:
+        for split, count in parts.items():
+            aside = stack.enter_context(whole_file(out / f"{split}.jsonl"))
+            with aside.open("w", encoding="utf-8", newline="\n") as file:
+                for one in sampled(count, families=families, seed=seed, split=split):
+                    file.write(json.dumps({"text": one.text, "contacts": one.contacts}) + "\n")
+    for split in parts:
+        print(out / f"{split}.jsonl")
 
 
 @app.command("scenes", short_help="Write scenes with captions.")

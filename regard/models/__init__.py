@@ -23,5 +23,6 @@ MODELS: Registry[tuple[type, type[nn.Module]]] = Registry(
         "captioner": "regard.models.captioner:MODEL",
         "whisper": "regard.models.whisper:MODEL",
         "listener": "regard.models.listener:MODEL",
+        "parser": "regard.models.tree_parser:MODEL",
     },
 )

@@ -382,6 +382,46 @@ class Pointings(Movable):
         return int(self.source.lengths.sum()) + self.count
 
 
+CLOSE = 1
+"""The symbol of a tree that closes a bracket; END ends the tree, and stands before its first symbol too."""
+FIRST_LABEL = 2
+"""The first symbol of a tree with a label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parses(Movable):
+    """Sentences as pieces of words and, when known, the symbols of their trees: whole, from END to END.
+
+    `word_of` is the word of each piece, counted from 1, and 0 of special tokens. Row `b` has `lengths[b]` words, none
+    more than `longest`. `count` is how many predictions the trees ask for.
+    """
+
+    source: Texts
+    word_of: Int[Tensor, "B S"]
+    lengths: Int[Tensor, " B"]
+    longest: int
+    target: Tokens | None = None
+    count: int = 0
+
+    @property
+    def inputs(self) -> Tokens:
+        """What the decoder reads: each tree without its last symbol."""
+        assert self.target is not None
+        return Tokens(self.target.ids[:, :-1], self.target.lengths - 1, self.target.padded)
+
+    @property
+    def labels(self) -> Int[Tensor, "B T"]:
+        """What it should predict: each tree without its first symbol, padding marked to be ignored."""
+        assert self.target is not None
+        labels = self.target.ids[:, 1:]
+        return labels.masked_fill(~self.target.mask()[:, 1:], IGNORE) if self.target.padded else labels
+
+    @property
+    def tokens(self) -> int:
+        """Real pieces read and symbols predicted. Waits for the device unless the batch is still on the host."""
+        return int(self.source.tokens.lengths.sum()) + self.count
+
+
 @dataclass(frozen=True, slots=True)
 class TranscribedSounds(Movable):
     """Log-mel frames of sounds and, when known, the text of each: whole, from `bos` to `eos`.

@@ -37,17 +37,24 @@ def settings_from_base(
     name = model.get("name")
     if not isinstance(name, str) or name not in MODELS:
         raise RunError(f"{base / 'config.json'} names no known model")
-    if mine.get("name", name) != name:
-        raise ConfigError(f"{base} is a model '{name}', from which a '{mine['name']}' cannot start")
-    free = {*capabilities(MODELS[name][1]).tunes, *(key for key in mine if key.endswith("dropout"))}
+    kind, own_name = MODELS[name], mine.get("name", name)
+    if own_name != name:
+        kind = MODELS.named(own_name)
+        if name not in capabilities(kind[1]).encoders:
+            raise ConfigError(f"{base} is a model '{name}', from which a '{own_name}' cannot start")
+        known = {field.name for field in fields(kind[0])}
+        model = {**{key: value for key, value in model.items() if key in known}, "name": own_name}
+    free = {*capabilities(kind[1]).tunes, *(key for key in mine if key.endswith("dropout"))}
+    if own_name != name:  # what stands on the encoder is its own
+        free |= {field.name for field in fields(kind[0])} - {field.name for field in fields(MODELS[name][0])}
     written = (own or {}).get("model") or {}
     asked = {setting.partition("=")[0].strip().removeprefix("model.") for setting in overrides} | {*written}
-    resized = asked & {*capabilities(MODELS[name][1]).resizes}  # not where a preset happens to name a size
+    resized = asked & {*capabilities(kind[1]).resizes}  # not where a preset happens to name a size
     for setting in overrides:
         key = setting.partition("=")[0].strip()
         if key.startswith(("tokenizer.", "model.")) and key.removeprefix("model.") not in {*free, *resized, "name"}:
             raise ConfigError(f"'{setting}' cannot change in a run that starts from {base}, whose model it takes over")
-    _refuse_others(own or {}, theirs, base, {*free, *resized})
+    _refuse_others(own or {}, theirs, base, {*free, *resized, "name"})
     model.pop("labels", None)
     model |= {key: value for key, value in mine.items() if key in free | resized}
     if model.get("pooler") == "none" and model.get("head") in ("pretraining", "classes") and "pooler" not in mine:

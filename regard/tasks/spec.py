@@ -299,6 +299,7 @@ TASKS: Registry[Task] = Registry(
         "captioning": "regard.tasks.captioning:TASK",
         "whisper": "regard.tasks.whisper:TASK",
         "transcribing": "regard.tasks.transcribing:TASK",
+        "parsing": "regard.tasks.parsing:TASK",
     },
 )
 

@@ -372,7 +372,8 @@ class Translator:
 
     def _source_bytes(self, config: DecodeConfig) -> Callable[[int], int]:
         """What a search for a source of some length takes of the memory."""
-        models = self.model._modules.get("members") or [self.model]  # an ensemble has those of all its members
+        members = self.model._modules.get("members")  # an ensemble has those of all its members
+        models = [self.model] if members is None else [*members.children()]
 
         def cost(length: int) -> int:
             (limit,) = config.limits([length])

@@ -20,6 +20,7 @@ from regard.nn.batch import (
     MaskedTexts,
     PackedPairs,
     Pairs,
+    Parses,
     Pointings,
     StreamedWindows,
     TranscribedSounds,
@@ -377,6 +378,28 @@ class Pointing:
         log_probs = model(batch).flatten(0, 1)
         total = F.nll_loss(log_probs, batch.labels.flatten(), ignore_index=IGNORE, reduction="sum")
         return Loss(total, batch.count, {"nll": total})
+
+
+@dataclass(frozen=True, slots=True)
+class Parsing:
+    """Predict each symbol of a sentence's tree, among those that can stand there, given the right ones before it.
+
+    With `smoothing` a share of the target is spread evenly over the symbols that can stand there.
+    """
+
+    smoothing: float = 0.0
+
+    def loss(self, model: nn.Module, batch: Parses) -> Loss:
+        log_probs, labels = model(batch).flatten(0, 1), batch.labels.flatten()
+        nll = F.nll_loss(log_probs, labels, ignore_index=IGNORE, reduction="sum")
+        right = ((log_probs.argmax(-1) == labels) & (labels != IGNORE)).sum().to(nll.dtype)
+        parts = {"nll": nll.detach(), "accuracy": right}
+        if not self.smoothing:
+            return Loss(nll, batch.count, parts)
+        possible = log_probs.isfinite()
+        even = -log_probs.masked_fill(~possible, 0.0).sum(-1) / possible.sum(-1)
+        spread = (even * (labels != IGNORE)).sum()
+        return Loss((1 - self.smoothing) * nll + self.smoothing * spread, batch.count, parts)
 
 
 States = tuple[tuple[Tensor, ...], ...]

@@ -23,6 +23,7 @@ from regard.models.pointer_network import PointerConfig, PointerNetwork
 from regard.models.recurrent import RecurrentModel
 from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
 from regard.models.transformer import Transformer
+from regard.models.tree_parser import ParserConfig, TreeParser
 from regard.models.vit import ViT
 from regard.models.whisper import Whisper, WhisperConfig
 from regard.nn.batch import (
@@ -30,8 +31,10 @@ from regard.nn.batch import (
     Images,
     LabelledTexts,
     MaskedTexts,
+    Parses,
     Pointings,
     Points,
+    Texts,
     Tokens,
     TranscribedSounds,
     halves,
@@ -48,6 +51,7 @@ from regard.training.objectives import (
     ImageClassification,
     MaskedLanguageModelling,
     Objective,
+    Parsing,
     Pointing,
     SequenceToSequence,
     Transcription,
@@ -120,6 +124,17 @@ def points():
     )
 
 
+def parses():
+    pieces = Texts(Tokens.of([[5, 6, 6, 7, 8], [9, 10], [11, 12, 13], [14]]))
+    words = Tokens.of([[1, 2, 2, 3, 0], [1, 0], [0, 1, 2], [1]]).ids
+    target = Tokens.of([[0, 3, 4, 2, 2, 1, 2, 1, 0], [0, 3, 2, 1, 0], [0, 3, 2, 4, 2, 1, 1, 0], [0, 4, 3, 2, 1, 1, 0]])
+    return Parses(pieces, words, torch.tensor([3, 1, 2, 1]), 3, target, 25)
+
+
+PARSER = ParserConfig(
+    **{"vocab_size": 19, "labels": ("XX", "(S", "(NP"), "width": 6, "heads": 2, "layers": 1, "decoder_layers": 1},
+    **{"feed_forward": 7, "dropout": 0.0, "attention_dropout": 0.0, "max_len": 20},
+)
 POINTER = PointerConfig(inputs=2, width=6, heads=2, feed_forward=7, encoder_layers=2, max_len=20)
 READER = RecurrentReaderConfig(vocab_size=19, width=6, layers=2, dropout=0.0, labels=("a", "b"))
 CAPTION = CaptionConfig(
@@ -149,6 +164,7 @@ CASES = {
     "captioner": lambda: Case(CaptionModel(CAPTION), Captioning(0.1), captioned()),
     "listener": lambda: Case(SpeechModel(LISTENER), Transcription(0.1, 0.3), spoken()),
     "whisper": lambda: Case(Whisper(WHISPER), Transcription(0.1), heard_whole()),
+    "parser": lambda: Case(TreeParser(PARSER), Parsing(0.1), parses()),
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 

@@ -18,6 +18,7 @@ VERBS: Registry[Verb] = Registry(
         "point": "regard.tasks.verbs.point:POINT",
         "caption": "regard.tasks.verbs.caption:CAPTION",
         "transcribe": "regard.tasks.verbs.transcribe:TRANSCRIBE",
+        "parse": "regard.tasks.verbs.parse:PARSE",
     },
 )
 
