@@ -445,7 +445,7 @@ def sources(
                     cells = []
                     for one in row.sources:
                         if not isinstance(one, np.ndarray):
-                            cells.append(str(one))
+                            cells.append(one or "")
                             continue
                         cells.append(f"{part}/{number:06d}.png")
                         (out / cells[-1]).write_bytes(png_bytes(one))

@@ -31,7 +31,8 @@ class SourcesConfig:
     How a decoder layer attends is `combine`: to each source in `turn`, to all `concatenate`d as one, or to each apart,
     what came of each then weighed by a learned `gate` (hierarchical attention, Libovický and Helcl 2017). In training
     each source is left out of a row with probability `source_dropout`, never all of them, so that the model can do
-    without.
+    without. Pixels, between 0 and 1, are read less `image_mean` and over `image_std`: a convolution learns much sooner
+    from images whose own these are.
     """
 
     vocab_size: int
@@ -42,6 +43,8 @@ class SourcesConfig:
     image_size: int = 32
     patch_size: int = 8
     channels: int = 3
+    image_mean: float = 0.5
+    image_std: float = 0.25
     width: int = 128
     heads: int = 4
     encoder_layers: int = 2
@@ -56,6 +59,8 @@ class SourcesConfig:
     def __post_init__(self) -> None:
         check_at_least(self, 1, "vocab_size", "encoder_layers", "decoder_layers", "max_len")
         check_fractions(self, "dropout", "source_dropout")
+        if not self.image_std > 0:
+            raise ConfigError(f"image_std={self.image_std} must be positive")
         if not self.sources:
             raise ConfigError("sources=[] must name at least one: text or image")
         self.block()

@@ -50,8 +50,13 @@ HELD_OUT = 1000
 """How many bundled rows serve for validation, and how many for test."""
 BATCH = 128
 """Rows of one batch while texts are written greedily; fewer by the width of a beam."""
+ALIKE = 32
+"""Rows whose lengths differ by less may share a batch: by exact length, each batch would be of rows of one kind, such as
+those with a pronoun, and a model that meets one kind at a time learns far more slowly."""
 IMAGE = "image:"
 """Stands before the name of a source that is an image."""
+SOUND = ("audio:", "sound:", "speech:")
+"""What one may try for a source that is sound, which none can be."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +89,14 @@ class SourcesData(Files):
         check_columns(output=self.output)
         if len(set(self.sources)) < len(self.sources):
             raise ConfigError(f"data.sources={list(self.sources)} must be different columns")
+        for name in self.sources:
+            if not plain_name(name).strip():
+                raise ConfigError(f"data.sources: '{name}' must name a column, an image as {IMAGE}COLUMN")
+            if name.startswith(SOUND):
+                raise ConfigError(
+                    f"data.sources: '{name}' is sound; a source may be a text, as COLUMN, or an image, as "
+                    f"{IMAGE}COLUMN. Write down what is said first (regard transcribe) and name that column"
+                )
         for name in PARTS:
             if len(getattr(self, name)) > 1:
                 raise ConfigError(f"data.{name} takes one table")
@@ -198,7 +211,8 @@ class SourceReader:
                     array = row[place] if _at_size(row[place], self.model) else self.pixels(row[place])
                     pixels[b, p] = torch.from_numpy(array.transpose(2, 0, 1).copy())
                     pictured[b, p] = True
-        pixels = torch.where(pictured[..., None, None, None], (pixels / 255 - 0.5) / 0.25, pixels)
+        centred = (pixels / 255 - self.model.image_mean) / self.model.image_std
+        pixels = torch.where(pictured[..., None, None, None], centred, pixels)
         lengths = torch.tensor([[len(one) for one in row] for row in texts], dtype=torch.long).view(len(given), -1)
         target = None if targets is None else Tokens.of(targets, self.vocabularies.target.pad)
         count = 0 if targets is None else sum(len(row) - 1 for row in targets)
@@ -209,6 +223,11 @@ def _at_size(image: object, model: Any) -> bool:
     return isinstance(image, np.ndarray) and image.shape == (model.image_size, model.image_size, model.channels)
 
 
+def alike(lengths: np.ndarray) -> np.ndarray:
+    """Lengths up to the next multiple of `ALIKE`, or to the longest, as batches are made by."""
+    return np.minimum(-(-lengths // ALIKE) * ALIKE, lengths.max()).astype(np.int32)
+
+
 class SourcesLayout:
     """Batches of rows whose sources together have like lengths."""
 
@@ -217,7 +236,7 @@ class SourcesLayout:
 
     def order(self, seed: int, epoch: int) -> list[np.ndarray]:
         one = self.prepared
-        return epoch_order(one.sizes, one.target.lengths, budget=self.budget, seed=seed, epoch=epoch)
+        return epoch_order(alike(one.sizes), alike(one.target.lengths), budget=self.budget, seed=seed, epoch=epoch)
 
     def batch(self, chosen: np.ndarray) -> SourcedTexts:
         return self.prepared.reader.batch(
@@ -252,7 +271,7 @@ class SourcesRun(PreparedData):
             f"{len(self.given):,} rows of {len(config.data.names)} sources{beside}"
             + "".join(f"; {one}" for one in missing)
         )
-        longest = int((self.sizes + self.target.lengths).max())
+        longest = self.bounds()[0]
         if config.train.batch_tokens < longest:
             raise ConfigError(
                 f"train.batch_tokens={config.train.batch_tokens} must hold the longest row: {longest} tokens"
@@ -290,7 +309,7 @@ class SourcesRun(PreparedData):
         return given, np.array(sizes, dtype=np.int32), Rows.of(targets, target.pad)
 
     def bounds(self) -> tuple[int, int]:
-        both = self.sizes + self.target.lengths
+        both = alike(self.sizes) + alike(self.target.lengths)
         return int(both.max()), int(both.sum())
 
     def layout(self, budget: int, *, pack: bool = False) -> SourcesLayout:

@@ -134,6 +134,7 @@ def test_what_cannot_be_is_refused():
     for settings, message in (
         ({"sources": ()}, "must name at least one"),
         ({"source_dropout": 1.5}, "source_dropout"),
+        ({"image_std": 0.0}, "image_std=0.0 must be positive"),
         ({"image_size": 9}, "must be a multiple of patch_size"),
         ({"width": 13}, "must be a multiple of heads"),
     ):

@@ -8,14 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from listeners import StopAt
+from torch.testing import assert_close
 
 import regard
 from regard import make_config
 from regard.cli import main
-from regard.data.synthetic.several_sources import SENSES, SMUDGE, sourced_rows
+from regard.data.synthetic.scenes import _RGB
+from regard.data.synthetic.several_sources import COLOURS, SENSES, SMUDGE, sourced_rows
 from regard.errors import ConfigError, DataError
 from regard.look.packed_arrays import png_bytes
 from regard.tasks.looking import LookOptions, document
+from regard.tasks.several_sources import SourceReader
 from regard.trainer.trainer import Stopped
 
 sys.path.append(str(Path(__file__).parents[1] / "serve"))
@@ -144,6 +147,10 @@ def test_tables_with_missing_sources_are_trained_on_and_bad_ones_refused(tmp_pat
             regard.evaluate(mine, [str(tmp_path / "bad.tsv")])
     with pytest.raises(ConfigError, match=r"must say what data\.sources are"):
         make_config(None, "sources-paraphrases", own, {"data": {**data, "sources": ["first", "image:second"]}})
+    with pytest.raises(ConfigError, match=r"'audio:second' is sound; a source may be a text, .* or an image"):
+        make_config(None, "sources-paraphrases", own, {"data": {**data, "sources": ["first", "audio:second"]}})
+    with pytest.raises(ConfigError, match="'image:' must name a column"):
+        make_config(None, "sources-paraphrases", own, {"data": {**data, "sources": ["first", "image:"]}})
     with pytest.raises(ConfigError, match="must be different columns"):
         make_config(None, "sources-paraphrases", own, {"data": {**data, "sources": ["first", "first"]}})
 
@@ -171,3 +178,32 @@ def test_a_sentence_alone_never_says_which_sense_is_meant():
     first = next(sourced_rows("ambiguous", 1, seed=0, part="test"))
     again = next(sourced_rows("ambiguous", 1, seed=0, part="test"))
     assert np.array_equal(first.sources[1], again.sources[1])
+
+
+def test_rows_to_train_on_also_describe_scenes_and_those_to_test_on_always_have_a_sentence():
+    train = list(sourced_rows("ambiguous", 200, seed=2))
+    described = [row for row in train if row.sources[0] is None]
+    assert 45 < len(described) < 90
+    for row in described:
+        words = row.output.split()
+        assert words[:1] + words[3:5] == ["un", "et", "un"]
+        left, right = (_seen(half) for half in np.split(row.sources[1], 2, axis=1))
+        assert (COLOURS[left], COLOURS[right]) == (words[2], words[6])
+    assert all(row.sources[0] for part in ("valid", "test") for row in sourced_rows("ambiguous", 50, seed=0, part=part))
+
+
+def _seen(half):
+    """The colour of most bright pixels."""
+    bright = half[half.max(-1) > 150].astype(float)
+    return min(COLOURS, key=lambda name: np.abs(np.median(bright, axis=0) - _RGB[name]).sum())
+
+
+def test_pixels_are_read_less_a_mean_and_over_a_spread(run):
+    row = next(sourced_rows("ambiguous", 1, seed=0, part="test"))
+    read = []
+    for settings in ([], ["model.image_mean=0.5", "model.image_std=0.25"]):
+        config = make_config(None, "sources-ambiguous", settings).with_stand_ins()
+        read.append(SourceReader(run.vocabularies, config).batch([(None, row.sources[1])]).pixels[0, 0])
+    pixels = row.sources[1].transpose(2, 0, 1) / 255
+    assert_close(read[0].numpy(), ((pixels - 0.2) / 0.17).astype(np.float32), atol=1e-5, rtol=1e-5)
+    assert_close(read[1].numpy(), ((pixels - 0.5) / 0.25).astype(np.float32), atol=1e-5, rtol=1e-5)

@@ -68,7 +68,7 @@ def sourced_row(kind: SourcesKind, seed: int, part: SourcesPart, number: int) ->
     """One row of a part."""
     bits = Bits((len(PARTS) * len(KINDS) * seed + len(PARTS) * KINDS.index(kind) + PARTS.index(part), number))
     while True:
-        found = _paraphrases(bits) if kind == "paraphrases" else _ambiguous(bits)
+        found = _paraphrases(bits) if kind == "paraphrases" else _ambiguous(bits, described=part == "train")
         if kind == "ambiguous" or _part_of(found.output) == part:  # of the second it is the image that is new
             return found
 
@@ -107,10 +107,18 @@ def _paraphrases(bits: Bits) -> SourcedRow:
     return SourcedRow((first, second), f"the {adjective} {person} {verb} the {whose} {whom} {where} {when}")
 
 
-def _ambiguous(bits: Bits) -> SourcedRow:
-    """A word of two senses, of which one is shown; or an *it* that is one of two shapes: that with the colour."""
-    if bits.below(3) == 0:
+def _ambiguous(bits: Bits, *, described: bool) -> SourcedRow:
+    """A word of two senses, of which one is shown; or an *it* that is one of two shapes: that with the colour.
+
+    An *it* gives one bit, and only to who knows colours, shapes and which belong together: it is not learnt from such
+    rows alone. With `described`, as in training, a third of the rows teach what it takes: a scene without a sentence,
+    and what it shows.
+    """
+    which = bits.below(3)
+    if which == 0:
         return _pronoun(bits)
+    if described and which == 1:
+        return _described(bits)
     word = bits.choice(tuple(SENSES))
     icon, french = SENSES[word][bits.below(2)]
     where = bits.choice(tuple(BESIDE))
@@ -118,6 +126,20 @@ def _ambiguous(bits: Bits) -> SourcedRow:
 
 
 def _pronoun(bits: Bits) -> SourcedRow:
+    (one, other), meant, image = _two_shapes(bits)
+    said = f"there is a {one.shape} and a {other.shape} . it is {meant.colour}"
+    return SourcedRow((said, image), f"le {SHAPES[meant.shape]} est {COLOURS[meant.colour]}")
+
+
+def _described(bits: Bits) -> SourcedRow:
+    """What a scene shows, from left to right."""
+    things, _, image = _two_shapes(bits)
+    said = [f"un {SHAPES[one.shape]} {COLOURS[one.colour]}" for one in sorted(things, key=lambda thing: thing.x)]
+    return SourcedRow((None, image), " et ".join(said))
+
+
+def _two_shapes(bits: Bits) -> tuple[list[Thing], Thing, UInt8[np.ndarray, "Y X 3"]]:
+    """Two different shapes of different colours, one of them, and how they are rendered."""
     names = tuple(SHAPES)
     one = bits.choice(names)
     other = bits.choice(tuple(name for name in names if name != one))
@@ -130,9 +152,7 @@ def _pronoun(bits: Bits) -> SourcedRow:
     ]
     if bits.below(2):  # which stands on the left says nothing
         things = [Thing(t.shape, t.colour, t.size, t.texture, SIDE - t.x, t.y) for t in things]
-    image = draw(Scene(tuple((thing,) for thing in things), "row", bits.raw()), SIDE)
-    said = f"there is a {one} and a {other} . it is {colour}"
-    return SourcedRow((said, image), f"le {SHAPES[(one, other)[meant]]} est {COLOURS[colour]}")
+    return things, things[meant], draw(Scene(tuple((thing,) for thing in things), "row", bits.raw()), SIDE)
 
 
 def _icon(name: str, bits: Bits) -> UInt8[np.ndarray, "Y X 3"]:
@@ -150,21 +170,21 @@ def _icon(name: str, bits: Bits) -> UInt8[np.ndarray, "Y X 3"]:
 
 def _rendered(name: str, x: np.ndarray, y: np.ndarray) -> Bool[np.ndarray, "Y X"]:
     """The places of an icon, from -1 to 1 across and down."""
-    within = (abs(x) <= 1) & (abs(y) <= 1)
     icons = {
-        "wings": (abs(y) <= abs(x) * 0.7) & (abs(x) >= 0.15) | (x**2 + y**2 <= 0.06),
-        "club": (abs(x - y) <= 0.12 + 0.16 * (x + 1)) & (x + y <= 1.6),
-        "waves": abs((y * 2.5 - 0.4 * np.sin(6 * x)) % 1 - 0.5) <= 0.18,
-        "house": ((abs(x) <= 0.8) & (y >= 0)) | ((y < 0) & (abs(x) <= y + 1)),
-        "animal": ((x / 1.0) ** 2 + (y / 0.4) ** 2 <= 1) | ((x - 0.7) ** 2 + (y + 0.35) ** 2 <= 0.09),
-        "stamp": ((abs(x) <= 0.25) & (y <= 0.2)) | ((abs(x) <= 0.8) & (y >= 0.4)),
-        "drops": sum(((x - a) ** 2 + (y - b) ** 2 <= 0.05) for a, b in ((0, -0.6), (-0.5, 0.1), (0.5, 0.1), (0, 0.7)))
-        > 0,
-        "coil": abs(x - 0.7 * np.sign(np.sin(9 * y)) * abs((y * 2.9) % 2 - 1)) <= 0.22,
-        "finger": (abs(x) <= 0.3) & (y >= -0.5) | (x**2 + (y + 0.5) ** 2 <= 0.09),
-        "spike": ((abs(y + 0.8) <= 0.2) & (abs(x) <= 0.7)) | ((abs(x) <= 0.12) & (y >= -0.6)),
+        "wings": lambda: (abs(y) <= abs(x) * 0.7) & (abs(x) >= 0.15) | (x**2 + y**2 <= 0.06),
+        "club": lambda: (abs(x - y) <= 0.12 + 0.16 * (x + 1)) & (x + y <= 1.6),
+        "waves": lambda: abs((y * 2.5 - 0.4 * np.sin(6 * x)) % 1 - 0.5) <= 0.18,
+        "house": lambda: ((abs(x) <= 0.8) & (y >= 0)) | ((y < 0) & (abs(x) <= y + 1)),
+        "animal": lambda: ((x / 1.0) ** 2 + (y / 0.4) ** 2 <= 1) | ((x - 0.7) ** 2 + (y + 0.35) ** 2 <= 0.09),
+        "stamp": lambda: ((abs(x) <= 0.25) & (y <= 0.2)) | ((abs(x) <= 0.8) & (y >= 0.4)),
+        "drops": lambda: (
+            sum(((x - a) ** 2 + (y - b) ** 2 <= 0.05) for a, b in ((0, -0.6), (-0.5, 0.1), (0.5, 0.1), (0, 0.7))) > 0
+        ),
+        "coil": lambda: abs(x - 0.7 * np.sign(np.sin(9 * y)) * abs((y * 2.9) % 2 - 1)) <= 0.22,
+        "finger": lambda: (abs(x) <= 0.3) & (y >= -0.5) | (x**2 + (y + 0.5) ** 2 <= 0.09),
+        "spike": lambda: ((abs(y + 0.8) <= 0.2) & (abs(x) <= 0.7)) | ((abs(x) <= 0.12) & (y >= -0.6)),
     }
-    return within & icons[name]
+    return (abs(x) <= 1) & (abs(y) <= 1) & icons[name]()
 
 
 def all_digest(rows: Sequence[SourcedRow]) -> str:
