@@ -51,8 +51,8 @@ HELD_OUT = 1000
 BATCH = 128
 """Rows of one batch while texts are written greedily; fewer by the width of a beam."""
 ALIKE = 32
-"""Rows whose lengths differ by less may share a batch: by exact length, each batch would be of rows of one kind, such as
-those with a pronoun, and a model that meets one kind at a time learns far more slowly."""
+"""Rows whose lengths differ by less may share a batch: by exact length, each batch would be of rows of one kind, such
+as those with a pronoun, and a model that meets one kind at a time learns far more slowly."""
 IMAGE = "image:"
 """Stands before the name of a source that is an image."""
 SOUND = ("audio:", "sound:", "speech:")

@@ -13,12 +13,13 @@ from torch.testing import assert_close
 import regard
 from regard import make_config
 from regard.cli import main
+from regard.data.batches import epoch_order
 from regard.data.synthetic.scenes import _RGB
 from regard.data.synthetic.several_sources import COLOURS, SENSES, SMUDGE, sourced_rows
 from regard.errors import ConfigError, DataError
 from regard.look.packed_arrays import png_bytes
 from regard.tasks.looking import LookOptions, document
-from regard.tasks.several_sources import SourceReader
+from regard.tasks.several_sources import SourceReader, alike
 from regard.trainer.trainer import Stopped
 
 sys.path.append(str(Path(__file__).parents[1] / "serve"))
@@ -207,3 +208,11 @@ def test_pixels_are_read_less_a_mean_and_over_a_spread(run):
     pixels = row.sources[1].transpose(2, 0, 1) / 255
     assert_close(read[0].numpy(), ((pixels - 0.2) / 0.17).astype(np.float32), atol=1e-5, rtol=1e-5)
     assert_close(read[1].numpy(), ((pixels - 0.5) / 0.25).astype(np.float32), atol=1e-5, rtol=1e-5)
+
+
+def test_a_batch_holds_rows_of_all_kinds_though_their_lengths_differ():
+    sizes, targets = np.array([16, 28, 25] * 300, np.int32), np.array([9, 6, 10] * 300, np.int32)
+    batches = epoch_order(alike(sizes), alike(targets), budget=2800, seed=1, epoch=0)
+    assert all(set(sizes[rows]) == {16, 25, 28} for rows in batches)
+    assert np.array_equal(np.sort(np.concatenate(batches)), np.arange(900))
+    assert alike(np.array([3, 40, 70])).tolist() == [32, 64, 70]
