@@ -92,7 +92,7 @@ def attentions(model: nn.Module) -> dict[str, Watchable]:
 
     Beside our own these are `torch.nn.MultiheadAttention` and Hugging Face transformers' of any architecture.
     """
-    others: Mapping[str, Watchable] = dict(library_attentions(model))
+    others: Mapping[str, Any] = dict(library_attentions(model))
     return {
         name: module if isinstance(module, Watchable) else others[name]
         for name, module in model.named_modules()
