@@ -21,6 +21,7 @@ from regard.cli import (
     data,
     describe,
     distill,
+    draw,
     embed_text,
     evaluate,
     generate,
@@ -57,6 +58,7 @@ app.command("distill", short_help="Train a faster model on what another one writ
 app.command("shortlist", short_help="Learn which output words suit which source words.")(shortlist.shortlist)
 app.command("describe")(describe.describe)
 app.command("plot")(plot.plot)
+app.add_typer(draw.draw_app, name="draw")
 app.command("presets")(presets.presets)
 app.add_typer(data.app, name="data")
 app.add_typer(import_export.import_app, name="import")

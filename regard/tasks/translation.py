@@ -313,7 +313,7 @@ class TranslationTask(Task):
             raise ConfigError("no sentences to look at: the run names no test or validation set; give some")
         if isinstance(corpus, WorldCorpus):
             chosen = list(islice(corpus.sampled(), limit))
-            cut = partial(words_of, language=corpus.source)
+            cut = partial(words_of, language="en" if corpus.source == "en" else "fr")
         else:
             chosen, cut = full_pairs(corpus, limit), split_words
         # By the training text, cut as what is looked at is cut; by all of what was given where there is none.
