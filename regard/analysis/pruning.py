@@ -47,7 +47,12 @@ def every_head(model: nn.Module, among: str = "*") -> list[Head]:
     Heads that share keys and values go together: their group is one here, by its own number.
     """
     known = attentions(model)
-    return [(name, head) for name in matching(known, [among]) for head in range(groups(known[name]))]
+    return [
+        (name, head)
+        for name in matching(known, [among])
+        if isinstance(known[name], Attention)  # one that a recurrent decoder lives by has no heads to lose
+        for head in range(groups(known[name]))
+    ]
 
 
 def groups(attention: Watchable) -> int:
@@ -152,6 +157,11 @@ def check_kind(run: Run) -> None:
         able = [name for name, (_, kind) in MODELS.items() if capabilities(kind).layer_heads]
         name = run.config.model["name"]
         raise ConfigError(f"heads can be removed from a {', '.join(able)} model, not from a {name}")
+    if run.config.model.get("copy") or run.config.model.get("coverage"):
+        raise ConfigError("heads cannot be removed from a model that copies or counts coverage: one head is for that")
+    if not every_head(run.model):
+        only = ", ".join(attentions(run.model))
+        raise ConfigError(f"{only} is the only attention of this model, with a single head that it cannot do without")
     if run.config.model.get("positions") in ("alibi", "relative"):
         raise ConfigError(
             f"heads cannot be removed from a model with {run.config.model['positions']} positions: each has a bias "
@@ -168,7 +178,7 @@ def _smaller(config: RunConfig, model: nn.Module, keep: dict[str, list[int]]) ->
             if isinstance(module, Attention) and name in keep:
                 left = len(_members(module, keep[name]))
             counts[kinds[module.sides]].append(left)
-    return replace(config, model={**config.model, **counts})
+    return replace(config, model={**config.model, **{setting: own for setting, own in counts.items() if own}})
 
 
 def _weights(model: nn.Module, keep: dict[str, list[int]]) -> dict[str, Tensor]:

@@ -27,7 +27,7 @@ def import_hf(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The directory to make the run in.", metavar="RUN")],
 ) -> None:
-    """Make a run of a Hugging Face directory: GPT-2, Llama, Marian, BART, T5, BERT, DistilBERT, RoBERTa or ViT.
+    """Make a run of a Hugging Face directory: GPT-2, Llama, Marian, BART, T5, BERT and its kin, ViT or Whisper.
 
     JSON, safetensors and SentencePiece models are read, never pickle, and no code from the directory runs.
 

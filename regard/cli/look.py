@@ -71,7 +71,7 @@ def look(
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="Plot one sentence as SVG instead.", metavar="FILE")] = None,
     png: Annotated[Path | None, typer.Option(help="The same as PNG; needs matplotlib.", metavar="FILE")] = None,
-    view: Annotated[str, typer.Option(help="What --svg and --png plot: map, lines, heads or text.")] = "map",
+    view: Annotated[str, typer.Option(help="What they plot: map, columns, lines, heads, text or image.")] = "map",
     words: Annotated[bool, typer.Option("--words", help="Join pieces to words in --svg and --png.")] = False,
     spectral_radius: Annotated[
         float | None,
@@ -95,6 +95,7 @@ def look(
       regard look runs/demo "I am a student." --layers "decoder.1.cross*" --heads 0 --svg map.svg
       regard look runs/flowers rose.jpg --out rose.html
       regard look hf:downloads/bert "I am a student." --out attention.html
+      regard look runs/scenes scene.png --view image --svg lit.svg
       regard look runs/sort "[31, 4, 15, 9, 26, 5]" --out pointing.html
       regard look --gradients lstm-tiny gpt-tiny "one two three four five six seven eight" --out gradients.html
     """

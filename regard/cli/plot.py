@@ -8,14 +8,14 @@ import typer
 
 
 def plot(
-    runs: Annotated[list[Path], typer.Argument(help="Runs, also those still in training.", metavar="RUN...")],
+    runs: Annotated[list[Path], typer.Argument(help="Runs, also those still in training.", metavar="RUN")],
     out: Annotated[Path | None, typer.Option(help="A page with the charts as SVG.")] = None,
     value: Annotated[
         list[str] | None,
         typer.Option(help="A value of the log, such as bleu or grad_norm; by default loss, score, rate, throughput."),
     ] = None,
 ) -> None:
-    """Draw loss, score, learning rate and throughput of one or several runs.
+    """Plot loss, score, learning rate and throughput of runs.
 
     \b
     Examples:
@@ -23,9 +23,9 @@ def plot(
       regard plot runs/one runs/two --out curves.html
       regard plot runs/demo --value grad_norm --value bleu
     """
+    from regard.analysis.training_curves import curves, in_the_terminal
     from regard.look.charts import STYLE
     from regard.look.charts import plot as svg
-    from regard.look.training_curves import curves, in_the_terminal
     from regard.runs.files import whole_file
 
     charts = curves(runs, value)

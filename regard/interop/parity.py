@@ -19,6 +19,7 @@ from regard.interop import ctranslate2, onnx
 from regard.interop.engines import MANIFEST, translator_with
 from regard.models.gpt import GPT
 from regard.models.transformer import Transformer
+from regard.models.whisper import Whisper
 from regard.nn.batch import Pairs, Tokens
 from regard.runs.files import read_json, write_json
 from regard.tasks.corpora import TextData, TranslationData, corpus_of, documents_of, world_held_out
@@ -28,6 +29,8 @@ from regard.tasks.translator import Translator, encode_pair
 REPORT = "parity.json"
 SENTENCES = 100
 """How many sentences of a run's own data are compared."""
+SOUNDS = 4
+"""Sounds that are compared: each is a whole window."""
 PROMPT, WRITTEN = 8, 24
 """Tokens of a text that a language model is given, and that it then writes."""
 LEAST = {"float32": 0.99, "float16": 0.9, "int8": 0.5, "int8_float32": 0.5}
@@ -223,6 +226,8 @@ def _both_numbers(
             kind, what, both = "AutoModelForSeq2SeqLM", "logits", _pair_numbers
         elif isinstance(run.model, GPT):
             kind, what, both = "AutoModelForCausalLM", "logits", _text_numbers
+        elif isinstance(run.model, Whisper):
+            kind, what, both = "WhisperForConditionalGeneration", "logits", _speech_numbers
         else:
             kind, what = "AutoModel", "vectors"
             both = _encoder_numbers if run.task.has_tokenizer else _image_numbers
@@ -254,6 +259,18 @@ def _text_numbers(run: Run, model: Any, sentences: Sequence[str]) -> Iterator[tu
     for sentence in sentences:
         rows = Tokens.of([run.generator.prompt_ids(sentence)[:longest]]).to(run.device)
         yield run.model.head(run.model.read(rows))[0], model(input_ids=rows.ids).logits[0]
+
+
+def _speech_numbers(run: Run, model: Any, sentences: Sequence[str]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Of random sounds, each as if a sentence were said in it."""
+    config, generator, transcriber = run.config.model_config(), torch.Generator().manual_seed(0), run.transcriber
+    prompt = transcriber.prompt(next(iter(transcriber.known.languages), None))
+    for sentence in sentences[:SOUNDS]:
+        frames = torch.randn(1, config.frames, config.bands, generator=generator).clamp(-1, 1)
+        row = [*prompt, *run.vocabularies.target.encode(f" {sentence}")][: config.max_len]
+        batch = transcriber.batch(frames, [[*row, run.vocabularies.target.eos]])
+        theirs = model(input_features=batch.source.values.mT, decoder_input_ids=batch.inputs.ids).logits
+        yield run.model.logits(batch)[0], theirs[0]
 
 
 def _encoder_numbers(run: Run, model: Any, sentences: Sequence[str]) -> Iterator[tuple[Tensor, Tensor]]:

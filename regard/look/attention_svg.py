@@ -1,4 +1,4 @@
-"""Attention as SVG for papers, without a browser: a map, lines, every head at once, or the text shaded.
+"""Attention as SVG for papers, without a browser: a map, lines, every head at once, the text shaded or an image lit.
 
 Each has a legend of what its colours, dashes and strengths stand for. `regard.look.figures` plots the same with
 matplotlib: a figure has axes to change and is laid out by its fonts' true sizes, an SVG names each weight under the
@@ -6,7 +6,7 @@ pointer and needs no package.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Literal, get_args
 
@@ -17,10 +17,10 @@ from jaxtyping import Float
 from regard.errors import ConfigError, nearest
 from regard.look.alignment import merge
 from regard.look.charts import FAINTEST, RAMP, head_style, line_style, same_style_note, writable
-from regard.look.document import AttentionMap, Document, Sentence, Side
+from regard.look.document import AttentionMap, Document, PatchedImage, Sentence, Side
 from regard.look.packed_arrays import png_address
 
-View = Literal["map", "lines", "heads", "text"]
+View = Literal["map", "columns", "lines", "heads", "text", "image"]
 
 
 def check_view(view: str, *, as_svg: bool = True) -> None:
@@ -32,7 +32,10 @@ def check_view(view: str, *, as_svg: bool = True) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
-    """What to plot: labels of rows and columns, the weights of each chosen head, and the gold cells where known."""
+    """What to plot: labels of rows and columns, the weights of each chosen head, and the gold cells where known.
+
+    `picture` is the image that the columns are the patches of, where they are.
+    """
 
     title: str
     rows: tuple[str, ...]
@@ -40,10 +43,16 @@ class Excerpt:
     heads: tuple[int, ...]
     values: Float[np.ndarray, "H T S"]
     gold: frozenset[tuple[int, int]]
+    picture: PatchedImage | None = None
 
     @property
     def mean(self) -> Float[np.ndarray, "T S"]:
         return self.values.mean(0)
+
+    def turned(self) -> "Excerpt":
+        """The same with what is written along the top and what is read down the side: a column is a step."""
+        gold = frozenset((column, row) for row, column in self.gold)
+        return replace(self, rows=self.columns, columns=self.rows, values=self.values.swapaxes(1, 2), gold=gold)
 
 
 def excerpt(
@@ -80,6 +89,7 @@ def excerpt(
         heads=wanted,
         values=_by_words(weights, rows, columns) if words else weights,
         gold=_gold(found, chosen, words),
+        picture=found.picture if chosen.columns == "source" else None,
     )
 
 
@@ -90,6 +100,25 @@ def excerpts(
     every = view == "heads" and attention is None
     names = [one.name for one in _sentence(document, sentence).attentions] if every else [attention]
     return [excerpt(document, sentence=sentence, attention=name, heads=heads, words=words) for name in names]
+
+
+def lit_patches(shown: Excerpt) -> tuple[PatchedImage, list[tuple[str, Float[np.ndarray, "Y X"]]]]:
+    """The image, and for each word what its patches are lit by: shares of the weight of the one looked at most.
+
+    Of an attention within the image only what stands before the patches looks, such as [CLS].
+    """
+    picture = shown.picture
+    if picture is None:
+        raise ConfigError(
+            f"view='image' lights an image, and '{shown.title}' does not look at one; choose another view"
+        )
+    within = shown.rows == shown.columns
+    count = picture.first if within else len(shown.rows)
+    if not count:
+        raise ConfigError(f"'{shown.title}' looks from patch to patch: view='image' shows what words look at")
+    weights = shown.mean[:count, picture.first :]
+    lit = weights / weights.max(-1, keepdims=True).clip(1e-9)
+    return picture, list(zip(shown.rows, lit.reshape(-1, picture.rows, picture.columns), strict=False))
 
 
 def shown_piece(piece: str) -> str:
@@ -133,6 +162,8 @@ def _gold(sentence: Sentence, attention: AttentionMap, words: bool) -> frozenset
     return frozenset((to, of) for of, to in sentence.alignment or ()) if across else frozenset()
 
 
+GLOW, OPAQUE = "#ff8c00", 0.82
+"""What lights an image, and how strongly where it is looked at most: as in the viewer."""
 GOLD, INK, MUTED = "#d55e00", "#16202e", "#5a6878"
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 # More cells than this go in as one image: an element each would make a file that nobody can open.
@@ -160,8 +191,14 @@ Drawing = tuple[Number, Number, list[str]]
 """Width, height and what is on it."""
 
 
-def _map(shown: Excerpt) -> Drawing:
-    left, lean = 12 + _width(shown.rows), _width(shown.columns)
+def _columns(shown: Excerpt) -> Drawing:
+    return _map(shown.turned(), right=True)
+
+
+def _map(shown: Excerpt, right: bool = False) -> Drawing:
+    """Rows are named on the left, or on the `right`."""
+    beside, lean = 12 + _width(shown.rows), _width(shown.columns)
+    left = 12 if right else beside
     longest = max(len(shown.rows), len(shown.columns))
     cell = 26 if longest <= 40 else max(2, 800 // longest)
     top = 40 + lean * 0.72
@@ -169,7 +206,8 @@ def _map(shown: Excerpt) -> Drawing:
     parts += _cells(shown.mean, left, top, cell, shown)
     if cell >= 10:
         for row, label in enumerate(shown.rows):
-            parts.append(_text(left - 7, top + (row + 0.5) * cell, label, anchor="end"))
+            x = left + cell * len(shown.columns) + 7 if right else left - 7
+            parts.append(_text(x, top + (row + 0.5) * cell, label, anchor="start" if right else "end"))
         for column, label in enumerate(shown.columns):
             x, y = left + (column + 0.5) * cell, top - 7
             parts.append(_text(x, y, label, turn=-45))
@@ -179,7 +217,8 @@ def _map(shown: Excerpt) -> Drawing:
         parts.append(f'<rect {place} {side} rx="2" fill="none" stroke="{GOLD}" stroke-width="2.5"/>')
     foot = top + cell * len(shown.rows) + 20
     keys = [_scale(len(shown.heads)), *([_gold_key()] if shown.gold else [])]
-    return _with_legend(parts, left + cell * len(shown.columns) + lean * 0.72 + 12, foot, keys)
+    after = max(lean * 0.72, beside if right else 0)
+    return _with_legend(parts, left + cell * len(shown.columns) + after + 12, foot, keys)
 
 
 def _cells(values: np.ndarray, left: Number, top: Number, cell: Number, shown: Excerpt) -> list[str]:
@@ -261,6 +300,36 @@ def _grid(each: Sequence[Excerpt]) -> Drawing:
     return _with_legend(parts, left + most * (size + gap) + 4, 20 + len(each) * (size + gap + 16), [_scale()])
 
 
+def _lit(shown: Excerpt) -> Drawing:
+    """The image in grey once for each word, lit where the word's step looked."""
+    picture, words = lit_patches(shown)
+    side, gap, line = 128, 12, 22
+    scale = side / max(picture.width, picture.height)
+    wide, tall = picture.width * scale, picture.height * scale
+    across, down = wide / picture.columns, tall / picture.rows
+    columns = min(len(words), 6)
+    parts = [
+        '<defs><filter id="grey"><feColorMatrix type="saturate" values="0"/></filter></defs>',
+        _text(8, 18, shown.title, size=13, fill=MUTED),
+    ]
+    for number, (word, lit) in enumerate(words):
+        x, y = MARGIN + number % columns * (wide + gap), 36 + number // columns * (tall + gap + line)
+        size = f'width="{wide:g}" height="{tall:g}"'
+        href = f'filter="url(#grey)" preserveAspectRatio="none" href="{picture.image}"'
+        parts.append(f'<image x="{x:g}" y="{y:g}" {size} {href}/>')
+        parts += [
+            f'<rect x="{x + column * across:g}" y="{y + row * down:g}" width="{across:g}" height="{down:g}" '
+            f'fill="{GLOW}" fill-opacity="{OPAQUE * share:.3f}"/>'
+            for (row, column), share in np.ndenumerate(lit)
+            if share >= FAINTEST
+        ]
+        parts.append(_text(x + wide / 2, y + tall + line / 2, word, anchor="middle"))
+    lines = -(-len(words) // columns)
+    said = f"mean of {len(shown.heads)} heads; " if len(shown.heads) > 1 else ""
+    note = _words_key(f"{said}brightest: where the word's step looked most")
+    return _with_legend(parts, 2 * MARGIN + columns * (wide + gap) - gap, 46 + lines * (tall + gap + line), [note])
+
+
 MARGIN, KEY_HEIGHT = 12, 22
 
 
@@ -330,7 +399,13 @@ def _words_key(words: str) -> Key:
     return Key(7.2 * len(words) + 8, lambda x, y: [_text(x, y, words, size=13, fill=MUTED)])
 
 
-PLOTS: dict[str, Callable[[Excerpt], Drawing]] = {"map": _map, "lines": _lines, "text": _shaded}
+PLOTS: dict[str, Callable[[Excerpt], Drawing]] = {
+    "map": _map,
+    "columns": _columns,
+    "lines": _lines,
+    "text": _shaded,
+    "image": _lit,
+}
 
 
 def colour(weight: float) -> str:

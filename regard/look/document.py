@@ -171,6 +171,58 @@ class PatchedImage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SoundTrack:
+    """A sound as a model heard it: a WAV and its spectrogram, a PNG, in data: addresses.
+
+    The source's pieces are positions, each of `step` seconds, of `seconds` in all. `wave` is how loud the sound is,
+    from 0 to 1, in stretches of equal length. `words` say when each word of the target was said, `aligned` when each of
+    its pieces was by CTC, in seconds; a piece that has no time, such as the end, has (0, 0).
+    """
+
+    audio: str
+    spectrogram: str
+    seconds: float
+    step: float
+    wave: tuple[float, ...]
+    words: tuple[tuple[float, float], ...] = ()
+    aligned: tuple[tuple[float, float], ...] = ()
+
+    def check(self, words: int | None, pieces: int) -> None:
+        """Refuse what is no sound of so many words and pieces of the target."""
+        for name, kind, value in (("audio", "audio/wav", self.audio), ("spectrogram", "image/png", self.spectrogram)):
+            if not re.fullmatch(rf"data:{kind};base64,[A-Za-z0-9+/]+=*", value):
+                raise DataError(f"a sound's {name} must be data:{kind};base64,...")
+        if not (self.seconds > 0 and self.step > 0):
+            raise DataError(f"a sound of {self.seconds} seconds in positions of {self.step}; both must be above 0")
+        if self.words and len(self.words) != words:
+            raise DataError(f"times of {len(self.words)} words; the target has {words}")
+        if self.aligned and len(self.aligned) != pieces:
+            raise DataError(f"times of {len(self.aligned)} pieces; the target has {pieces}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeNode:
+    """A node of a tree that was written: its label, its parent's number (-1 of the root), and the step that wrote it.
+
+    A node over a word names the source's piece that it is.
+    """
+
+    label: str
+    parent: int
+    step: int
+    word: int | None = None
+
+
+def check_tree(tree: Sequence[TreeNode], steps: int, pieces: int) -> None:
+    """Refuse nodes before their parents, and steps and words that there are not."""
+    for number, node in enumerate(tree):
+        if not (node.parent == -1 if number == 0 else 0 <= node.parent < number):
+            raise DataError(f"node {number} of a tree has the parent {node.parent}; a parent comes before it")
+        if not 0 <= node.step < steps or not (node.word is None or 0 <= node.word < pieces):
+            raise DataError(f"node {number} of a tree is of step {node.step} and word {node.word}, which are not there")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
     """A candidate of a beam search: a piece after the branch `parent` of the step before, -1 the start.
 
@@ -282,11 +334,12 @@ class Sentence:
 
     `alignment` holds gold pairs (source word, target word). `candidates` gives, for each target piece, what the step
     could have chosen, likeliest first; where there is no target, what each piece of the source was followed by.
-    `scores` are lines to show beside the text, each a name and a value. A `picture` has its patches for pieces;
+    `scores` are lines to show beside the text, each a name and a value. A `picture` has its patches for pieces, a
+    `sound` its positions in time;
     `rollout` is what each layer's output holds of each piece, layers in the place of heads. `decoding` is how the
     output came about, and `edited` what becomes of it when heads are changed. Steps are target pieces, or
     where there is no target the source's. `answers` are what a model says of the whole, such as classes, likeliest
-    first.
+    first. `tree` is what the target writes, where it is a tree over the source's words.
     """
 
     source: Side
@@ -297,10 +350,12 @@ class Sentence:
     candidates: tuple[tuple[Candidate, ...], ...] | None = None
     scores: Mapping[str, str] = field(default_factory=dict)
     picture: PatchedImage | None = None
+    sound: SoundTrack | None = None
     rollout: AttentionMap | None = None
     decoding: Decoding | None = None
     answers: tuple[Candidate, ...] = ()
     edited: tuple[Edited, ...] = ()
+    tree: tuple[TreeNode, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.attentions:
@@ -309,7 +364,11 @@ class Sentence:
             attention.check(len(self.side(attention.rows).pieces), len(self.side(attention.columns).pieces))
         if self.picture is not None:
             self.picture.check(len(self.source.pieces))
+        if self.sound is not None:
+            target = self.target or self.source
+            self.sound.check(None if target.words is None else len(target.words), len(target.pieces))
         self._check_steps(len((self.target or self.source).pieces))
+        check_tree(self.tree, len((self.target or self.source).pieces), len(self.source.pieces))
         if self.alignment is not None:
             sources, targets = self.side("source").words, self.side("target").words
             if sources is None or targets is None:
@@ -409,7 +468,7 @@ def to_mapping(part: Dataclass, *, packed: bool = True) -> JsonObject:
     return result
 
 
-_LEFT_OUT_IF_EMPTY = ("answers", "edited", "mixture")
+_LEFT_OUT_IF_EMPTY = ("answers", "edited", "mixture", "tree")
 
 
 def _arrays(part: object) -> dict[str, np.ndarray]:

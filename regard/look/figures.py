@@ -6,10 +6,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from regard.errors import ConfigError
-from regard.look.attention_svg import GOLD, MUTED, Excerpt, check_view, excerpts
+from regard.look.attention_svg import GLOW, GOLD, MUTED, OPAQUE, Excerpt, check_view, excerpts, lit_patches
 from regard.look.charts import FAINTEST, RAMP, head_style, line_style, same_style_note
 from regard.look.document import Document
+from regard.look.packed_arrays import png_pixels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,6 +37,10 @@ def figure(
     shown = excerpts(document, view, sentence=sentence, attention=attention, heads=heads, words=words)
     if view == "heads":
         return _grid(Figure, shown, ramp)
+    if view == "columns":
+        return _map(Figure, shown[0].turned(), ramp, right=True)
+    if view == "image":
+        return _lit(Figure, shown[0])
     return _map(Figure, shown[0], ramp) if view == "map" else _lines(Figure, shown[0])
 
 
@@ -50,7 +57,7 @@ def need_matplotlib(otherwise: str = "plot SVG instead") -> None:
         raise ConfigError(f"matplotlib is not here: pip install 'regard[plots]', or {otherwise}")
 
 
-def _map(make: Any, shown: Excerpt, ramp: Any) -> "Figure":
+def _map(make: Any, shown: Excerpt, ramp: Any, right: bool = False) -> "Figure":
     T, S = shown.mean.shape
     small = max(T, S) <= 80
     whole = make(figsize=(min(2.5 + 0.32 * S, 12), min(2 + 0.32 * T, 12)), layout="constrained")
@@ -62,6 +69,8 @@ def _map(make: Any, shown: Excerpt, ramp: Any) -> "Figure":
         )
         axes.set_yticks(range(T), [_plain(one) for one in shown.rows])
     axes.xaxis.tick_top()
+    if right:
+        axes.yaxis.tick_right()
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     for row, column in shown.gold:
@@ -120,6 +129,29 @@ def _legend(whole: "Figure", shown: Excerpt) -> None:
     whole.legend(
         handles=[*heads, *weights], title=note, loc="outside lower center", ncols=4, frameon=False, handlelength=3.5
     )
+
+
+def _lit(make: Any, shown: Excerpt) -> "Figure":
+    """The image in grey once for each word, lit where the word's step looked."""
+    from matplotlib.colors import to_rgb
+
+    picture, words = lit_patches(shown)
+    pixels = png_pixels(picture.image)
+    grey, columns = pixels.mean(-1), min(len(words), 6)
+    lines = -(-len(words) // columns)
+    whole = make(figsize=(1.6 * columns, 0.5 + 1.85 * lines), layout="constrained")
+    axes = whole.subplots(lines, columns, squeeze=False)
+    extent = (0, picture.width, picture.height, 0)
+    for number, one in enumerate(axes.flat):
+        one.axis("off")
+        if number < len(words):
+            word, lit = words[number]
+            glow = np.concatenate((np.broadcast_to(to_rgb(GLOW), (*lit.shape, 3)), OPAQUE * lit[..., None]), axis=-1)
+            one.imshow(grey, cmap="gray", vmin=0, vmax=255, extent=extent)
+            one.imshow(glow, extent=extent, interpolation="nearest")
+            one.set_title(_plain(word), fontsize=9, y=-0.18)
+    whole.suptitle(shown.title, fontsize=9)
+    return whole
 
 
 def _grid(make: Any, each: Sequence[Excerpt], ramp: Any) -> "Figure":

@@ -80,6 +80,20 @@ def png_bytes(pixels: UInt8[np.ndarray, "Y X C"]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + parts
 
 
+def png_pixels(address: str) -> UInt8[np.ndarray, "Y X C"]:
+    """The pixels of what `png_address` wrote."""
+    data = base64.b64decode(address.partition(",")[2])
+    X, Y, _, kind = struct.unpack(">IIBB", data[16:26])
+    channels, packed, place = 1 if kind == 0 else 3, b"", 8
+    while place < len(data):
+        length, name = struct.unpack(">I4s", data[place : place + 8])
+        packed += data[place + 8 : place + 8 + length] if name == b"IDAT" else b""
+        place += length + 12
+    lines = np.frombuffer(zlib.decompress(packed), dtype=np.uint8).reshape(Y, 1 + X * channels)
+    assert not lines[:, 0].any(), "filtered lines are not written here"
+    return lines[:, 1:].reshape(Y, X, channels)
+
+
 def _compress(head: np.ndarray) -> bytes:
     # All low bytes, then all high ones, which are nearly all zero: that is what deflate finds.
     return zlib.compress(head.reshape(-1, 1).view(np.uint8).T.tobytes(), 1)

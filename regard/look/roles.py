@@ -22,7 +22,7 @@ MIN_QUESTIONS = 30
 MIN_MARGIN, MIN_SCALE = 0.2, 0.05
 """However little untrained models reach, a head this close to its baseline has no role; and the least they reach."""
 
-POSITIONAL = ("previous", "next", "same", "first", "separator")
+POSITIONAL = ("previous", "next", "same", "first", "separator", "left", "right", "above", "below")
 """Roles that are themselves fixed rules, so that only chance is held against them."""
 
 
@@ -70,6 +70,19 @@ def by_position(places: int, *, causal: bool = False) -> Iterator[RoleQuestion]:
         if query + 2 < places and not causal:
             yield RoleQuestion("next", query, frozenset({query + 1}), visible)
         yield RoleQuestion("same", query, frozenset({query}), visible)
+
+
+def on_grid(rows: int, columns: int, first: int = 0) -> Iterator[RoleQuestion]:
+    """The four neighbours of each patch of an image, and itself; patches come after `first` other places."""
+    places = first + rows * columns
+    sides = {"left": (0, -1), "right": (0, 1), "above": (-1, 0), "below": (1, 0), "same": (0, 0)}
+    for row in range(rows):
+        for column in range(columns):
+            for role, (down, across) in sides.items():
+                y, x = row + down, column + across
+                if 0 <= y < rows and 0 <= x < columns:
+                    answer = frozenset({first + y * columns + x})
+                    yield RoleQuestion(role, first + row * columns + column, answer, places)
 
 
 def at_landmarks(queries: int, places: int, *, apart: bool, causal: bool = False) -> Iterator[RoleQuestion]:

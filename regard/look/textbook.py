@@ -137,7 +137,8 @@ def _heats(panels: Sequence[tuple[np.ndarray, str, str, str]]) -> str:
         for row in range(rows):
             for column in range(columns):
                 place = f'x="{column * cell:.2f}" y="{row * cell:.2f}" width="{cell:.2f}" height="{cell:.2f}"'
-                parts.append(f'<rect {place} fill="{_shade(float(table[row, column]), low, high)}"/>')
+                fill = _shade(float(table[row, column]), low, high)
+                parts.append(f'<rect {place} fill="{fill}" stroke="var(--line)" stroke-width="0.5"/>')
         scale = f"white is 0, {'orange ' + format(low, '.3g') + ', ' if low < 0 else ''}blue {high:.3g}"
         parts.append(f'<text class="muted" x="0" y="{rows * cell + 16:.2f}">{scale}</text></g>')
         left, height = left + LEFT + size + 16, max(height, TOP + rows * cell + 26)

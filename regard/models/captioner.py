@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -28,7 +29,7 @@ from regard.nn.dropout import Dropout
 from regard.nn.embeddings import Embedding, OutputProjection, PatchEmbedding, resized_positions
 from regard.nn.initialization import initialise
 from regard.nn.kv_cache import DecoderState, KVCache, SourceMemory
-from regard.nn.masks import EVERYTHING
+from regard.nn.masks import CAUSAL, EVERYTHING, Visible
 from regard.nn.positions import Positions
 from regard.nn.recurrent.cells import CellKind
 from regard.nn.recurrent.layers import CellStates, Recurrent
@@ -45,7 +46,8 @@ class CaptionConfig:
     time that the patch size can be halved. `encoder_layers` blocks of self-attention follow, or none. The decoder is a
     `transformer`, or `recurrent`: cells that look at the image before each word (Xu et al. 2015), where
     `place_penalty` is the weight of the penalty on places that no word looked at. `encoder_heads`, `decoder_heads` and
-    `cross_heads` give layers fewer heads, of the same width; 0 is none at all.
+    `cross_heads` give layers fewer heads, of the same width; 0 is none at all. `word_dropout` is the share of a
+    caption's words that the decoder does not get to read while it is trained, so that it has to look.
     """
 
     vocab_size: int
@@ -74,12 +76,13 @@ class CaptionConfig:
     dropout: float = 0.0
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
+    word_dropout: float = 0.0
     max_len: int = 256
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "vocab_size", "image_size", "patch_size", "channels", "decoder_layers", "max_len")
         check_at_least(self, 0, "encoder_layers", "place_penalty")
-        check_fractions(self, "dropout")
+        check_fractions(self, "dropout", "word_dropout")
         if self.image_size % self.patch_size:
             raise ConfigError(f"image_size={self.image_size} must be a multiple of patch_size={self.patch_size}")
         if self.grid**2 > LARGEST_GRID:
@@ -125,10 +128,8 @@ class ConvolutionalStem(nn.Module):
         layers = config.patch_size.bit_length() - 1
         widths = [config.channels, *(max(8, config.width >> (layers - 1 - layer)) for layer in range(layers))]
         widths[-1] = config.width
-        self.convolutions = Stack(
-            nn.Conv2d(before, after, 3, stride=2, padding=1) for before, after in pairwise(widths)
-        )
-        self.convolutions.append(nn.Conv2d(config.width, config.width, 3, padding=1))
+        self.convolutions = Stack(nn.Conv2d(before, after, 3, stride=2) for before, after in pairwise(widths))
+        self.convolutions.append(nn.Conv2d(config.width, config.width, 3))
         self.norms = Stack(nn.GroupNorm(1, width) for width in (*widths[1:], config.width))
         self.grid = config.grid
         self.positions = nn.Parameter(torch.empty(1, config.grid**2, config.width))
@@ -143,34 +144,44 @@ class ConvolutionalStem(nn.Module):
         x, wanted = pixels, self.convolutions[0].in_channels
         if pixels.shape[1] != wanted:
             raise DataError(f"an image with {pixels.shape[1]} channels; the model reads {wanted}")
+        # A window of 3 at stride 2 lies off its place's middle, to the right in all layers but the last: together they
+        # then look at the middle of the place, not at its corner.
+        edges = iter([(0, 1, 0, 1)] * (len(self.convolutions) - 2) + [(1, 0, 1, 0), (1, 1, 1, 1)])
+        x = x.contiguous(memory_format=torch.channels_last)  # faster on a CPU
         for layer, norm in zip(self.convolutions, self.norms, strict=True):
-            x = norm(layer(x)).relu()
+            x = norm(layer(F.pad(x, next(edges)))).relu()
         grid = (x.shape[2], x.shape[3])
         positions = resized_positions(self.positions, (self.grid, self.grid), grid, leading=0)
         return self.dropout(x.flatten(2).mT + positions)
 
 
 class TransformerDecoder(nn.Module):
-    """Blocks of causal self-attention and attention to the image."""
+    """Blocks of causal self-attention and attention to what was encoded."""
 
-    def __init__(self, config: CaptionConfig) -> None:
+    def __init__(
+        self,
+        config: BlockConfig,
+        layers: int,
+        heads: tuple[int, ...] | None = None,
+        cross_heads: tuple[int, ...] | None = None,
+    ) -> None:
         super().__init__()
-        usual = (None,) * config.decoder_layers
-        heads = zip(config.decoder_heads or usual, config.cross_heads or usual, strict=True)
-        self.blocks = Stack(DecoderBlock(config.block(), None, None, *own) for own in heads)
+        usual = (None,) * layers
+        own = zip(heads or usual, cross_heads or usual, strict=True)
+        self.blocks = Stack(DecoderBlock(config, None, None, *counts) for counts in own)
         self.norm = make_norm(config.norm, config.width, config.norm_epsilon)
 
-    def forward(self, x: Float[Tensor, "B T D"], memory: Float[Tensor, "B P D"]) -> Float[Tensor, "B T D"]:
+    def forward(
+        self, x: Float[Tensor, "B T D"], memory: Float[Tensor, "B P D"], visible: Visible = EVERYTHING
+    ) -> Float[Tensor, "B T D"]:
         for block in self.blocks:
-            x = block(x, memory)
+            x = block(x, memory, CAUSAL, visible)
         return self.norm(x)
 
-    def start(self, memory: Float[Tensor, "B P D"]) -> DecoderState:
+    def start(self, memory: Float[Tensor, "B P D"], visible: Visible = EVERYTHING) -> DecoderState:
         return DecoderState(
             caches=tuple(KVCache(None, block.attention.joined()) for block in self.blocks),
-            memories=tuple(
-                SourceMemory(*block.cross_attention.keys_values(memory), EVERYTHING) for block in self.blocks
-            ),
+            memories=tuple(SourceMemory(*block.cross_attention.keys_values(memory), visible) for block in self.blocks),
         )
 
     def step(self, x: Float[Tensor, "R 1 D"], state: DecoderState) -> tuple[Float[Tensor, "R D"], DecoderState]:
@@ -282,8 +293,13 @@ class CaptionModel(nn.Module):
             config.width,
             positions=Positions("learned", config.width, config.max_len) if transformer else None,
             dropout=config.dropout,
+            word_dropout=config.word_dropout,
         )
-        self.decoder = TransformerDecoder(config) if transformer else AttentiveDecoder(config)
+        self.decoder = (
+            TransformerDecoder(config.block(), config.decoder_layers, config.decoder_heads, config.cross_heads)
+            if transformer
+            else AttentiveDecoder(config)
+        )
         self.head = OutputProjection(config.width, config.vocab_size, tied=self.target.tokens.weight)
         initialise(self)
         shape = config.image_size, config.patch_size, config.channels, config.width

@@ -108,8 +108,9 @@ class Attention(nn.Module):
 
     `rotary` turns queries and keys by their positions, `distances` adds to the scores what depends on how far apart
     query and key are: ALiBi's penalty or a learned bias. `scaled=False` leaves out the division by sqrt(K). `qk_norm`
-    brings every head's queries and keys to one size, so that scores cannot grow without bound. `watcher` is for
-    `regard.look`: while it is None the fused kernel runs, which never forms the weights.
+    brings every head's queries and keys to one size, so that scores cannot grow without bound. `key_bias=False` leaves
+    out the bias of the keys alone, which no weight depends on. `watcher` is for `regard.look`: while it is None the
+    fused kernel runs, which never forms the weights.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class Attention(nn.Module):
         head_width: int | None = None,
         memory_width: int | None = None,
         bias: bool = True,
+        key_bias: bool = True,
         dropout: float = 0.0,
         rotary: Rotary | None = None,
         distances: Alibi | RelativeBias | None = None,
@@ -139,7 +141,7 @@ class Attention(nn.Module):
             raise ConfigError(f"heads={heads} must be a multiple of kv_heads={self.kv_heads}")
         memory_width = memory_width or width
         self.query = nn.Linear(width, heads * head_width, bias=bias)
-        self.key = nn.Linear(memory_width, self.kv_heads * head_width, bias=bias)
+        self.key = nn.Linear(memory_width, self.kv_heads * head_width, bias=bias and key_bias)
         self.value = nn.Linear(memory_width, self.kv_heads * head_width, bias=bias)
         self.output = nn.Linear(heads * head_width, width, bias=bias)
         self.query_norm = nn.RMSNorm(head_width, eps=1e-6) if qk_norm else None
@@ -199,8 +201,11 @@ class Attention(nn.Module):
     def concatenated(self) -> tuple[Float[Tensor, "N D"], Float[Tensor, " N"] | None]:
         """The three matrices concatenated, and their biases."""
         parts = (self.query, self.key, self.value)
-        bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
-        return torch.cat([part.weight for part in parts]), bias
+        if self.query.bias is None:
+            return torch.cat([part.weight for part in parts]), None
+        # Keys may be without a bias where queries and values have one.
+        biases = [part.weight.new_zeros(part.out_features) if part.bias is None else part.bias for part in parts]
+        return torch.cat([part.weight for part in parts]), torch.cat(biases)
 
     def gather(
         self,
@@ -212,6 +217,28 @@ class Attention(nn.Module):
         """Every head's average of the values, joined and projected."""
         mixed = self._fused(q, k, v, visible) if self.watcher is None else self._watched(q, k, v, visible, self.watcher)
         return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def gather_and_point(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B G S K"],
+        v: Float[Tensor, "B G S K"],
+        visible: Visible,
+        head: int,
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T S"]]:
+        """The same, and where one head attended: written out, as the fused kernel never forms the weights."""
+        T, S, repeats = q.shape[2], k.shape[2], self.heads // self.kv_heads
+        mask = visible.mask(T, S, q.device)
+        keys, values = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
+        bias = None if self.distances is None else self.distances(T, S, visible.past).to(q.dtype)
+        weights = attention_weights(q, keys, mask, bias, self.scale)
+        watcher: Any = self.watcher
+        if watcher is not None and hasattr(watcher, "look") and watcher.edit is None:
+            watcher.look(q, k, v, partial(self._weights, q, k, visible), groups=repeats)
+        elif watcher is not None:
+            weights = watcher(q, keys, values, weights)
+        mixed = F.dropout(weights, self.dropout, self.training).to(values.dtype) @ values
+        return self.output(mixed.transpose(1, 2).flatten(2)), weights[:, head]
 
     def arithmetic(
         self, q: Float[Tensor, "H T K"], k: Float[Tensor, "H S K"], heads: Sequence[int] | None = None

@@ -192,11 +192,76 @@ class ScoredAttention(nn.Module):
         return self.watched(query, keys, values, weights) @ values
 
     def weights(
-        self, query: Float[Tensor, "B T Q"], keys: Float[Tensor, "B S M"], visible: Visible = EVERYTHING
+        self,
+        query: Float[Tensor, "B T Q"],
+        keys: Float[Tensor, "B S M"],
+        visible: Visible = EVERYTHING,
+        offset: Float[Tensor, "B T S"] | None = None,
     ) -> Float[Tensor, "B T S"]:
-        """The attention weights of each query, before a watcher has seen them."""
+        """The attention weights of each query, before a watcher has seen them; `offset` is added to the scores."""
         mask = visible.mask(query.shape[1], keys.shape[1], query.device)
-        return softmax_visible(self.score.compare(query, keys), None if mask is None else mask.squeeze(1))
+        scores = self.score.compare(query, keys)
+        scores = scores if offset is None else scores + offset
+        return softmax_visible(scores, None if mask is None else mask.squeeze(1))
+
+    def watched(
+        self,
+        query: Float[Tensor, "B T Q"],
+        keys: Float[Tensor, "B S M"],
+        values: Float[Tensor, "B S V"],
+        weights: Float[Tensor, "B T S"],
+    ) -> Float[Tensor, "B T S"]:
+        """The weights that the watcher gives back for these; without one, these."""
+        if self.watcher is None:
+            return weights
+        return self.watcher(query[:, None], keys[:, None], values[:, None], weights[:, None]).squeeze(1)
+
+
+class LocationAwareAttention(nn.Module):
+    """Additive attention that also knows where it has looked so far (Chorowski et al. 2015): v' tanh(W s + V h + U f).
+
+    The features f of a place are a convolution of the sum of all weights before, so that a decoder can tell what it has
+    read from what it has not, and a repeated word from the same word.
+    """
+
+    heads = 1
+
+    def __init__(
+        self, query_width: int, memory_width: int, *, filters: int = 16, kernel: int = 31, sides: Sides = ACROSS
+    ) -> None:
+        super().__init__()
+        if kernel % 2 == 0:
+            raise ConfigError(f"kernel={kernel} must be odd, so that it has a middle")
+        self.query = nn.Linear(query_width, memory_width)
+        self.memory = nn.Linear(memory_width, memory_width, bias=False)
+        self.before = nn.Conv1d(1, filters, kernel, padding=kernel // 2, bias=False)
+        self.place = nn.Linear(filters, memory_width, bias=False)
+        self.vector = nn.Linear(memory_width, 1, bias=False)
+        self.head_width, self.sides = memory_width, sides
+        self.watcher: Watcher | None = None
+
+    def keys(self, memory: Float[Tensor, "B S M"]) -> Float[Tensor, "B S M"]:
+        return self.memory(memory)
+
+    def arithmetic(
+        self, q: Float[Tensor, "H T Q"], k: Float[Tensor, "H S M"], heads: Sequence[int] | None = None
+    ) -> Arithmetic | None:
+        """Not that of queries and keys alone: what was looked at before counts too."""
+        return None
+
+    def weights(
+        self,
+        query: Float[Tensor, "B T Q"],
+        keys: Float[Tensor, "B S M"],
+        visible: Visible,
+        before: Float[Tensor, "B T S"],
+    ) -> Float[Tensor, "B T S"]:
+        """The attention weights of each query, `before` being the sum of the weights of the steps before it."""
+        B, T, S = before.shape
+        features = self.before(before.reshape(B * T, 1, S)).mT.unflatten(0, (B, T))
+        scores = self.vector(torch.tanh(self.query(query)[:, :, None] + keys[:, None] + self.place(features)))
+        mask = visible.mask(T, S, query.device)
+        return softmax_visible(scores.squeeze(-1), None if mask is None else mask.squeeze(1))
 
     def watched(
         self,

@@ -57,6 +57,7 @@ class BlockConfig:
     scaled: bool = True
     qk_norm: bool = False
     bias: bool = True
+    key_bias: bool = True
     dropout: float = 0.1
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
@@ -168,6 +169,7 @@ def self_attention(
         kv_heads=heads * (config.kv_heads or config.heads) // config.heads,
         head_width=config.per_head,
         bias=config.bias,
+        key_bias=config.key_bias,
         dropout=config.attention_dropout,
         rotary=rotary,
         distances=distances,
@@ -260,6 +262,30 @@ class DecoderBlock(nn.Module):
         around = self.around_cross_attention
         x = around.leave(x, self.cross_attention(around.enter(x), memory, memory_visible))
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
+
+    def forward_and_point(
+        self, x: Float[Tensor, "B T D"], memory: Float[Tensor, "B S D"], visible: Visible, of_source: Visible, head: int
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T S"]]:
+        """The same, and where one head of the attention to the source looked."""
+        x = self.around_attention.leave(x, self.attention(self.around_attention.enter(x), None, visible))
+        around, across = self.around_cross_attention, self.cross_attention
+        assert isinstance(across, Attention), "an attention without heads points nowhere"
+        q, (k, v) = across.queries(around.enter(x)), across.keys_values(memory)
+        change, weights = across.gather_and_point(q, k, v, of_source, head)
+        x = around.leave(x, change)
+        return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x))), weights
+
+    def step_and_point(
+        self, x: Float[Tensor, "R 1 D"], cache: KVCache, memory: SourceMemory, head: int
+    ) -> tuple[Float[Tensor, "R 1 D"], Float[Tensor, "B W S"]]:
+        """A step, and where that head looked: the W rows of each of B sources."""
+        x = self.around_attention.leave(x, _self_attend(self.attention, self.around_attention.enter(x), cache))
+        around, across = self.around_cross_attention, self.cross_attention
+        assert isinstance(across, Attention), "an attention without heads points nowhere"
+        q = across.queries(around.enter(x).view(memory.keys.shape[0], -1, x.shape[-1]))
+        change, weights = across.gather_and_point(q, memory.keys, memory.values, memory.visible, head)
+        x = around.leave(x, change.view(x.shape))
+        return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x))), weights
 
     def step(self, x: Float[Tensor, "R 1 D"], cache: KVCache, memory: SourceMemory) -> Float[Tensor, "R 1 D"]:
         """The same for one new position of R rows, which share the memory of their sources."""

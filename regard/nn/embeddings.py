@@ -23,7 +23,8 @@ class Embedding(nn.Module):
     """Token vectors, times sqrt(width) as in the 2017 paper when `scale`, plus their positions, then a norm if given.
 
     `tokens` is a table to share with another embedding. `token_dropout` is the share of the vocabulary whose vectors
-    are zeros for one pass, wherever they occur. `shared` takes the same features from every position of a row.
+    are zeros for one pass, wherever they occur; `word_dropout` that of the tokens of a text, each for itself. `shared`
+    takes the same features from every position of a row.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Embedding(nn.Module):
         scale: bool = True,
         dropout: float = 0.0,
         token_dropout: float = 0.0,
+        word_dropout: float = 0.0,
         shared: bool = False,
         norm: nn.Module | None = None,
         tokens: nn.Embedding | None = None,
@@ -46,6 +48,7 @@ class Embedding(nn.Module):
         self.norm = norm
         self.dropout = SharedDropout(dropout) if shared else Dropout(dropout)
         self.token_dropout = Dropout(token_dropout)
+        self.word_dropout = Dropout(word_dropout)
 
     def forward(
         self, ids: Int[Tensor, "B T"], past: int = 0, places: Int[Tensor, "B T"] | None = None
@@ -55,6 +58,8 @@ class Embedding(nn.Module):
         if self.training and self.token_dropout.p:
             kept = self.token_dropout(x.new_ones(self.tokens.num_embeddings))
             x = x * kept[ids][..., None]
+        if self.training and self.word_dropout.p:
+            x = x * self.word_dropout(x.new_ones(x.shape[:-1]))[..., None]
         if self.scale != 1.0:
             x = x * self.scale
         if self.positions is not None:

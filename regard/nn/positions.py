@@ -20,13 +20,18 @@ def linear(length: int, slope: float = 1.0, start: float = 0.0) -> Float[Tensor,
     return (slope * torch.arange(length, dtype=torch.float32) + start)[:, None]
 
 
-def sinusoidal(length: int, width: int, layout: Layout = "interleaved", base: float = 10000.0) -> Float[Tensor, "T D"]:
-    """PE(i, 2j) = sin(i / base^(2j/D)), PE(i, 2j+1) = cos of the same; `halves` puts all sines before all cosines."""
+def sinusoidal(
+    length: int, width: int, layout: Layout = "interleaved", base: float = 10000.0, *, slowest: bool = False
+) -> Float[Tensor, "T D"]:
+    """PE(i, 2j) = sin(i / base^(2j/D)), PE(i, 2j+1) = cos of the same; `halves` puts all sines before all cosines.
+
+    With `slowest` the exponent is 2j/(D-2), so that the last pair turns by exactly 1/base at each position.
+    """
     if width % 2:
         raise ConfigError(f"width={width} must be even for sinusoidal positions")
     # Computed in double: at position 5,000 a float32 angle is already off in the fourth decimal.
     steps = torch.arange(0, width, 2, dtype=torch.float64)
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * base ** (-steps / width)
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * base ** (-steps / (width - 2 if slowest else width))
     pairs = torch.stack((angles.sin(), angles.cos()), dim=-1 if layout == "interleaved" else 1)
     return pairs.flatten(1).float()
 

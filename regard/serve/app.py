@@ -57,7 +57,7 @@ def make_app(
     models = Models(runs, asked, limits, metrics, device, precision)
     pages = Pages()
     answering = [Route(f"/v1/{name}", _answering(one, models, pages), methods=["POST"]) for name, one in asked.items()]
-    routes = [*answering, *_about(models, metrics, asked.values()), *page_routes(pages)]
+    routes = [*answering, *_about(models, metrics, asked.values()), *page_routes(pages, limits.body)]
     paths, full = [one.path for one in routes], partial(_full, models, asked)
     gate: dict[str, Any] = {"metrics": metrics, "routes": paths, "full": full}
     middleware = [Middleware(Gate, **gate, keys=tuple(api_keys), hosts=tuple(allow_hosts))]

@@ -1,4 +1,4 @@
-"""POST /v1/look: where a model looked at one text, as the viewer's document and as its page."""
+"""POST /v1/look: where a model looked at one text or image, as the viewer's document and as its page."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,10 @@ TOKENS = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LookRequest:
-    """A text (or a problem to point at), and the options of `regard look`; `document=false` sends the URL alone."""
+    """A text (or a problem to point at, or an image file in base64), and the options of `regard look`.
+
+    `document=false` sends the URL alone.
+    """
 
     text: Any
     beam: Beam = option(None, "Hypotheses kept at each step; 1 is greedy.")
@@ -54,7 +57,7 @@ class Look(Verb[LookRequest, Looked]):
         self, run: Run, request: LookRequest, items: Sequence[Any], limits: RequestLimits | None = None
     ) -> list[Any]:
         text = items[0]
-        if not run.task.has_tokenizer:
+        if not run.task.reads_text:
             (text,) = run.task.requested(run, [text])
             if (size := run.task.size(text)) > TOKENS:
                 raise DataError(f"text has {size} items; this server looks into {TOKENS}")
@@ -69,8 +72,8 @@ class Look(Verb[LookRequest, Looked]):
         return [text]
 
     def cost(self, run: Run, asked: Asked) -> Cost:
-        if not isinstance(asked.item, str):
-            return Cost(len(asked.item))
+        if not run.task.reads_text:
+            return Cost(run.task.size(asked.item))
         count = len(run.vocabularies.source.encode(asked.item))
         if count > TOKENS:
             raise DataError(f"text has {count} tokens; this server looks into {TOKENS}")

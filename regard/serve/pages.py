@@ -54,8 +54,9 @@ class Pages:
             self._kept.popitem(last=False)
 
 
-def routes(pages: Pages) -> list[Route]:
-    front, policy = _front()
+def routes(pages: Pages, most: int) -> list[Route]:
+    """The pages; the one at `/` knows that a request has at most `most` bytes."""
+    front, policy = _front(most)
 
     async def index(request: Request) -> Response:
         return HTMLResponse(front, headers={"Content-Security-Policy": policy})
@@ -70,12 +71,16 @@ def routes(pages: Pages) -> list[Route]:
     return [Route("/", index), Route("/look/{name}", looked)]
 
 
-def _front() -> tuple[str, str]:
+def _front(most: int) -> tuple[str, str]:
     """The page at `/` in one piece, and a policy under which only what we wrote runs."""
     style, script, page = (_file(name) for name in ("style.css", "page.js", "page.html"))
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
-    policy = f"default-src 'none'; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; connect-src 'self'"
-    return Template(page).substitute(style=style, script=script), f"{policy}; {AROUND}"
+    sources = {
+        **{"default-src": "'none'", "style-src": f"'sha256-{hashes[0]}'", "script-src": f"'sha256-{hashes[1]}'"},
+        **{"connect-src": "'self'", "img-src": "data:"},  # an image that was dropped is shown
+    }
+    policy = "; ".join(f"{name} {source}" for name, source in sources.items())
+    return Template(page).substitute(style=style, script=script, most=most), f"{policy}; {AROUND}"
 
 
 def _file(name: str) -> str:

@@ -1,6 +1,6 @@
 """Captioning: images with captions, to a model that writes what it sees."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -17,23 +17,21 @@ from regard.data.images import ImageStore, prepare_images
 from regard.data.images.captions import CaptionLayout, CaptionSource, caption_batches, open_captioned
 from regard.data.images.image_files import LARGEST, Part, decode_image
 from regard.data.pair_store import Rows
-from regard.data.synthetic.scenes import SIDE, Box, DrawnScenes, Language, SceneImages, ScenePart
+from regard.data.synthetic.scenes import SIDE, DrawnScenes, Language, SceneImages, ScenePart
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import unwanted
 from regard.decode.search import search
-from regard.decode.stepper import Hypothesis, Stepper
+from regard.decode.stepper import Stepper
 from regard.errors import ConfigError, DataError
 from regard.look.document import Document
-from regard.look.watch import attentions, watch
-from regard.metrics.classification_metrics import wilson_interval
 from regard.metrics.text import corpus_bleu, corpus_scores, exact_match
-from regard.nn.attention import ACROSS
 from regard.nn.batch import CaptionedImages, Tokens
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import FIRST_TOKEN, PreparedData, cache_directory, full_rows, train_shared_tokenizer
 from regard.tasks.images import ImageReader
 from regard.tasks.looking.look_options import LookOptions
-from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData
+from regard.tasks.noun_attention import caption_probes, pointing_scores, probe_images
+from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData, Probe
 from regard.tasks.run import Run, prepared_vocabularies
 from regard.tasks.spec import (
     MEASURING,
@@ -48,7 +46,7 @@ from regard.tasks.spec import (
     check_length,
 )
 from regard.tasks.translation_metrics import check_tokenizer
-from regard.tasks.verbs.caption import WrittenCaption
+from regard.tasks.verbs.caption import WrittenCaption, sent_images
 from regard.text import Vocabularies
 from regard.training.objectives import Captioning, Objective
 
@@ -101,17 +99,13 @@ def scenes_of(config: RunConfig, part: ScenePart) -> SceneImages:
     return SceneImages.of(SCENES_HELD_OUT, seed=0, part=part, size=size)
 
 
-def captioned_scenes(images: SceneImages, language: Language) -> CaptionSource:
-    return CaptionSource(images, tuple(tuple(one.text for one in scene.captions(language)) for scene in images.scenes))
-
-
 def captioned_of(config: RunConfig, part: Part) -> CaptionSource | None:
     """The images to train on, to validate on or to test on, as they are named; None where none are."""
     data = config.data
     if names := getattr(data, part):
         return open_given(names[0], data, part) or open_given(names[0], data)
     if data.scenes:
-        return captioned_scenes(scenes_of(config, part), data.language)
+        return scenes_of(config, part).captioned(data.language)
     return open_given(data.train[0], data, part) if data.train else None
 
 
@@ -352,19 +346,7 @@ class Captioner:
             ids=names,
             constraints=constraints,
         )
-        return [[self.text(one, limit if config.force_end else None) for one in best] for best in found]
-
-    def text(self, hypothesis: Hypothesis, forced_at: int | None = None) -> WrittenCaption:
-        """What was decoded, as text. An output that has made `forced_at` choices was ended by force: not finished."""
-        target = self.vocabularies.target
-        return WrittenCaption(
-            text=target.decode(hypothesis.tokens),
-            score=hypothesis.score,
-            log_prob=hypothesis.log_prob,
-            tokens=tuple(hypothesis.tokens),
-            pieces=tuple(target.pieces(hypothesis.tokens)),
-            finished=hypothesis.finished and len(hypothesis.token_log_probs) != forced_at,
-        )
+        return [[WrittenCaption.of(one, target, limit if config.force_end else None) for one in best] for best in found]
 
     def cut_note(self, cut: int, total: int, config: DecodeConfig) -> str:
         """What to say of captions that are not finished; nothing where there are none."""
@@ -372,77 +354,6 @@ class Captioner:
             return ""
         limit = min(config.max_len, self.max_len)
         return f"{cut:,} of {total:,} captions were cut at {limit} tokens (max_len; the model's own is {self.max_len})"
-
-
-@dataclass(frozen=True, slots=True)
-class NounHits:
-    """Of one head, over nouns: whether the place looked at most lies in a box, and the share of weight in the boxes."""
-
-    hits: np.ndarray
-    shares: np.ndarray
-
-
-class NounAttention:
-    """Where heads look in the step that writes a noun, against the boxes of what the noun names.
-
-    Captions are read by teacher forcing, the scenes' own first ones.
-    """
-
-    def __init__(self, run: Run, images: SceneImages) -> None:
-        self.run, self.images = run, images
-        self.model = run.config.model_config()
-
-    def heads(self) -> list[tuple[str, int]]:
-        """Every head that looks at the image from the caption."""
-        known = attentions(self.run.model)
-        return [(name, head) for name, one in known.items() if one.sides == ACROSS for head in range(one.heads)]
-
-    @torch.inference_mode()
-    def measured(self) -> tuple[dict[tuple[str, int], NounHits], NounHits]:
-        """Of every head, and what looking evenly at all patches would give: chance."""
-        captioner, language = self.run.captioner, self.run.config.data.language
-        heads = self.heads()
-        hits: dict[tuple[str, int], list[float]] = {head: [] for head in heads}
-        shares: dict[tuple[str, int], list[float]] = {head: [] for head in heads}
-        chance_hits, chance_shares = [], []
-        names = list(dict.fromkeys(name for name, _ in heads))
-        self.run.model.eval()
-        for start in range(0, len(self.images.rows), BATCH):
-            part = self.images.select(range(start, min(len(self.images.rows), start + BATCH)))
-            captions = [scene.captions(language)[0] for scene in part.scenes]
-            target = captioner.vocabularies.target
-            rows = [captioner.vocabularies.target_row(target.encode(one.text)) for one in captions]
-            arrays = list(part.read(captioner.reader.channels, captioner.reader.fit))
-            with watch(self.run.model, names) as trace:
-                self.run.model(captioner.batch(arrays, rows))
-            weights = {name: trace.weights(name).float().cpu().numpy() for name in names}
-            for row, caption in enumerate(captions):
-                opening = len(rows[row]) - 2 - len(target.offsets(caption.text))
-                for noun in caption.nouns:
-                    covered, centred = boxes_on_grid(noun.boxes, self.model.grid)
-                    steps = [
-                        opening + place
-                        for place, (begin, end) in enumerate(target.offsets(caption.text))
-                        if begin < noun.end and end > noun.start
-                    ]
-                    chance_hits.append(centred.mean())
-                    chance_shares.append(covered.mean())
-                    for name, head in heads:
-                        seen = weights[name][row, head, steps[0], self.model.first :]
-                        hits[name, head].append(float(centred[seen.argmax()]))
-                        shares[name, head].append(float((seen * covered).sum()))
-        found = {head: NounHits(np.array(hits[head]), np.array(shares[head])) for head in heads}
-        return found, NounHits(np.array(chance_hits), np.array(chance_shares))
-
-
-def boxes_on_grid(boxes: Sequence[Box], grid: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of each patch of an image the share that lies in any of the boxes, and whether its middle does."""
-    inside = np.zeros((SIDE, SIDE))
-    for left, top, right, bottom in boxes:
-        inside[max(0, top) : bottom, max(0, left) : right] = 1.0
-    step = SIDE // grid
-    patches = inside.reshape(grid, step, grid, step)
-    return patches.mean((1, 3)).reshape(-1), patches[:, step // 2, :, step // 2].reshape(-1) > 0
 
 
 def captioner_of(run: Run) -> Captioner:
@@ -517,6 +428,7 @@ class CaptioningTask(Task):
     searches = True
     lifts_limits = True
     keeps_decoding = True
+    reads_text = False
     sides = 2
     unit = "images"
 
@@ -551,20 +463,28 @@ class CaptioningTask(Task):
         return prepared.config, prepared
 
     def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> JsonObject:
-        """Scores of captions against all references of each image; of bundled scenes also where heads looked.
+        """Scores of captions against all references of each image, and where heads looked.
 
         `data` is a table or a folder. Of bundled scenes, `combinations` has the scores on scenes with colours and
-        shapes that training never had together, and `pointing` those of the head that points best at nouns on
-        validation scenes, with chance beside them.
+        shapes that training never had together. Where boxes of nouns are known, `pointing` has the scores of the head
+        that points best at nouns on validation images, with chance beside them.
         """
         options, config = how.chosen(CaptioningOptions), run.config
         given = self._given(run, data, how.say)
         result = self._scored(run, given, options, how)
         if not data and config.data.scenes and not config.data.test:
-            found = captioned_scenes(scenes_of(config, "combinations"), config.data.language)
+            found = scenes_of(config, "combinations").captioned(config.data.language)
             result["combinations"] = self._scored(run, found, options, replace(how, out=None, say=None))
-            result["pointing"] = pointing_scores(run, options.limit)
+        if any(given.gold):
+            limited = given.select(range(min(options.limit or len(given.captions), len(given.captions))))
+            result["pointing"] = pointing_scores(run, limited.with_gold(), self._choosing(run))
         return result
+
+    def _choosing(self, run: Run) -> CaptionSource | None:
+        """Validation images whose nouns have boxes, on which a head is chosen; None where there are none."""
+        valid = captioned_of(run.config, "valid")
+        found = None if valid is None else valid.select(range(min(HEAD_SCENES, len(valid.captions)))).with_gold()
+        return found if found is not None and found.captions else None
 
     def _given(self, run: Run, data: Any, say: Say | None) -> CaptionSource:
         if isinstance(data, CaptionSource):
@@ -617,7 +537,7 @@ class CaptioningTask(Task):
             low, high = pointing["hits_interval"]
             head = f"head {pointing['head']} of {pointing['attention']}"
             lines += [
-                f"where {head} looked when it wrote {pointing['nouns']:,} nouns:",
+                f"where {head} (chosen on {pointing['chosen_on']}) looked when it wrote {pointing['nouns']:,} nouns:",
                 f"  pointing game    {100 * pointing['hits']:.2f} %  [{100 * low:.2f}, {100 * high:.2f}]  "
                 f"(chance {100 * pointing['chance_hits']:.2f} %)",
                 f"  weight in boxes  {100 * pointing['share']:.2f} %  (chance {100 * pointing['chance_share']:.2f} %)",
@@ -632,6 +552,22 @@ class CaptioningTask(Task):
         from regard.tasks.looking.caption_runs import caption_document
 
         return caption_document(run, inputs, wanted, **decode)
+
+    def looks(self, run: Run) -> bool:
+        return True
+
+    def requested(self, run: Run, given: Sequence[Any]) -> list[Any]:
+        return [pixels for _, pixels in sent_images(run, given)]
+
+    def size(self, item: Sized) -> int:
+        return 1  # an image, brought to the one size that the model reads
+
+    def probes(self, run: Run, data: Any, limit: int) -> list[Probe]:
+        given = self._given(run, data, None)
+        return caption_probes(run, given.select(range(min(limit, len(given.captions)))))
+
+    def probe_batch(self, run: Run, items: Sequence[Probe]) -> CaptionedImages:
+        return probe_images(run, items)
 
     def held_out_data(self, run: Run, files: Sequence[str] | None, limit: int) -> HeldOutData:
         given = open_given(files[0], run.config.data) if files else captioned_of(run.config, "valid")
@@ -659,28 +595,6 @@ class CaptioningTask(Task):
 
         objective = Captioning(config.train.smoothing, model.place_penalty)
         return config, objective, [batch() for _ in range(count)]
-
-
-def pointing_scores(run: Run, limit: int | None = None) -> JsonObject:
-    """How well the cross-attention head that points best at nouns on validation scenes does so on test scenes."""
-    valid = scenes_of(run.config, "valid").select(range(HEAD_SCENES))
-    test = scenes_of(run.config, "test").select(range(min(limit or SCENES_HELD_OUT, SCENES_HELD_OUT)))
-    known, _ = NounAttention(run, valid).measured()
-    if not known:
-        raise ConfigError("this model has no head that looks at the image")
-    attention, head = max(known, key=lambda one: (known[one].hits.mean(), known[one].shares.mean()))
-    found, chance = NounAttention(run, test).measured()
-    best = found[attention, head]
-    return {
-        "attention": attention,
-        "head": head,
-        "nouns": len(best.hits),
-        "hits": float(best.hits.mean()),
-        "hits_interval": list(wilson_interval(int(best.hits.sum()), len(best.hits), 1.96)),
-        "chance_hits": float(chance.hits.mean()),
-        "share": float(best.shares.mean()),
-        "chance_share": float(chance.shares.mean()),
-    }
 
 
 def _shown(scores: Mapping[str, Any]) -> list[str]:

@@ -209,6 +209,7 @@ class PointingTask(Task):
     parts: ClassVar = {"pointer": pointer_of}
     methods: ClassVar = {"point": point}
     has_tokenizer = False
+    reads_text = False
     searches = True
     sides = 2
     unit = "problems"

@@ -9,6 +9,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from torch import nn
 
 from regard.data import Documents
@@ -62,12 +63,14 @@ class Probe:
     """One input, ready to be asked about: token rows, the place of every row and column, and the questions.
 
     `rows` are source and target of a pair; of a language model the text alone; of an encoder the text and its segments.
+    Of a captioned image, `pixels` are the source.
     """
 
     rows: tuple[list[int], list[int]]
     places: dict[Kind, tuple[list[int], list[int], int, int]]
     questions: dict[Kind, list[RoleQuestion]]
     gold: ParallelSentence | None = None
+    pixels: np.ndarray | None = None
 
 
 def by_pronoun(gold: ParallelSentence, places: int) -> dict[Kind, list[RoleQuestion]]:

@@ -6,8 +6,10 @@ import functools
 import struct
 import zlib
 
+import numpy as np
 import torch
 
+from regard.data.audio import write_wav
 from regard.look.document import (
     AttentionMap,
     Branch,
@@ -22,6 +24,8 @@ from regard.look.document import (
     PatchedImage,
     Sentence,
     Side,
+    SoundTrack,
+    TreeNode,
 )
 from regard.look.position_tables import PositionTable
 from regard.nn.positions import Positions, sinusoidal
@@ -164,6 +168,54 @@ def caption():
         picture=PatchedImage(image=png(16, 16), width=16, height=16, rows=2, columns=2, first=0),
     )
     return Document(title="A caption", sentences=(seen,))
+
+
+def sound():
+    """A second of sound in five positions, and a text of two words: within the text, and across."""
+    sides = {"decoder.0.attention": ("target", "prefix"), "decoder.0.cross_attention": ("target", "source")}
+    sizes = {"source": 5, "target": 3, "prefix": 3}
+    maps = tuple(
+        attention(name, sizes[pair[0]], sizes[pair[1]], pair, heads=2, seed=number)
+        for number, (name, pair) in enumerate(sides.items())
+    )
+    tone = np.sin(np.arange(1000)).astype(np.float32)
+    audio = "data:audio/wav;base64," + base64.b64encode(write_wav(tone, 1000)).decode()
+    track = SoundTrack(
+        **{"audio": audio, "spectrogram": png(16, 8), "seconds": 1.0, "step": 0.2, "wave": (0.1, 1.0, 0.5)},
+        words=((0.2, 0.4), (0.4, 0.8)),
+        aligned=((0.2, 0.4), (0.4, 0.6), (0.0, 0.0)),
+    )
+    seen = Sentence(
+        source=Side(text="a.wav", pieces=("0.0", "0.2", "0.4", "0.6", "0.8"), names=True),
+        target=Side.of("one two", ["one", "two", "⟨end⟩"], [(0, 3), (4, 7), (0, 0)]),
+        prefix=Side.of("one two", ["⟨start⟩", "one", "two"], [(0, 0), (0, 3), (4, 7)]),
+        attentions=maps,
+        sound=track,
+    )
+    return Document(title="A sound", sentences=(seen,))
+
+
+def parse():
+    """A tree over three words, and the attention of its six steps and the end to the words and their two edges."""
+    nodes = (("S", -1, 0, None), ("NP", 0, 1, None), ("DT", 1, 2, 2), ("NN", 1, 3, 3), ("VBZ", 0, 5, 4))
+    pieces = ("(S", "(NP", "DT", "NN", ")", "VBZ", ")", "⟨end⟩")
+    return Document(
+        title="A tree",
+        sentences=(
+            Sentence(
+                source=Side(text="a dog sleeps", pieces=("⟨before⟩", "⟨after⟩", "a", "dog", "sleeps")),
+                target=Side(text="(S (NP DT NN ) VBZ )", pieces=pieces, names=True),
+                prefix=Side(text="(S (NP DT NN ) VBZ )", pieces=("⟨start⟩", *pieces[:-1]), names=True),
+                attentions=(
+                    attention("encoder.0.attention", 5, 5, ("source", "source"), heads=2, seed=1),
+                    attention("head.blocks.0.cross_attention", 8, 5, ("target", "source"), heads=2, seed=2),
+                ),
+                tree=tuple(
+                    TreeNode(label=label, parent=parent, step=step, word=word) for label, parent, step, word in nodes
+                ),
+            ),
+        ),
+    )
 
 
 def places():

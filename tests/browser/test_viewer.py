@@ -433,6 +433,54 @@ def test_a_picture_is_lit_where_each_word_of_its_caption_looked(browser, tmp_pat
         page.close()
 
 
+def test_a_sound_is_lit_where_each_piece_listened_and_a_word_plays_its_stretch(browser, tmp_path):
+    document = documents.sound()
+    path = tmp_path / "sound.html"
+    path.write_text(render(document), encoding="utf-8")
+    (seen,) = document.sentences
+    lit = "document.querySelector('.track').dataset.weights.split(' ')"
+    # An attention within the text lights nothing: the one to the sound does in its place.
+    page = browser.page(f"{path.as_uri()}#view=sound&attention=0")
+    # What is played is heard of here, since a browser of tests may have no sound of its own.
+    page.js(
+        "window.played = []; HTMLMediaElement.prototype.play = function () {"
+        " window.played.push(this.currentTime); return Promise.reject(new Error()); }; 0"
+    )
+    for piece in (1, 0):
+        page.click(f"[data-key=piece-{piece}]")
+        page.away()
+        assert page.js(lit) == [shown(one) for one in seen.attentions[1].array().mean(0)[piece]]
+    assert page.js("window.played.map((one) => one.toFixed(1))") == ["0.4", "0.2"]
+    assert "one” listens most from" in page.text(".readout")
+    assert page.texts(".times span") == ["one", "two", "one", "two"]
+    assert page.js("document.querySelectorAll('.small-tracks .track').length") == 2
+    assert page.js("document.querySelector('.track img').naturalWidth") == 16
+    assert page.complaints() == []
+    assert [one for one in page.requests() if not one.startswith("data:")] == []
+    page.close()
+
+
+def test_a_tree_is_drawn_and_its_words_are_shaded_where_a_bracket_looked(browser, tmp_path):
+    document = documents.parse()
+    path = tmp_path / "parse.html"
+    path.write_text(render(document), encoding="utf-8")
+    (seen,) = document.sentences
+    labels = "[...document.querySelectorAll('.parse .node')].map((node) => node.textContent)"
+    shades = "[...document.querySelectorAll('.parse .shade')].map((shade) => shade.style.opacity)"
+    # An attention within the sentence shades nothing: the one from the tree to the words does in its place.
+    for number in (1, 0):
+        page = browser.page(f"{path.as_uri()}#view=trees&attention={number}")
+        assert page.js(labels) == ["S", "NP", "DT", "NN", "VBZ"]
+        for node in (3, 1):
+            page.click(f".parse [data-node='{node}']")
+            page.away()
+            row = seen.attentions[1].array().mean(0)[seen.tree[node].step]
+            assert [float(one) for one in page.js(shades)] == pytest.approx([*row[2:]], abs=6e-4)
+        assert "Writing NP, the model looked most at" in page.text(".readout")
+        assert page.complaints() == []
+        page.close()
+
+
 def test_markup_in_a_token_is_shown_and_never_run(page):
     assert MARKUP in page.text("h1")
     page.choose("select[data-key=sentence]", 1)

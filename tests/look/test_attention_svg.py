@@ -13,8 +13,9 @@ from regard.look import watch
 from regard.look.alignment import merge
 from regard.look.attention_svg import colour, excerpt, svg
 from regard.look.charts import DARK, DASHES, LIGHT
-from regard.look.document import AttentionMap, Document, Sentence, Side
+from regard.look.document import AttentionMap, Document, PatchedImage, Sentence, Side
 from regard.look.figures import figure, write_png
+from regard.look.packed_arrays import png_address, png_pixels
 from regard.look.watch import trace_document
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs, Tokens
@@ -76,11 +77,11 @@ def test_what_is_not_there_is_not_drawn(document, settings, message):
         svg(document, view="heads", sentence=1)
     with pytest.raises(ConfigError, match="view='maps' must be one of map"):
         svg(document, view="maps")
-    with pytest.raises(ConfigError, match="must be one of map, lines, heads"):
+    with pytest.raises(ConfigError, match="must be one of map, columns, lines, heads"):
         figure(document, view="text")
 
 
-@pytest.mark.parametrize("view", ["map", "lines", "heads", "text"])
+@pytest.mark.parametrize("view", ["map", "columns", "lines", "heads", "text"])
 def test_every_view_is_a_drawing_whose_text_is_text(document, view):
     root = ElementTree.fromstring(svg(document, view=view).encode())
     assert not root.findall(f".//{SPACE}script")
@@ -213,7 +214,7 @@ def test_a_thousand_tokens_go_in_as_one_image():
     assert svg(long).count("<image") == 1
 
 
-@pytest.mark.parametrize("view", ["map", "lines", "heads"])
+@pytest.mark.parametrize("view", ["map", "columns", "lines", "heads"])
 def test_figures_are_written(document, view, tmp_path):
     drawn = document.figure(view=view)
     write_png(document, tmp_path / "x.png", view=view)
@@ -258,3 +259,50 @@ def test_a_trace_that_saw_nothing_says_so(trace):
     assert "Nothing was seen" in empty._repr_html_()
     with pytest.raises(ConfigError, match="no weights were seen"):
         trace_document(empty)
+
+
+@pytest.fixture(scope="module")
+def captioned():
+    """An image of 2 x 3 patches after [CLS]; the first word looks at the last patch, the second at two alike."""
+    pixels = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
+    weights = torch.tensor([[[0.5, 0, 0, 0, 0, 0, 0.5], [0.0, 0.4, 0.4, 0.2, 0, 0, 0]]])
+    itself = torch.full((1, 7, 7), 1 / 7)
+    sentence = Sentence(
+        source=Side(text="a.png", pieces=("[CLS]", "1,1", "1,2", "1,3", "2,1", "2,2", "2,3")),
+        target=Side.of("a ring", ["a", "ring"], [(0, 1), (2, 6)]),
+        attentions=(
+            AttentionMap(name="encoder.0", kind="self", rows="source", columns="source", weights=itself),
+            AttentionMap(name="cross", kind="cross", rows="target", columns="source", weights=weights),
+        ),
+        picture=PatchedImage(image=png_address(pixels), width=6, height=4, rows=2, columns=3),
+    )
+    return Document(title="t", sentences=(sentence,))
+
+
+def test_an_image_is_lit_once_for_each_word_where_its_step_looked(captioned):
+    root = ElementTree.fromstring(svg(captioned, view="image"))
+    images, texts = root.findall(f"{SPACE}image"), [one.text for one in root.iter(f"{SPACE}text")]
+    assert len(images) == 2
+    assert {"a", "ring"} <= set(texts)
+    lit = [one for one in root.findall(f"{SPACE}rect") if one.get("fill-opacity")]
+    first = [one for one in lit if float(one.get("x")) < float(images[1].get("x"))]
+    # The one patch that was looked at most glows fully, whatever went to [CLS].
+    assert [one.get("fill-opacity") for one in first] == ["0.820"]
+    assert float(first[0].get("x")) == pytest.approx(float(images[0].get("x")) + 2 / 3 * 128)
+    assert [one.get("fill-opacity") for one in lit[1:]] == ["0.820", "0.820", "0.410"]
+    assert (
+        len(ElementTree.fromstring(svg(captioned, view="image", attention="encoder.0")).findall(f"{SPACE}image")) == 1
+    )
+
+
+def test_an_image_is_written_as_png_and_read_again(captioned, tmp_path):
+    picture = captioned.sentences[0].picture
+    assert png_pixels(picture.image)[1, 2].tolist() == [24, 25, 26]
+    pytest.importorskip("matplotlib")
+    write_png(captioned, tmp_path / "lit.png", view="image")
+    assert (tmp_path / "lit.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_only_an_image_can_be_lit(document):
+    with pytest.raises(ConfigError, match="view='image' lights an image"):
+        svg(document, view="image")

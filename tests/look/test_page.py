@@ -21,6 +21,10 @@ VIEWER = resources.files("regard.look").joinpath("viewer")
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="node runs the page's scripts; it is not installed")
 
+SOUND = {
+    **{"audio": "data:audio/wav;base64,AA==", "spectrogram": "data:image/png;base64,AA=="},
+    **{"seconds": 1.0, "step": 0.2, "wave": [0.5]},
+}
 PICTURE = {"image": "data:image/png;base64,AAAA", "width": 4, "height": 4, "rows": 2, "columns": 2}
 HOSTILE = "</script><script>alert(1)</script><!-- \u2028\u2029 & \"'"
 
@@ -190,6 +194,11 @@ def test_scripts_make_text_and_never_markup():
         ({"sentences.0.picture": {**PICTURE, "image": 'data:image/png;base64,AA"onload'}}, "must be a PNG"),
         ({"sentences.0.picture": {**PICTURE, "width": 0}}, "at least 1"),
         ({"sentences.0.picture": PICTURE}, "1 pieces and 2 x 2 patches; the source has 6"),
+        ({"sentences.0.sound": {**SOUND, "audio": "http://x"}}, "audio must be data:audio/wav"),
+        ({"sentences.0.sound": {**SOUND, "spectrogram": 'data:image/png;base64,AA"onload'}}, "must be data:image/png"),
+        ({"sentences.0.sound": {**SOUND, "seconds": 0.0}}, "both must be above 0"),
+        ({"sentences.0.sound": {**SOUND, "words": [[0.0, 1.0]]}}, "times of 1 words; the target has"),
+        ({"sentences.0.sound": {**SOUND, "aligned": [[0.0, 1.0]]}}, "times of 1 pieces; the target has"),
         ({"sentences.0.alignment": [[0, 3]]}, r"gold pair \(0, 3\)"),
         ({"sentences.0.candidates": [[]]}, "candidates for 1 steps"),
         ({"sentences.0.source.word_of": [0]}, "1 entries for 6 pieces"),

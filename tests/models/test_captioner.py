@@ -131,3 +131,35 @@ def test_an_image_of_other_channels_is_refused(encoder):
     model = CaptionModel(replace(SMALL, encoder=encoder))
     with pytest.raises(DataError, match="an image with 1 channels; the model reads 3"):
         model.encode(torch.zeros(1, 1, 12, 12))
+
+
+def test_words_are_hidden_from_the_decoder_in_training_alone():
+    torch.manual_seed(0)
+    model, given = CaptionModel(replace(SMALL, word_dropout=0.5)), batch()
+    plain = CaptionModel(replace(SMALL))
+    plain.load_state_dict(model.state_dict())
+    assert_close(model.eval().logits(given), plain.eval().logits(given))
+    words = model.train()._words(given.inputs) - model.target.positions(torch.zeros(3, 4, 6))
+    hidden = (words.abs().sum(-1) < 1e-6).float().mean()
+    assert 0 < hidden < 1
+    with pytest.raises(ConfigError, match="word_dropout"):
+        replace(SMALL, word_dropout=1.5)
+
+
+@pytest.mark.parametrize("patch", [2, 4, 8])
+def test_a_place_of_the_convolution_looks_at_its_own_middle(patch):
+    """The pixels that a place depends on lie about the middle of its patch, to a pixel."""
+    torch.manual_seed(0)
+    config = replace(SMALL, encoder="convolution", image_size=8 * patch, patch_size=patch)
+    stem = CaptionModel(config).image
+    pixels = torch.rand(1, 3, 8 * patch, 8 * patch, requires_grad=True)
+    with pytest.MonkeyPatch.context() as patched:  # a norm of the whole image lets a place depend on all of it
+        patched.setattr(torch.nn.GroupNorm, "forward", lambda self, x: x)
+        patched.setattr(torch.Tensor, "relu", lambda x: x)
+        places = stem(pixels)
+    places[0, 8 * 3 + 4].sum().backward()
+    seen = pixels.grad[0].abs().sum(0) > 0
+    for axis, place in ((1, 3), (0, 4)):
+        reached = seen.any(axis).nonzero().flatten()
+        middle = (reached.min() + reached.max()).item() / 2
+        assert abs(middle - (patch * place + (patch - 1) / 2)) <= 1

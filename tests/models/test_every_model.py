@@ -18,12 +18,29 @@ from regard.models import MODELS
 from regard.models.bert import Bert
 from regard.models.captioner import CaptionConfig, CaptionModel
 from regard.models.convolutional import Convolutional
+from regard.models.listener import ListenerConfig, SpeechModel
 from regard.models.pointer_network import PointerConfig, PointerNetwork
 from regard.models.recurrent import RecurrentModel
 from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
+from regard.models.several_sources import SeveralSources, SourcesConfig
 from regard.models.transformer import Transformer
+from regard.models.tree_parser import ParserConfig, TreeParser
 from regard.models.vit import ViT
-from regard.nn.batch import CaptionedImages, Images, LabelledTexts, MaskedTexts, Pointings, Tokens, halves
+from regard.models.whisper import Whisper, WhisperConfig
+from regard.nn.batch import (
+    CaptionedImages,
+    Images,
+    LabelledTexts,
+    MaskedTexts,
+    Parses,
+    Pointings,
+    Points,
+    SourcedTexts,
+    Texts,
+    Tokens,
+    TranscribedSounds,
+    halves,
+)
 from regard.nn.blocks import Activation, NormKind
 from regard.nn.losses.cross_entropy import IGNORE
 from regard.nn.positions import PositionKind
@@ -36,8 +53,10 @@ from regard.training.objectives import (
     ImageClassification,
     MaskedLanguageModelling,
     Objective,
+    Parsing,
     Pointing,
     SequenceToSequence,
+    Transcription,
     language_objective,
     predictions,
 )
@@ -84,6 +103,29 @@ def captioned():
     return CaptionedImages(torch.rand(4, 3, 12, 12, generator=generator), target, 14, 9)
 
 
+def spoken():
+    generator = torch.Generator().manual_seed(0)
+    target = Tokens.of([[1, 5, 6, 7, 2], [1, 8, 2], [1, 9, 10, 2], [1, 11, 11, 13, 14, 2]])
+    sounds = Points.of([torch.rand(size, 5, generator=generator).numpy() for size in (21, 10, 16, 23)])
+    return TranscribedSounds(sounds, target, 14, 2)
+
+
+def heard_whole():
+    """Windows, each of them full."""
+    target = Tokens.of([[1, 5, 6, 7, 2], [1, 8, 2], [1, 9, 10, 2], [1, 11, 12, 13, 2]])
+    values = torch.randn(4, 12, 4, generator=torch.Generator().manual_seed(0))
+    return TranscribedSounds(Points(values, torch.full((4,), 12), padded=False), target, 13, 2)
+
+
+def sourced():
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(4, 19, (4, 1, 5), generator=generator)
+    lengths, there = torch.tensor([[5], [3], [0], [4]]), torch.tensor([[True], [False], [True], [True]])
+    pixels = torch.rand(4, 1, 3, 8, 8, generator=generator)
+    target = Tokens.of([[1, 5, 6, 7, 2], [1, 8, 2], [1, 9, 10, 2], [1, 11, 12, 13, 14, 2]])
+    return SourcedTexts(ids, lengths, pixels, there, target, 14, 4)
+
+
 def points():
     generator = torch.Generator().manual_seed(0)
     sizes = (3, 5, 1, 4)
@@ -93,11 +135,33 @@ def points():
     )
 
 
+def parses():
+    pieces = Texts(Tokens.of([[5, 6, 6, 7, 8], [9, 10], [11, 12, 13], [14]]))
+    words = Tokens.of([[1, 2, 2, 3, 0], [1, 0], [0, 1, 2], [1]]).ids
+    target = Tokens.of([[0, 3, 4, 2, 2, 1, 2, 1, 0], [0, 3, 2, 1, 0], [0, 3, 2, 4, 2, 1, 1, 0], [0, 4, 3, 2, 1, 1, 0]])
+    return Parses(pieces, words, torch.tensor([3, 1, 2, 1]), 3, target, 25)
+
+
+PARSER = ParserConfig(
+    **{"vocab_size": 19, "labels": ("XX", "(S", "(NP"), "width": 6, "heads": 2, "layers": 1, "decoder_layers": 1},
+    **{"feed_forward": 7, "dropout": 0.0, "attention_dropout": 0.0, "max_len": 20},
+)
 POINTER = PointerConfig(inputs=2, width=6, heads=2, feed_forward=7, encoder_layers=2, max_len=20)
 READER = RecurrentReaderConfig(vocab_size=19, width=6, layers=2, dropout=0.0, labels=("a", "b"))
 CAPTION = CaptionConfig(
     **{"vocab_size": 19, "image_size": 12, "patch_size": 4, "width": 6, "heads": 2, "feed_forward": 7},
     **{"encoder": "convolution", "encoder_layers": 1, "decoder_layers": 2, "max_len": 20},
+)
+WHISPER = WhisperConfig(
+    vocab_size=19, bands=4, frames=12, width=8, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=8, max_len=9
+)
+LISTENER = ListenerConfig(
+    **{"vocab_size": 19, "window": 40, "hop": 20, "bands": 5, "subsampling": 2, "width": 6, "heads": 2},
+    **{"feed_forward": 7, "encoder_layers": 1, "decoder_layers": 2, "max_len": 20, "ctc": 0.3, "dropout": 0.0},
+)
+SOURCES = SourcesConfig(
+    **{"vocab_size": 19, "sources": ("text", "image"), "image_size": 8, "patch_size": 4, "width": 6, "heads": 2},
+    **{"feed_forward": 7, "dropout": 0.0, "source_dropout": 0.0, "max_len": 20, "combine": "gate"},
 )
 CASES = {
     "transformer": lambda: Case(Transformer(TRANSFORMER), SequenceToSequence(0.1), pairs()),
@@ -112,7 +176,11 @@ CASES = {
     "elmo": lambda: language("elmo"),
     "rwkv": lambda: language("rwkv"),
     "lstmn": lambda: language("lstmn"),
+    "several-sources": lambda: Case(SeveralSources(SOURCES), SequenceToSequence(0.1), sourced()),
     "captioner": lambda: Case(CaptionModel(CAPTION), Captioning(0.1), captioned()),
+    "listener": lambda: Case(SpeechModel(LISTENER), Transcription(0.1, 0.3), spoken()),
+    "whisper": lambda: Case(Whisper(WHISPER), Transcription(0.1), heard_whole()),
+    "parser": lambda: Case(TreeParser(PARSER), Parsing(0.1), parses()),
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 

@@ -1,22 +1,29 @@
 """The life of a captioner: train, stop and go on, caption, measure, look, serve; and bad input refused."""
 
 import base64
+import io
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from listeners import StopAt
 
 import regard
 from regard import make_config
+from regard.analysis.head_roles import head_roles
 from regard.cli import main
-from regard.data.images.captions import open_captioned
-from regard.data.synthetic.scenes import draw, scene
+from regard.data.images.captions import CaptionSource, open_captioned
+from regard.data.images.image_store import resized, resized_box
+from regard.data.synthetic.scenes import SceneImages, draw, scene
 from regard.errors import ConfigError, DataError, TooLarge
 from regard.look.packed_arrays import png_address, png_bytes
-from regard.tasks.captioning import NounAttention, NounHits, boxes_on_grid, pointing_scores, scenes_of
+from regard.look.watch import attentions
+from regard.tasks.captioning import scenes_of
 from regard.tasks.looking import LookOptions, document
+from regard.tasks.noun_attention import NounAttention, NounHits, boxes_on_grid, pointing_scores
 from regard.tasks.verbs import VERBS, RequestLimits
 from regard.trainer.trainer import Stopped
 
@@ -159,14 +166,15 @@ def test_a_head_that_looks_at_the_noun_scores_all_and_one_that_looks_away_nothin
         return {head: good if head == heads[-1] else bad for head in heads}, NounHits(np.full(4, 0.1), np.full(4, 0.1))
 
     monkeypatch.setattr(NounAttention, "measured", measured)
-    scores = pointing_scores(run)
-    heads = NounAttention(run, scenes_of(run.config, "test")).heads()
+    given = scenes_of(run.config, "test").captioned("en")
+    scores = pointing_scores(run, given, given)
+    heads = NounAttention(run, given).heads()
     assert (scores["attention"], scores["head"]) == heads[-1]
     assert scores["hits"] == 1.0
 
 
 def test_boxes_cover_patches_by_their_share_and_by_their_middles():
-    covered, centred = boxes_on_grid([(8, 0, 20, 8)], 8)
+    covered, centred = boxes_on_grid([(8, 0, 20, 8)], 8, 64)
     assert covered.reshape(8, 8)[0].tolist() == [0, 1, 0.5, 0, 0, 0, 0, 0]
     assert centred.reshape(8, 8)[0].tolist() == [False, True, False, False, False, False, False, False]
     assert not covered[8:].any()
@@ -181,8 +189,53 @@ def test_files_are_trained_on_with_all_captions_and_measured_against_all(files, 
     result = regard.evaluate(run)
     assert result["images"] == 3
     assert result["references"] > 3
-    assert "pointing" not in result
     assert regard.evaluate(run, [str(files / "combinations.tsv")])["images"] == 2
+    # The boxes are in the files: those of the same scenes that need none, test scenes being the same for every seed.
+    bundled, valid = (SceneImages.of(3, seed=0, part=part).captioned("fr") for part in ("test", "valid"))
+    assert result["pointing"] == pointing_scores(run, bundled, valid)
+    shutil.copytree(files, tmp_path / "unboxed")
+    for gold in (tmp_path / "unboxed").glob("*.jsonl"):
+        gold.unlink()
+    assert "pointing" not in regard.evaluate(run, [str(tmp_path / "unboxed")])
+
+
+def test_boxes_beside_a_table_are_read_and_bad_ones_refused_by_their_line(files, tmp_path):
+    shutil.copytree(files / "test", tmp_path / "test")
+    shutil.copy(files / "test.tsv", tmp_path / "captions.tsv")
+    known = (files / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    gold = tmp_path / "captions.jsonl"
+    gold.write_text("\n".join(known[:2]), encoding="utf-8")
+    found = open_captioned(tmp_path)
+    assert found.gold[0] == SceneImages.of(1, seed=0, part="test").captioned("fr").gold[0]
+    assert found.gold[2] is None
+    assert len(found.with_gold().captions) == 2
+    gold.write_text(known[0] + "\n" + known[1].replace("test/000001", "other"), encoding="utf-8")
+    assert "1 lines are of no image and caption of captions.tsv" in open_captioned(tmp_path).notes[-1]
+    gold.write_text(known[0] + "\n{", encoding="utf-8")
+    with pytest.raises(DataError, match=r"captions.jsonl, line 2 is not JSON"):
+        open_captioned(tmp_path)
+    gold.write_text('{"image": "test/000000.png", "captions": [{"text": "x"}]}', encoding="utf-8")
+    with pytest.raises(DataError, match=r"line 1: \"captions\" must be a list"):
+        open_captioned(tmp_path)
+    gold.write_text('{"image": "test/000000.png", "caption": "x"}', encoding="utf-8")
+    assert "has no boxes of nouns" in open_captioned(tmp_path).notes[-1]
+
+
+def test_a_box_goes_where_the_image_goes():
+    assert resized_box((10, 20, 30, 40), (100, 100), 50) == (5, 10, 15, 20)
+    assert resized_box((60, 0, 160, 100), (100, 200), 50) == (5, 0, 55, 50)  # the middle of a wide image is cut out
+    assert resized_box((60, 0, 160, 100), (100, 200), 50, "stretch") == (15, 0, 40, 50)
+
+
+def test_heads_are_given_roles_and_a_noun_is_one(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("regard.analysis.head_roles.SCALING", 1)
+    monkeypatch.setattr("regard.tasks.captioning.SCENES_HELD_OUT", 60)
+    found = head_roles(run, limit=60, judging=1)
+    assert found["sentences"] == 60
+    assert "noun" in found["thresholds"]
+    looking = [one for one in found["heads"] if one["attention"].endswith("cross_attention")]
+    assert looking
+    assert {one["evidence"]["role"] for one in looking} == {"noun"}
 
 
 def test_tables_and_folders_are_read_and_what_is_left_out_is_said(files, tmp_path):
@@ -222,8 +275,95 @@ def test_a_broken_image_and_an_empty_folder_are_refused_in_a_sentence(tmp_path, 
         run.caption([str(tmp_path / "cut.png")])
 
 
+def encoded(mode, size=(64, 48), kind="PNG", **how):
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.new(mode, size, **how).save(stream, kind)
+    return stream.getvalue()
+
+
+CONVERTED = {
+    "grey": lambda: encoded("L"),
+    "grey with alpha": lambda: encoded("LA"),
+    "palette": lambda: encoded("P"),
+    "alpha": lambda: encoded("RGBA"),
+    "CMYK": lambda: encoded("CMYK", kind="JPEG"),
+    "one bit": lambda: encoded("1"),
+    "sixteen bits": lambda: encoded("I;16"),
+    "one pixel": lambda: encoded("RGB", (1, 1)),
+    "a thread": lambda: encoded("RGB", (1, 60_000)),
+    "bitmap": lambda: encoded("RGB", kind="BMP"),
+}
+REFUSED = {
+    "nothing": (lambda: b"", "cannot be read as an image"),
+    "text": (lambda: b"not an image at all", "cannot be read as an image"),
+    "cut in its header": (lambda: encoded("RGB")[:20], "cannot be read as an image"),
+    "cut in its pixels": (lambda: png_bytes(image())[:-400], "cannot be read as an image"),
+    "huge": (lambda: encoded("1", (9000, 9000)), "81,000,000|9,000 x 9,000 pixels; 64,000,000 in all is the most"),
+    "a page": (lambda: b"%PDF-1.4 and so on", "cannot be read as an image"),
+}
+
+
+@pytest.mark.parametrize("kind", CONVERTED)
+def test_images_of_every_kind_are_converted(run, kind, tmp_path):
+    (tmp_path / "one.png").write_bytes(CONVERTED[kind]())
+    ((name, pixels),) = run.captioner.read([str(tmp_path / "one.png")])
+    assert name.endswith("one.png")
+    assert pixels.shape == (64, 64, 3)
+
+
+@pytest.mark.parametrize("shape", [(1, 60_000, 3), (60_000, 1, 3)])
+def test_a_long_image_is_not_scaled_before_its_ends_are_cut_off(shape, monkeypatch):
+    scaled = []
+
+    def interpolate(pixels, size, **how):
+        scaled.append(max(size))
+        return torch.nn.functional.interpolate(pixels, size=size, **how)
+
+    monkeypatch.setattr("regard.data.images.image_store.F", SimpleNamespace(interpolate=interpolate))
+    line = np.zeros(shape, np.uint8)
+    line.reshape(-1, 3)[30_000] = 255  # the middle stays the middle
+    assert resized(line, 64).reshape(64, 64, 3).max() > 200
+    assert scaled == [16 * 64]
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_bad_images_are_refused_in_one_line(run, kind, tmp_path):
+    make, said = REFUSED[kind]
+    (tmp_path / "one.png").write_bytes(make())
+    with pytest.raises(DataError, match=said) as refused:
+        run.caption([str(tmp_path / "one.png")])
+    assert "one.png" in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_arrays_of_wrong_shapes_and_unequal_counts_are_refused_in_one_line(run):
+    for wrong in (np.zeros((4, 4, 2), np.uint8), np.zeros((4, 4, 3), np.complex64), np.zeros(7, np.uint8)):
+        with pytest.raises(DataError) as refused:
+            run.caption([wrong])
+        assert len(str(refused.value).splitlines()) == 1
+    with pytest.raises(DataError, match="2 targets for 1 images"):
+        document(run, [image()], LookOptions(targets=("a", "b")))
+    with pytest.raises(DataError, match="1 images and captions of 2"):
+        CaptionSource(SceneImages.of(1), (("a",), ("b",)))
+
+
 def test_heads_can_be_pruned_and_are_scored_by_exact_match(run):
     held = run.task.held_out_data(run, None, 6)
     assert held.count == 6
     assert 0 <= held.score(run) <= 100
     assert held.nll(run.model) > 0
+
+
+def test_heads_of_a_transformer_are_removed_and_the_one_of_a_recurrent_decoder_is_not(run, tmp_path, capsys):
+    done = main(["prune", str(run.directory), "--heads", "2", "--limit", "6", "--out", str(tmp_path / "less")])
+    said = capsys.readouterr()
+    if run.directory.name == "caption-recurrent":
+        assert done != 0
+        assert "decoder.cross_attention is the only attention of this model" in said.err
+        return
+    assert done == 0
+    smaller = regard.load(tmp_path / "less", "cpu")
+    assert sum(one.heads for one in attentions(smaller.model).values()) == 8
+    assert len(smaller.caption([image()])) == 1

@@ -1,6 +1,7 @@
 """Images with captions: tables of image files and texts, folders of images with texts beside them; and batches."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -20,20 +21,59 @@ from regard.nn.batch import CaptionedImages
 TABLES = (".tsv", ".csv", ".jsonl", ".parquet")
 
 
+Box = tuple[int, int, int, int]
+"""Left, top, right, bottom, in pixels of an image; right and bottom are outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class NounBoxes:
+    """The characters of a caption that name objects, and the boxes of these."""
+
+    start: int
+    end: int
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Caption:
+    """A caption whose nouns have known boxes."""
+
+    text: str
+    nouns: tuple[NounBoxes, ...]
+
+    def scaled(self, by: int) -> "Caption":
+        """The same of an image so many times as large."""
+        return self.moved(lambda box: (by * box[0], by * box[1], by * box[2], by * box[3]))
+
+    def moved(self, to: Callable[[Box], Box]) -> "Caption":
+        nouns = (NounBoxes(one.start, one.end, tuple(map(to, one.boxes))) for one in self.nouns)
+        return Caption(self.text, tuple(nouns))
+
+
 @dataclass(frozen=True, slots=True)
 class CaptionSource:
-    """Images, and the captions of each: one or several, all equally right. `notes` are to be said once."""
+    """Images, and the captions of each: one or several, all equally right. `notes` are to be said once.
+
+    `gold` is, for each image, one of its captions with the boxes of its nouns, or None; empty where none is known.
+    """
 
     images: ImageSource
     captions: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    gold: tuple[Caption | None, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.images.names) != len(self.captions):
             raise DataError(f"{len(self.images.names)} images and captions of {len(self.captions)}")
 
     def select(self, chosen: Sequence[int]) -> "CaptionSource":
-        return CaptionSource(self.images.select(chosen), tuple(self.captions[row] for row in chosen), self.notes)
+        captions = tuple(self.captions[row] for row in chosen)
+        gold = tuple(self.gold[row] for row in chosen) if self.gold else ()
+        return CaptionSource(self.images.select(chosen), captions, self.notes, gold)
+
+    def with_gold(self) -> "CaptionSource":
+        """Those images alone whose nouns have boxes."""
+        return self.select([row for row, gold in enumerate(self.gold) if gold is not None and gold.nouns])
 
 
 def open_captioned(
@@ -46,7 +86,8 @@ def open_captioned(
     """The images and captions of a table or a folder; None where it has no such part.
 
     A table (`.tsv`, `.csv`, `.jsonl`, `.parquet`) has an image file, named from the table's own folder, and a caption
-    in each row; rows of one image are its several captions. A folder has such a table, `captions.tsv` say, or one for
+    in each row; rows of one image are its several captions. A `.jsonl` of its name beside it may have the boxes of
+    nouns. A folder has such a table, `captions.tsv` say, or one for
     each part, `train.tsv`, `valid.tsv` and `test.tsv`; or else images, each with its captions, one per line, in a
     `.txt` of its name beside it.
     """
@@ -89,7 +130,62 @@ def _table(path: Path, keys: tuple[str | int, str | int], header: Header) -> Cap
     notes = list(notes_on(path, format, columns))
     if blank:
         notes.append(f"{path}: {blank:,} rows without an image or a caption are skipped")
-    return CaptionSource(ImageFiles(files), tuple(map(tuple, found.values())), tuple(notes))
+    gold, said = _gold(path, found)
+    return CaptionSource(ImageFiles(files), tuple(map(tuple, found.values())), (*notes, *said), gold)
+
+
+def _gold(table: Path, captions: Mapping[str, Sequence[str]]) -> tuple[tuple[Caption | None, ...], tuple[str, ...]]:
+    """The boxes of nouns in the `.jsonl` beside a table, as `regard data scenes` writes it; and what to say of it."""
+    path = table.with_suffix(".jsonl")
+    if path == table or not path.is_file():
+        return (), ()
+    found: dict[str, Caption] = {}
+    strange = 0
+    for number, line in enumerate(lines(path), 1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{where} is not JSON: {error}") from None
+        if not isinstance(record, dict) or "captions" not in record:
+            return (), (f"{path} has no boxes of nouns in its line {number}, so none is read",)
+        known = captions.get(record.get("image", ""), ())
+        of = [one for one in _captions_of(record["captions"], where) if one.text in known]
+        if of:
+            found[record["image"]] = of[0]
+        else:
+            strange += 1
+    notes = (f"{path}: {strange:,} lines are of no image and caption of {table.name}",) if strange else ()
+    return tuple(map(found.get, captions)), notes
+
+
+def _captions_of(given: Any, where: str) -> list[Caption]:
+    try:
+        return [
+            Caption(
+                one["text"],
+                tuple(
+                    NounBoxes(noun["start"], noun["end"], tuple(_box(box) for box in noun["boxes"]))
+                    for noun in one["nouns"]
+                    if 0 <= noun["start"] < noun["end"] <= len(one["text"]) and noun["boxes"]
+                ),
+            )
+            for one in given
+        ]
+    except (KeyError, TypeError, ValueError):
+        raise DataError(
+            f'{where}: "captions" must be a list of {{"text": ..., "nouns": [{{"start": 2, "end": 8, "boxes": '
+            "[[left, top, right, bottom]]}]}, boxes in pixels"
+        ) from None
+
+
+def _box(given: Sequence[int]) -> Box:
+    left, top, right, bottom = map(int, given)
+    if not (left < right and top < bottom):
+        raise ValueError
+    return left, top, right, bottom
 
 
 def _beside(path: Path) -> CaptionSource:

@@ -105,11 +105,19 @@ def held_out(labels: Sequence[str], share: float, seed: int) -> list[bool]:
     return aside
 
 
+LONGEST = 16
+"""How many times as long as wide an image is scaled: of a longer one the ends, which are cut off anyway, go before."""
+
+
 def resized(
     image: Pixels, size: int, resize: Resize = "crop", filter: Filter = "bilinear"
 ) -> UInt8[np.ndarray, "N N C"]:
     """The image at `size` x `size` pixels."""
     Y, X = image.shape[:2]
+    if resize == "crop" and max(Y, X) > (most := LONGEST * min(Y, X)):
+        top, left = max(0, (Y - most) // 2), max(0, (X - most) // 2)
+        image = image[top : top + most, left : left + most]
+        Y, X = image.shape[:2]
     if resize == "crop":
         scale = size / min(Y, X)
         wanted = (max(size, round(Y * scale)), max(size, round(X * scale)))
@@ -121,6 +129,18 @@ def resized(
         image = pixels[0].permute(1, 2, 0).numpy()
     top, left = (wanted[0] - size) // 2, (wanted[1] - size) // 2
     return image[top : top + size, left : left + size]
+
+
+def resized_box(
+    box: tuple[int, int, int, int], shape: tuple[int, int], size: int, resize: Resize = "crop"
+) -> tuple[int, int, int, int]:
+    """Where a box of an image of this shape lies after `resized`; what is cut away leaves it outside, or empty."""
+    Y, X = shape
+    least = min(Y, X)
+    down, across = (size / least, size / least) if resize == "crop" else (size / Y, size / X)
+    top, left = ((Y - least) // 2, (X - least) // 2) if resize == "crop" else (0, 0)
+    x0, y0, x1, y1 = box
+    return round((x0 - left) * across), round((y0 - top) * down), round((x1 - left) * across), round((y1 - top) * down)
 
 
 def _rounded(values: np.ndarray) -> tuple[float, ...]:

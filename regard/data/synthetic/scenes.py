@@ -12,15 +12,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
+from regard.data.images.captions import Box, Caption, CaptionSource, NounBoxes
+
 ScenePart = Literal["train", "valid", "test", "combinations"]
 Language = Literal["en", "fr"]
-Box = tuple[int, int, int, int]
-"""Left, top, right, bottom, in pixels of an image of `SIDE`; right and bottom are outside."""
+Kind = Literal["left of", "above", "larger than", "row", "count"]
+Word = TypeVar("Word", bound=str)
 
 SIDE = 64
 SHAPES = ("circle", "square", "triangle", "cross", "ring", "diamond")
@@ -31,6 +33,7 @@ TEXTURES = ("plain", "striped", "dotted")
 HELD_OUT = frozenset(zip(COLOURS, (*SHAPES[4:], *SHAPES[:4]), strict=True))
 """Colours and shapes that never meet in `train`, `valid` and `test`; in `combinations` every scene has such a pair."""
 
+_KINDS: tuple[Kind, ...] = ("left of", "above", "larger than", "row", "count")
 _PARTS: tuple[ScenePart, ...] = ("train", "valid", "test", "combinations")
 _RGB = {
     "red": (214, 40, 40),
@@ -40,7 +43,7 @@ _RGB = {
     "purple": (160, 62, 190),
     "white": (240, 240, 240),
 }
-_GAP, _ASIDE, _FURTHER = 4, 8, 6
+_GAP, _ASIDE, _FURTHER = 4, 8, 8
 """Pixels between objects; by how much a relation's direction leads over the other; between three in a row."""
 
 
@@ -57,23 +60,9 @@ class Thing:
 
     @property
     def box(self) -> Box:
+        """In pixels of an image of `SIDE`."""
         reach = SIZES[self.size]
         return self.x - reach, self.y - reach, self.x + reach + 1, self.y + reach + 1
-
-
-@dataclass(frozen=True, slots=True)
-class NounBoxes:
-    """The characters of a caption that name objects, and the boxes of these."""
-
-    start: int
-    end: int
-    boxes: tuple[Box, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Caption:
-    text: str
-    nouns: tuple[NounBoxes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +70,7 @@ class Scene:
     """Objects, how the caption speaks of them (by `groups` of like ones), and the bits of what is around them."""
 
     groups: tuple[tuple[Thing, ...], ...]
-    kind: Literal["left of", "above", "larger than", "row", "count"]
+    kind: Kind
     bits: int
 
     @property
@@ -183,7 +172,7 @@ def _joined(*parts: "_Phrase | str") -> Caption:
     return Caption(text, tuple(nouns))
 
 
-class _Bits:
+class Bits:
     """Random numbers from raw bits, which numpy promises never to change."""
 
     def __init__(self, key: tuple[int, int]) -> None:
@@ -198,15 +187,16 @@ class _Bits:
     def below(self, count: int) -> int:
         return (self.raw() >> 11) * count >> 53
 
-    def choice(self, of: Sequence[str]) -> str:
+    def choice(self, of: Sequence[Word]) -> Word:
         return of[self.below(len(of))]
 
 
 def scene(seed: int, part: ScenePart, number: int) -> Scene:
     """One scene of a part. A caption of `valid` or `test` never occurs in `train`, whatever the seed."""
-    bits = _Bits((len(_PARTS) * seed + _PARTS.index(part), number))
+    bits = Bits((len(_PARTS) * seed + _PARTS.index(part), number))
+    kind = bits.choice(_KINDS)  # before anything is sampled again, so that all kinds are alike often
     while True:
-        found = _sampled(bits, part == "combinations")
+        found = _sampled(kind, bits, part == "combinations")
         if found is not None and (part == "combinations" or _part_of(found) == part):
             return found
 
@@ -222,43 +212,52 @@ def _part_of(found: Scene) -> ScenePart:
     return "valid" if share == 0 else "test" if share == 1 else "train"
 
 
-def _sampled(bits: _Bits, held_out: bool) -> Scene | None:
-    kind = bits.below(3)
-    counts = ((1, 1), (1, 1, 1), ((2, 1), (3, 1), (4, 1), (3, 2))[bits.below(4)])[kind]
+def _sampled(kind: Kind, bits: Bits, held_out: bool) -> Scene | None:
+    """A scene of a kind; None where what was sampled makes none."""
+    counts = (1, 1)
+    if kind == "row":
+        counts = (1, 1, 1)
+    elif kind == "count":
+        counts = ((2, 1), (3, 1), (4, 1), (3, 2))[bits.below(4)]
     looks = [_look(bits) for _ in counts]
-    if len({(look.colour, look.shape) for look in looks}) < len(looks) and kind:
+    if kind == "larger than":
+        looks = [replace(looks[0], size="large"), replace(looks[1], shape=looks[0].shape, size="small")]
+    elif kind in ("left of", "above"):
+        # Like shapes of two sizes are told apart by size.
+        if looks[0].shape == looks[1].shape and (looks[0].size != looks[1].size or looks[0] == looks[1]):
+            return None
+    elif len({(look.colour, look.shape) for look in looks}) < len(looks):
         return None
     if any((look.colour, look.shape) in HELD_OUT for look in looks) != held_out:
         return None
-    if kind == 0 and replace(looks[0], size="small") == replace(looks[1], size="small"):
-        return None
     groups = _placed(looks, counts, bits)
-    if groups is None:
+    if groups is None or not _holds(kind, groups):
         return None
-    if kind == 2:
-        return Scene(groups, "count", bits.raw())
-    if kind == 1:
-        row = sorted(groups, key=lambda group: group[0].x)
-        if any(then[0].x - one[0].x < _FURTHER for one, then in pairwise(row)):
-            return None
-        return Scene(tuple(row), "row", bits.raw())
-    (one,), (other,) = groups
-    if one.shape == other.shape and one.size != other.size:
-        return Scene(groups if one.size == "large" else groups[::-1], "larger than", bits.raw())
-    across, down = other.x - one.x, other.y - one.y
-    if abs(across) >= abs(down) + _ASIDE:
-        return Scene(groups if across > 0 else groups[::-1], "left of", bits.raw())
-    if abs(down) >= abs(across) + _ASIDE:
-        return Scene(groups if down > 0 else groups[::-1], "above", bits.raw())
-    return None
+    if kind in ("row", "left of"):
+        groups = tuple(sorted(groups, key=lambda group: group[0].x))
+    elif kind == "above":
+        groups = tuple(sorted(groups, key=lambda group: group[0].y))
+    return Scene(groups, kind, bits.raw())
 
 
-def _look(bits: _Bits) -> Thing:
+def _holds(kind: Kind, groups: Sequence[tuple[Thing, ...]]) -> bool:
+    """Whether the places of objects leave no doubt about what is said of them."""
+    if kind == "row":
+        middles = sorted(group[0].x for group in groups)
+        return all(then - one >= _FURTHER for one, then in pairwise(middles))
+    if kind in ("left of", "above"):
+        (one,), (other,) = groups
+        across, down = abs(other.x - one.x), abs(other.y - one.y)
+        return (across - down if kind == "left of" else down - across) >= _ASIDE
+    return True
+
+
+def _look(bits: Bits) -> Thing:
     texture = TEXTURES[(0, 0, 1, 2)[bits.below(4)]]
     return Thing(bits.choice(SHAPES), bits.choice(COLOURS), bits.choice(tuple(SIZES)), texture)
 
 
-def _placed(looks: Sequence[Thing], counts: Sequence[int], bits: _Bits) -> tuple[tuple[Thing, ...], ...] | None:
+def _placed(looks: Sequence[Thing], counts: Sequence[int], bits: Bits) -> tuple[tuple[Thing, ...], ...] | None:
     """As many of each as asked for, in places where none touches another; None where no room was found."""
     groups: list[tuple[Thing, ...]] = []
     taken: list[Thing] = []
@@ -267,20 +266,19 @@ def _placed(looks: Sequence[Thing], counts: Sequence[int], bits: _Bits) -> tuple
         for _ in range(count):
             for _ in range(20):
                 span = SIDE - 2 * reach - 2
-                here = replace(look, x=reach + 1 + bits.below(span), y=reach + 1 + bits.below(span))
-                if all(_apart(here, other) for other in taken):
+                x, y = reach + 1 + bits.below(span), reach + 1 + bits.below(span)
+                if all(_apart(x, y, reach, other) for other in taken):
                     break
             else:
                 return None
-            group.append(here)
-            taken.append(here)
+            group.append(Thing(look.shape, look.colour, look.size, look.texture, x, y))
+            taken.append(group[-1])
         groups.append(tuple(group))
     return tuple(groups)
 
 
-def _apart(one: Thing, other: Thing) -> bool:
-    room = SIZES[one.size] + SIZES[other.size] + _GAP
-    return max(abs(one.x - other.x), abs(one.y - other.y)) >= room
+def _apart(x: int, y: int, reach: int, other: Thing) -> bool:
+    return max(abs(x - other.x), abs(y - other.y)) >= reach + SIZES[other.size] + _GAP
 
 
 def draw(found: Scene, size: int = SIDE) -> UInt8[np.ndarray, "Y X 3"]:
@@ -300,11 +298,19 @@ def draw(found: Scene, size: int = SIDE) -> UInt8[np.ndarray, "Y X 3"]:
     for number, thing in enumerate(found.things):
         shift = raw[32 + 3 * number : 35 + 3 * number].astype(np.int16) % 31 - 15
         colour = np.array(_RGB[thing.colour], dtype=np.int16) + shift
-        across, down = x - thing.x, y - thing.y
-        inside = _inside(thing.shape, across, down, SIZES[thing.size])
-        image[inside] = colour
-        image[inside & _dark(thing.texture, across, down)] = colour * 2 // 5
+        reach = SIZES[thing.size]
+        beside, above = _near(columns, thing.x, reach), _near(rows, thing.y, reach)
+        across, down, part = x[:, beside] - thing.x, y[above] - thing.y, image[above, beside]
+        inside = _inside(thing.shape, across, down, reach)
+        part[inside] = colour
+        part[inside & _dark(thing.texture, across, down)] = colour * 2 // 5
     return image.clip(0, 255).astype(np.uint8)
+
+
+def _near(places: np.ndarray, middle: int, reach: int) -> slice:
+    """The places within reach of a middle, and a little more."""
+    first, last = np.searchsorted(places, (middle - reach - 1, middle + reach + 1))
+    return slice(int(first), int(last))
 
 
 def _inside(shape: str, x: np.ndarray, y: np.ndarray, reach: int) -> Bool[np.ndarray, "Y X"]:
@@ -357,6 +363,12 @@ class SceneImages:
     def drawn(self, place: int, channels: int) -> UInt8[np.ndarray, "Y X C"]:
         image = draw(self.scenes[place], self.size)
         return image if channels == 3 else image.mean(-1, keepdims=True).round().astype(np.uint8)
+
+    def captioned(self, language: Language) -> CaptionSource:
+        """The same with every right caption of each scene, and of the first its boxes."""
+        captions = [scene.captions(language) for scene in self.scenes]
+        gold = tuple(several[0].scaled(self.size // SIDE) for several in captions)
+        return CaptionSource(self, tuple(tuple(one.text for one in several) for several in captions), gold=gold)
 
     def select(self, rows: Sequence[int]) -> "SceneImages":
         return replace(self, rows=tuple(self.rows[row] for row in rows))

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import tokenizers
+
 from regard.config import JsonObject
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, RunError, nearest
@@ -25,22 +27,32 @@ from regard.interop.huggingface.t5 import T5
 from regard.interop.huggingface.tokenizer_files import (
     encoder_tokenizer,
     keep_files,
+    read_tokenizer,
     read_vocabularies,
     special_tokens,
     write_vocabularies,
 )
 from regard.interop.huggingface.vit import PREPROCESSOR, VIT, image_settings, preprocessor_config, read_preprocessor
 from regard.interop.huggingface.weights import Family, Weights, model_from_weights, open_weights, weights_by_their_names
+from regard.interop.huggingface.whisper import (
+    WHISPER,
+    byte_level_tokenizer,
+    check_preprocessor,
+    generation_fields,
+    with_timestamps,
+)
+from regard.interop.huggingface.whisper import preprocessor_config as feature_extractor_config
+from regard.models.whisper import STRIDE
 from regard.runs.checkpoint import weights_of
 from regard.runs.files import CONFIG, MODEL, TOKENIZER, whole_directory, whole_or_nothing, write_json, write_tensors
 from regard.tasks.config import RunConfig
 from regard.tasks.run import Run, load
-from regard.tasks.spec import TASKS
-from regard.text import Vocabularies
+from regard.tasks.spec import TASKS, field_names
+from regard.text import Tokenizer, Vocabularies
 
 FAMILIES = {
     **{"gpt2": GPT2, "llama": LLAMA, "marian": MARIAN, "bart": BART, "t5": T5},
-    **{"bert": BERT, "distilbert": DISTILBERT, "roberta": ROBERTA, "vit": VIT},
+    **{"bert": BERT, "distilbert": DISTILBERT, "roberta": ROBERTA, "vit": VIT, "whisper": WHISPER},
 }
 """By `model_type`."""
 
@@ -62,10 +74,11 @@ def import_directory(directory: str | Path, out: str | Path, tell: Callable[[str
     theirs = read_json(directory / "config.json")
     family = _family(theirs)
     path = directory / "generation_config.json"
-    decoding = decoding_fields(theirs, read_json(path) if path.exists() else None)
+    said = read_json(path) if path.exists() else None
     # One file alone says how to decode: what the other says of it is not read.
+    own, decoding = family.generation(theirs, said, decoding_fields(theirs, said))
     theirs = resolve_aliases(theirs, family.aliases)
-    model = {"name": family.model, **family.settings(theirs)}
+    model = {"name": family.model, **family.settings(theirs), **own}
     if TASKS.named(family.task).has_tokenizer:
         vocabularies, sections = _text_settings(directory, family, model, decoding, tell)
     else:
@@ -81,6 +94,12 @@ def import_directory(directory: str | Path, out: str | Path, tell: Callable[[str
         write_json(out / CONFIG, config.to_mapping())
     del made  # so that no two of it are in memory
     return load(out, "cpu")
+
+
+def _whisper_tokenizer(directory: Path, model: Mapping[str, Any]) -> tokenizers.Tokenizer:
+    path = directory / "tokenizer.json"
+    inner = read_tokenizer(path) if path.exists() else byte_level_tokenizer(directory)
+    return with_timestamps(inner, model["vocab_size"], model["frames"] // STRIDE)
 
 
 def _family(config: Json) -> Family:
@@ -101,11 +120,14 @@ def _text_settings(
     one = model.get("vocab_size")
     entries = (one, one) if one is not None else (model["source_vocab_size"], model["target_vocab_size"])
     opened = encoder_tokenizer(directory) if encodes else None
+    if family is WHISPER:
+        check_preprocessor(directory, model["bands"], model["frames"])
+        opened = _whisper_tokenizer(directory, model)
     vocabularies, tokenizer = read_vocabularies(
         directory, decoding, entries=entries, start=family.start, opened=opened, tell=tell
     )
     decode, pooling = DecodeConfig(), {}
-    if task.has_lengths:
+    if task.has_lengths or family is WHISPER:
         with _named_files():
             decode = decode_settings(decoding, model["max_len"], entries[1], tell)
     elif task.keeps_decoding:
@@ -133,7 +155,8 @@ def _run_config(
         length = min(model["max_len"], pooling.pop("length", model["max_len"]))
         model = {**model, **family.found(theirs, weights.shapes), **pooling}
         task = bert.TASKS[model["head"]] if family.model == "bert" else family.task
-        data = TASKS.named(task).data(max_len=length)
+        kind = TASKS.named(task).data
+        data = kind(max_len=length) if "max_len" in field_names(kind) else kind()
         shared = {name: sections[name] for name in ("tokenizer", "decode")}
         config = RunConfig(model=model, task=task, data=data, **shared)
         config.model_config()  # before anything is built
@@ -192,6 +215,10 @@ def _add_special_tokens(run: Run, family: Family, config: Any, written: dict[str
         written["generation_config.json"] = generation_settings(
             run.config.decode, start=tokenizer.bos, pad=tokenizer.pad, eos=tokenizer.eos
         )
+    if family is WHISPER:
+        written["generation_config.json"] |= generation_fields(config, run.config.decode, tokenizer)
+        written[PREPROCESSOR] = feature_extractor_config(config)
+        return {"tokenizer_class": "WhisperTokenizer", **_named_tokens(tokenizer, "bos", "eos", "pad", "unk")}
     if family.model == "bert":
         if theirs.setdefault("pad_token_id", tokenizer.pad) != tokenizer.pad:
             raise ConfigError(
@@ -199,5 +226,8 @@ def _add_special_tokens(run: Run, family: Family, config: Any, written: dict[str
                 f"{tokenizer.pad + 1}: one more than the padding's id"
             )
         return special_tokens(tokenizer, segments=config.segments > 1)
-    roles = {"eos_token": tokenizer.eos, **({"pad_token": tokenizer.pad} if run.task.sides == 2 else {})}
-    return {role: tokenizer.pieces([index])[0] for role, index in roles.items()}
+    return _named_tokens(tokenizer, "eos", *(["pad"] if run.task.sides == 2 else []))
+
+
+def _named_tokens(tokenizer: Tokenizer, *roles: str) -> Json:
+    return {f"{role}_token": tokenizer.pieces([getattr(tokenizer, role)])[0] for role in roles}

@@ -56,7 +56,8 @@ def read_vocabularies(
     """The directory's tokenizers, source and target, and our settings of them.
 
     `entries` are the sizes of the model's two tables. `start` is the field that names the token a decoder begins with,
-    where the model has a decoder that begins with one. `opened` is an encoder's tokenizer, which names its own tokens.
+    where the model has a decoder that begins with one. `opened` is a tokenizer that was read before; an encoder's names
+    its own tokens.
     `tell` is told what is read otherwise than it is written.
     """
     inner = _open(directory, tell) if opened is None else (opened, opened)
@@ -66,7 +67,7 @@ def read_vocabularies(
             raise DataError(f"{where} has {_entries(one)} entries; the model's vocab_size={most} is fewer")
         one.no_padding()
         one.no_truncation()
-    eos = _named(inner[1], config, "eos_token_id") if opened is None else None
+    eos = None if opened is not None and start is None else _named(inner[1], config, "eos_token_id")
     said = config.get("decoder_start_token_id") is not None
     bos = None if start is None else _named(inner[1], config, "decoder_start_token_id" if said else start)
     source = Tokenizer(inner[0], eos, bos)
@@ -330,7 +331,8 @@ def _read_sentencepiece(path: Path) -> Any:
         from google.protobuf.message import DecodeError
         from sentencepiece import sentencepiece_model_pb2
     except ImportError:
-        raise ConfigError(f"{path.name} can only be read with SentencePiece: pip install 'regard[sentencepiece]'") from None
+        wanted = "pip install 'regard[sentencepiece]'"
+        raise ConfigError(f"{path.name} can only be read with SentencePiece: {wanted}") from None
     plain_file(path)
     if path.stat().st_size > LARGEST_SENTENCEPIECE:
         raise DataError(f"{path} has {path.stat().st_size:,} bytes; at most {LARGEST_SENTENCEPIECE:,} are read")

@@ -104,7 +104,9 @@ class Family:
     latter by the setting that counts a stack's layers. `head` is the output projection, which `copies` may store once
     more, each with what it is a copy of. Names have no `prefix` where a checkpoint has no head. Weights that match
     `ignored` mean nothing; those in `sinusoids` can be computed, and some store them all the same. `aliases` are
-    further names of fields, and `start` is the field with the token that a decoder begins with.
+    further names of fields, and `start` is the field with the token that a decoder begins with. `generation` takes what
+    is the model's own out of the settings of decoding: given both files, the second of which may not be there, and the
+    fields that concern decoding, it tells settings of the model and the fields that are left.
     """
 
     model: str
@@ -122,6 +124,7 @@ class Family:
     sinusoids: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     start: str | None = None
+    generation: Callable[[Json, Json | None, Json], tuple[JsonObject, Json]] = lambda config, said, left: ({}, left)
 
     def table(self, model: Json, shapes: Shapes) -> list[Name]:
         """The names of this very model: those of weights that it does not have, such as biases, are left out."""
@@ -337,7 +340,8 @@ def with_all_heads(model: nn.Module, config: Any) -> dict[str, Tensor]:
             weights |= {f"{name}.{part}.weight": torch.zeros(0, block.width) for part in wanted}
             weights[output] = torch.zeros(block.width, 0)
             if bias is not None:
-                weights |= {f"{name}.{part}.bias": torch.zeros(0) for part in wanted} | {f"{name}.output.bias": bias}
+                biased = [part for part in wanted if part != "key" or block.key_bias]
+                weights |= {f"{name}.{part}.bias": torch.zeros(0) for part in biased} | {f"{name}.output.bias": bias}
         if f"{name}.query.weight" in weights and output in weights:
             for part, rows in wanted.items():
                 for key in (f"{name}.{part}.weight", f"{name}.{part}.bias"):

@@ -2,7 +2,12 @@
 // The page at /: choose a model, type, see the answer. It asks the server it came from and nobody else.
 const at = (id) => document.getElementById(id);
 const NAMES = { generate: "prompt", classify: "input", point: "problems" };
-let models = [], asking = null, answered = null;
+// Tasks whose input is a file: what the request calls it, which kind of file it is, and what the page calls it.
+const FILES = {
+  caption: { field: "image", kind: "image/", name: "An image: choose one, or drop it here" },
+  transcribe: { field: "sound", kind: "audio/", name: "A sound: choose one, or drop it here" },
+};
+let models = [], asking = null, answered = null, file = null;
 
 const headers = () => ({ "Content-Type": "application/json", ...(at("key").value ? { Authorization: `Bearer ${at("key").value}` } : {}) });
 
@@ -30,8 +35,48 @@ function chosen() {
 
 function fitted() {
   const task = at("task").value;
+  const wanted = FILES[task];
   at("question-label").hidden = task !== "answer";
+  at("text-label").hidden = Boolean(wanted);
+  at("file-label").hidden = !wanted;
+  if (!wanted) return named(task);
+  at("file-name").textContent = wanted.name;
+  at("file").accept = `${wanted.kind}*`;
+  if (file && !file.type.startsWith(wanted.kind)) forget();
+}
+
+function named(task) {
   at("text-name").textContent = { generate: "Prompt", point: "Problem, as JSON", fill: "Text with [MASK]", classify: "Text; of a pair, one per line" }[task] || "Text";
+}
+
+function forget() {
+  file = null;
+  at("file").value = "";
+  at("preview").hidden = true;
+}
+
+// Read a file that was chosen or dropped, unless it is of another kind or larger than the server takes.
+async function taken(given) {
+  const wanted = FILES[at("task").value];
+  at("problem").textContent = "";
+  at("answer").replaceChildren();
+  forget();
+  try {
+    if (!given.type.startsWith(wanted.kind)) throw new Error(`${given.name} is no ${wanted.kind.slice(0, -1)} but ${given.type || "of a kind that is not known"}`);
+    // Base64 has 4 characters for 3 bytes; what else a request holds is small.
+    const most = Math.floor((Number(at("form").dataset.most) - 1024) * 3 / 4);
+    if (given.size > most) throw new Error(`${given.name} has ${given.size.toLocaleString("en")} bytes; this server takes ${most.toLocaleString("en")} (regard serve --max-body)`);
+    const address = await new Promise((done, failed) => {
+      const reader = new FileReader();
+      reader.onload = () => done(reader.result);
+      reader.onerror = () => failed(new Error(`${given.name} cannot be read`));
+      reader.readAsDataURL(given);
+    });
+    file = { type: given.type, address };
+    at("preview").hidden = wanted.kind !== "image/";
+    if (!at("preview").hidden) at("preview").src = address;
+    await go();
+  } catch (error) { complain(error); }
 }
 
 function json(text, name, example) {
@@ -48,6 +93,10 @@ function settings() {
 function body() {
   const task = at("task").value, text = at("text").value;
   const asked = { model: at("model").value, ...settings() };
+  if (FILES[task]) {
+    if (!file) throw new Error("choose a file first, or drop one here");
+    return { ...asked, [FILES[task].field]: file.address };
+  }
   if (task === "point") asked.problems = [json(text, "The problem", "[3, 1, 2]")];
   else if (task === "classify") asked.input = text.includes("\n") ? text.split("\n").filter((line) => line.trim()) : text;
   else asked[NAMES[task] || "text"] = text;
@@ -67,6 +116,8 @@ function table(rows) {
 
 function shown(result) {
   if (result.translations) return table(result.translations.map((one) => [one.text, one.score]));
+  if (result.captions) return table(result.captions.map((one) => [one.text, one.score]));
+  if (result.transcripts) return table(result.transcripts.map((one) => [one.text, one.score]));
   if (result.classes) return table(result.classes.map((one) => [one.label, one.probability]));
   if (result.words) return table(result.words.map((one) => [one.word, one.tag, one.probability]));
   if (result.masks) return table(result.masks.flatMap((mask) => mask.map((one) => [one.token, one.probability, one.text])));
@@ -124,25 +175,29 @@ async function go() {
       const { results } = await response.json();
       at("answer").replaceChildren(...results.map(shown));
       // What "Look inside" is to show: the best of what was answered.
-      answered = { model: asked.model, task, text: at("text").value, settings: at("settings").value, result: results[0] };
+      answered = { model: asked.model, task, text: given(task), settings: at("settings").value, result: results[0] };
     }
   } catch (error) { complain(error); } finally { ended(); }
 }
 
+const given = (task) => (FILES[task] ? file && file.address : at("text").value);
+
 function sought() {
-  const text = at("text").value, task = at("task").value, model = at("model").value;
+  const task = at("task").value, text = given(task), model = at("model").value;
+  if (FILES[task] && !file) throw new Error("choose a file first, or drop one here");
   const asked = { model, document: false, text: task === "point" ? json(text, "The problem", "[3, 1, 2]") : text };
   const current = answered && answered.model === model && answered.task === task && answered.text === text && answered.settings === at("settings").value;
-  if (current && answered.result.translations) asked.target = answered.result.translations[0].text;
+  const best = current && (answered.result.translations || answered.result.captions || answered.result.transcripts);
+  if (best) asked.target = best[0].text;
   const { beam } = settings();
-  if (["translate", "point"].includes(task) && beam !== undefined) asked.beam = beam;
+  if (["translate", "point", "caption", "transcribe"].includes(task) && beam !== undefined) asked.beam = beam;
   return asked;
 }
 
 async function look() {
   try {
-    // A translation is looked into as it was answered, so it is asked for first.
-    if (at("task").value === "translate" && !("target" in sought())) {
+    // A translation or a caption is looked into as it was answered, so it is asked for first.
+    if (["translate", "caption", "transcribe"].includes(at("task").value) && !("target" in sought())) {
       await go();
       if (!answered) return;
     }
@@ -162,6 +217,15 @@ at("model").addEventListener("change", chosen);
 at("task").addEventListener("change", fitted);
 at("form").addEventListener("submit", (event) => { event.preventDefault(); go(); });
 at("look").addEventListener("click", look);
+at("file").addEventListener("change", () => at("file").files.length && taken(at("file").files[0]));
+for (const [name, over] of [["dragover", true], ["dragleave", false], ["drop", false]]) {
+  document.addEventListener(name, (event) => {
+    if (!FILES[at("task").value]) return;
+    event.preventDefault();
+    at("file-label").classList.toggle("over", over);
+    if (name === "drop" && event.dataTransfer.files.length) taken(event.dataTransfer.files[0]);
+  });
+}
 at("stop").addEventListener("click", () => asking && asking.abort());
 document.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); go(); }

@@ -10,23 +10,19 @@ from regard.tasks.verbs.spec import (
     Beam,
     Between,
     Cost,
-    DiversityPenalty,
     LengthPenalty,
-    MinP,
     NoRepeat,
     RequestLimits,
-    Samples,
-    Seed,
-    Temperature,
-    TopK,
-    TopP,
+    SamplingOptions,
     Verb,
-    check_budget,
+    WrittenText,
+    check_constraints,
     check_count,
-    check_phrases,
+    check_search,
     given,
     option,
-    unsaid,
+    search_key,
+    search_rows,
 )
 
 if TYPE_CHECKING:
@@ -40,22 +36,12 @@ SERVED_PIXELS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenCaption:
-    """A caption, its length-normalised score and log-probability, its tokens, and these as text, `pieces`.
-
-    One that is not `finished` was cut at the greatest length that the settings, or the model, allow.
-    """
-
-    text: str
-    score: float
-    log_prob: float
-    tokens: tuple[int, ...] = unsaid()
-    pieces: tuple[str, ...] = ()
-    finished: bool = True
+class WrittenCaption(WrittenText):
+    """A caption."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CaptionRequest:
+class CaptionRequest(SamplingOptions):
     """Images, and how to caption them."""
 
     image: str | tuple[str, ...] = option(
@@ -70,16 +56,6 @@ class CaptionRequest:
     prefix: str | None = option(None, "Begin every caption with this text.", "TEXT")
     require: str | tuple[str, ...] = option((), "A phrase that captions must have; may be repeated.", "TEXT")
     forbid: str | tuple[str, ...] = option((), "A phrase that no caption has; may be repeated.", "TEXT")
-    beam_groups: Beam = option(None, "Diverse beam search: groups of hypotheses, kept apart by --diversity-penalty.")
-    diversity_penalty: DiversityPenalty = option(
-        None, "What a choice loses for each time that an earlier group makes it in the same step."
-    )
-    temperature: Temperature = None
-    top_k: TopK = None
-    top_p: TopP = None
-    min_p: MinP = None
-    samples: Samples = None
-    seed: Seed = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,24 +87,19 @@ class WriteCaptions(Verb[CaptionRequest, CaptionedImage]):
         self, run: "Run", request: CaptionRequest, items: Sequence[Any], limits: RequestLimits | None = None
     ) -> list[ImageToCaption]:
         check_count(len(items), "image", limits, "images")
-        for name in ("prefix", "require", "forbid"):
-            check_phrases(name, getattr(request, name) or (), limits)
+        check_constraints(request, limits)
         config = _config(run, request, limits)
-        rows = max(config.beam, config.samples)
-        said = f"{len(items)} images x {rows} hypotheses x {config.max_len} tokens"
-        check_budget(limits, len(items) * rows, config.max_len, said)
+        check_search(config, len(items), "images", limits)
         # A server reads no files of its own: what it is sent is the image itself.
-        named = [_sent(item, number) for number, item in enumerate(items, 1)] if limits is not None else list(items)
-        return [ImageToCaption(name, pixels, config) for name, pixels in run.captioner.read(named, SERVED_PIXELS)]
+        read = sent_images(run, items) if limits is not None else run.captioner.read(list(items))
+        return [ImageToCaption(name, pixels, config) for name, pixels in read]
 
     def key(self, run: "Run", request: CaptionRequest) -> Hashable:
-        config = _config(run, request, None)
-        # A seed matters to sampling only.
-        return config if config.sampled else replace(config, seed=0)
+        return search_key(_config(run, request, None))
 
     def cost(self, run: "Run", asked: Asked) -> Cost:
         config = asked.item.config
-        return Cost(run.captioner.places, max(config.beam, config.samples) * config.max_len)
+        return Cost(run.captioner.places, search_rows(config) * config.max_len)
 
     def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[CaptionedImage]:
         found = run.captioner.caption(
@@ -162,7 +133,12 @@ class WriteCaptions(Verb[CaptionRequest, CaptionedImage]):
         return run.captioner.cut_note(cut, total, _config(run, request, None))
 
 
-def _sent(item: object, number: int) -> tuple[str, bytes]:
+def sent_images(run: "Run", items: Sequence[Any]) -> list[tuple[str, Any]]:
+    """The names and pixels of images that were sent to a server in base64."""
+    return run.captioner.read([sent_image(item, number) for number, item in enumerate(items, 1)], SERVED_PIXELS)
+
+
+def sent_image(item: object, number: int) -> tuple[str, bytes]:
     """The bytes of an image that was sent in base64, plain or as a data: address."""
     import base64
     import binascii

@@ -15,7 +15,10 @@ from regard.errors import ConfigError, TooLarge
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from regard.decode.config import DecodeConfig
+    from regard.decode.stepper import Hypothesis
     from regard.tasks.run import Run
+    from regard.text.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,6 +122,85 @@ def unsaid(default: object = dataclasses.MISSING) -> Any:
 def said_if_given() -> Any:
     """A field of a result that JSON has only where it is not None: what was asked for."""
     return dataclasses.field(default=None, metadata={"unsaid_none": True})
+
+
+Text = TypeVar("Text", bound="WrittenText")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WrittenText:
+    """A text that was searched for or sampled: its length-normalised score and log-probability, its tokens, and these
+    as text, `pieces`.
+
+    One that is not `finished` was cut at the greatest length that the settings, or the model, allow.
+    """
+
+    text: str
+    score: float
+    log_prob: float
+    tokens: tuple[int, ...] = unsaid()
+    pieces: tuple[str, ...] = ()
+    finished: bool = True
+
+    @classmethod
+    def of(
+        cls: type[Text],
+        hypothesis: "Hypothesis",
+        target: "Tokenizer",
+        forced_at: int | None = None,
+        text: str | None = None,
+    ) -> Text:
+        """What was decoded, as `text` where that is known.
+
+        An output that has made `forced_at` choices was ended there by force: it is not finished.
+        """
+        return cls(
+            text=target.decode(hypothesis.tokens) if text is None else text,
+            score=hypothesis.score,
+            log_prob=hypothesis.log_prob,
+            tokens=tuple(hypothesis.tokens),
+            pieces=tuple(target.pieces(hypothesis.tokens)),
+            finished=hypothesis.finished and len(hypothesis.token_log_probs) != forced_at,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)  # without slots: two bases that have some cannot be joined
+class SamplingOptions:
+    """Other than the best few: groups of hypotheses that differ, or samples."""
+
+    beam_groups: Beam = option(None, "Diverse beam search: groups of hypotheses, kept apart by --diversity-penalty.")
+    diversity_penalty: DiversityPenalty = option(
+        None, "What a choice loses for each time that an earlier group makes it in the same step."
+    )
+    temperature: Temperature = None
+    top_k: TopK = None
+    top_p: TopP = None
+    min_p: MinP = None
+    samples: Samples = None
+    seed: Seed = None
+
+
+def search_key(config: "DecodeConfig") -> "DecodeConfig":
+    """What searches that can go together have in common. A seed matters to sampling only."""
+    return config if config.sampled else dataclasses.replace(config, seed=0)
+
+
+def search_rows(config: "DecodeConfig") -> int:
+    """How many hypotheses one input has at a time."""
+    return max(config.beam, config.samples, config.mbr)
+
+
+def check_constraints(request: Any, limits: RequestLimits | None) -> None:
+    """Refuse more phrases to begin with, to have or not to have than a server takes, and longer ones."""
+    for name in ("prefix", "require", "forbid"):
+        check_phrases(name, getattr(request, name) or (), limits)
+
+
+def check_search(config: "DecodeConfig", count: int, unit: str, limits: RequestLimits | None) -> None:
+    """Refuse a search of so many inputs that would take too long."""
+    rows = search_rows(config)
+    said = f"{count} {unit} x {rows} hypotheses x {config.max_len} tokens"
+    check_budget(limits, count * rows, config.max_len, said)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -272,6 +354,18 @@ class Verb(Generic[Request, Result]):
     def cut(self, result: Result) -> tuple[int, int]:
         """How many outputs of a result were cut at their greatest length, and how many it has."""
         return 0, 1
+
+    def unknown(self, result: Result) -> Sequence[str]:
+        """The words of an input that the run does not know."""
+        return ()
+
+    def shortened(self, result: Result) -> bool:
+        """Whether the input of a result was longer than the model reads, so that only its beginning was read."""
+        return False
+
+    def shortened_note(self, run: "Run", shortened: int, total: int) -> str:
+        """What is said in the end of so many such inputs."""
+        return f"{shortened:,} of {total:,} {self.unit} are longer than the model reads; their beginnings were read"
 
     def note(self, run: "Run", request: Request, cut: int, total: int) -> str:
         """What is said in the end of so many outputs that were cut, with what to do about it."""

@@ -10,26 +10,22 @@ from regard.tasks.verbs.spec import (
     Between,
     Cost,
     CoveragePenalty,
-    DiversityPenalty,
     LengthPenalty,
-    MinP,
     NoRepeat,
     Pull,
     RequestLimits,
-    Samples,
-    Seed,
-    Temperature,
+    SamplingOptions,
     Told,
-    TopK,
-    TopP,
     Verb,
-    check_budget,
-    check_phrases,
+    WrittenText,
+    check_constraints,
+    check_search,
     given,
     lines_of,
     option,
     said_if_given,
-    unsaid,
+    search_key,
+    search_rows,
 )
 
 if TYPE_CHECKING:
@@ -42,20 +38,12 @@ Overlong = Literal["split", "truncate", "refuse"]
 
 
 @dataclass(frozen=True, slots=True)
-class Translation:
-    """A translation, its length-normalised score and log-probability, its tokens, and these as text, `pieces`.
+class Translation(WrittenText):
+    """A translation. `alignment`, where it was asked for, has pairs of a source word and a target word, from 0.
 
-    One that is not `finished` was cut at the greatest length that the settings, or the model, allow. `alignment`, where
-    it was asked for, has pairs of a source word and a target word, counted from 0. By minimum Bayes risk the score is
-    the mean chrF against the samples.
+    By minimum Bayes risk the score is the mean chrF against the samples.
     """
 
-    text: str
-    score: float
-    log_prob: float
-    tokens: tuple[int, ...] = unsaid()
-    pieces: tuple[str, ...] = ()
-    finished: bool = True
     alignment: tuple[tuple[int, int], ...] | None = said_if_given()
 
 
@@ -86,7 +74,7 @@ class SearchOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TranslateRequest(SearchOptions):
+class TranslateRequest(SamplingOptions, SearchOptions):
     """Sentences, and how to translate them."""
 
     text: str | tuple[str, ...] = option(MISSING, "Sentences.")
@@ -95,26 +83,17 @@ class TranslateRequest(SearchOptions):
     prefix: str | None = option(None, "Begin every translation with this text.", "TEXT")
     require: str | tuple[str, ...] = option((), "A phrase that translations must have; may be repeated.", "TEXT")
     forbid: str | tuple[str, ...] = option((), "A phrase that no translation has; may be repeated.", "TEXT")
-    beam_groups: Beam = option(None, "Diverse beam search: groups of hypotheses, kept apart by --diversity-penalty.")
-    diversity_penalty: DiversityPenalty = option(
-        None, "What a choice loses for each time that an earlier group makes it in the same step."
-    )
-    temperature: Temperature = None
-    top_k: TopK = None
-    top_p: TopP = None
-    min_p: MinP = None
-    samples: Samples = None
-    seed: Seed = None
     alignments: bool = option(False, "Say which words belong together, as in 0-0 1-2, from the attention.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Translated:
-    """One sentence, the `line`-th, with its translations, best first."""
+    """One sentence, the `line`-th, with its translations, best first, and its words that the run does not know."""
 
     line: int
     source: str
     translations: tuple[Translation, ...]
+    unknown: tuple[str, ...] | None = said_if_given()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,24 +108,18 @@ class Translate(Verb[TranslateRequest, Translated]):
         self, run: "Run", request: TranslateRequest, items: Sequence[Any], limits: RequestLimits | None = None
     ) -> "list[SourceSentence]":
         sentences = super().check(run, request, items, limits)
-        for name in ("prefix", "require", "forbid"):
-            check_phrases(name, getattr(request, name) or (), limits)
+        check_constraints(request, limits)
         config = _config(run, request, limits)
         run.translator.check(config, request.alignments)
-        rows = max(config.beam, config.samples, config.mbr)
-        said = f"{len(sentences)} texts x {rows} hypotheses x {config.max_len} tokens"
-        check_budget(limits, len(sentences) * rows, config.max_len, said)
+        check_search(config, len(sentences), "texts", limits)
         return [SourceSentence(text, config) for text in sentences]
 
     def key(self, run: "Run", request: TranslateRequest) -> Hashable:
-        config = _config(run, request, None)
-        # A seed matters to sampling only.
-        return config if config.sampled else replace(config, seed=0), request.overlong, request.alignments
+        return search_key(_config(run, request, None)), request.overlong, request.alignments
 
     def cost(self, run: "Run", asked: Asked) -> Cost:
         read = len(run.vocabularies.source.encode(asked.item.text)) + 1
-        config = asked.item.config
-        return Cost(read, max(config.beam, config.samples, config.mbr) * config.max_len)
+        return Cost(read, search_rows(asked.item.config) * asked.item.config.max_len)
 
     def answer(self, run: "Run", pull: Pull, *, gone: Callable[[Asked], bool]) -> Iterator[Told]:
         first = list(pull())
@@ -165,11 +138,7 @@ class Translate(Verb[TranslateRequest, Translated]):
 
         config, overlong = first[0].item.config, first[0].request.overlong
         for came in run.translator.answering(fresh, config, overlong=overlong, gone=gone):
-            yield [
-                (one, Translated(line=one.number + 1, source=one.item.text, translations=tuple(best)))
-                for one, best in came
-                if best
-            ]
+            yield [(one, _translated(run, one, best)) for one, best in came if best]
 
     def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[Translated]:
         found = run.translator.translate(
@@ -180,10 +149,7 @@ class Translate(Verb[TranslateRequest, Translated]):
             gone=lambda place: gone(asked[place]),
             alignments=asked[0].request.alignments,
         )
-        return [
-            Translated(line=one.number + 1, source=one.item.text, translations=tuple(best))
-            for one, best in zip(asked, found, strict=True)
-        ]
+        return [_translated(run, one, best) for one, best in zip(asked, found, strict=True)]
 
     def written(self, result: Translated) -> int:
         return sum(len(one.tokens) for one in result.translations)
@@ -202,8 +168,17 @@ class Translate(Verb[TranslateRequest, Translated]):
     def cut(self, result: Translated) -> tuple[int, int]:
         return sum(not one.finished for one in result.translations), len(result.translations)
 
+    def unknown(self, result: Translated) -> Sequence[str]:
+        return result.unknown or ()
+
     def note(self, run: "Run", request: TranslateRequest, cut: int, total: int) -> str:
         return run.translator.cut_note(cut, total, _config(run, request, None))
+
+
+def _translated(run: "Run", asked: Asked, best: Sequence[Translation]) -> Translated:
+    text = asked.item.text
+    unknown = run.task.unknown_words(run, text)
+    return Translated(line=asked.number + 1, source=text, translations=tuple(best), unknown=unknown or None)
 
 
 @dataclass(frozen=True, slots=True)

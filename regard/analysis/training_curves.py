@@ -115,5 +115,5 @@ def in_the_terminal(chart: Chart, wide: int = WIDE, tall: int = TALL) -> str:
         for key, one in zip(keys, chart.series, strict=True)
     ]
     left_out = len(ys) - len([y for y in ys if low <= y <= high])
-    note = [f"  {left_out} values are not finite, and not drawn"] if left_out else []
+    note = [f"  {left_out} values are not finite, and not plotted"] if left_out else []
     return "\n".join([f"{chart.title} ({chart.y})", *lines, across, ends, *names, *note])

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from regard.analysis.training_curves import curves, in_the_terminal
 from regard.errors import RunError
 from regard.look.charts import plot
-from regard.look.training_curves import curves, in_the_terminal
 
 
 def logged(folder, *records):

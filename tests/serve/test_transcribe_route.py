@@ -1,0 +1,50 @@
+"""POST /v1/transcribe: the same as from Python, of sounds that are sent, and none of the server's own files."""
+
+import base64
+
+import pytest
+from serve_toys import serving
+
+import regard
+from regard import make_config
+from regard.data.audio import write_wav
+from regard.data.synthetic.speech import RATE, speak, utterance
+
+SMALL = [
+    *("data.speech=8", "train.steps=2", "train.warmup=1", "train.batch_tokens=700", "train.threads=1"),
+    *("model.width=8", "model.heads=2", "model.feed_forward=8", "model.bands=8", "train.validate_every=2"),
+    *("decode.max_len=12", "train.validate_sentences=2"),
+]
+
+
+@pytest.fixture(scope="module")
+def transcriber(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regard.tasks.transcribing.SPEECH_HELD_OUT", 3)
+        made = make_config(None, "speech-tiny", SMALL)
+        return regard.train(made, tmp_path_factory.mktemp("runs") / "digits")
+
+
+def test_sounds_that_are_sent_are_transcribed_and_paths_are_not_opened(transcriber, tmp_path):
+    files = [write_wav(speak(utterance(0, "test", number)).samples, RATE) for number in range(2)]
+    for number, data in enumerate(files):
+        (tmp_path / f"{number}.wav").write_bytes(data)
+    sent = [base64.b64encode(data).decode() for data in files]
+    with serving(transcriber) as client:
+        several = client.post("/v1/transcribe", {"sound": sent, "beam": 2})
+        path = client.post("/v1/transcribe", {"sound": str(tmp_path / "0.wav")})
+        cut = client.post("/v1/transcribe", {"sound": base64.b64encode(files[0][:300]).decode()})
+        looked = client.post("/v1/look", {"text": sent[0], "target": "one two"})
+        listed = client.get("/v1/models").json["data"][0]["does"]
+    assert several.status == 200, several.text
+    results = several.json["results"]
+    assert [one["transcripts"][0]["text"] for one in results] == transcriber.transcribe(
+        [tmp_path / "0.wav", tmp_path / "1.wav"], beam=2
+    )
+    assert results[0]["seconds"] == pytest.approx((len(files[0]) - 44) / 2 / RATE, abs=1e-3)
+    assert path.status == cut.status == 422
+    assert "is not base64" in path.json["error"]["message"]
+    assert "is cut" in cut.json["error"]["message"]
+    assert {"transcribe", "look"} <= set(listed)
+    assert looked.status == 200, looked.text
+    assert looked.json["document"]["sentences"][0]["sound"]["seconds"] == pytest.approx(results[0]["seconds"], abs=1e-3)
