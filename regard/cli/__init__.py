@@ -22,6 +22,7 @@ from regard.cli import (
     describe,
     distill,
     doctor,
+    draw,
     embed_text,
     evaluate,
     generate,
@@ -59,6 +60,7 @@ app.command("doctor", short_help="Say how a run's training went, and what to do.
 app.command("shortlist", short_help="Learn which output words suit which source words.")(shortlist.shortlist)
 app.command("describe")(describe.describe)
 app.command("plot")(plot.plot)
+app.add_typer(draw.draw_app, name="draw")
 app.command("presets")(presets.presets)
 app.add_typer(data.app, name="data")
 app.add_typer(import_export.import_app, name="import")
