@@ -17,6 +17,7 @@ import regard
 from regard.cli import (
     answer,
     bench,
+    check,
     compare,
     data,
     describe,
@@ -56,6 +57,11 @@ app.command("prune", short_help="Remove attention heads for good.")(prune.prune)
 app.command("distill", short_help="Train a faster model on what another one writes.")(distill.distill)
 app.command("shortlist", short_help="Learn which output words suit which source words.")(shortlist.shortlist)
 app.command("describe")(describe.describe)
+app.command(
+    "check",
+    short_help="Check an answer to an exercise of the companion.",
+    context_settings={"ignore_unknown_options": True},  # -0.91 is a number
+)(check.check)
 app.command("plot")(plot.plot)
 app.command("presets")(presets.presets)
 app.add_typer(data.app, name="data")
