@@ -18,6 +18,7 @@ help:
 demo: .venv/.installed
 	@if [ -e $(RUN) ] && ! [ -e $(RUN)/model.safetensors ]; then rm -rf $(RUN); fi
 	@if [ -e $(RUN) ]; then $(BIN)/regard train --resume $(RUN); else $(BIN)/regard train --preset demo --out $(RUN); fi
+	@echo; echo "Its world is small: some hundred words of the bundled corpus. It says which words of a sentence it does not know."
 	@echo; echo "Held-out sentences of the bundled corpus:"
 	@$(BIN)/regard evaluate $(RUN)
 	@echo; echo "The lectures' sentences, none of them seen in training:"

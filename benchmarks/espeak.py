@@ -18,8 +18,9 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from itertools import islice
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
@@ -92,13 +93,16 @@ def main() -> None:
     for part, text, voice, number in plan(lines, args):
         (args.out / part).mkdir(parents=True, exist_ok=True)
         jobs.append((args.espeak, str(args.out), part, text, number, voice))
-    tables: dict[str, list[str]] = {}
-    with ProcessPoolExecutor(args.workers) as pool:
-        done = pool.map(spoken, jobs, chunksize=32)
-        for part, name, text in islice(done, len(jobs)):
-            tables.setdefault(part, ["sound\ttext"]).append(f"{name}\t{text}")
-    for part, rows in tables.items():
-        (args.out / f"{part}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    # Rows are written as sounds are, so that what is interrupted can be used as far as it has come.
+    with ExitStack() as stack:
+        pool = stack.enter_context(ProcessPoolExecutor(args.workers))
+        tables: dict[str, TextIO] = {}
+        for part, name, text in pool.map(spoken, jobs, chunksize=32):
+            if part not in tables:
+                opened = (args.out / f"{part}.tsv").open("w", encoding="utf-8", buffering=1)
+                tables[part] = stack.enter_context(opened)
+                tables[part].write("sound\ttext\n")
+            tables[part].write(f"{name}\t{text}\n")
     used = {word for job in jobs for word in job[3].split()}
     print(
         f"{len(jobs):,} sounds of {len(lines):,} sentences over {len(used):,} words, {len(VOICES)} voices and {UNHEARD}"

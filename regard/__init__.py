@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from regard.look import watch
     from regard.tasks.config import RunConfig, make_config, presets
     from regard.tasks.ensemble import ensemble
+    from regard.tasks.planning import plan
     from regard.tasks.run import Run, evaluate, load
     from regard.trainer.distillation import distill
     from regard.trainer.trainer import resume, train
@@ -30,6 +31,7 @@ __all__ = [
     "evaluate",
     "load",
     "make_config",
+    "plan",
     "presets",
     "resume",
     "train",
@@ -45,6 +47,7 @@ _WHERE = {
     "evaluate": "regard.tasks.run",
     "load": "regard.tasks.run",
     "make_config": "regard.tasks.config",
+    "plan": "regard.tasks.planning",
     "presets": "regard.tasks.config",
     "resume": "regard.trainer.trainer",
     "train": "regard.trainer.trainer",

@@ -8,6 +8,9 @@ from contextlib import contextmanager
 class RegardError(Exception):
     """A mistake in what was asked for, said in one line: the value, then the rule."""
 
+    quiet = False
+    """Whether it is another process's to say."""
+
 
 class ConfigError(RegardError):
     """A setting that is not possible: unknown, of the wrong type, or at odds with another."""
@@ -35,6 +38,12 @@ class NotWritten(RunError):
 
 class Diverged(RegardError):
     """Training left the finite numbers; the last good checkpoint was kept."""
+
+
+class ProcessLost(RegardError):
+    """One of several processes has died, failed or does not answer, and with it all end."""
+
+    exit_code = 75  # as in sysexits.h: try again
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Take the screenshots of the viewer: each view of a trained run's page, in headless Chromium.
 
 python docs/images/viewer.py runs/demo [a run with many checkpoints] [a page of pictures]
+python docs/images/viewer.py --tree runs/trees
 """
 
 import sys
@@ -56,6 +57,18 @@ def main(directory: str, history: str | None = None, pictures: str | None = None
             browser.close()
 
 
+def tree(directory: str) -> None:
+    """The tree that a parser wrote, a bracket chosen."""
+    browser = Chromium()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            path = Path(folder) / "page.html"
+            path.write_text(page(regard.load(directory, "cpu"), [ANIMAL]), encoding="utf-8")
+            take(browser, f"{path.as_uri()}#view=trees&attention=3&pin=target.12", "tree")
+        finally:
+            browser.close()
+
+
 def take(browser: Chromium, address: str, name: str) -> None:
     seen = browser.page(address, dark=name.endswith("dark"), width=1100, height=700)
     for one in CLICKS.get(name, ()):
@@ -70,4 +83,4 @@ def take(browser: Chromium, address: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    tree(sys.argv[2]) if sys.argv[1] == "--tree" else main(*sys.argv[1:4])

@@ -1,6 +1,6 @@
 """Draws whisper.png: where the aligning heads of a Whisper looked in a sound, against time.
 
-    python docs/images/whisper.py RUN sound.wav
+python docs/images/whisper.py RUN sound.wav
 """
 
 import sys

@@ -157,6 +157,8 @@ def check_kind(run: Run) -> None:
         able = [name for name, (_, kind) in MODELS.items() if capabilities(kind).layer_heads]
         name = run.config.model["name"]
         raise ConfigError(f"heads can be removed from a {', '.join(able)} model, not from a {name}")
+    if run.config.model.get("copy") or run.config.model.get("coverage"):
+        raise ConfigError("heads cannot be removed from a model that copies or counts coverage: one head is for that")
     if not every_head(run.model):
         only = ", ".join(attentions(run.model))
         raise ConfigError(f"{only} is the only attention of this model, with a single head that it cannot do without")

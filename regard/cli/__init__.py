@@ -22,6 +22,7 @@ from regard.cli import (
     data,
     describe,
     distill,
+    doctor,
     embed_text,
     evaluate,
     generate,
@@ -55,6 +56,7 @@ app.command("compare", short_help="Train several configurations under one budget
 app.command("heads", short_help="Find what each attention head does, with the evidence.")(heads.heads)
 app.command("prune", short_help="Remove attention heads for good.")(prune.prune)
 app.command("distill", short_help="Train a faster model on what another one writes.")(distill.distill)
+app.command("doctor", short_help="Say how a run's training went, and what to do.")(doctor.doctor)
 app.command("shortlist", short_help="Learn which output words suit which source words.")(shortlist.shortlist)
 app.command("describe")(describe.describe)
 app.command(
@@ -149,7 +151,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except RegardError as error:
-        return _fail(str(error), getattr(error, "exit_code", 2))
+        code = getattr(error, "exit_code", 2)
+        return code if error.quiet else _fail(str(error), code)
     except Misuse as error:
         text = error.format_message().rstrip(".")
         if "\n" in text:  # the help, for someone who gave no command

@@ -1,10 +1,11 @@
 """`regard data`: corpora to train on."""
 
 import json
+import sys
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
@@ -107,6 +108,42 @@ def digits(
     print(out / "digits.npz")
 
 
+@app.command("commands", short_help="Write commands and the actions they mean.")
+def commands(
+    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
+    train: Annotated[int, typer.Option(help="Training pairs.", min=1)] = 16_000,
+    valid: Annotated[int, typer.Option(help="Validation pairs.", min=1)] = 1000,
+    test: Annotated[int, typer.Option(help="Test pairs.", min=1)] = 1000,
+    seed: Annotated[int, typer.Option(help="Other seeds give other commands.")] = 1,
+) -> None:
+    """Write commands and the actions they mean: a small grammar with nesting and repetition.
+
+    Writes train.tsv, valid.tsv and test.tsv. Commands are distinct, and none is in two files; the longest has 50
+    actions.
+
+    \b
+    Examples:
+      regard data commands commands
+      regard train --data commands/train.tsv --valid commands/valid.tsv --out runs/commands
+    """
+    from regard.data.synthetic.commands import Part
+    from regard.data.synthetic.commands import commands as draw
+    from regard.runs.files import whole_file, whole_or_nothing
+
+    parts: dict[Part, int] = {"train": train, "valid": valid, "test": test}
+    with whole_or_nothing(out), ExitStack() as stack:
+        files = {
+            part: stack.enter_context(
+                stack.enter_context(whole_file(out / f"{part}.tsv")).open("w", encoding="utf-8", newline="\n")
+            )
+            for part in parts
+        }
+        for part, words, actions in draw(parts, seed=seed):
+            files[part].write(f"{words}\t{actions}\n")
+    for part in parts:
+        print(out / f"{part}.tsv")
+
+
 @app.command("telegrams", short_help="Write English sentences and their telegrams.")
 def telegrams(
     out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
@@ -143,6 +180,96 @@ def telegrams(
                         progress(number, count)
     for split in parts:
         print(out / f"{split}.tsv")
+
+
+@app.command("trees", short_help="Write trees of the grammar, or of bracketed files.")
+def trees(
+    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("--from", help="Bracketed files to take the trees from instead; may be repeated.", metavar="FILE"),
+    ] = None,
+    train: Annotated[int | None, typer.Option(help="Training trees; of files, all that are left.", min=1)] = None,
+    valid: Annotated[int, typer.Option(help="Validation trees.", min=1)] = 1000,
+    test: Annotated[int, typer.Option(help="Test trees.", min=1)] = 1000,
+    seed: Annotated[int, typer.Option(help="Other seeds give other trees of the grammar.", min=0)] = 1,
+) -> None:
+    """Write constituency trees in brackets, one per line: of the bundled grammar, or of a treebank's files.
+
+    Writes train.trees, valid.trees and test.trees. Trees of files are cleaned: without traces, function tags and what
+    stands above a sentence. They are split in the order that they have, training first, so that held-out ones are of
+    other documents.
+
+    \b
+    Examples:
+      regard data trees trees --train 20000
+      regard data trees treebank --from combined.mrg --valid 200 --test 400
+      regard train --preset parse-tiny --data trees/train.trees --valid trees/valid.trees --out runs/trees
+    """
+    from regard.data.synthetic.world import Split
+    from regard.data.trees import cleaned, grammar_trees, read_trees
+    from regard.errors import DataError
+    from regard.runs.files import whole_file, whole_or_nothing
+
+    parts: dict[Split, Any]
+    if files:
+        read = [cleaned(tree) for file in files for tree in read_trees(file)]
+        found = [tree for tree in read if tree is not None]
+        left = len(found) - valid - test
+        if left < 1 or (train or 1) > left:
+            raise DataError(
+                f"{len(found):,} trees are too few for {train or 1:,} of training, --valid={valid} and --test={test}"
+            )
+        first = train or left
+        parts = {"train": found[:first], "valid": found[left : left + valid], "test": found[left + valid :]}
+        if len(read) > len(found):
+            print(f"{len(read) - len(found):,} trees without a word are left out", file=sys.stderr)
+    else:
+        counts: dict[Split, int] = {"train": train or 20_000, "valid": valid, "test": test}
+        parts = {split: grammar_trees(count, seed=seed, split=split) for split, count in counts.items()}
+    with whole_or_nothing(out), ExitStack() as stack:
+        for split, several in parts.items():
+            aside = stack.enter_context(whole_file(out / f"{split}.trees"))
+            with aside.open("w", encoding="utf-8", newline="\n") as file:
+                file.writelines(f"{tree}\n" for tree in several)
+    for split in parts:
+        print(out / f"{split}.trees")
+
+
+@app.command("proteins", short_help="Write toy proteins with planted contacts.")
+def proteins(
+    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
+    train: Annotated[int, typer.Option(help="Training proteins.", min=1)] = 10_000,
+    valid: Annotated[int, typer.Option(help="Validation proteins.", min=1)] = 500,
+    test: Annotated[int, typer.Option(help="Test proteins.", min=1)] = 500,
+    families: Annotated[int, typer.Option(help="Folds, each with contacts of its own.", min=1, max=1000)] = 8,
+    seed: Annotated[int, typer.Option(help="Other seeds give other proteins.", min=0)] = 1,
+) -> None:
+    """Write toy proteins with planted contacts, for masked pre-training over a fixed alphabet.
+
+    Writes train.jsonl, valid.jsonl and test.jsonl with a protein in each row: its amino acids, 'text', and pairs of
+    places in contact, 'contacts'. What stands at the two ends of a contact goes together, so that a model that is to
+    predict one end learns to look at the other.
+
+    \b
+    Examples:
+      regard data proteins proteins
+      regard train --preset proteins-tiny --data proteins/train.jsonl --valid proteins/valid.jsonl --out runs/proteins
+      regard heads runs/proteins --contacts proteins/test.jsonl
+    """
+    from regard.data.synthetic.proteins import proteins as sampled
+    from regard.data.synthetic.world import Split
+    from regard.runs.files import whole_file, whole_or_nothing
+
+    parts: dict[Split, int] = {"train": train, "valid": valid, "test": test}
+    with whole_or_nothing(out), ExitStack() as stack:
+        for split, count in parts.items():
+            aside = stack.enter_context(whole_file(out / f"{split}.jsonl"))
+            with aside.open("w", encoding="utf-8", newline="\n") as file:
+                for one in sampled(count, families=families, seed=seed, split=split):
+                    file.write(json.dumps({"text": one.text, "contacts": one.contacts}) + "\n")
+    for split in parts:
+        print(out / f"{split}.jsonl")
 
 
 @app.command("scenes", short_help="Write scenes with captions.")
@@ -265,6 +392,64 @@ def speech(
                         "times": spoken.times,
                     }
                     gold.write(json.dumps(record) + "\n")
+                    if number % 100 == 0:
+                        progress(number, count)
+    for part in parts:
+        print(out / f"{part}.tsv")
+
+
+@app.command("sources", short_help="Write rows of several sources.")
+def sources(
+    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
+    kind: Annotated[str, typer.Option(help="paraphrases or ambiguous.")] = "paraphrases",
+    train: Annotated[int, typer.Option(help="Training rows.", min=1)] = 20_000,
+    valid: Annotated[int, typer.Option(help="Validation rows.", min=1)] = 1000,
+    test: Annotated[int, typer.Option(help="Test rows.", min=1)] = 1000,
+    seed: Annotated[int, typer.Option(help="Other seeds give other rows to train on.", min=0)] = 1,
+) -> None:
+    """Write rows of several sources that only together decide what to write.
+
+    paraphrases: two ways to say one statement, words of each smudged, and the statement. ambiguous: an English
+    sentence, a scene as a PNG file, and the French sentence, of which the scene decides a word. Writes train.tsv,
+    valid.tsv and test.tsv, whose header names the sources and the output.
+
+    \b
+    Examples:
+      regard data sources rows --train 5000
+      regard data sources scenes --kind ambiguous
+    """
+    import numpy as np
+
+    from regard.cli.progress import counting
+    from regard.data.synthetic.several_sources import SOURCES, SourcesKind, SourcesPart, sourced_rows
+    from regard.errors import ConfigError, nearest
+    from regard.look.packed_arrays import png_bytes
+    from regard.runs.files import whole_file, whole_or_nothing
+
+    if kind not in get_args(SourcesKind):
+        raise ConfigError(f"unknown kind '{kind}'{nearest(kind, get_args(SourcesKind))}")
+    chosen = cast("SourcesKind", kind)
+    parts: dict[SourcesPart, int] = {"train": train, "valid": valid, "test": test}
+    names = [name.removeprefix("image:") for name in SOURCES[chosen]]
+    with whole_or_nothing(out), ExitStack() as stack:
+        for part, count in parts.items():
+            if kind == "ambiguous":
+                (out / part).mkdir(exist_ok=True)
+            with (
+                counting(f"writing {part}") as progress,
+                stack.enter_context(whole_file(out / f"{part}.tsv")).open("w", encoding="utf-8", newline="\n") as file,
+            ):
+                file.write("\t".join([*names, "output"]) + "\n")
+                drawn = sourced_rows(chosen, count, seed=seed if part == "train" else 0, part=part)
+                for number, row in enumerate(drawn):
+                    cells = []
+                    for one in row.sources:
+                        if not isinstance(one, np.ndarray):
+                            cells.append(str(one))
+                            continue
+                        cells.append(f"{part}/{number:06d}.png")
+                        (out / cells[-1]).write_bytes(png_bytes(one))
+                    file.write("\t".join([*cells, row.output]) + "\n")
                     if number % 100 == 0:
                         progress(number, count)
     for part in parts:

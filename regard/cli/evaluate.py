@@ -55,6 +55,14 @@ class EvaluateOptions(SearchOptions):
     lowercase: bool = option(False, "Compare in lower case; the signature says so.")
     tokenize: str = option("13a", "sacreBLEU's tokenizer.")
     alternatives: bool = option(False, "Pairs with the same source are answers that are equally right.")
+    min_words: Annotated[int | None, Between(0, 1 << 31)] = option(None, "Fewest words of a summary.")
+    max_words: Annotated[int | None, Between(1, 1 << 31)] = option(None, "Most words of a summary.")
+    lead_words: Annotated[int | None, Between(1, 1 << 31)] = option(
+        None, "Summaries: score beside them the first so many words of each document; by default 12."
+    )
+    lead_sentences: Annotated[int | None, Between(1, 1 << 31)] = option(
+        None, "Summaries: the same of its first so many sentences; by default 1."
+    )
     metric: tuple[str, ...] = option(
         (), "A further score of translations, added by another package; repeatable.", "NAME"
     )
@@ -97,8 +105,8 @@ def _evaluate(
             )
         from regard.tasks.ensemble import ensemble
 
-        if "translate" not in loaded.task.methods:
-            raise ConfigError(f"--with is for runs that translate, not for a run for {loaded.task.name}")
+        if "translator" not in loaded.task.parts:
+            raise ConfigError(f"--with is for runs that translate or summarize, not for a run for {loaded.task.name}")
         loaded = ensemble([loaded, *(loaded_run(other, device, precision, verify=not no_verify) for other in others)])
     if count is not None and "translator" in loaded.task.parts:
         loaded.translator.threads = count

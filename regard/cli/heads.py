@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.options import NO_VERIFY
 from regard.config import JsonObject
+
+if TYPE_CHECKING:
+    from regard.tasks.run import Run
 
 
 def heads(
@@ -21,6 +24,14 @@ def heads(
         ),
     ] = None,
     world: Annotated[bool, typer.Option("--world", help="Look at the bundled corpus's held-out sentences.")] = False,
+    contacts: Annotated[
+        Path | None,
+        typer.Option(
+            help="For an encoder of symbols: a .jsonl of sequences ('text') with pairs of places in contact "
+            "('contacts'); says which heads find them.",
+            metavar="FILE",
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option(help="Look at the first so many pairs.", min=2)] = 400,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the report as a page.", metavar="FILE")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -36,6 +47,7 @@ def heads(
     Examples:
       regard heads runs/demo --out heads.html
       regard heads runs/mine --data test.en --data test.fr --json
+      regard heads runs/proteins --contacts proteins/test.jsonl
     """
     from regard import load
     from regard.analysis.head_pronouns import pronoun_report
@@ -50,6 +62,11 @@ def heads(
         raise ConfigError("give --data or --world, not both")
     if out is not None:
         check_output(out)
+    if contacts is not None:
+        if data or world or out is not None:
+            raise ConfigError("--contacts has its own report: give it without --data, --world and --out")
+        report_contacts(load(run, device, verify=not no_verify), contacts, limit, as_json)
+        return
     loaded = load(run, device, verify=not no_verify)
     if world and not loaded.task.has_lengths:
         raise ConfigError("--world is for runs that translate; give --data with text")
@@ -68,6 +85,30 @@ def heads(
         print(json.dumps(result, indent=2, ensure_ascii=False))
     else:
         print(out if out is not None else shown(result))
+
+
+def report_contacts(run: "Run", file: Path, limit: int, as_json: bool) -> None:
+    """Print which heads find the contacts of a file's sequences."""
+    from regard.analysis.head_contacts import contact_report
+    from regard.data.synthetic.proteins import read_sequences
+
+    found = contact_report(run, read_sequences(file), limit)
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    print(f"{'head':32} precision at L   times chance")
+    for one in found["heads"]:
+        share = one["precision_at_length"]
+        name = f"{one['attention']} {one['head']}"
+        print(f"{name:32} {100 * share:6.2f} %         {share / found['chance']:5.1f}")
+    best = found["best"]
+    low, high = best["times_chance_interval"]
+    print(
+        f"chance is {100 * found['chance']:.2f} %, over {found['sequences']:,} sequences; the best head of the first "
+        f"half, {best['attention']} {best['head']}, has {100 * best['precision_at_length']:.2f} % on the second: "
+        f"{best['times_chance']:.1f} times chance [{low:.1f}, {high:.1f}]; at most "
+        f"{100 * best['most_possible']:.2f} % is possible"
+    )
 
 
 def shown(result: JsonObject) -> str:

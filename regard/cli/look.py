@@ -61,7 +61,7 @@ def look(
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="Plot one sentence as SVG instead.", metavar="FILE")] = None,
     png: Annotated[Path | None, typer.Option(help="The same as PNG; needs matplotlib.", metavar="FILE")] = None,
-    view: Annotated[str, typer.Option(help="What --svg and --png plot: map, lines, heads, text or image.")] = "map",
+    view: Annotated[str, typer.Option(help="What they plot: map, columns, lines, heads, text or image.")] = "map",
     words: Annotated[bool, typer.Option("--words", help="Join pieces to words in --svg and --png.")] = False,
     spectral_radius: Annotated[
         float | None,

@@ -8,14 +8,14 @@ import typer
 
 
 def plot(
-    runs: Annotated[list[Path], typer.Argument(help="Runs, also those still in training.", metavar="RUN...")],
+    runs: Annotated[list[Path], typer.Argument(help="Runs, also those still in training.", metavar="RUN")],
     out: Annotated[Path | None, typer.Option(help="A page with the charts as SVG.")] = None,
     value: Annotated[
         list[str] | None,
         typer.Option(help="A value of the log, such as bleu or grad_norm; by default loss, score, rate, throughput."),
     ] = None,
 ) -> None:
-    """Plot loss, score, learning rate and throughput of one or several runs.
+    """Plot loss, score, learning rate and throughput of runs.
 
     \b
     Examples:

@@ -6,6 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
+CHOICES = """No preset is needed: `regard train --data FILES --out RUN` chooses by data and machine. To choose yourself:
+  pairs of sentences     up to 50,000: tiny on a CPU, multi30k on a GPU; more: small on a CPU, debian-l10n on a GPU
+  spelling, notations    letters-to-sounds
+  running text           gpt-tiny on a CPU, gpt-characters on a GPU; words: lstm-words
+  labelled texts, pairs  bert-tune with --from an encoder, else bert-classify; tags: bert-tag; answers: bert-answer
+  images                 vit-digits on a CPU, vit-mnist and vit-tiny on a GPU; vit-tune with --from"""
+
 
 def presets(
     name: Annotated[
@@ -33,6 +40,7 @@ def presets(
         width = max(map(len, known()))
         for preset, about in known().items():
             print(f"{preset:{width}}  {about}")
+        print(CHOICES)
         return
     if everything:
         print("\n".join(toml(make_config(preset=name).every_setting())))

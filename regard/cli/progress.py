@@ -134,6 +134,8 @@ class TrainingProgress:
         text = f"step {values['step']}  validation loss {values.get('nll', values['loss']):.4f}"
         if "bleu" in values:
             text += f"  BLEU {values['bleu']:.1f} (greedy)"
+        if "rougeL" in values:
+            text += f"  ROUGE-L {values['rougeL']:.1f} (greedy)"
         if "word_error_rate" in values:
             text += f"  word errors {100 * values['word_error_rate']:.1f} % (greedy)"
         if "exact_match" in values:

@@ -1,5 +1,7 @@
 """`regard train`: a configuration and data to a run directory."""
 
+import os
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -50,6 +52,12 @@ def train(
             "--from", help="Start from this run's model and tokenizer instead of from random weights.", metavar="RUN"
         ),
     ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            help="Without a preset: how long it may take in all; by default 10 on a CPU, 5 on a GPU.", metavar="N"
+        ),
+    ] = None,
     fit: Annotated[
         bool, typer.Option("--fit", help="First find the largest train.batch_tokens that the GPU's memory holds.")
     ] = False,
@@ -59,29 +67,50 @@ def train(
             help="Continue this run from its last checkpoint, exactly as if it had not stopped.", metavar="RUN"
         ),
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(help="Train in so many processes on this machine, a GPU each.", metavar="NUMBER", min=1),
+    ] = None,
     no_verify: NO_VERIFY = False,
 ) -> None:
     """Train a model on your own data: pairs of sentences, running or labelled text, images.
+
+    Without a preset or a configuration it looks at the data and the machine first, and decides how: the decisions and
+    their reasons are in plan.md in the run, and each can be changed with --set.
 
     Ctrl-C saves and stops; --resume goes on. Every setting and its value is shown by `regard presets NAME --all`.
 
     \b
     Examples:
+      regard train --data mine.tsv --out runs/mine
+      regard train --data train.en --data train.de --minutes 20 --out runs/mine
       regard train --preset demo --out runs/demo
       regard train --preset tiny --data train.en --data train.fr --out runs/mine
       regard train my.toml --valid valid.tsv --out runs/mine --set train.steps=20000
       regard train --preset bert-classify --from runs/bert --data train.tsv --valid dev.tsv --out runs/films
       regard train --resume runs/mine
+      regard train --preset transformer-base --data train.tsv --out runs/base --processes 8
     """
+    if processes is not None:
+        given = {"--preset": preset, "--out": out, "--from": start, "--resume": resume, "--world": world}
+        several = {"--data": data, "--valid": valid, "--test": test, "--set": settings}
+        arguments = ["train", *([str(config)] if config else [])]
+        arguments += [part for name, value in given.items() if value is not None for part in (name, str(value))]
+        arguments += [part for name, values in several.items() for value in values or () for part in (name, value)]
+        arguments += ["--fit"] * fit + ["--no-verify"] * no_verify
+        _launch(processes, arguments, resume or out)
+        return
     from regard import make_config
+    from regard import plan as make_plan
     from regard import resume as resume_run
     from regard import train as train_run
     from regard.cli.progress import TrainingProgress
     from regard.errors import ConfigError
+    from regard.training.processes import own_rank, said_once
 
-    with TrainingProgress() as progress:
+    with said_once(), TrainingProgress() as progress:
         if resume is not None:
-            if config or out or preset or data or valid or test or world or fit or start:
+            if config or out or preset or data or valid or test or world or fit or start or minutes:
                 raise ConfigError(
                     "--resume goes on in the run's own directory with its own configuration and data; "
                     "only --set train.* and --set decode.* may be given with it"
@@ -91,10 +120,41 @@ def train(
         else:
             if out is None:
                 raise ConfigError("--out is missing: the directory to make the run in")
+            plans = config is None and preset is None and bool(data)
+            if minutes is not None and not plans:
+                raise ConfigError(
+                    "--minutes is for training without a preset: elsewhere set train.steps or train.epochs"
+                )
+            if plans:
+                planned = make_plan(
+                    data or (),
+                    valid=valid or (),
+                    test=test or (),
+                    minutes=minutes,
+                    start=start,
+                    overrides=tuple(settings or ()),
+                )
+                for line in planned.lines():
+                    progress.say(line)
+                train_run(planned, out, progress, fit_memory=fit, verify=not no_verify)
+                print(out)
+                return
             given = {"train": data, "valid": valid, "test": test, "world": world}
             chosen = {name: value for name, value in given.items() if value}
             directory = out
             extra = {"data": chosen} | ({"train": {"start_from": str(start)}} if start else {})
             made = make_config(config, preset, tuple(settings or ()), extra)
             train_run(made, out, progress, fit_memory=fit, verify=not no_verify)
-    print(directory)
+    if own_rank() == 0:
+        print(directory)
+
+
+def _launch(processes: int, arguments: list[str], directory: Path | None) -> None:
+    from regard.errors import ConfigError
+    from regard.trainer.launch import launch
+
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise ConfigError("torchrun has started this process: how many there are is its --nproc-per-node")
+    after = "" if directory is None else f"; continue with: regard train --resume {shlex.quote(str(directory))}"
+    if code := launch(processes, arguments, after):
+        raise typer.Exit(code)

@@ -216,7 +216,8 @@ def print_answers(
 ) -> str:
     """Print the results in the order of the inputs, as they come; and say what was cut, if anything was."""
     ready, number, held = Available(inputs), 0, {}
-    request, cut, total, printed = None, 0, 0, 0
+    request, cut, total, printed, shortened = None, 0, 0, 0, 0
+    strange: dict[str, None] = {}
 
     def pull() -> list[Asked]:
         nonlocal number, request
@@ -238,10 +239,15 @@ def print_answers(
             result = held.pop(printed)
             said = [json.dumps(record, ensure_ascii=False) for record in verb.records(result)]
             write("\n".join(said) if as_json else verb.show(result, display))
+            strange.update(dict.fromkeys(verb.unknown(result)))
             cut, total, printed = cut + verb.cut(result)[0], total + verb.cut(result)[1], printed + 1
+            shortened += verb.shortened(result)
         if tell is not None:
             tell(printed, None)
-    return verb.note(run, request, cut, total) if request is not None else ""
+    notes = [verb.note(run, request, cut, total)] if request is not None else []
+    notes += [verb.shortened_note(run, shortened, printed)] if shortened else []
+    notes += [run.task.unknown_note(run, list(strange))] if strange else []
+    return "\n".join(filter(None, notes))
 
 
 class Available:

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Int
 
 from regard.data.pair_store import PairStore, Rows
+from regard.data.sharing import bounds
 from regard.errors import ConfigError
 from regard.nn.batch import Pairs, Tokens
 
@@ -123,6 +124,10 @@ class PaddedLayout:
 
     def batch(self, rows: np.ndarray) -> Pairs:
         return collate(self.store, rows)
+
+    def share(self, rows: np.ndarray, member: int, members: int) -> Pairs | None:
+        first, last = bounds(len(rows), member, members)
+        return collate(self.store, rows[first:last]) if first < last else None
 
 
 def collate(store: PairStore, rows: np.ndarray) -> Pairs:

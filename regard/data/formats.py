@@ -100,7 +100,7 @@ def table(
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The wanted cells of each row of a TSV or CSV with the number of its line; a header is not a row."""
     layout = None
-    for number, cells in _raw_rows(path, format):
+    for number, cells in raw_rows(path, format):
         if skip_blank and not any(cell.strip() for cell in cells):
             continue
         if layout is None:
@@ -181,7 +181,7 @@ def table_header(path: Path, format: Format, columns: Columns) -> bool:
 
 
 def _first_layout(path: Path, format: Format, columns: Columns) -> TableLayout:
-    first = next(_at_least_one(path, (cells for _, cells in _raw_rows(path, format))))
+    first = next(_at_least_one(path, (cells for _, cells in raw_rows(path, format))))
     return table_layout(path, first, columns)
 
 
@@ -245,7 +245,7 @@ def _at_least_one(path: Path, found: Iterator[Any]) -> Iterator[Any]:
         raise DataError(f"{path} is empty")
 
 
-def _raw_rows(path: Path, format: Format) -> Iterator[tuple[int, list[str]]]:
+def raw_rows(path: Path, format: Format) -> Iterator[tuple[int, list[str]]]:
     """All cells of each row of a TSV or CSV, with the number of its line; in a CSV, of its last."""
     if format == "tsv":
         yield from ((number, line.split("\t")) for number, line in numbered(path))

@@ -16,8 +16,10 @@ from regard.data.batches import Layout, PaddedLayout, Position, check_budget
 from regard.data.pair_store import PairStore
 from regard.data.prepared_cache import whole_batches
 from regard.data.sequence_packing import PackedLayout
+from regard.data.sharing import Idle, Share, SharesRows, share_rows
+from regard.data.text_windows import StreamLayout
 from regard.errors import ConfigError
-from regard.nn.batch import moved
+from regard.nn.batch import moved, rows_between
 
 Item = TypeVar("Item")
 BatchRows = tuple[np.ndarray, Position]
@@ -32,6 +34,9 @@ class Loader:
     have given. Of the one stream that all processes share, process `rank` of `world` takes every `world`-th batch, and
     `position` moves by all of theirs: it is the same in every process. `ahead` batches wait ready; with 0 there is no
     thread. `pin` puts them in page-locked memory for a CUDA device. `pack` lays sequences end to end.
+
+    With a `share` it gives, instead of batches, that process's parts of one update after the other, `parts` for each;
+    `position` is then right after the last of an update.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class Loader:
         ahead: int = 8,
         pin: bool = False,
         pack: bool = False,
+        share: Share | None = None,
     ) -> None:
         if not 0 <= rank < world:
             raise ConfigError(f"rank={rank} must be at least 0 and less than world={world}")
@@ -60,7 +66,11 @@ class Loader:
             layout = store
         self.position = position or Position()
         self._layout, self._seed = layout, seed
-        self._batches = whole_batches(_batches(layout, _batch_rows(layout, seed, self.position, rank, world), pin))
+        self.share, together = share, isinstance(layout, StreamLayout)
+        self.parts = 1 if share is None else len(share.parts(together))
+        rows_of_batches = _batch_rows(layout, seed, self.position, rank, world)
+        made = _batches(layout, rows_of_batches) if share is None else _shares(layout, rows_of_batches, share, together)
+        self._batches = whole_batches(_pinned(made) if pin else made)
         self._stop: Callable[[], object] | None = None
         if ahead:
             self._batches, self._stop = in_background(self._batches, ahead, self)
@@ -111,10 +121,33 @@ def _batch_rows(layout: Layout, seed: int, start: Position, rank: int, world: in
         yield order(mine.epoch)[mine.index], here
 
 
-def _batches(layout: Layout, rows_of_batches: Iterator[BatchRows], pin: bool) -> Iterator[tuple[Any, Position]]:
+def _batches(layout: Layout, rows_of_batches: Iterator[BatchRows]) -> Iterator[tuple[Any, Position]]:
     for rows, after in rows_of_batches:
-        batch = layout.batch(rows)
-        yield (moved(batch, "pinned") if pin else batch), after
+        yield layout.batch(rows), after
+
+
+def _shares(
+    layout: Layout, rows_of_batches: Iterator[BatchRows], share: Share, together: bool
+) -> Iterator[tuple[Any, Position]]:
+    """A process's parts of each update, and the position after the update."""
+    parts = share.parts(together)
+    while True:
+        update = [next(rows_of_batches) for _ in range(share.batches)]
+        for index, member, members in parts:
+            yield _share_of(layout, update[index][0], member, members), update[-1][1]
+
+
+def _share_of(layout: Layout, rows: np.ndarray, member: int, members: int) -> Any:
+    """Gathered alone where the layout can, else with the rest of its batch."""
+    if members > 1 and isinstance(layout, SharesRows):
+        found = layout.share(rows, member, members)
+        return Idle(rows_between(layout.batch(rows), 0, 1)) if found is None else found
+    return share_rows(layout.batch(rows), member, members)
+
+
+def _pinned(batches: Iterator[tuple[Any, Position]]) -> Iterator[tuple[Any, Position]]:
+    for batch, after in batches:
+        yield (Idle(moved(batch.batch, "pinned")) if isinstance(batch, Idle) else moved(batch, "pinned")), after
 
 
 @dataclass(frozen=True, slots=True)

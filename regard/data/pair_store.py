@@ -193,6 +193,9 @@ def _write(
                     ids, other = (
                         row[: max_len - 1 - len(side.opening)] for row, side in ((ids, source), (other, target))
                     )
+                    if copying:  # what stood in the part of the source that was cut cannot be copied
+                        here = {*ids, *range(source.vocab_size)}
+                        other = [index if index in here else source.unk for index in other]
                 rows.append((vocabularies.source_row(ids), vocabularies.target_row(other)))
             kept += len(rows)
             sources.append([row[0] for row in rows])

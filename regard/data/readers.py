@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -112,6 +112,39 @@ class TextFiles:
         return content_digest(self.paths, [*formats, str(self.key), str(self.header)])
 
 
+def folded(text: str) -> str:
+    """What two texts have in common that are the same but for case and spaces."""
+    return " ".join(text.casefold().split())
+
+
+def is_held_out(text: str, share: float) -> bool:
+    """Whether a text is in the share that is held out: a function of the text, case and spaces aside.
+
+    So a text and its copies are always on one side of a split, whatever else there is and in whatever order.
+    """
+    digest = hashlib.blake2b(folded(text).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < share * 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPairs:
+    """The pairs of a corpus whose source is in the share that is held out, or all the others.
+
+    A source and all its targets are on one side.
+    """
+
+    pairs: Corpus
+    share: float
+    held_out: bool
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return (pair for pair in self.pairs if is_held_out(pair[0], self.share) == self.held_out)
+
+    def digest(self) -> str:
+        which = "held out" if self.held_out else "the rest"
+        return hashlib.sha256(json.dumps([self.pairs.digest(), self.share, which]).encode()).hexdigest()
+
+
 @dataclass(frozen=True, slots=True)
 class PairList:
     """Pairs held in memory."""
@@ -149,6 +182,10 @@ class Documents:
     paths: tuple[Path, ...]
     key: str | int = "text"
     header: Header = "auto"
+    share: float = 0.0
+    """The share that is held out: documents of a table by their text, of a plain file its end."""
+    held_out: bool = False
+    """Whether it is that share, or the rest."""
 
     @classmethod
     def of(cls, names: Sequence[str | Path], key: str | int = "text", header: Header = "auto") -> "Documents":
@@ -170,10 +207,19 @@ class Documents:
     def __iter__(self) -> Iterator[DocumentPart]:
         for path in self.paths:
             if self.tabular(path):
-                found = rows(path, format_of(path), self.columns)
-                yield from (DocumentPart(row[0], True) for row in found if row[0].strip())
+                found = (row[0] for row in rows(path, format_of(path), self.columns) if row[0].strip())
+                yield from (DocumentPart(text, True) for text in found if self._has(text))
+            elif self.share:
+                yield from _split_parts(path, self.share, self.held_out)
             else:
                 yield from _document_parts(path)
+
+    def _has(self, text: str) -> bool:
+        return not self.share or is_held_out(text, self.share) == self.held_out
+
+    def split(self, share: float, held_out: bool) -> "Documents":
+        """The share that is held out, or the rest."""
+        return replace(self, share=share, held_out=held_out)
 
     @property
     def columns(self) -> Columns:
@@ -204,7 +250,8 @@ class Documents:
 
     def digest(self) -> str:
         """The same for two that yield the same documents from files of the same kinds."""
-        return content_digest(self.paths, ["documents", *map(self._kind, self.paths), str(self.key)])
+        split = [str(self.share), str(self.held_out)] if self.share else []
+        return content_digest(self.paths, ["documents", *map(self._kind, self.paths), str(self.key), *split])
 
     def _kind(self, path: Path) -> str:
         """What a digest says of how a file is read: of files that were always read so, what it always said."""
@@ -247,6 +294,32 @@ def _document_parts(path: Path) -> Iterator[DocumentPart]:
         yield DocumentPart(held, True)
     elif held == "":
         raise DataError(f"{path} is empty")
+
+
+UNBROKEN = 10_000
+"""Characters of a line above which it may be cut, at a space, where text is split."""
+
+
+def _split_parts(path: Path, share: float, held_out: bool) -> Iterator[DocumentPart]:
+    """The end of a plain file with this share of its characters, or what comes before it, cut between lines."""
+    limit = (1 - share) * sum(len(part.text) for part in _document_parts(path))
+    done, ended = 0, False
+    for part in _document_parts(path):
+        before, after = part.text, ""
+        if done >= limit:
+            before, after = "", part.text
+        elif done + len(before) > limit:
+            place = before.find("\n", int(limit - done)) + 1
+            if not place and len(before) > UNBROKEN:
+                place = before.find(" ", int(limit - done)) + 1
+            before, after = (before[:place], before[place:]) if place else (before, "")
+        done += len(part.text)
+        text = after if held_out else before
+        # What comes first ends with the part that the rest begins in, or with the file.
+        last = part.last or (not held_out and done >= limit)
+        if text and not ended:
+            yield DocumentPart(text, last)
+            ended = last
 
 
 def _between(before: str, after: str) -> bool:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from regard.data.batches import Layout, PaddedLayout, random_of, shuffled
+from regard.data.batches import PaddedLayout, random_of, shuffled
 from regard.data.pair_store import PairStore, Rows
+from regard.data.sharing import bounds
 from regard.nn.batch import Packed, PackedPairs, Pairs
 from regard.nn.losses.cross_entropy import IGNORE
 
@@ -75,17 +76,26 @@ class PackedLayout:
                 found[index] = row
         return found
 
+    def share(self, group: np.ndarray, member: int, members: int) -> PackedPairs | None:
+        first, last = bounds(self.rows, member, members)
+        own = group[(group[:, 1] >= first) & (group[:, 1] < last)]
+        return self._batch(own - np.array([0, first]), last - first) if first < last else None
+
     def batch(self, group: np.ndarray) -> PackedPairs:
+        return self._batch(group, self.rows)
+
+    def _batch(self, group: np.ndarray, count: int) -> PackedPairs:
+        """So many rows, with the pairs of the group in theirs."""
         pairs, rows = group[np.argsort(group[:, 1], kind="stable")].T
         sizes = self.sizes[pairs]
-        labels = np.full(self.rows * self.widths[1], IGNORE, dtype=np.int64)
+        labels = np.full(count * self.widths[1], IGNORE, dtype=np.int64)
         target = _PackedSide(self.store.target, pairs, rows, sizes[:, 1], self.widths[1])
         labels[target.there] = self.store.target.tokens[target.here + 1]
         source = _PackedSide(self.store.source, pairs, rows, sizes[:, 0], self.widths[0])
         return PackedPairs(
-            source=source.packed(self.rows),
-            inputs=target.packed(self.rows),
-            labels=torch.from_numpy(labels.reshape(self.rows, -1)),
+            source=source.packed(count),
+            inputs=target.packed(count),
+            labels=torch.from_numpy(labels.reshape(count, -1)),
             count=int(sizes[:, 1].sum()),
             tokens=int(sizes.sum()),
         )
@@ -124,7 +134,7 @@ class VariantLayout:
     """
 
     def __init__(self, stores: Sequence[PairStore], budget: int, *, pack: bool) -> None:
-        self.layouts: list[Layout]
+        self.layouts: list[PaddedLayout | PackedLayout]
         if pack:
             packings = [PackedLayout(store, budget) for store in stores]
             widths = tuple(int(width) for width in np.max([packing.widths for packing in packings], 0))
@@ -141,8 +151,17 @@ class VariantLayout:
         return [self._shifted(rows, self.starts[variant]) for rows in self.layouts[variant].order(seed, epoch)]
 
     def batch(self, rows: np.ndarray, /) -> Pairs | PackedPairs:
+        layout, own = self._own(rows)
+        return layout.batch(own)
+
+    def share(self, rows: np.ndarray, member: int, members: int) -> Pairs | PackedPairs | None:
+        layout, own = self._own(rows)
+        return layout.share(own, member, members)
+
+    def _own(self, rows: np.ndarray) -> tuple[PaddedLayout | PackedLayout, np.ndarray]:
+        """The layout of these rows, and their numbers in it."""
         variant = int(np.searchsorted(self.starts, rows.flat[0], "right")) - 1
-        return self.layouts[variant].batch(self._shifted(rows, -self.starts[variant]))
+        return self.layouts[variant], self._shifted(rows, -self.starts[variant])
 
     def _shifted(self, rows: np.ndarray, by: int) -> np.ndarray:
         """Other numbers for the pairs; packed ones have theirs in the first column, the row to go to in the second."""

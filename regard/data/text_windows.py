@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.data.batches import random_of, shuffled
 from regard.data.prepared_cache import cached, opened, stored, token_dtype, write_meta
 from regard.data.readers import DocumentPart, Documents
+from regard.data.sharing import bounds
 from regard.errors import ConfigError, DataError
 from regard.nn.batch import Packed, StreamedWindows, Tokens, Windows
 from regard.nn.losses.cross_entropy import IGNORE
@@ -121,6 +122,10 @@ class WindowLayout:
     def batch(self, rows: Int[np.ndarray, " rows"]) -> Windows:
         ids = _gather(self.store, rows, self.length + 1)
         return Windows(_inputs(ids[:, :-1], self.store.eos, self.isolate), ids[:, 1:], ids[:, 1:].numel())
+
+    def share(self, rows: Int[np.ndarray, " rows"], member: int, members: int) -> Windows | None:
+        first, last = bounds(len(rows), member, members)
+        return self.batch(rows[first:last]) if first < last else None
 
 
 def strided_windows(

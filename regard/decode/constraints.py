@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.decode.config import DecodeConfig
@@ -33,6 +33,49 @@ class Constraint(Protocol):
     def __call__(self, log_probs: Float[Tensor, "R C"], prefix: Prefix) -> Float[Tensor, "R C"]:
         """The log-probabilities to choose by: `log_probs` itself, changed in place, or others of its shape."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class WordLimits:
+    """The fewest and the most words of an output, words being what spaces separate; None is no limit."""
+
+    fewest: int | None = None
+    most: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.fewest is not None and self.fewest < 0:
+            raise ConfigError(f"min_words={self.fewest} must be 0 or more")
+        if self.most is not None and self.most < 1:
+            raise ConfigError(f"max_words={self.most} must be at least 1")
+        if self.fewest is not None and self.most is not None and self.fewest > self.most:
+            raise ConfigError(f"min_words={self.fewest} must be at most max_words={self.most}")
+
+    def __bool__(self) -> bool:
+        return self.fewest is not None or self.most is not None
+
+
+def words_within(
+    limits: WordLimits, text_of: Callable[[int, Sequence[int]], str], begins: Bool[Tensor, " V"], eos: int
+) -> Constraint:
+    """A rule that no output ends before it has the fewest words, and that none begins a word beyond the most.
+
+    `text_of` makes text of the tokens of an output for a source; `begins` says which tokens of the vocabulary begin a
+    word. Choices beyond the vocabulary are words to copy. With `eos` an output may end whenever no more may follow.
+    """
+
+    def constraint(log_probs: Float[Tensor, "R C"], prefix: Prefix) -> Float[Tensor, "R C"]:
+        rows = zip(prefix.sources.tolist(), prefix.tokens.tolist(), strict=True)
+        words = torch.tensor([len(text_of(*row).split()) for row in rows], device=log_probs.device)
+        if limits.fewest is not None:
+            log_probs[words < limits.fewest, eos] = -torch.inf
+        if limits.most is not None:
+            opens = torch.ones(log_probs.shape[1], dtype=torch.bool, device=log_probs.device)
+            opens[: len(begins)] = begins.to(log_probs.device)
+            opens[eos] = False
+            log_probs = log_probs.masked_fill((words >= limits.most)[:, None] & opens, -torch.inf)
+        return log_probs
+
+    return constraint
 
 
 def never(tokens: Sequence[int]) -> Constraint:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from regard.config import Dataclass
 from regard.decode.config import DecodeConfig
+from regard.decode.constraints import WordLimits
 from regard.decode.stepper import Hypothesis
 from regard.errors import ConfigError, RegardError, RunError
 from regard.models.gpt import GPT, GPTConfig
@@ -25,7 +26,7 @@ from regard.nn.blocks import DecoderBlock, EncoderBlock, FeedForward, Sublayer
 from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.positions import RelativeBias
 from regard.tasks.run import Run
-from regard.tasks.translator import BUDGET, Gone, Row, Translator
+from regard.tasks.translator import ANY_LENGTH, BUDGET, Gone, Row, Translator
 from regard.tasks.verbs.translate import Translation
 from regard.text import Tokenizer
 
@@ -62,6 +63,8 @@ def specification(run: Run) -> Any:
     """The model as CTranslate2 describes one, every weight in its place."""
     need_package()
     if isinstance(run.model, Transformer):
+        if run.model.config.copy:
+            raise ConfigError("model.copy=true is not supported by CTranslate2: its models do not copy")
         return _sequence_to_sequence(run.model, run)
     if isinstance(run.model, GPT):
         return _language_model(run.model, run)
@@ -359,9 +362,16 @@ class CTranslate2Translator(Translator):
             raise ConfigError(f"decode.{name}={getattr(config, name)} does not apply to the engine ctranslate2")
 
     def _decode(
-        self, rows: list[Row], config: DecodeConfig, budget: int | None, gone: Gone | None = None
+        self,
+        rows: list[Row],
+        config: DecodeConfig,
+        budget: int | None,
+        gone: Gone | None = None,
+        words: WordLimits = ANY_LENGTH,
     ) -> list[list[Translation]]:
         self.check(config)
+        if words:
+            raise ConfigError("min_words and max_words are not for CTranslate2's search: use --engine torch")
         limits = [min(limit, self.max_len) for limit in config.limits([len(row) for _, row, _, _ in rows])]
         found: list[list[Translation]] = [[] for _ in rows]
         wanted = [place for place, row in enumerate(rows) if gone is None or not gone(row[3])]

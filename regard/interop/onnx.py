@@ -189,6 +189,8 @@ def write_model(run: Run, directory: Path) -> None:
     if run.device.type != "cpu":  # where graphs are made
         model = copy.deepcopy(model).cpu()
     if isinstance(model, Transformer):
+        if model.config.copy:
+            raise ConfigError("model.copy=true is not supported in the ONNX graphs: export a model that does not copy")
         _write_translation(model, directory)
     elif isinstance(model, GPT):
         _write_language(model, directory)

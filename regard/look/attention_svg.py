@@ -6,7 +6,7 @@ pointer and needs no package.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Literal, get_args
 
@@ -20,7 +20,7 @@ from regard.look.charts import FAINTEST, RAMP, head_style, line_style, same_styl
 from regard.look.document import AttentionMap, Document, PatchedImage, Sentence, Side
 from regard.look.packed_arrays import png_address
 
-View = Literal["map", "lines", "heads", "text", "image"]
+View = Literal["map", "columns", "lines", "heads", "text", "image"]
 
 
 def check_view(view: str, *, as_svg: bool = True) -> None:
@@ -48,6 +48,11 @@ class Excerpt:
     @property
     def mean(self) -> Float[np.ndarray, "T S"]:
         return self.values.mean(0)
+
+    def turned(self) -> "Excerpt":
+        """The same with what is written along the top and what is read down the side: a column is a step."""
+        gold = frozenset((column, row) for row, column in self.gold)
+        return replace(self, rows=self.columns, columns=self.rows, values=self.values.swapaxes(1, 2), gold=gold)
 
 
 def excerpt(
@@ -186,8 +191,14 @@ Drawing = tuple[Number, Number, list[str]]
 """Width, height and what is on it."""
 
 
-def _map(shown: Excerpt) -> Drawing:
-    left, lean = 12 + _width(shown.rows), _width(shown.columns)
+def _columns(shown: Excerpt) -> Drawing:
+    return _map(shown.turned(), right=True)
+
+
+def _map(shown: Excerpt, right: bool = False) -> Drawing:
+    """Rows are named on the left, or on the `right`."""
+    beside, lean = 12 + _width(shown.rows), _width(shown.columns)
+    left = 12 if right else beside
     longest = max(len(shown.rows), len(shown.columns))
     cell = 26 if longest <= 40 else max(2, 800 // longest)
     top = 40 + lean * 0.72
@@ -195,7 +206,8 @@ def _map(shown: Excerpt) -> Drawing:
     parts += _cells(shown.mean, left, top, cell, shown)
     if cell >= 10:
         for row, label in enumerate(shown.rows):
-            parts.append(_text(left - 7, top + (row + 0.5) * cell, label, anchor="end"))
+            x = left + cell * len(shown.columns) + 7 if right else left - 7
+            parts.append(_text(x, top + (row + 0.5) * cell, label, anchor="start" if right else "end"))
         for column, label in enumerate(shown.columns):
             x, y = left + (column + 0.5) * cell, top - 7
             parts.append(_text(x, y, label, turn=-45))
@@ -205,7 +217,8 @@ def _map(shown: Excerpt) -> Drawing:
         parts.append(f'<rect {place} {side} rx="2" fill="none" stroke="{GOLD}" stroke-width="2.5"/>')
     foot = top + cell * len(shown.rows) + 20
     keys = [_scale(len(shown.heads)), *([_gold_key()] if shown.gold else [])]
-    return _with_legend(parts, left + cell * len(shown.columns) + lean * 0.72 + 12, foot, keys)
+    after = max(lean * 0.72, beside if right else 0)
+    return _with_legend(parts, left + cell * len(shown.columns) + after + 12, foot, keys)
 
 
 def _cells(values: np.ndarray, left: Number, top: Number, cell: Number, shown: Excerpt) -> list[str]:
@@ -386,7 +399,13 @@ def _words_key(words: str) -> Key:
     return Key(7.2 * len(words) + 8, lambda x, y: [_text(x, y, words, size=13, fill=MUTED)])
 
 
-PLOTS: dict[str, Callable[[Excerpt], Drawing]] = {"map": _map, "lines": _lines, "text": _shaded, "image": _lit}
+PLOTS: dict[str, Callable[[Excerpt], Drawing]] = {
+    "map": _map,
+    "columns": _columns,
+    "lines": _lines,
+    "text": _shaded,
+    "image": _lit,
+}
 
 
 def colour(weight: float) -> str:

@@ -200,6 +200,28 @@ class SoundTrack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TreeNode:
+    """A node of a tree that was written: its label, its parent's number (-1 of the root), and the step that wrote it.
+
+    A node over a word names the source's piece that it is.
+    """
+
+    label: str
+    parent: int
+    step: int
+    word: int | None = None
+
+
+def check_tree(tree: Sequence[TreeNode], steps: int, pieces: int) -> None:
+    """Refuse nodes before their parents, and steps and words that there are not."""
+    for number, node in enumerate(tree):
+        if not (node.parent == -1 if number == 0 else 0 <= node.parent < number):
+            raise DataError(f"node {number} of a tree has the parent {node.parent}; a parent comes before it")
+        if not 0 <= node.step < steps or not (node.word is None or 0 <= node.word < pieces):
+            raise DataError(f"node {number} of a tree is of step {node.step} and word {node.word}, which are not there")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
     """A candidate of a beam search: a piece after the branch `parent` of the step before, -1 the start.
 
@@ -316,7 +338,7 @@ class Sentence:
     `rollout` is what each layer's output holds of each piece, layers in the place of heads. `decoding` is how the
     output came about, and `edited` what becomes of it when heads are changed. Steps are target pieces, or
     where there is no target the source's. `answers` are what a model says of the whole, such as classes, likeliest
-    first.
+    first. `tree` is what the target writes, where it is a tree over the source's words.
     """
 
     source: Side
@@ -332,6 +354,7 @@ class Sentence:
     decoding: Decoding | None = None
     answers: tuple[Candidate, ...] = ()
     edited: tuple[Edited, ...] = ()
+    tree: tuple[TreeNode, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.attentions:
@@ -344,6 +367,7 @@ class Sentence:
             target = self.target or self.source
             self.sound.check(None if target.words is None else len(target.words), len(target.pieces))
         self._check_steps(len((self.target or self.source).pieces))
+        check_tree(self.tree, len((self.target or self.source).pieces), len(self.source.pieces))
         if self.alignment is not None:
             sources, targets = self.side("source").words, self.side("target").words
             if sources is None or targets is None:
@@ -436,7 +460,7 @@ def to_mapping(part: Dataclass, *, packed: bool = True) -> JsonObject:
     return result
 
 
-_LEFT_OUT_IF_EMPTY = ("answers", "edited", "mixture")
+_LEFT_OUT_IF_EMPTY = ("answers", "edited", "mixture", "tree")
 
 
 def _arrays(part: object) -> dict[str, np.ndarray]:

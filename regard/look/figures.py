@@ -37,6 +37,8 @@ def figure(
     shown = excerpts(document, view, sentence=sentence, attention=attention, heads=heads, words=words)
     if view == "heads":
         return _grid(Figure, shown, ramp)
+    if view == "columns":
+        return _map(Figure, shown[0].turned(), ramp, right=True)
     if view == "image":
         return _lit(Figure, shown[0])
     return _map(Figure, shown[0], ramp) if view == "map" else _lines(Figure, shown[0])
@@ -55,7 +57,7 @@ def need_matplotlib(otherwise: str = "plot SVG instead") -> None:
         raise ConfigError(f"matplotlib is not here: pip install 'regard[plots]', or {otherwise}")
 
 
-def _map(make: Any, shown: Excerpt, ramp: Any) -> "Figure":
+def _map(make: Any, shown: Excerpt, ramp: Any, right: bool = False) -> "Figure":
     T, S = shown.mean.shape
     small = max(T, S) <= 80
     whole = make(figsize=(min(2.5 + 0.32 * S, 12), min(2 + 0.32 * T, 12)), layout="constrained")
@@ -67,6 +69,8 @@ def _map(make: Any, shown: Excerpt, ramp: Any) -> "Figure":
         )
         axes.set_yticks(range(T), [_plain(one) for one in shown.rows])
     axes.xaxis.tick_top()
+    if right:
+        axes.yaxis.tick_right()
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     for row, column in shown.gold:

@@ -17,7 +17,7 @@ SCRIPTS = [
     f"{name}.js"
     for name in (
         *("core", "packing", "colour", "matrix", "chart", "tiles", "heads", "heat", "grid", "text", "neurons"),
-        *("decoding", "edits", "patches", "sound", "positions", "history", "export", "page"),
+        *("decoding", "edits", "patches", "sound", "trees", "positions", "history", "export", "page"),
     )
 ]
 """In the order in which the page runs them."""

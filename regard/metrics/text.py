@@ -267,7 +267,7 @@ def error_rate(hypotheses: Sequence[Sequence[Hashable]], references: Sequence[Se
     pairs = zip(hypotheses, references, strict=True)
     counts = np.array([(edit_distance(said, right), len(right)) for said, right in pairs], dtype=np.int64)
     edits, tokens = counts.sum(0).tolist()
-    sampled = [counts[rows].sum(0) for rows in _bootstrap_rows(len(counts))]
+    sampled = [counts[rows].sum(0) for rows in bootstrap_rows(len(counts))]
     rates = np.array([edits / max(1, tokens) for edits, tokens in sampled])
     return ErrorRate(_mean(edits, tokens), percentile_interval(rates), edits, tokens)
 
@@ -294,15 +294,20 @@ def _bleu_of(statistics: Int[np.ndarray, "10"]) -> float:
 
 def _resampled_bleu(statistics: Int[np.ndarray, "B 10"]) -> Float[np.ndarray, " samples"]:
     """BLEU of `SAMPLES` bootstrap samples of the corpus."""
-    return np.array([_bleu_of(statistics[rows].sum(0)) for rows in _bootstrap_rows(len(statistics))])
+    return np.array([_bleu_of(statistics[rows].sum(0)) for rows in bootstrap_rows(len(statistics))])
 
 
 def _resampled(values: Float[np.ndarray, " B"]) -> Float[np.ndarray, " samples"]:
     """The mean of `SAMPLES` bootstrap samples of the corpus."""
-    return np.array([values[rows].mean() for rows in _bootstrap_rows(len(values))])
+    return np.array([values[rows].mean() for rows in bootstrap_rows(len(values))])
 
 
-def _bootstrap_rows(count: int) -> Iterator[Int[np.ndarray, " rows"]]:
+def mean_interval(values: Float[np.ndarray, " B"]) -> tuple[float, float]:
+    """The 95 % interval of a mean over the corpus, by the bootstrap."""
+    return percentile_interval(_resampled(values))
+
+
+def bootstrap_rows(count: int) -> Iterator[Int[np.ndarray, " rows"]]:
     """The rows of each bootstrap sample, with replacement: they depend on the seed and the size alone."""
     generator = np.random.default_rng(SEED)
     return (generator.integers(count, size=count) for _ in range(SAMPLES))

@@ -21,7 +21,9 @@ MODELS: Registry[tuple[type, type[nn.Module]]] = Registry(
         "rwkv": "regard.models.rwkv:MODEL",
         "lstmn": "regard.models.lstmn:MODEL",
         "captioner": "regard.models.captioner:MODEL",
+        "several-sources": "regard.models.several_sources:MODEL",
         "whisper": "regard.models.whisper:MODEL",
         "listener": "regard.models.listener:MODEL",
+        "parser": "regard.models.tree_parser:MODEL",
     },
 )

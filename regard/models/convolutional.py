@@ -110,7 +110,7 @@ class Convolutional(nn.Module):
     """Gated convolutions over the source, and causal ones over the target, each with attention to the source."""
 
     # It packs no rows: a convolution reaches over the end of a sequence, into the next of its row.
-    capabilities: ClassVar[Capabilities] = Capabilities(tasks=("translation",))
+    capabilities: ClassVar[Capabilities] = Capabilities(tasks=("translation", "summarization"))
 
     def __init__(self, config: ConvolutionalConfig) -> None:
         super().__init__()

@@ -22,7 +22,8 @@ class Capabilities:
 
     `tasks` are those it can be trained for. A model that `packs` tells several sequences of one row apart; one that
     reads `both_ways` predicts each token from those before it and from those after it. A run that starts from another
-    may change the settings that the model `tunes` and, where they are asked for, those that it `resizes`.
+    may change the settings that the model `tunes` and, where they are asked for, those that it `resizes`. It may also
+    start from a model named in `encoders`: the two have the encoder's settings and weights under the same names.
     The weights of one that `halves` may be bfloat16 when it is used, its log-probabilities staying float32.
     `layer_heads` says which setting has the number of heads of each layer, by what an attention's queries and keys are:
     heads of such a model can be removed.
@@ -34,6 +35,7 @@ class Capabilities:
     halves: bool = False
     tunes: tuple[str, ...] = ()
     resizes: tuple[str, ...] = ()
+    encoders: tuple[str, ...] = ()
     layer_heads: Mapping[Sides, str] = field(default_factory=dict)
 
 
@@ -77,6 +79,19 @@ def check_shared_vocabulary(config: TwoVocabularies) -> None:
             f"share='{config.share}' needs one vocabulary, not {source} source and {target} target entries; "
             "use share='output' or a joint tokenizer"
         )
+
+
+def check_coverage(weight: float) -> None:
+    """Refuse a weight of the coverage loss that is no weight."""
+    if not 0 <= weight < float("inf"):
+        raise ConfigError(f"coverage={weight} must be 0 or more")
+
+
+@runtime_checkable
+class Attends(Protocol):
+    """A model that says, beside its vectors, where each step attended in the source: what the coverage loss is of."""
+
+    def attended(self, batch: Any) -> tuple[Float[Tensor, "B T P"], Float[Tensor, "B T S"]]: ...
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, check_at_least, check_fractions
-from regard.models.protocols import Capabilities, check_shared_vocabulary
+from regard.models.protocols import Capabilities, check_coverage, check_shared_vocabulary
 from regard.nn.attention_scores import ScoredAttention
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.blocks import Stack
@@ -41,6 +41,8 @@ class RecurrentConfig:
 
     - `copy` lets each prediction be a mixture of generating a word and copying one that is attended to (See et al.
       2017): p_gen = sigmoid(w [context; state; word] + b). Words outside the vocabulary are then copied as they are.
+    - `coverage` above 0 is the weight of their coverage loss: of attending again to what was attended to before. What
+      all steps before have attended to, times a learned number, is then added to the scores of each step.
 
     `bridge` makes the decoder's first state of the encoder's last one: `copy` it layer by layer, or `project` the top
     layer's. `share` is as in the Transformer.
@@ -61,6 +63,7 @@ class RecurrentConfig:
     share: Literal["all", "output", "none"] = "all"
     output_bias: bool = False
     copy: bool = False
+    coverage: float = 0.0
     dropout: float = 0.1
     max_len: int = 1024
 
@@ -70,6 +73,9 @@ class RecurrentConfig:
             self, 1, "width", "encoder_layers", "decoder_layers", "max_len", "source_vocab_size", "target_vocab_size"
         )
         check_fractions(self, "dropout")
+        check_coverage(self.coverage)
+        if self.coverage and self.attention == "none":
+            raise ConfigError(f"coverage={self.coverage} needs an attention: it is of what was attended to")
         if self.direction == "both" and self.width % 2:
             raise ConfigError(f"width={self.width} must be even for a bidirectional encoder")
         if self.bridge == "copy" and self.encoder_layers != self.decoder_layers:
@@ -109,22 +115,28 @@ class RecurrentSource:
 
 @dataclass(frozen=True, slots=True)
 class RecurrentState:
-    """The decoder between two steps: `states` of its layers and the vector to `feed` by row, and the source."""
+    """The decoder between two steps: `states` of its layers and the vector to `feed` by row, and the source.
+
+    With coverage, `covered` is how much of each position all steps so far have attended to.
+    """
 
     states: CellStates
     feed: Float[Tensor, "R D"]
     source: RecurrentSource
+    covered: Float[Tensor, "R S"] | None = None
 
     def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> "RecurrentState":
         states = tuple(tuple(part[rows] for part in state) for state in self.states)
-        return RecurrentState(states, self.feed[rows], self.source if sources is None else self.source.select(sources))
+        covered = None if self.covered is None else self.covered[rows]
+        source = self.source if sources is None else self.source.select(sources)
+        return RecurrentState(states, self.feed[rows], source, covered)
 
 
 class RecurrentModel(nn.Module):
     """A recurrent encoder, a recurrent decoder that starts from its last state, and an attention between them."""
 
     # It packs no rows: a recurrence runs on past the end of a sequence, into the next of its row.
-    capabilities: ClassVar[Capabilities] = Capabilities(tasks=("translation",))
+    capabilities: ClassVar[Capabilities] = Capabilities(tasks=("translation", "summarization"))
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
@@ -149,6 +161,7 @@ class RecurrentModel(nn.Module):
         )
         attends = config.attention != "none"
         self.cross_attention = ScoredAttention(config.attention, D, D, config.max_len) if attends else None
+        self.coverage = nn.Parameter(torch.zeros(1)) if config.coverage else None
         self.readout = nn.Linear(D * self._readout_width(), D) if self._readout_width() > 1 else None
         self.dropout = Dropout(config.dropout)
         initialise(self)
@@ -158,8 +171,18 @@ class RecurrentModel(nn.Module):
 
         Its width is D; with `copy` it also says what may be copied.
         """
+        return self._decoded(batch)[0]
+
+    def attended(self, batch: Pairs) -> tuple[Float[Tensor, "B T P"], Float[Tensor, "B T S"]]:
+        """The same, and where each step attended in the source."""
+        vectors, weights = self._decoded(batch)
+        assert weights is not None, "a model without attention attends to nothing"
+        return vectors, weights
+
+    def _decoded(self, batch: Pairs) -> tuple[Tensor, Tensor | None]:
         source, states = self.encode(batch.source)
-        return self.decode(batch.inputs, source, states)
+        vectors, weights = self.decode(batch.inputs, source, states)
+        return vectors if weights is None else self._with_copies(vectors, weights, source.ids), weights
 
     def logits(self, batch: Pairs) -> Float[Tensor, "B T C"]:
         """The scores of every next token, given the true ones before it."""
@@ -176,7 +199,10 @@ class RecurrentModel(nn.Module):
             ends
         )
 
-    def decode(self, inputs: Tokens, source: RecurrentSource, states: CellStates) -> Float[Tensor, "B T P"]:
+    def decode(
+        self, inputs: Tokens, source: RecurrentSource, states: CellStates
+    ) -> tuple[Float[Tensor, "B T Q"], Float[Tensor, "B T S"] | None]:
+        """What each prediction is read out from, and the attention that it was read out with."""
         words = self.target(self._known(inputs.ids))
         if self._one_by_one():
             return self._decode_one_by_one(words, source, states)
@@ -185,15 +211,16 @@ class RecurrentModel(nn.Module):
         x = torch.cat((words, context), dim=-1) if self.config.context == "every" else words
         outputs, _ = self.decoder(x, None, states)
         if self.cross_attention is None:
-            return self._read_out(outputs, context, words)
+            return self._read_out(outputs, context, words), None
         weights = self.cross_attention.weights(outputs, source.keys, source.visible)
         weights = self.cross_attention.watched(outputs, source.keys, source.memory, weights)
-        return self._with_copies(self._read_out(outputs, weights @ source.memory, words), weights, source.ids)
+        return self._read_out(outputs, weights @ source.memory, words), weights
 
     def start(self, batch: Pairs) -> RecurrentState:
         """The source, encoded: what decoding starts from."""
         source, states = self.encode(batch.source)
-        return RecurrentState(states, torch.zeros_like(source.context), source)
+        covered = None if self.coverage is None else source.memory.new_zeros(source.memory.shape[:2])
+        return RecurrentState(states, torch.zeros_like(source.context), source, covered)
 
     def step(self, choices: Int[Tensor, " R"], state: RecurrentState) -> tuple[Float[Tensor, "R C"], RecurrentState]:
         """Log-probabilities of the tokens that may follow `choices`."""
@@ -206,12 +233,14 @@ class RecurrentModel(nn.Module):
                 return source.context.repeat_interleave(query.shape[0] // B, dim=0)
             # A source's rows stand side by side as its queries.
             queries = query.unflatten(0, (B, -1))
-            weights = attention.weights(queries, source.keys, source.visible)
+            covered = None if state.covered is None else state.covered.unflatten(0, (B, -1))
+            weights = attention.weights(queries, source.keys, source.visible, self._offset(covered))
             kept.append(attention.watched(queries, source.keys, source.memory, weights))
             return (kept[-1] @ source.memory).flatten(0, 1)
 
         vectors, states = self._advance(words, state.states, state.feed, look)
-        after = RecurrentState(states, self._vector(vectors), source)
+        covered = None if state.covered is None else state.covered + kept[-1].flatten(0, 1)
+        after = RecurrentState(states, self._vector(vectors), source, covered)
         if self.gate is None:
             return self.head(vectors).log_softmax(-1), after
         return self.head(self._with_copies(vectors.unflatten(0, (B, -1)), kept[-1], source.ids)).flatten(0, 1), after
@@ -227,7 +256,11 @@ class RecurrentModel(nn.Module):
         output, states = self.decoder.step(torch.cat((words, *given, *fed), dim=-1), states)
         return self._read_out(output, context, words), states
 
-    def _decode_one_by_one(self, words: Tensor, source: RecurrentSource, states: CellStates) -> Tensor:
+    def _offset(self, covered: Tensor | None) -> Tensor | None:
+        """What is added to the scores of positions that have been attended to so much."""
+        return None if covered is None or self.coverage is None else self.coverage * covered
+
+    def _decode_one_by_one(self, words: Tensor, source: RecurrentSource, states: CellStates) -> tuple[Tensor, Tensor]:
         """All steps in turn. A watcher sees their weights as one matrix; if it changes that, they run again."""
         attention = self.cross_attention
         assert attention is not None
@@ -235,7 +268,7 @@ class RecurrentModel(nn.Module):
         seen = attention.watched(queries, source.keys, source.memory, weights)
         if not (seen is weights or torch.equal(seen, weights)):
             vectors, _, weights = self._steps(words, source, states, seen)
-        return self._with_copies(vectors, weights, source.ids)
+        return vectors, weights
 
     def _steps(
         self, words: Tensor, source: RecurrentSource, states: CellStates, forced: Tensor | None = None
@@ -245,17 +278,23 @@ class RecurrentModel(nn.Module):
         assert attention is not None
         queries, kept, vectors, outputs, contexts = [], [], [], [], []
         feed = torch.zeros_like(source.context)
+        covered = None if self.coverage is None else source.memory.new_zeros(len(feed), 1, source.memory.shape[1])
         mask = source.visible.mask(1, source.memory.shape[1], words.device)
         visible = replace(source.visible, built=mask)
 
         def look(query: Tensor) -> Tensor:
+            nonlocal covered
             t = len(queries)
             queries.append(query)
-            found = attention.weights(query[:, None], source.keys, visible) if forced is None else forced[:, [t]]
+            if forced is None:
+                found = attention.weights(query[:, None], source.keys, visible, self._offset(covered))
+            else:
+                found = forced[:, [t]]
             kept.append(found)
+            covered = None if covered is None else covered + found
             return (found @ source.memory).squeeze(1)
 
-        if self.config.input_feeding:
+        if self.config.input_feeding or self.config.attend == "after":
             for word in words.unbind(1):
                 found, states = self._advance(word, states, feed, look)
                 vectors.append(found)
@@ -329,7 +368,8 @@ class RecurrentModel(nn.Module):
         return self.config.attend == "before"
 
     def _one_by_one(self) -> bool:
-        return self.config.attention != "none" and (self.config.attend == "before" or self.config.input_feeding)
+        one_by_one = self.config.attend == "before" or self.config.input_feeding or self.config.coverage > 0
+        return self.config.attention != "none" and one_by_one
 
     def _contexts(self) -> int:
         return int(self._gives_context()) + int(self.config.input_feeding)

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, check_at_least, check_fractions
-from regard.models.protocols import Capabilities, check_shared_vocabulary
+from regard.models.protocols import Capabilities, check_coverage, check_shared_vocabulary
 from regard.nn.attention import ACROSS, BEFORE, WITHIN
 from regard.nn.batch import PackedPairs, Pairs, Sequences
 from regard.nn.blocks import (
@@ -22,12 +22,16 @@ from regard.nn.blocks import (
     make_norm,
     through,
 )
+from regard.nn.copy_mechanism import CopyProjection, known_only
 from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.fixed_cache import FixedState, Room, float32_logits
 from regard.nn.initialization import initialise
 from regard.nn.kv_cache import DecoderState, KVCache, SourceMemory
 from regard.nn.lean_decoder import LeanState, lean
 from regard.nn.positions import Alibi, Layout, PositionKind, Positions, RelativeBias, Rotary
+from regard.text.config import SPECIALS
+
+UNKNOWN = SPECIALS.index("<unk>")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +40,11 @@ class TransformerConfig:
 
     `share` ties tables: `all` is one for source, target and output, `output` one for target and output, `input` one for
     source and target. Where these two share theirs, they share learned positions and the embedding's norm, unless they
-    have `own_positions`."""
+    have `own_positions`.
+
+    With `copy` each prediction is a mixture of generating a word and copying one that is attended to (See et al. 2017),
+    by head `copy_head` of the cross-attention of layer `copy_layer`, counted from 0 or, below 0, from the last.
+    `coverage` is the weight of their coverage loss on that head: of attending again to what was attended to before."""
 
     source_vocab_size: int
     target_vocab_size: int
@@ -77,6 +85,10 @@ class TransformerConfig:
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
     layer_drop: float = 0.0
+    copy: bool = False
+    copy_layer: int = -1
+    copy_head: int = 0
+    coverage: float = 0.0
     max_len: int = 1024
 
     def __post_init__(self) -> None:
@@ -85,8 +97,26 @@ class TransformerConfig:
         if self.position_how == "concatenate" and not 0 < self.position_width < self.width:
             raise ConfigError(f"position_width={self.position_width} must be between 0 and width={self.width}")
         check_fractions(self, "layer_drop")
+        check_coverage(self.coverage)
         self._check_positions()
         self._check_heads()
+        if self.points:
+            self._check_copying()
+
+    @property
+    def points(self) -> bool:
+        """Whether it matters where one head looks: to copying, or to coverage."""
+        return self.copy or self.coverage > 0
+
+    def _check_copying(self) -> None:
+        layers = self.decoder_layers
+        if not -layers <= self.copy_layer < layers:
+            raise ConfigError(f"copy_layer={self.copy_layer} must be one of {layers} layers, from {-layers} on")
+        heads = self.heads_of("cross")[self.copy_layer]
+        if not 0 <= self.copy_head < (self.heads if heads is None else heads):
+            raise ConfigError(f"copy_head={self.copy_head} must be a cross-attention head of layer {self.copy_layer}")
+        if self.copy and self.source_vocab_size != self.target_vocab_size:
+            raise ConfigError("copy=true needs one vocabulary for both sides")
 
     def _check_positions(self) -> None:
         if self.position_offset < 0:
@@ -125,7 +155,7 @@ class Transformer(nn.Module):
     """A stack of encoder blocks, a stack of decoder blocks that attend to it, and a head over the target vocabulary."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
-        tasks=("translation",),
+        tasks=("translation", "summarization"),
         packs=True,
         halves=True,
         layer_heads={WITHIN: "encoder_heads", BEFORE: "decoder_heads", ACROSS: "cross_heads"},
@@ -141,9 +171,12 @@ class Transformer(nn.Module):
             tokens = self.source.tokens if config.shares_tokens else None
             self.target = _embedding(config, config.target_vocab_size, tokens)
         tied = None if config.share in ("input", "none") or _concatenates(config) else self.target.tokens.weight
-        self.head = OutputProjection(
+        head = CopyProjection if config.copy else OutputProjection
+        self.head = head(
             config.width, config.target_vocab_size, bias=config.output_bias, tied=tied, scale=config.scale_output
         )
+        self.gate = nn.Linear(config.width, 1) if config.copy else None
+        self.points_at = config.copy_layer % config.decoder_layers if config.points else None
         rotary = Rotary(block.per_head, config.max_len) if config.positions == "rotary" else None
         self.encoder_distances = _distances(config, both_ways=True)
         self.decoder_distances = _distances(config, both_ways=False)
@@ -158,16 +191,45 @@ class Transformer(nn.Module):
         self.decoder_norm = make_norm(final, config.width, config.norm_epsilon)
         initialise(self)
 
-    def forward(self, batch: Pairs | PackedPairs) -> Float[Tensor, "B T D"]:
-        """For each token that the decoder reads, the vector from which `head` predicts the next one."""
+    def forward(self, batch: Pairs | PackedPairs) -> Float[Tensor, "B T P"]:
+        """For each token that the decoder reads, the vector from which `head` predicts the next one.
+
+        Its width is D; with `copy` it also says what may be copied.
+        """
+        if self.gate is not None:
+            return self.attended(batch)[0]
         return self.decode(batch.inputs, self.encode(batch.source), batch.source)
+
+    def attended(self, batch: Pairs | PackedPairs) -> tuple[Float[Tensor, "B T P"], Float[Tensor, "B T S"]]:
+        """The same, and where the head that copies looked."""
+        inputs, source = batch.inputs, batch.source
+        memory = self.encode(source)
+        x, found = self.target(self._known(inputs.ids), places=inputs.places), None
+        visible, of_source = inputs.visible(causal=True, window=self.config.window), source.seen_from(inputs)
+        for layer, block in enumerate(self.decoder):
+            if layer == self.points_at:  # never dropped: nothing could be copied then
+                x, found = block.forward_and_point(x, memory, visible, of_source, self.config.copy_head)
+            else:
+                x = through(block, self.config.layer_drop, x, memory, visible, of_source)
+        assert found is not None, "a model without copying and coverage points nowhere"
+        return self._with_copies(self.decoder_norm(x), found, source.ids), found
+
+    def _with_copies(self, x: Float[Tensor, "B T D"], weights: Float[Tensor, "B T S"], ids: Int[Tensor, "B S"]):
+        """The head's input: with copying, also the gate, the weights of each prediction and the ids attended to."""
+        if self.gate is None:
+            return x
+        assert isinstance(self.head, CopyProjection)
+        return self.head.packed(x, self.gate(x), weights, ids)
+
+    def _known(self, ids: Tensor) -> Tensor:
+        return ids if self.gate is None else known_only(ids, self.config.target_vocab_size, UNKNOWN)
 
     def logits(self, batch: Pairs | PackedPairs) -> Float[Tensor, "B T V"]:
         """The scores of every next token, given the true ones before it."""
         return self.head(self(batch))
 
     def encode(self, source: Sequences) -> Float[Tensor, "B S D"]:
-        x = self.source(source.ids, places=source.places)
+        x = self.source(self._known(source.ids), places=source.places)
         visible = source.visible(window=self.config.window)
         for block in self.encoder:
             x = through(block, self.config.layer_drop, x, visible)
@@ -185,17 +247,19 @@ class Transformer(nn.Module):
         memory, visible = self.encode(batch.source), batch.source.seen_from(batch.source)
         memories = tuple(SourceMemory(*block.cross_attention.keys_values(memory), visible) for block in self.decoder)
         decoder = None
-        if memory.device.type == "cpu" and self.config.window is None:
+        if memory.device.type == "cpu" and self.config.window is None and self.gate is None:
             decoder = lean([*self.decoder], self.target, self.head, lengths=visible.lengths)
         if decoder is not None:
             return decoder.start(memories)
         caches = tuple(KVCache(self.config.window, block.attention.joined()) for block in self.decoder)
-        return DecoderState(caches, memories)
+        return DecoderState(caches, memories, None if self.gate is None else batch.source.ids)
 
     def step(
         self, choices: Int[Tensor, " R"], state: DecoderState | LeanState
-    ) -> tuple[Float[Tensor, "R V"], DecoderState | LeanState]:
+    ) -> tuple[Float[Tensor, "R C"], DecoderState | LeanState]:
         """Log-probabilities of the tokens that may follow `choices`."""
+        if isinstance(state, DecoderState) and state.ids is not None:
+            return self._copying_step(choices, state, state.ids), state
         x, state = self.advance(choices, state)
         return self.head.log_probs(x), state
 
@@ -210,6 +274,19 @@ class Transformer(nn.Module):
         for block, cache, memory in zip(self.decoder, state.caches, state.memories, strict=True):
             x = block.step(x, cache, memory)
         return self.decoder_norm(x).squeeze(1), state
+
+    def _copying_step(
+        self, choices: Int[Tensor, " R"], state: DecoderState, ids: Int[Tensor, "B S"]
+    ) -> Float[Tensor, "R C"]:
+        x, found = self.target(self._known(choices)[:, None], past=state.caches[0].length), None
+        for layer, (block, cache, memory) in enumerate(zip(self.decoder, state.caches, state.memories, strict=True)):
+            if layer == self.points_at:
+                x, found = block.step_and_point(x, cache, memory, self.config.copy_head)
+            else:
+                x = block.step(x, cache, memory)
+        assert found is not None
+        vectors = self.decoder_norm(x).view(ids.shape[0], -1, x.shape[-1])
+        return self.head.log_probs(self._with_copies(vectors, found, ids)).flatten(0, 1)
 
     @property
     def choices(self) -> int:

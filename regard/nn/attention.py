@@ -218,6 +218,28 @@ class Attention(nn.Module):
         mixed = self._fused(q, k, v, visible) if self.watcher is None else self._watched(q, k, v, visible, self.watcher)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
+    def gather_and_point(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B G S K"],
+        v: Float[Tensor, "B G S K"],
+        visible: Visible,
+        head: int,
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T S"]]:
+        """The same, and where one head attended: written out, as the fused kernel never forms the weights."""
+        T, S, repeats = q.shape[2], k.shape[2], self.heads // self.kv_heads
+        mask = visible.mask(T, S, q.device)
+        keys, values = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
+        bias = None if self.distances is None else self.distances(T, S, visible.past).to(q.dtype)
+        weights = attention_weights(q, keys, mask, bias, self.scale)
+        watcher: Any = self.watcher
+        if watcher is not None and hasattr(watcher, "look") and watcher.edit is None:
+            watcher.look(q, k, v, partial(self._weights, q, k, visible), groups=repeats)
+        elif watcher is not None:
+            weights = watcher(q, keys, values, weights)
+        mixed = F.dropout(weights, self.dropout, self.training).to(values.dtype) @ values
+        return self.output(mixed.transpose(1, 2).flatten(2)), weights[:, head]
+
     def arithmetic(
         self, q: Float[Tensor, "H T K"], k: Float[Tensor, "H S K"], heads: Sequence[int] | None = None
     ) -> Arithmetic:

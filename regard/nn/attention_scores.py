@@ -192,11 +192,17 @@ class ScoredAttention(nn.Module):
         return self.watched(query, keys, values, weights) @ values
 
     def weights(
-        self, query: Float[Tensor, "B T Q"], keys: Float[Tensor, "B S M"], visible: Visible = EVERYTHING
+        self,
+        query: Float[Tensor, "B T Q"],
+        keys: Float[Tensor, "B S M"],
+        visible: Visible = EVERYTHING,
+        offset: Float[Tensor, "B T S"] | None = None,
     ) -> Float[Tensor, "B T S"]:
-        """The attention weights of each query, before a watcher has seen them."""
+        """The attention weights of each query, before a watcher has seen them; `offset` is added to the scores."""
         mask = visible.mask(query.shape[1], keys.shape[1], query.device)
-        return softmax_visible(self.score.compare(query, keys), None if mask is None else mask.squeeze(1))
+        scores = self.score.compare(query, keys)
+        scores = scores if offset is None else scores + offset
+        return softmax_visible(scores, None if mask is None else mask.squeeze(1))
 
     def watched(
         self,

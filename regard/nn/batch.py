@@ -319,6 +319,41 @@ class CaptionedImages(Movable):
         return self.pixels.shape[0] * self.patches + self.count
 
 
+@dataclass(frozen=True, slots=True)
+class SourcedTexts(Movable):
+    """Rows of several sources each, texts and images, and, when known, the text to write of each, from `bos` to `eos`.
+
+    The k-th text of row `b` is `lengths[b, k]` tokens long, 0 where it is missing; `pictured` says which of P images
+    are there. `patches` is how many places a model reads of each.
+    """
+
+    ids: Int[Tensor, "B K S"]
+    lengths: Int[Tensor, "B K"]
+    pixels: Float[Tensor, "B P C Y X"]
+    pictured: Bool[Tensor, "B P"]
+    target: Tokens | None = None
+    count: int = 0
+    patches: int = 1
+
+    @property
+    def inputs(self) -> Tokens:
+        """What the decoder reads: each target without its last token."""
+        assert self.target is not None
+        return Tokens(self.target.ids[:, :-1], self.target.lengths - 1, self.target.padded)
+
+    @property
+    def labels(self) -> Int[Tensor, "B T"]:
+        """What it should predict: each target without its first token, padding marked to be ignored."""
+        assert self.target is not None
+        labels = self.target.ids[:, 1:]
+        return labels.masked_fill(~self.target.mask()[:, 1:], IGNORE) if self.target.padded else labels
+
+    @property
+    def tokens(self) -> int:
+        """Real tokens and places read, and tokens predicted."""
+        return int(self.lengths.sum()) + int(self.pictured.sum()) * self.patches + self.count
+
+
 END = 0
 """The choice that ends an output. Position p of the input is choice p + 1."""
 
@@ -382,6 +417,46 @@ class Pointings(Movable):
         return int(self.source.lengths.sum()) + self.count
 
 
+CLOSE = 1
+"""The symbol of a tree that closes a bracket; END ends the tree, and stands before its first symbol too."""
+FIRST_LABEL = 2
+"""The first symbol of a tree with a label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parses(Movable):
+    """Sentences as pieces of words and, when known, the symbols of their trees: whole, from END to END.
+
+    `word_of` is the word of each piece, counted from 1, and 0 of special tokens. Row `b` has `lengths[b]` words, none
+    more than `longest`. `count` is how many predictions the trees ask for.
+    """
+
+    source: Texts
+    word_of: Int[Tensor, "B S"]
+    lengths: Int[Tensor, " B"]
+    longest: int
+    target: Tokens | None = None
+    count: int = 0
+
+    @property
+    def inputs(self) -> Tokens:
+        """What the decoder reads: each tree without its last symbol."""
+        assert self.target is not None
+        return Tokens(self.target.ids[:, :-1], self.target.lengths - 1, self.target.padded)
+
+    @property
+    def labels(self) -> Int[Tensor, "B T"]:
+        """What it should predict: each tree without its first symbol, padding marked to be ignored."""
+        assert self.target is not None
+        labels = self.target.ids[:, 1:]
+        return labels.masked_fill(~self.target.mask()[:, 1:], IGNORE) if self.target.padded else labels
+
+    @property
+    def tokens(self) -> int:
+        """Real pieces read and symbols predicted. Waits for the device unless the batch is still on the host."""
+        return int(self.source.tokens.lengths.sum()) + self.count
+
+
 @dataclass(frozen=True, slots=True)
 class TranscribedSounds(Movable):
     """Log-mel frames of sounds and, when known, the text of each: whole, from `bos` to `eos`.
@@ -416,6 +491,20 @@ class TranscribedSounds(Movable):
         )
 
 
+def padding(batch: Dataclass) -> tuple[int, int]:
+    """How many places of a batch's rows of tokens are padding, and how many there are; packed rows have none."""
+    hidden = places = 0
+    for field in fields(batch):
+        value = getattr(batch, field.name)
+        if isinstance(value, Tokens):
+            places += value.ids.numel()
+            hidden += value.ids.numel() - int(value.lengths.sum())
+        elif isinstance(value, Dataclass):
+            more = padding(value)
+            hidden, places = hidden + more[0], places + more[1]
+    return hidden, places
+
+
 def doubled(batch: Same) -> Same:
     """The batch with all its rows repeated after them. Its counts stay as they were."""
     return map_tensors(batch, lambda rows: torch.cat((rows, rows)))
@@ -423,15 +512,22 @@ def doubled(batch: Same) -> Same:
 
 def halves(batch: Same) -> list[Same]:
     """The first half of the rows and the second, each with its own counts; just itself where it cannot be halved."""
-    labels = getattr(batch, "labels", None)
-    rows = 1 if labels is None else labels.shape[0]
+    rows = row_count(batch)
     if rows < 2:
         return [batch]
     middle = (rows + 1) // 2
-    return [
-        _counted(map_tensors(batch, lambda values, part=part: values[part]))
-        for part in (slice(middle), slice(middle, None))
-    ]
+    return [rows_between(batch, 0, middle), rows_between(batch, middle, rows)]
+
+
+def row_count(batch: Dataclass) -> int:
+    """The number of rows that a batch can be split into: one where it has no labels."""
+    labels = getattr(batch, "labels", None)
+    return 1 if labels is None else labels.shape[0]
+
+
+def rows_between(batch: Same, first: int, last: int) -> Same:
+    """The rows from `first` to before `last`, with their own counts."""
+    return _counted(map_tensors(batch, lambda values: values[first:last]))
 
 
 def _counted(batch: Any) -> Any:

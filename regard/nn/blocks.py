@@ -263,6 +263,30 @@ class DecoderBlock(nn.Module):
         x = around.leave(x, self.cross_attention(around.enter(x), memory, memory_visible))
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
 
+    def forward_and_point(
+        self, x: Float[Tensor, "B T D"], memory: Float[Tensor, "B S D"], visible: Visible, of_source: Visible, head: int
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T S"]]:
+        """The same, and where one head of the attention to the source looked."""
+        x = self.around_attention.leave(x, self.attention(self.around_attention.enter(x), None, visible))
+        around, across = self.around_cross_attention, self.cross_attention
+        assert isinstance(across, Attention), "an attention without heads points nowhere"
+        q, (k, v) = across.queries(around.enter(x)), across.keys_values(memory)
+        change, weights = across.gather_and_point(q, k, v, of_source, head)
+        x = around.leave(x, change)
+        return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x))), weights
+
+    def step_and_point(
+        self, x: Float[Tensor, "R 1 D"], cache: KVCache, memory: SourceMemory, head: int
+    ) -> tuple[Float[Tensor, "R 1 D"], Float[Tensor, "B W S"]]:
+        """A step, and where that head looked: the W rows of each of B sources."""
+        x = self.around_attention.leave(x, _self_attend(self.attention, self.around_attention.enter(x), cache))
+        around, across = self.around_cross_attention, self.cross_attention
+        assert isinstance(across, Attention), "an attention without heads points nowhere"
+        q = across.queries(around.enter(x).view(memory.keys.shape[0], -1, x.shape[-1]))
+        change, weights = across.gather_and_point(q, memory.keys, memory.values, memory.visible, head)
+        x = around.leave(x, change.view(x.shape))
+        return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x))), weights
+
     def step(self, x: Float[Tensor, "R 1 D"], cache: KVCache, memory: SourceMemory) -> Float[Tensor, "R 1 D"]:
         """The same for one new position of R rows, which share the memory of their sources."""
         x = self.around_attention.leave(x, _self_attend(self.attention, self.around_attention.enter(x), cache))

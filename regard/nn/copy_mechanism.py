@@ -71,7 +71,9 @@ class CopyProjection(OutputProjection):
         """Log-probabilities over the vocabulary and the words outside it that stand in these sources."""
         vectors, gate, weights, ids = self._parts(x)
         extra = max(0, int(ids.max()) + 1 - self.weight.shape[0]) if ids.numel() else 0
-        return mixture(F.linear(vectors, self.weight, self.bias), gate, weights, ids, extra).log()
+        logits = F.linear(vectors, self.weight, self.bias)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # whatever the model runs in
+        return mixture(logits, gate, weights, ids, extra).log()
 
     def loss(
         self, x: Float[Tensor, "B T P"], labels: Int[Tensor, "B T"], smoothing: float = 0.0
@@ -110,7 +112,7 @@ class CopyProjection(OutputProjection):
     def _parts(self, x: Float[Tensor, "*batch P"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         D = self.weight.shape[1]
         weights, ids = x[..., D + 1 :].chunk(2, dim=-1)
-        return x[..., :D], x[..., D], weights, ids.long()
+        return self._scaled(x[..., :D]).to(self.weight.dtype), x[..., D], weights, ids.long()
 
 
 def known_only(ids: Int[Tensor, "*rows"], vocab_size: int, unknown: int) -> Int[Tensor, "*rows"]:

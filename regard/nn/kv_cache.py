@@ -78,16 +78,21 @@ class SourceMemory:
 
 @dataclass(frozen=True, slots=True)
 class DecoderState:
-    """A Transformer decoder between two steps: `caches` by row, `memories` by source, one of each per layer."""
+    """A Transformer decoder between two steps: `caches` by row, `memories` by source, one of each per layer.
+
+    `ids` are the sources' tokens, where these may be copied.
+    """
 
     caches: tuple[KVCache, ...]
     memories: tuple[SourceMemory, ...] = ()
+    ids: Int[Tensor, "B S"] | None = None
 
     def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> "DecoderState":
         memories = self.memories
         if sources is not None:
             memories = tuple(memory.select(sources) for memory in memories)
-        return DecoderState(tuple(cache.select(rows) for cache in self.caches), memories)
+        ids = self.ids if sources is None or self.ids is None else self.ids[sources]
+        return DecoderState(tuple(cache.select(rows) for cache in self.caches), memories, ids)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,10 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from regard import config as settings
 from regard.digests import DIGESTS, damage, digests_of
-from regard.errors import ConfigError, Damaged, RunError
+from regard.errors import ConfigError, Damaged, NotWritten, RunError
 from regard.runs.files import (
     CHECKPOINTS,
     MODEL,
@@ -27,11 +28,13 @@ from regard.runs.files import (
     write_tensors,
     write_text,
 )
-from regard.training.optim import ExponentialAverage, optimizer_tensors, restore_optimizer
+from regard.training.optim import ExponentialAverage, filled, optimizer_tensors, restore_optimizer
+from regard.training.processes import ONE, Processes, local
+from regard.training.sharding import first_row, is_shard
 
 FORMAT = 2
-AVERAGE = "average.safetensors"
-CARRIED = "carried.safetensors"
+WEIGHTS, OPTIMIZER, AVERAGE, CARRIED = "model", "optimizer", "average", "carried"
+"""The parts of a checkpoint: each a file, or one per process with an index of what lies where."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,20 +60,117 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     average: ExponentialAverage | None = None,
     carried: Mapping[str, Tensor] | None = None,
+    processes: Processes = ONE,
 ) -> Path:
-    """Write `directory/step-N`, complete or not at all. `carried` is what a task keeps from one batch to the next."""
+    """Write `directory/step-N`, complete or not at all. `carried` is what a task keeps from one batch to the next.
+
+    Of several `processes` the first writes it, unless weights lie in shards: then each writes its own, and the first
+    one gives the directory its name when all are written.
+    """
     path = directory / f"step-{progress.step}"
-    with whole_directory(path) as aside:
-        write_tensors(aside / "model.safetensors", weights_of(model))
-        write_tensors(aside / "optimizer.safetensors", optimizer_tensors(model, optimizer))
-        if average is not None:
-            write_tensors(aside / AVERAGE, average.weights)
-        if carried is not None:
-            write_tensors(aside / CARRIED, carried)
-        sizes = {file.name: file.stat().st_size for file in sorted(aside.iterdir())}
-        write_json(aside / "progress.json", {"format": FORMAT, **asdict(progress), "files": sizes})
-        write_text(aside / DIGESTS, digests_of(aside))
+    parts: dict[str, Mapping[str, Tensor]] = {
+        WEIGHTS: weights_of(model),
+        OPTIMIZER: optimizer_tensors(model, optimizer),
+        **({} if average is None else {AVERAGE: average.weights}),
+        **({} if carried is None else {CARRIED: carried}),
+    }
+    if processes.sharded:
+        _save_shards(path, progress, parts, processes)
+    elif processes.rank == 0:
+        with whole_directory(path) as aside:
+            for name, tensors in parts.items():
+                write_tensors(aside / f"{name}.safetensors", tensors)
+            _describe(aside, progress)
     return path
+
+
+def _describe(aside: Path, progress: Progress) -> None:
+    """Write what tells that the files of a checkpoint are all there and as they were."""
+    sizes = {file.name: file.stat().st_size for file in sorted(aside.iterdir())}
+    write_json(aside / "progress.json", {"format": FORMAT, **asdict(progress), "files": sizes})
+    write_text(aside / DIGESTS, digests_of(aside))
+
+
+def _save_shards(
+    path: Path, progress: Progress, parts: Mapping[str, Mapping[str, Tensor]], processes: Processes
+) -> None:
+    first, aside = processes.rank == 0, path.with_name(f".{path.name}.partial")
+    fault: NotWritten | None = None
+    with ExitStack() as stack:
+        try:
+            aside = stack.enter_context(whole_directory(path)) if first else aside
+        except NotWritten as error:
+            fault = error
+        _all_wrote(processes, fault)
+        try:
+            for name, tensors in parts.items():
+                own = {key: local(value) for key, value in tensors.items() if is_shard(value) or first}
+                filled_rows = {key: value for key, value in own.items() if value.numel() or first}
+                write_tensors(aside / shard_file(name, processes.rank, processes.world), filled_rows)
+        except NotWritten as error:
+            fault = error
+        _all_wrote(processes, fault)
+        if first:
+            for name, tensors in parts.items():
+                write_json(aside / f"{name}.index.json", {"tensors": _index(name, tensors, processes.world)})
+            _describe(aside, progress)
+
+
+def _all_wrote(processes: Processes, fault: NotWritten | None) -> None:
+    """Raise in all processes what one of them could not write."""
+    (failed,) = processes.total(fault is not None)
+    if failed:
+        raise fault or NotWritten("another process could not write its shard of a checkpoint")
+
+
+def shard_file(name: str, rank: int, world: int) -> str:
+    return f"{name}-{rank + 1:05}-of-{world:05}.safetensors"
+
+
+def _index(name: str, tensors: Mapping[str, Tensor], world: int) -> dict[str, dict[str, Any]]:
+    """Of every tensor its shape, and the files that hold its rows with the first row of each."""
+    found: dict[str, dict[str, Any]] = {}
+    for key, value in tensors.items():
+        holders = range(world) if is_shard(value) else (0,)
+        starts = {rank: first_row(value, rank, world) if is_shard(value) else 0 for rank in holders}
+        pieces = [
+            [shard_file(name, rank, world), start]
+            for rank, start in starts.items()
+            if rank == 0 or start < value.shape[0]
+        ]
+        found[key] = {"shape": list(value.shape), "pieces": pieces}
+    return found
+
+
+def has_part(path: Path, name: str) -> bool:
+    """Whether a checkpoint has this part, in one file or in shards."""
+    return (path / f"{name}.safetensors").exists() or (path / f"{name}.index.json").exists()
+
+
+def read_part(path: Path, name: str) -> dict[str, Tensor]:
+    """The tensors of a checkpoint's part, whole, however many processes wrote it."""
+    index = path / f"{name}.index.json"
+    if not index.exists():
+        return read_tensors(path / f"{name}.safetensors")
+    files: dict[str, dict[str, Tensor]] = {}
+    found: dict[str, Tensor] = {}
+    try:
+        for key, entry in read_json(index)["tensors"].items():
+            pieces: list[Tensor] = []
+            rows = 0
+            for file, start in entry["pieces"]:
+                if Path(file).name != file or start != rows:
+                    raise ValueError(f"the pieces of {key} do not follow each other")
+                if file not in files:
+                    files[file] = read_tensors(path / file)
+                pieces.append(files[file].pop(key))
+                rows += pieces[-1].shape[0] if pieces[-1].ndim else 0
+            found[key] = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+            if list(found[key].shape) != entry["shape"]:
+                raise ValueError(f"{key} is {tuple(found[key].shape)}, not {tuple(entry['shape'])}")
+    except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
+        raise Damaged(f"{index} does not fit its shards: {error}") from None
+    return found
 
 
 def load_checkpoint(
@@ -86,14 +186,15 @@ def load_checkpoint(
     """
     say = say or (lambda _: None)
     progress = read_progress(path)
-    load_weights_strictly(model, read_tensors(path / "model.safetensors"), path)
-    if not restore_optimizer(model, optimizer, read_tensors(path / "optimizer.safetensors")):
+    load_weights_strictly(model, read_part(path, WEIGHTS), path)
+    if not restore_optimizer(model, optimizer, read_part(path, OPTIMIZER)):
         say(f"the optimiser is of another kind than that of {path.name}: it starts afresh")
-    if average is not None and (path / AVERAGE).exists():
-        kept = read_tensors(path / AVERAGE)
+    if average is not None and has_part(path, AVERAGE):
+        kept = read_part(path, AVERAGE)
         if any(name not in kept or kept[name].shape != value.shape for name, value in average.weights.items()):
-            raise RunError(f"the weights in {path / AVERAGE} do not fit the model")
-        average.weights = {name: kept[name].to(value.device) for name, value in average.weights.items()}
+            raise RunError(f"the weights in {path / AVERAGE}.safetensors do not fit the model")
+        for name, value in average.weights.items():
+            filled(value, kept[name])
     elif average is not None:
         average.start()
         say(f"{path.name} has no average of the weights: it starts here")
@@ -249,4 +350,4 @@ def load_weights_strictly(model: nn.Module, weights: Mapping[str, Tensor], where
     """Fill the model, or say at once every weight that is missing, extra or of another shape."""
     check_weights(model, weights, where)
     for name, value in weights_of(model).items():
-        value.copy_(weights[name])
+        filled(value, weights[name])

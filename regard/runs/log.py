@@ -91,6 +91,14 @@ class Log:
             self._file, self._told = file, False
 
 
+class NoLog:
+    """What a process has instead where another one writes the log."""
+
+    def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
 def read_log(path: Path) -> list[JsonObject]:
     """The records of a log; a last line that was cut short is left out, and so is whatever else is no record."""
     if path.exists() and not path.is_file():

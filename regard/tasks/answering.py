@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,9 @@ from regard.tasks.spec import Progress, check_columns
 from regard.tasks.verbs.encoders import Answer
 from regard.text.encoder_inputs import ContextWindow
 from regard.training.objectives import Answering
+
+if TYPE_CHECKING:
+    from regard.tasks.planning import Recognised
 
 LONGEST = 30
 """Tokens of an answer at the most."""
@@ -128,6 +131,11 @@ class AnsweringTask(LabelledTask):
         super().check(config)
         if config.train.smoothing:
             raise ConfigError(f"train.smoothing={config.train.smoothing} must be 0: an answer stands in one place")
+
+    def recognise(self, files: Sequence[Path]) -> "Recognised | None":
+        from regard.tasks.plans.labelled import recognise_answers
+
+        return recognise_answers(files)
 
     def score_items(self, run: Run, items: list[Any], progress: Progress | None) -> JsonObject:
         found = []

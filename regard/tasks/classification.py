@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from regard.config import JsonObject
 from regard.data.labelled_texts import Keys, examples, unlabelled
@@ -14,6 +14,9 @@ from regard.tasks.run import Run
 from regard.tasks.spec import Progress
 from regard.tasks.verbs.encoders import Choice
 from regard.training.objectives import Classification
+
+if TYPE_CHECKING:
+    from regard.tasks.planning import Recognised
 
 Item = TypeVar("Item")
 
@@ -108,6 +111,11 @@ class ClassificationTask(LabelledTask):
     read = staticmethod(examples)
     label_shape = staticmethod(lambda rows, length: (rows,))
     methods: ClassVar = {**LabelledTask.methods, "classifier": classifier_of, "classify": classify}
+
+    def recognise(self, files: Sequence[Path]) -> "Recognised | None":
+        from regard.tasks.plans.labelled import recognise_classes
+
+        return recognise_classes(files)
 
     def score_items(self, run: Run, items: list[Any], progress: Progress | None) -> JsonObject:
         texts = [item.texts[0] if len(item.texts) == 1 else item.texts for item in items]

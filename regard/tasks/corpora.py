@@ -8,7 +8,7 @@ from functools import cached_property
 from importlib import resources
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -16,14 +16,15 @@ from torch import nn
 from regard.data import Loader, Position
 from regard.data.formats import Header
 from regard.data.loader import Layout
-from regard.data.readers import Corpus, Documents, PairFiles, TextFiles, content_digest
+from regard.data.readers import Corpus, Documents, PairFiles, SplitPairs, TextFiles, content_digest
+from regard.data.sharing import Share
 from regard.data.synthetic.world.corpus import Grammar, sentences
 from regard.data.synthetic.world.sentence import ParallelSentence
 from regard.errors import ConfigError, DataError
 from regard.nn.batch import Texts, Tokens
 from regard.tasks.config import RunConfig
 from regard.tasks.run import Run
-from regard.tasks.spec import Files, Report, Say, check_columns, check_length
+from regard.tasks.spec import Files, Report, Say, check_columns, check_held_out, check_length
 from regard.text import Vocabularies, train_tokenizer
 
 Part = Literal["train", "valid", "test"]
@@ -42,15 +43,19 @@ class TextData(Files):
 
     `text` is the key of JSONL or the column of a table, by name or, of columns, by number from 1; `header` says whether
     the first row of a TSV or CSV names its columns; `auto` takes it for that where it holds their names, and says so.
+    `held_out` is the share that is validated on where no validation texts are given: texts, each with its copies, or
+    the end of a plain file.
     """
 
     max_len: int = 256
     text: str | int = "text"
     header: Header = "auto"
+    held_out: float = 0.0
 
     def __post_init__(self) -> None:
         check_length(self.max_len)
         check_columns(text=self.text)
+        check_held_out(self.held_out)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +69,8 @@ class TranslationData(Files):
 
     `world` is how many bundled pairs to train on; its own held-out sentences then serve for validation and test.
     `world_grammar` is the whole grammar or the plain part of it. `overlong` says what becomes of pairs longer than
-    `max_len` tokens.
+    `max_len` tokens. `held_out` is the share of sources, each with all its targets, that is validated on where no
+    validation pairs are given.
     """
 
     world: int = 0
@@ -75,8 +81,10 @@ class TranslationData(Files):
     max_len: int = 256
     overlong: Overlong = "skip"
     header: Header = "auto"
+    held_out: float = 0.0
 
     def __post_init__(self) -> None:
+        check_held_out(self.held_out)
         if self.world and self.train:
             raise ConfigError("data.train and data.world are two sources of training pairs; give one")
         if self.world and {self.source, self.target} != {"en", "fr"}:
@@ -86,6 +94,30 @@ class TranslationData(Files):
         for name in PARTS:
             if len(getattr(self, name)) > 2:
                 raise ConfigError(f"data.{name} takes one file of pairs or two line-aligned files")
+
+    def bundled(self, part: Part) -> "WorldCorpus | None":
+        """The pairs of a part that come with regard, where these are asked for."""
+        if not self.world:
+            return None
+        if part == "train":
+            return WorldCorpus(self.world, self.world_seed, "train", str(self.source), self.world_grammar)
+        return world_held_out(part, str(self.source), grammar=self.world_grammar)
+
+
+@runtime_checkable
+class PairData(Protocol):
+    """A `[data]` section of pairs of texts: in files, or bundled."""
+
+    @property
+    def source(self) -> str | int: ...
+
+    @property
+    def target(self) -> str | int: ...
+
+    @property
+    def header(self) -> Header: ...
+
+    def bundled(self, part: Part) -> Corpus | None: ...
 
 
 FIRST_TOKEN = 4
@@ -124,29 +156,37 @@ class WorldCorpus:
         return [], sentences(self.count, seed=self.seed, split=self.part, grammar=self.grammar)
 
     def digest(self) -> str:
-        """From the grammar's own text, so that a grammar that changed is a corpus that changed."""
-        digest = hashlib.sha256(repr((self.count, self.seed, self.part, self.source, self.grammar)).encode())
-        for entry in sorted(resources.files("regard.data.synthetic.world").iterdir(), key=lambda entry: entry.name):
-            if entry.name.endswith(".py"):
-                digest.update(entry.read_bytes().replace(b"\r\n", b"\n"))  # as git may write them on Windows
-        return digest.hexdigest()
+        return grammar_digest(self.count, self.seed, self.part, self.source, self.grammar)
 
 
-def corpus_of(config: TranslationData, part: Part) -> Corpus | None:
+def grammar_digest(*key: Any) -> str:
+    """From the grammar's own text, so that a grammar that changed is a corpus that changed."""
+    digest = hashlib.sha256(repr(key).encode())
+    for entry in sorted(resources.files("regard.data.synthetic.world").iterdir(), key=lambda entry: entry.name):
+        if entry.name.endswith(".py"):
+            digest.update(entry.read_bytes().replace(b"\r\n", b"\n"))  # as git may write them on Windows
+    return digest.hexdigest()
+
+
+def corpus_of(config: PairData, part: Part) -> Corpus | None:
     """The pairs to train on, to validate on or to test on; None where the configuration names none."""
     files = getattr(config, part)
+    splits = bool(config.held_out and config.train and not config.valid)
     if files:
-        return files_corpus(files, config)
-    if not config.world:
-        return None
-    if part == "train":
-        return WorldCorpus(config.world, config.world_seed, "train", str(config.source), config.world_grammar)
-    return world_held_out(part, str(config.source), grammar=config.world_grammar)
+        found = files_corpus(files, config)
+        return SplitPairs(found, config.held_out, False) if splits and part == "train" else found
+    if splits and part == "valid":
+        return SplitPairs(files_corpus(config.train, config), config.held_out, True)
+    return config.bundled(part)
 
 
 def documents_of(config: TextData, part: Part) -> Documents | None:
     """The running text to train on, to validate on or to test on; None where the configuration names none."""
     names = getattr(config, part)
+    splits = bool(config.held_out and config.train and not config.valid) and part != "test"
+    if splits:
+        found = Documents.of(config.train, config.text, config.header)
+        return found.split(config.held_out, part == "valid")
     return Documents.of(names, config.text, config.header) if names else None
 
 
@@ -222,7 +262,7 @@ def data_digest(config: Files) -> str:
     return content_digest(files, [json.dumps(inside)])
 
 
-def files_corpus(files: tuple[str, ...], config: TranslationData) -> PairFiles:
+def files_corpus(files: tuple[str, ...], config: PairData) -> PairFiles:
     first, *others = map(Path, files)
     if len(others) > 1:
         raise ConfigError(f"pairs are in one file or in two line-aligned files, not in {len(files)}")
@@ -255,13 +295,11 @@ def cache_directory(config: RunConfig, directory: Path) -> Path:
     return Path(config.data.cache) if config.data.cache else directory / "cache"
 
 
-def training_corpus(config: TranslationData) -> Corpus:
+def training_corpus(config: PairData, otherwise: str) -> Corpus:
+    """The pairs to train on; where none are named, `otherwise` is what to give instead of files."""
     corpus = corpus_of(config, "train")
     if corpus is None:
-        raise ConfigError(
-            "no training data: give --data with your files or --world with a number of bundled pairs "
-            "(data.train or data.world in a configuration)"
-        )
+        raise ConfigError(f"no training data: give --data with your files or {otherwise}")
     return corpus
 
 
@@ -290,10 +328,11 @@ class PreparedData:
         """The training data in batches of so many tokens."""
         raise NotImplementedError
 
-    def stream(self, position: Position, *, pin: bool, pack: bool) -> Loader:
-        """Training batches without end, from `position` on."""
+    def stream(self, position: Position, *, pin: bool, pack: bool, share: Share | None = None) -> Loader:
+        """Training batches without end, from `position` on; or of several processes the `share` of one of them."""
         options = self.config.train
-        return Loader(self.layout(options.batch_tokens, pack=pack), seed=options.seed, position=position, pin=pin)
+        layout = self.layout(options.batch_tokens, pack=pack)
+        return Loader(layout, seed=options.seed, position=position, pin=pin, share=share)
 
     def trials(self, budget: int, *, pack: bool) -> list[Any]:
         """The batches of this budget that ask most of the memory; by default all ask the same."""

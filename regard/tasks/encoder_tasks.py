@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -12,6 +12,7 @@ from regard.config import JsonObject, Setting
 from regard.data import Documents
 from regard.data.formats import Columns, format_of, notes_on
 from regard.data.labelled_texts import Example, Keys, LabelledLayout, LabelledRows, Question, Tagged
+from regard.data.readers import is_held_out
 from regard.errors import ConfigError, DataError, nearest
 from regard.look.document import Document
 from regard.look.watch import attentions
@@ -37,6 +38,9 @@ from regard.tasks.spec import MEASURING, OF_PAIRS, Measuring, Progress, Report, 
 from regard.text import Tokenizer
 from regard.text.encoder_inputs import EncoderInput, InputBuilder
 from regard.training.objectives import Objective
+
+if TYPE_CHECKING:
+    from regard.tasks.planning import Choices, Machine
 
 Row = tuple[EncoderInput, list[int]]
 
@@ -101,6 +105,29 @@ class LabelledTask(EncoderTask):
             raise DataError("there is not one labelled text")
         return items
 
+    def items_of(self, config: RunConfig, part: str) -> list[Labelled]:
+        """What to train on, or to validate on: by default a share of the former; nothing where there is none."""
+        data = config.data
+        if data.valid or not data.held_out:
+            files = getattr(data, part)
+            return self.read_all(config, files) if files else []
+        items = self.read_all(config, data.train)
+        held = [is_held_out("\n".join(texts_of(item)), data.held_out) for item in items]
+        return [item for item, out in zip(items, held, strict=True) if out == (part == "valid")]
+
+    def statistics(self, data: Any) -> Any:
+        from regard.tasks.plans.labelled import labelled_statistics
+
+        keys = Keys(data.text, data.pair, data.label, data.header)
+        read = lambda files: (item for path in map(Path, files) for item in type(self).read(path, keys))  # noqa: E731
+        valid = read(data.valid) if data.valid else None
+        return labelled_statistics(read(data.train), valid, classes="classes" in self.heads)
+
+    def plan(self, statistics: Any, machine: "Machine", base: JsonObject | None) -> "Choices":
+        from regard.tasks.plans.labelled import plan_labelled
+
+        return plan_labelled(statistics, machine, base, head=self.heads[0])
+
     def columns(self, path: Path, keys: Keys) -> Columns | None:
         """The columns of a file that are read; None where it has none."""
         return keys.labelled
@@ -135,7 +162,7 @@ class LabelledTask(EncoderTask):
         if not config.data.train:
             raise ConfigError("no training data: give --data with your files (data.train in a configuration)")
         report.say("reading the labelled texts")
-        items = self.read_all(config, config.data.train)
+        items = self.items_of(config, "train")
         self.warn(items, report.say)
         texts = (text for item in items for text in texts_of(item))
         config, vocabularies = prepared_vocabularies(
@@ -146,12 +173,15 @@ class LabelledTask(EncoderTask):
         return config, LabelledRun(self, config, items, vocabularies.target, report)
 
     def evaluate(self, run: Run, data: Sequence[str | Path] | None = None, how: Measuring = MEASURING) -> JsonObject:
-        files = data or run.config.data.test or run.config.data.valid
-        if not files:
+        if files := data or run.config.data.test:
+            if data and how.say is not None:
+                self.check_labelled(run.config, data, how.say)
+            items = self.read_all(run.config, files)
+        else:
+            items = self.items_of(run.config, "valid")
+        if not items:
             raise ConfigError("nothing to evaluate on: the run names no test or validation set; give one")
-        if data and how.say is not None:
-            self.check_labelled(run.config, data, how.say)
-        return self.score_items(run, self.read_all(run.config, files), how.progress)
+        return self.score_items(run, items, how.progress)
 
     def score_items(self, run: Run, items: list[Labelled], progress: Progress | None) -> JsonObject:
         """Scores of the run on these items."""
@@ -216,9 +246,8 @@ class LabelledRun(PreparedData):
             raise ConfigError(
                 f"train.batch_tokens={config.train.batch_tokens} is less than the longest row of {longest} tokens"
             )
-        self.valid = None
-        if config.data.valid:
-            self.valid = labelled_rows(config, task.read_all(config, config.data.valid), tokenizer, overlong="truncate")
+        valid = task.items_of(config, "valid")
+        self.valid = labelled_rows(config, valid, tokenizer, overlong="truncate") if valid else None
 
     def layout(self, budget: int, *, pack: bool = False) -> LabelledLayout:
         return LabelledLayout(self.train, budget)

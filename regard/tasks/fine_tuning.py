@@ -19,6 +19,9 @@ from regard.runs.files import read_json, write_errors
 from regard.tasks.spec import TASKS
 from regard.text import TokenizerConfig
 
+RETRAINED = ("tokenizer.retrain", "tokenizer.vocab_size", "tokenizer.min_count")
+"""What a tokenizer that is trained anew may have otherwise than that of the run it starts from."""
+
 HEADS = ("mix", "classifier", "words", "next_text", "pooler", "head")
 """Parts that stand on an encoder: those that are new in a run begin at random, others are left behind."""
 
@@ -37,23 +40,38 @@ def settings_from_base(
     name = model.get("name")
     if not isinstance(name, str) or name not in MODELS:
         raise RunError(f"{base / 'config.json'} names no known model")
-    if mine.get("name", name) != name:
-        raise ConfigError(f"{base} is a model '{name}', from which a '{mine['name']}' cannot start")
-    free = {*capabilities(MODELS[name][1]).tunes, *(key for key in mine if key.endswith("dropout"))}
+    kind, own_name = MODELS[name], mine.get("name", name)
+    if own_name != name:
+        kind = MODELS.named(own_name)
+        if name not in capabilities(kind[1]).encoders:
+            raise ConfigError(f"{base} is a model '{name}', from which a '{own_name}' cannot start")
+        known = {field.name for field in fields(kind[0])}
+        model = {**{key: value for key, value in model.items() if key in known}, "name": own_name}
+    free = {*capabilities(kind[1]).tunes, *(key for key in mine if key.endswith("dropout"))}
+    if own_name != name:  # what stands on the encoder is its own
+        free |= {field.name for field in fields(kind[0])} - {field.name for field in fields(MODELS[name][0])}
     written = (own or {}).get("model") or {}
     asked = {setting.partition("=")[0].strip().removeprefix("model.") for setting in overrides} | {*written}
-    resized = asked & {*capabilities(MODELS[name][1]).resizes}  # not where a preset happens to name a size
+    resized = asked & {*capabilities(kind[1]).resizes}  # not where a preset happens to name a size
+    mended = RETRAINED if mapping.get("tokenizer", {}).get("retrain") else ()
     for setting in overrides:
         key = setting.partition("=")[0].strip()
+        if key in mended:
+            continue
         if key.startswith(("tokenizer.", "model.")) and key.removeprefix("model.") not in {*free, *resized, "name"}:
             raise ConfigError(f"'{setting}' cannot change in a run that starts from {base}, whose model it takes over")
-    _refuse_others(own or {}, theirs, base, {*free, *resized})
+    _refuse_others(own or {}, theirs, base, {*free, *resized, "name"}, mended)
     model.pop("labels", None)
     model |= {key: value for key, value in mine.items() if key in free | resized}
     if model.get("pooler") == "none" and model.get("head") in ("pretraining", "classes") and "pooler" not in mine:
         model["pooler"] = "relu" if model.get("segments") == 0 else "tanh"
     images = {**image_preparation(theirs.get("images") or {}), **mapping.get("images", {})}
-    taken = {"model": model, "tokenizer": theirs.get("tokenizer", {}), "images": images}
+    tokenizer = dict(theirs.get("tokenizer", {}))
+    tokenizer |= {key: value for key, value in mapping.get("tokenizer", {}).items() if f"tokenizer.{key}" in mended}
+    tokenizer.pop("taken_from", None)
+    if not mended:  # that run's own start
+        tokenizer.pop("retrain", None)
+    taken = {"model": model, "tokenizer": tokenizer, "images": images}
     task = theirs.get("task", "translation")
     if "task" not in mapping and not TASKS.named(task).trains:
         raise ConfigError(f"{base} embeds texts, which is not trained: name a preset for what to do, as bert-tune")
@@ -84,7 +102,9 @@ def settings_with_tokenizer(
     return {**mapping, "tokenizer": {**theirs, **unknown, "taken_from": str(base)}}
 
 
-def _refuse_others(own: Mapping[str, Any], theirs: Mapping[str, Any], base: Path, free: set[str]) -> None:
+def _refuse_others(
+    own: Mapping[str, Any], theirs: Mapping[str, Any], base: Path, free: set[str], mended: Sequence[str] = ()
+) -> None:
     """Refuse what a configuration says of the model or the tokenizer where the run in `base` has it otherwise."""
     kinds: dict[str, type] = {"model": MODELS[theirs["model"]["name"]][0], "tokenizer": TokenizerConfig}
     for section, kind in kinds.items():
@@ -92,7 +112,7 @@ def _refuse_others(own: Mapping[str, Any], theirs: Mapping[str, Any], base: Path
         for name, value in (own.get(section) or {}).items():
             plain = tuple(value) if isinstance(value, list) else value
             there = tuple(has[name]) if isinstance(has.get(name), list) else has.get(name)
-            if not (section == "model" and name in free) and plain != there:
+            if not (section == "model" and name in free) and plain != there and f"{section}.{name}" not in mended:
                 raise ConfigError(
                     f"'{section}.{name}={value}' cannot change in a run that starts from {base}, "
                     f"whose model it takes over"
@@ -127,20 +147,38 @@ def known_labels(model: Mapping[str, Any], base: str | None, found: Set[str]) ->
     return tuple(known) if known and found <= set(known) else None
 
 
+Pieces = Mapping[str, Sequence[str]]
+"""Of the source and of the target, what each entry of a vocabulary is."""
+
+
 @torch.no_grad()
-def load_base_weights(model: nn.Module, settings: Mapping[str, Any], base: Path) -> str:
-    """Fill the model from the run in `base`, and say what was taken. All but heads must be there."""
+def load_base_weights(
+    model: nn.Module, settings: Mapping[str, Any], base: Path, pieces: tuple[Pieces, Pieces] | None = None
+) -> str:
+    """Fill the model from the run in `base`, and say what was taken. All but heads must be there.
+
+    `pieces` are that run's and this one's, where its vocabulary is another: rows of pieces that both have are kept.
+    """
     theirs = read_model(base)
     before = read_json(base / "config.json").get("model", {})
     labels = list(settings.get("labels") or ())
     same = before.get("head") == settings.get("head") and list(before.get("labels") or ()) == labels
-    fresh, faults = set(), []
+    fresh, faults, kept = set(), [], list[str]()
     for name, value in weights_of(model).items():
         part = name.split(".")[0]
         found = theirs.get(name)
         if found is not None and isinstance(model, Refits):
             found = model.refitted(name, found)
         names_labels = part == "classifier" or (part == "head" and bool(labels))
+        if found is not None and pieces is not None and value.ndim and part in ("source", "target", "head"):
+            side = "source" if part == "source" else "target"
+            before_pieces, now = pieces[0][side], pieces[1][side]
+            if found.shape == (len(before_pieces), *value.shape[1:]) and len(value) == len(now):
+                places = {piece: row for row, piece in enumerate(before_pieces)}
+                rows = [(row, places[piece]) for row, piece in enumerate(now) if piece in places]
+                value[[row for row, _ in rows]] = found[[row for _, row in rows]]
+                kept.append(f"{name}: {len(rows):,} of {len(now):,} rows kept, {len(now) - len(rows):,} new")
+                continue
         if found is not None and found.shape == value.shape and (same or not names_labels):
             value.copy_(found)
         elif part in HEADS:
@@ -151,5 +189,5 @@ def load_base_weights(model: nn.Module, settings: Mapping[str, Any], base: Path)
         raise RunError(
             f"the weights in {base} do not fit the model: {faults[0]} and {len(faults) - 1} more are not there"
         )
-    said = f"starting from {base}"
+    said = f"starting from {base}" + "".join(f"; {one}" for one in kept)
     return said + (f"; new and at random: {', '.join(sorted(fresh))}" if fresh else "")

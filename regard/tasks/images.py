@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -41,6 +41,9 @@ from regard.tasks.probes import HeldOutData
 from regard.tasks.run import Run, absolute
 from regard.tasks.spec import MEASURING, Measuring, Report, Task
 from regard.training.objectives import ImageClassification, Objective
+
+if TYPE_CHECKING:
+    from regard.tasks.planning import Choices, Machine, Recognised
 
 
 def with_classes(config: RunConfig, images: ImageSource) -> RunConfig:
@@ -293,6 +296,24 @@ class ImagesTask(Task):
     one_shape = True
     takes_targets = True
     unit = "images"
+
+    def recognise(self, files: Sequence[Path]) -> "Recognised | None":
+        from regard.tasks.plans.pictures import recognise_images
+
+        return recognise_images(files)
+
+    def statistics(self, data: Any) -> Any:
+        from regard.tasks.plans.pictures import image_statistics
+
+        train = open_images(data.train, "train")
+        assert train is not None
+        named = [open_images(data.valid, "valid") or open_images(data.valid)] if data.valid else []
+        return image_statistics(train, [*named, open_images(data.train, "valid")])
+
+    def plan(self, statistics: Any, machine: "Machine", base: JsonObject | None) -> "Choices":
+        from regard.tasks.plans.pictures import plan_images
+
+        return plan_images(statistics, machine, base)
 
     def check(self, config: RunConfig) -> None:
         model, budget = config.model_config(), config.train.batch_tokens

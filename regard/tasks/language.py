@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -63,6 +63,9 @@ from regard.training.objectives import (
     StreamedLanguageModelling,
     language_objective,
 )
+
+if TYPE_CHECKING:
+    from regard.tasks.planning import Choices, Machine, Recognised
 
 VALIDATION_STREAMS = 8
 """Where states are carried, into how many streams validation text is cut while training, to take less time."""
@@ -315,6 +318,21 @@ class LanguageTask(Task):
     one_shape = True
     keeps_decoding = True
     unit = "tokens"
+
+    def recognise(self, files: Sequence[Path]) -> "Recognised | None":
+        from regard.tasks.plans.text import recognise_text
+
+        return recognise_text(files)
+
+    def statistics(self, data: LanguageData) -> Any:
+        from regard.tasks.plans.text import text_statistics
+
+        return text_statistics(data)
+
+    def plan(self, statistics: Any, machine: "Machine", base: JsonObject | None) -> "Choices":
+        from regard.tasks.plans.text import plan_text
+
+        return plan_text(statistics, machine, base)
 
     def check(self, config: RunConfig) -> None:
         check_window(config)

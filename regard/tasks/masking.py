@@ -38,8 +38,6 @@ from regard.text.encoder_inputs import InputTemplate
 from regard.training.loop import validate
 from regard.training.objectives import MaskedLanguageModelling, Objective
 
-KINDS = ("wordpiece", "bpe", "word", "unigram")
-
 
 class MaskingRun(PreparedData):
     """Text to train on and, where there is any, to validate on."""
@@ -164,6 +162,8 @@ class MaskingTask(EncoderTask):
 
     def check(self, config: RunConfig) -> None:
         config.check_head("pretraining", "words")
+        if config.data.whole_words and config.tokenizer.kind == "character":
+            raise ConfigError("tokenizer.kind='character' has no words to mask: set data.whole_words=false")
         check_window(config)
 
     def check_files(self, config: RunConfig, say: Say) -> None:
@@ -174,9 +174,6 @@ class MaskingTask(EncoderTask):
         documents = training_documents(config.data)
 
         def trained() -> Vocabularies:
-            if config.tokenizer.kind not in KINDS:
-                kinds = ", ".join(KINDS)
-                raise ConfigError(f"tokenizer.kind='{config.tokenizer.kind}' has no words to mask; use {kinds}")
             return train_shared_tokenizer(documents.texts(), config, report, masks=True)
 
         config, vocabularies = prepared_vocabularies(config, directory, trained, new=new)

@@ -228,7 +228,7 @@ def prepared_vocabularies(
 
     Those of a new run are taken from the run it starts from, or from one named for its tokenizer, or newly `trained`.
     """
-    if new and config.train.start_from:
+    if new and config.train.start_from and not config.tokenizer.retrain:
         copy_tokenizer(Path(config.train.start_from), directory / TOKENIZER)
         config = absolute(config)
     elif new:

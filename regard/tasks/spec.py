@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from regard.look.document import Document
     from regard.tasks.config import RunConfig
     from regard.tasks.looking.look_options import LookOptions
+    from regard.tasks.planning import Choices, Machine, Recognised
     from regard.tasks.probes import HeldOutData, Probe
     from regard.tasks.run import Run
     from regard.training.objectives import Objective
@@ -29,6 +30,9 @@ Progress = Callable[[int, int], None]
 
 Say = Callable[[str], None]
 Options = TypeVar("Options")
+
+UNKNOWN_SHOWN = 12
+"""How many unknown words are named."""
 
 WordIds = Callable[[Sequence[str]], list[int]]
 """Gives each word an id of its own."""
@@ -43,6 +47,7 @@ OF_PAIRS = (
     "tokenizer.dropout",
     "tokenizer.variants",
     "tokenizer.taken_from",
+    "tokenizer.retrain",
 )
 """Settings of tokenizers that apply to two sides alone."""
 
@@ -50,6 +55,11 @@ OF_PAIRS = (
 def check_length(length: int) -> None:
     if length < 2:
         raise ConfigError(f"data.max_len={length} must be at least 2")
+
+
+def check_held_out(share: float) -> None:
+    if not 0.0 <= share < 1.0:
+        raise ConfigError(f"data.held_out={share} must be at least 0 and below 1")
 
 
 def check_columns(**columns: str | int | None) -> None:
@@ -180,6 +190,18 @@ class Task:
         """Whether a setting of a shared section, such as `train.r_drop`, or a whole section, applies to this task."""
         return name not in self.unused and name.partition(".")[0] not in self.unused
 
+    def recognise(self, files: Sequence[Path]) -> "Recognised | None":
+        """How sure it is that these files are for this task, and how they are then read; None where they are not."""
+        return None
+
+    def statistics(self, data: Any) -> Any:
+        """A look at the files that a `[data]` section names: what `plan` decides by, with `findings` of what is odd."""
+        raise ConfigError(f"a run for {self.name} is not planned from its data: name a preset, see `regard presets`")
+
+    def plan(self, statistics: Any, machine: "Machine", base: JsonObject | None) -> "Choices":
+        """What to train on data like this on that machine, from nothing or from the run with the settings `base`."""
+        raise NotImplementedError
+
     def check(self, config: "RunConfig") -> None:
         """Refuse settings that cannot go together, before any data is read."""
 
@@ -237,6 +259,17 @@ class Task:
     def size(self, item: Sized) -> int:
         """How many items such an input has, where it is no text."""
         return len(item)
+
+    def unknown_words(self, run: "Run", text: str) -> tuple[str, ...]:
+        """The words of an input that the run does not know and so reads as one and the same."""
+        return ()
+
+    def unknown_note(self, run: "Run", words: Sequence[str]) -> str:
+        """What is said of words that were unknown, with what to do about it."""
+        shown = ", ".join(words[:UNKNOWN_SHOWN]) + (
+            f" and {len(words) - UNKNOWN_SHOWN} more" if len(words) > UNKNOWN_SHOWN else ""
+        )
+        return f"unknown to this run, and all read as one word: {shown}"
 
     def reads_english(self, run: "Run") -> bool:
         """Whether a run writes a translation of English, whose pronouns can then be asked about."""
@@ -297,8 +330,11 @@ TASKS: Registry[Task] = Registry(
         "images": "regard.tasks.images:TASK",
         "pointing": "regard.tasks.pointing:TASK",
         "captioning": "regard.tasks.captioning:TASK",
+        "summarization": "regard.tasks.summarization:TASK",
+        "sources": "regard.tasks.several_sources:TASK",
         "whisper": "regard.tasks.whisper:TASK",
         "transcribing": "regard.tasks.transcribing:TASK",
+        "parsing": "regard.tasks.parsing:TASK",
     },
 )
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.config import JsonObject
 from regard.data.formats import Columns, format_of
@@ -18,6 +18,9 @@ from regard.tasks.run import Run
 from regard.tasks.spec import Progress, Say, check_columns
 from regard.tasks.verbs.encoders import Tag
 from regard.training.objectives import Tagging
+
+if TYPE_CHECKING:
+    from regard.tasks.planning import Recognised
 
 _WORDS = re.compile(r"\w+(?:['’.-]\w+)*|[^\w\s]")
 
@@ -100,6 +103,11 @@ class TaggingTask(LabelledTask):
     def warn(self, items: list[Any], say: Say) -> None:
         if (longest := max(len(item.words) for item in items)) > LONG_SENTENCE:
             say(f"one sentence has {longest:,} words: a blank line ends a sentence")
+
+    def recognise(self, files: Sequence[Path]) -> "Recognised | None":
+        from regard.tasks.plans.labelled import recognise_tags
+
+        return recognise_tags(files)
 
     def score_items(self, run: Run, items: list[Any], progress: Progress | None) -> JsonObject:
         found = [[one.tag for one in tags] for tags in tag(run.encoder, [item.words for item in items], progress)]

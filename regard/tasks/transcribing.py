@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
@@ -63,7 +63,7 @@ from regard.tasks.spec import (
     check_columns,
     check_length,
 )
-from regard.tasks.verbs.transcribe import STANDARD_INPUT, TimedWord, WrittenTranscript
+from regard.tasks.verbs.transcribe import STANDARD_INPUT, TimedWord, WrittenTranscript, sent_sound
 from regard.text import Vocabularies
 from regard.training.objectives import Objective, Transcription
 
@@ -777,6 +777,7 @@ class TranscribingTask(Task):
     searches = True
     lifts_limits = True
     keeps_decoding = True
+    reads_text = False
     sides = 2
     unit = "sounds"
 
@@ -933,6 +934,20 @@ class TranscribingTask(Task):
 
     def inputs(self, run: Run, words: Sequence[str], file: Path | None) -> list[Any]:
         return list(run.transcriber.arguments(words, file))
+
+    def looks(self, run: Run) -> bool:
+        return True
+
+    def requested(self, run: Run, given: Sequence[Any]) -> list[Any]:
+        """Sounds that were sent in base64, as samples: no longer than the model reads at a time."""
+        sent = [sent_sound(item, number) for number, item in enumerate(given, 1)]
+        transcriber = run.transcriber
+        return [
+            read_sound(sound, transcriber.mel.rate, longest=transcriber.longest) for sound in transcriber.read(sent)
+        ]
+
+    def size(self, item: Sized) -> int:
+        return 1  # a sound, no longer than the model reads at a time
 
     def held_out_data(self, run: Run, files: Sequence[str] | None, limit: int) -> HeldOutData:
         data = run.config.data

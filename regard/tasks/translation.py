@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from regard.config import JsonObject, Setting
-from regard.data import Corpus, PairFiles, PairStore, evaluation_batches
+from regard.data import Corpus, PairStore, evaluation_batches
 from regard.errors import ConfigError, DataError
 from regard.look.document import Document
 from regard.look.watch import attentions
@@ -39,7 +39,7 @@ from regard.tasks.run import Run, prepared_vocabularies
 from regard.tasks.scorer import PairScorer
 from regard.tasks.shortlisting import read_shortlist
 from regard.tasks.spec import MEASURING, GradientSide, Measuring, Progress, Report, Say, Task, WordIds
-from regard.tasks.translation_data import TranslationRun, trained_vocabularies
+from regard.tasks.translation_data import TranslationRun, objective_of, trained_vocabularies
 from regard.tasks.translation_metrics import (
     check_tokenizer,
     corpus_perplexity,
@@ -52,8 +52,11 @@ from regard.tasks.translator import Overlong, Translation, Translator, encode_pa
 from regard.tasks.verbs.score import Scored
 from regard.training.objectives import Objective, SequenceToSequence
 
+if TYPE_CHECKING:
+    from regard.tasks.planning import Choices, Machine, Recognised
 
-def _with_references(pairs: Sequence[tuple[str, str]], alternatives: bool) -> tuple[list[str], list[list[str]]]:
+
+def with_references(pairs: Sequence[tuple[str, str]], alternatives: bool) -> tuple[list[str], list[list[str]]]:
     """What to translate, and the references of each."""
     if not alternatives:
         return [source for source, _ in pairs], [[target] for _, target in pairs]
@@ -122,7 +125,8 @@ class HeldOutPairs(HeldOutData):
         super().__init__(run, SequenceToSequence(), list(batches), len(self.pairs))
 
     def score(self, run: Run) -> float:
-        found = run.translate([source for source, _ in self.pairs], beam=1)
+        best = run.translator.translate([source for source, _ in self.pairs], run.decode_config(beam=1))
+        found = [one[0].text for one in best]
         return corpus_bleu(found, [target for _, target in self.pairs])[0]
 
 
@@ -153,7 +157,7 @@ class TranslationOptions:
             METRICS.named(name)
 
 
-def _files(data: object) -> tuple[str, ...]:
+def files_named(data: object) -> tuple[str, ...]:
     """The names, where `data` are names of files."""
     if isinstance(data, Sequence) and all(isinstance(one, str | Path) for one in data):
         return tuple(map(str, data))
@@ -169,6 +173,9 @@ class TranslationTask(Task):
     sources = ("train", "world")
     evaluation = TranslationOptions
     unused: ClassVar = ("images",)
+    prepared: ClassVar[type[TranslationRun]] = TranslationRun
+    otherwise: ClassVar[str] = "--world with a number of bundled pairs (data.train or data.world in a configuration)"
+    """What to give where no files to train on are named."""
     parts: ClassVar = {"translator": translator_of, "scorer": scorer_of}
     methods: ClassVar = {"translate": translate, "translations": translations, "score": score}
     has_lengths = True
@@ -178,6 +185,21 @@ class TranslationTask(Task):
     sides = 2
     unit = "sentences"
 
+    def recognise(self, files: Sequence[Path]) -> "Recognised | None":
+        from regard.tasks.plans.pairs import recognise_pairs
+
+        return recognise_pairs(files)
+
+    def statistics(self, data: TranslationData) -> Any:
+        from regard.tasks.plans.pairs import pair_statistics
+
+        return pair_statistics(data)
+
+    def plan(self, statistics: Any, machine: "Machine", base: JsonObject | None) -> "Choices":
+        from regard.tasks.plans.pairs import plan_pairs
+
+        return plan_pairs(statistics, machine, base)
+
     def check(self, config: RunConfig) -> None:
         if config.model.get("copy"):
             if not config.tokenizer.joint or set(config.tokenizer.kinds) != {"word"}:
@@ -185,24 +207,26 @@ class TranslationTask(Task):
                 raise ConfigError(f"model.copy=true copies words: it needs {kind}")
             if config.train.r_drop:
                 raise ConfigError(f"train.r_drop={config.train.r_drop} is not for models that copy")
+        if config.model.get("coverage") and config.train.r_drop:
+            raise ConfigError(f"train.r_drop={config.train.r_drop} is not for model.coverage: it reads a batch once")
 
     def check_files(self, config: RunConfig, say: Say) -> None:
         for part in PARTS:
             for file in getattr(config.data, part):
                 if not Path(file).exists():
                     raise DataError(f"no such file: {file}")
-            if isinstance(pairs := corpus_of(config.data, part), PairFiles):
-                check_pairs(pairs, say)
+            if files := getattr(config.data, part):
+                check_pairs(files_corpus(files, config.data), say)
 
     def prepare(
         self, config: RunConfig, directory: Path, report: Report, *, new: bool
     ) -> tuple[RunConfig, TranslationRun]:
         """The pairs tokenised; for a new run, with a tokenizer trained on them, or that of the run it starts from."""
-        corpus = training_corpus(config.data)
+        corpus = training_corpus(config.data, self.otherwise)
         config, vocabularies = prepared_vocabularies(
             config, directory, lambda: trained_vocabularies(config, corpus, report), new=new
         )
-        prepared = TranslationRun(config, corpus, vocabularies, directory, report)
+        prepared = self.prepared(config, corpus, vocabularies, directory, report)
         if new:
             config = prepared.config = prepared.with_limits()
         return config, prepared
@@ -215,7 +239,7 @@ class TranslationTask(Task):
         pairs = full_pairs(corpus, options.limit)
         if not pairs:
             raise DataError("nothing to evaluate on: no pair has both sides")
-        sources, references = _with_references(pairs, alternatives)
+        sources, references = with_references(pairs, alternatives)
         config = run.decode_config(**how.decode)
         hypotheses, cut = [], 0
         for found in run.translator.stream(sources, config, overlong=options.overlong, window=512):
@@ -255,7 +279,7 @@ class TranslationTask(Task):
         config = run.config.data
         if options.world:
             return world_held_out("test", str(config.source), grammar=config.world_grammar)
-        if files := _files(data):
+        if files := files_named(data):
             given = files_corpus(files, config)
             if say is not None:
                 check_pairs(given, say)
@@ -297,6 +321,27 @@ class TranslationTask(Task):
     def looks(self, run: Run) -> bool:
         return bool(attentions(run.model)) and not isinstance(run.model, Ensemble)
 
+    def unknown_words(self, run: Run, text: str) -> tuple[str, ...]:
+        tokenizer = run.vocabularies.source
+        if run.config.model.get("copy"):  # a model that copies can write what it does not know
+            return ()
+        ids = tokenizer.encode(text)
+        if tokenizer.unk not in ids:
+            return ()
+        spans = tokenizer.offsets(text)
+        found = [
+            text[start:end].strip() for index, (start, end) in zip(ids, spans, strict=True) if index == tokenizer.unk
+        ]
+        return tuple(dict.fromkeys(word for word in found if word))
+
+    def unknown_note(self, run: Run, words: Sequence[str]) -> str:
+        said = super().unknown_note(run, words)
+        if run.config.data.world:
+            size = run.vocabularies.source.vocab_size
+            world = f"Its world is small: the bundled corpus, of {size:,} words"
+            return f"{said}. {world}; `regard data world DIRECTORY` writes some of it"
+        return f"{said}; a run with tokenizer.kind=bpe knows every text"
+
     def reads_english(self, run: Run) -> bool:
         return run.config.data.source == "en"
 
@@ -334,7 +379,7 @@ class TranslationTask(Task):
 
     def random_batches(self, config: RunConfig, count: int) -> tuple[RunConfig, Objective, list[Pairs]]:
         generator = torch.Generator().manual_seed(0)
-        objective = SequenceToSequence(config.train.smoothing, config.train.r_drop)
+        objective = objective_of(config)
         length = max(2, min(config.data.max_len, 32) - 2)
         rows = max(1, config.train.batch_tokens // (2 * length + 1))
         sizes = config.with_stand_ins().model_config()
@@ -353,7 +398,8 @@ class TranslationTask(Task):
         source = tokenizers.source.encode(text)
         opened = tokenizers.source_row(source)[:-1]
         if target is None:
-            other = list(run.translations([text], overlong="refuse", beam=1)[0][0].tokens)
+            (best,) = run.translator.translate([text], run.decode_config(beam=1), overlong="refuse")
+            other = list(best[0].tokens)
         else:
             other = tokenizers.target.encode(target)
         ids = [tokenizers.target.bos, *other, tokenizers.target.eos]

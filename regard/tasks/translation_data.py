@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 from torch import nn
 
@@ -21,10 +23,15 @@ from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData, cache_directory, corpus_of
 from regard.tasks.run import load_config
 from regard.tasks.spec import Report
-from regard.tasks.translator import Translator
+from regard.tasks.translator import Overlong, Translator
 from regard.text import Vocabularies, train_vocabularies
 from regard.text.bpe_dropout import MergeDropout
 from regard.training.objectives import Objective, SequenceToSequence
+
+
+def objective_of(config: RunConfig) -> SequenceToSequence:
+    """What a run on pairs is trained for."""
+    return SequenceToSequence(config.train.smoothing, config.train.r_drop, float(config.model.get("coverage", 0.0)))
 
 
 def trained_vocabularies(config: RunConfig, corpus: Corpus, report: Report) -> Vocabularies:
@@ -55,12 +62,14 @@ def _found_vocabularies(path: Path) -> Vocabularies:
 class TranslationRun(PreparedData):
     """Pairs to train on and, where there are any, to validate on, some of which are translated to see how it goes."""
 
+    overlong: ClassVar[Overlong] = "split"
+
     def __init__(
         self, config: RunConfig, corpus: Corpus, vocabularies: Vocabularies, directory: Path, report: Report
     ) -> None:
         self.config, self.vocabularies, self.report = config, vocabularies, report
         self.cache = cache_directory(config, directory)
-        self.objective: Objective = SequenceToSequence(config.train.smoothing, config.train.r_drop)
+        self.objective: Objective = objective_of(config)
         report.say("reading and tokenising the training pairs")
         self.stores = self._variants(corpus)
         self.train = self.stores[0]
@@ -132,12 +141,31 @@ class TranslationRun(PreparedData):
         longest = config.model_config().max_len
         translator = Translator(model, self.vocabularies, config.decode, longest, captures=False)
         sources = [source for source, _ in self.shown]
-        found = [best[0] for best in translator.translate(sources, replace(config.decode.greedy(), shortlist=False))]
+        greedy = replace(config.decode.greedy(), shortlist=False)
+        found = [best[0] for best in translator.translate(sources, greedy, overlong=self.overlong)]
         cut = sum(not one.finished for one in found)
         if note := translator.cut_note(cut, len(found), config.decode):
             self.report.say(f"validation: {note}")
-        scores = corpus_scores([one.text for one in found], [target for _, target in self.shown])
-        return {"bleu": scores.bleu, "exact_match": scores.exact_match, "cut": float(cut)}
+        for (source, target), one in [*zip(self.shown, found, strict=True)][: config.train.show_outputs]:
+            self.report.say(f"  {source}\n    written    {one.text}\n    reference  {target}")
+        values = {
+            **self.text_scores([one.text for one in found], [target for _, target in self.shown]),
+            "cut": float(cut),
+        }
+        return values | ({"unknown": self.unknown} if self.unknown else {})
+
+    def text_scores(self, texts: list[str], references: list[str]) -> dict[str, float]:
+        """How close the texts that a validation wrote are to those that are right."""
+        scores = corpus_scores(texts, references)
+        return {"bleu": scores.bleu, "exact_match": scores.exact_match}
+
+    @cached_property
+    def unknown(self) -> float:
+        """The share of the validation tokens that are unknown."""
+        assert self.valid is not None
+        sides = (self.valid.source, self.vocabularies.source.unk), (self.valid.target, self.vocabularies.target.unk)
+        counts = [(int((rows.tokens == unknown).sum()), len(rows.tokens)) for rows, unknown in sides]
+        return round(sum(found for found, _ in counts) / max(1, sum(total for _, total in counts)), 5)
 
     def layout(self, budget: int, *, pack: bool = False) -> Layout:
         if len(self.stores) > 1:

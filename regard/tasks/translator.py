@@ -4,6 +4,7 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain, islice
 from typing import Any, TypeVar, cast
 
@@ -14,7 +15,7 @@ from regard.data.synthetic.world import spans
 from regard.decode.bayes_risk import least_risk
 from regard.decode.beam import Candidates, beam_search
 from regard.decode.config import DecodeConfig
-from regard.decode.constraints import unwanted
+from regard.decode.constraints import WordLimits, unwanted, words_within
 from regard.decode.device import DeviceDecoder, FixedStepper, Source, bucket, serves
 from regard.decode.memory import Configured, batch_bytes, source_bytes, width_of
 from regard.decode.sample import uniform_numbers
@@ -45,6 +46,8 @@ Key = TypeVar("Key", bound=Hashable)
 
 ROOMS = (128, 256, 512, 1024)
 """Greatest lengths of sentences that are decoded together on a device."""
+
+ANY_LENGTH = WordLimits()
 
 BUDGET = 4096
 """Source tokens of one batch, where batches are not sized by memory."""
@@ -89,6 +92,7 @@ class Translator:
         numbers: Sequence[int] | None = None,
         gone: Gone | None = None,
         alignments: bool = False,
+        words: WordLimits = ANY_LENGTH,
     ) -> list[list[Translation]]:
         """The `top_beams` best translations (or `samples`) of each sentence, best first, in the order given.
 
@@ -97,11 +101,14 @@ class Translator:
         how many sentences came before these: what is sampled, and what is said of a sentence, goes by its number.
         Sentences of several lists have `numbers` of their own. A sentence that is `gone` is dropped between two steps;
         what comes back for it means nothing. With `alignments` every translation says which of its words belongs to
-        which of the source's. `budget` is how many source tokens go together, times the beam; on a CPU
-        by default as many sentences as an eighth of the free memory has room for, at most 512 MiB.
+        which of the source's. `words` limits how many words a translation has. `budget` is how many source tokens go
+        together, times the beam; on a CPU by default as many sentences as an eighth of the free memory has room for, at
+        most 512 MiB.
         """
         config = config or self.config
         self.check(config, alignments)
+        if words and config.shortlist:
+            raise ConfigError("shortlist=true does not apply with min_words or max_words: give one of them")
         how = config
         if config.mbr:
             how = replace(config, mbr=0, top_beams=1, samples=config.mbr, temperature=config.temperature or 1.0)
@@ -117,7 +124,7 @@ class Translator:
             for sentence, (number, parts, one) in enumerate(zip(numbers, pieces, read, strict=True))
             for place, row in enumerate(parts)
         ]
-        decoded = iter(self._decode(rows, how, budget, gone))
+        decoded = iter(self._decode(rows, how, budget, gone, words))
         found = [_join([next(decoded) for _ in parts], how) for parts in pieces]
         if config.mbr:
             count = config.top_beams
@@ -205,11 +212,12 @@ class Translator:
         *,
         overlong: Overlong = "split",
         window: int = 256,
+        words: WordLimits = ANY_LENGTH,
     ) -> Iterator[list[Translation]]:
         """The same for any number of sentences, a window at a time, so that memory stays flat."""
         lines, before = iter(sentences), 0
         while chunk := list(islice(lines, window)):
-            yield from self.translate(chunk, config, overlong=overlong, before=before)
+            yield from self.translate(chunk, config, overlong=overlong, before=before, words=words)
             before += len(chunk)
 
     def resident(self, config: DecodeConfig) -> bool:
@@ -347,15 +355,20 @@ class Translator:
         return [row(tokenizer.encode(part)[:room]) for part in parts]
 
     def _decode(
-        self, rows: list[Row], config: DecodeConfig, budget: int | None, gone: Gone | None = None
+        self,
+        rows: list[Row],
+        config: DecodeConfig,
+        budget: int | None,
+        gone: Gone | None = None,
+        words: WordLimits = ANY_LENGTH,
     ) -> list[list[Translation]]:
-        if self.resident(config):
+        if self.resident(config) and not words:
             return self._decode_resident(rows, config, gone)
         lengths = [len(row) for _, row, _, _ in rows]
 
         def decode(batch: list[Row]) -> list[list[Translation]]:
             with limited_threads(self._threads(len(batch) * config.rows)):
-                return self._decode_batch(batch, config=config, gone=gone)
+                return self._decode_batch(batch, config=config, gone=gone, words=words)
 
         if budget is not None or self.device.type != "cpu":
             # The search holds `beam` rows per source, so a batch is that much smaller.
@@ -372,7 +385,8 @@ class Translator:
 
     def _source_bytes(self, config: DecodeConfig) -> Callable[[int], int]:
         """What a search for a source of some length takes of the memory."""
-        models = self.model._modules.get("members") or [self.model]  # an ensemble has those of all its members
+        members = self.model._modules.get("members")  # an ensemble has those of all its members
+        models = [self.model] if members is None else [*members.children()]
 
         def cost(length: int) -> int:
             (limit,) = config.limits([length])
@@ -412,7 +426,7 @@ class Translator:
 
     @torch.inference_mode()
     def _decode_batch(
-        self, batch: list[Row], config: DecodeConfig, gone: Gone | None = None
+        self, batch: list[Row], config: DecodeConfig, gone: Gone | None = None, words: WordLimits = ANY_LENGTH
     ) -> list[list[Translation]]:
         self.model.eval()
         names, rows, tokenizers, sentences = zip(*batch, strict=True)
@@ -433,6 +447,10 @@ class Translator:
         constraints = []
         if gone is not None:
             constraints.append(unwanted(eos, lambda row: gone(sentences[row]), len(rows)))
+        if words:
+            constraints.append(
+                words_within(words, lambda row, ids: tokenizers[row].decode(ids), word_beginnings(target), eos)
+            )
         found = search(
             stepper,
             state,
@@ -463,6 +481,22 @@ class Translator:
         """
         return Translation.of(hypothesis, target or self.vocabularies.target, forced_at, text)
 
+    def too_long(self, text: str, number: int = 1, refuse: bool = False) -> bool:
+        """Whether the model cannot read all of a text; then the `number`-th is refused if that was asked for."""
+        source, room = self.vocabularies.source, self.max_len - len(self.vocabularies.source_row([]))
+        length = len(source.encode(text))
+        if length > room and refuse:
+            raise DataError(f"text {number} has {length:,} tokens; the model reads at most {room}")
+        return length > room
+
+    def truncated_note(self, truncated: int, total: int) -> str:
+        """What to say of texts of which only the beginning was read; nothing where there are none."""
+        if not truncated:
+            return ""
+        room = self.max_len - len(self.vocabularies.source_row([]))
+        long = f"{truncated:,} of {total:,} texts are longer than the model reads"
+        return f"{long}: of these the first {room} tokens were read"
+
     def cut_note(self, cut: int, total: int, config: DecodeConfig) -> str:
         """What to say of outputs that are not finished, with what to do about them; nothing where there are none."""
         if not cut:
@@ -474,6 +508,16 @@ class Translator:
         limits = {"max_len": config.max_len, "max_ratio": config.max_ratio, "max_extra": config.max_extra}
         now = ", ".join(f"decode.{name}={'none' if value is None else value}" for name, value in limits.items())
         return f"{said} ({now}); give max_len, a number or none, to lift these limits (the model's own is {longest})"
+
+
+@lru_cache(maxsize=8)
+def word_beginnings(tokenizer: Tokenizer) -> torch.Tensor:
+    """Which tokens, put between two others, make one word more: those that begin a word, or end one as a space does."""
+    texts = list(tokenizer.pieces(range(tokenizer.vocab_size)))
+    plain = next((index for index, piece in enumerate(texts) if piece.strip().isalpha()), tokenizer.unk)
+    around = len(tokenizer.decode([plain, plain]).split())
+    found = tokenizer.decode_batch([[plain, index, plain] for index in range(tokenizer.vocab_size)])
+    return torch.tensor([len(text.split()) > around for text in found])
 
 
 def split_text(text: str, length: Callable[[str], int], room: int) -> list[str]:

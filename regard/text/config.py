@@ -26,6 +26,8 @@ class TokenizerConfig:
     side another kind than `kind`. `dropout` is BPE dropout in training, in `variants` ways.
     `eos` and `bos` are of imported tokenizers: the names of the tokens that end a text and that a decoder begins with.
     `taken_from` is a run whose tokenizer is taken instead of training one; the other settings are then that run's.
+    With `retrain` a run that starts from another has a tokenizer of its own, trained on its own data in the other's
+    way: pieces that both have keep what was learnt of them, others begin at random.
     """
 
     kind: Kind = "bpe"
@@ -40,6 +42,7 @@ class TokenizerConfig:
     dropout: float = 0.0
     variants: int = 8
     taken_from: str | None = None
+    retrain: bool = False
 
     def __post_init__(self) -> None:
         kinds = get_args(Kind)

@@ -13,12 +13,15 @@ from regard.errors import Damaged, RunError
 from regard.runs.checkpoint import (
     AVERAGE,
     CARRIED,
+    WEIGHTS,
     Progress,
     check_whole,
     checkpoints,
     forget_checkpoints,
+    has_part,
     kept_steps,
     load_checkpoint,
+    read_part,
     save_checkpoint,
     set_aside,
     step_of,
@@ -28,6 +31,8 @@ from regard.runs.files import CHECKPOINTS, MODEL, read_tensors, write_errors, wr
 from regard.training.config import TrainConfig
 from regard.training.objectives import Objective, StreamedLanguageModelling
 from regard.training.optim import ExponentialAverage, mean_weights
+from regard.training.processes import ONE, Processes
+from regard.training.sharding import whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,10 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Checkpointer:
-    """Saves and restores a training run in its directory."""
+    """Saves and restores a training run in its directory.
+
+    Several `processes` must all ask for the same; the first one writes, and each its shards where there are any.
+    """
 
     directory: Path
     options: TrainConfig
@@ -48,20 +56,22 @@ class Checkpointer:
     optimizer: Optimizer
     average: ExponentialAverage | None
     objective: Objective
+    processes: Processes = ONE
 
     def restore(self, checkpoint: Path, say: Callable[[str], None]) -> Progress:
         """Put everything back as it was at a checkpoint, which was found to be whole."""
         with verifying(False):  # once is enough
             progress = load_checkpoint(checkpoint, self.model, self.optimizer, self.average, say)
         if isinstance(self.objective, StreamedLanguageModelling):
-            self.objective.restore(read_tensors(checkpoint / CARRIED))
+            self.objective.restore(read_part(checkpoint, CARRIED))
         return progress
 
     def mend(self) -> bool:
         """Write the weights to use so far where they are missing or damaged; whether they were."""
-        if self._model_is_whole():
+        last = self._last()
+        if self.processes.rank or self._model_is_whole():
             return False
-        write_tensors(self.directory / MODEL, self._last(), sealed=True)
+        write_tensors(self.directory / MODEL, last, sealed=True)
         return True
 
     def _model_is_whole(self) -> bool:
@@ -78,29 +88,50 @@ class Checkpointer:
             return self._save(folder, progress)
 
     def _save(self, folder: Path, progress: Progress) -> Progress:
-        folder.mkdir(exist_ok=True)
-        steps = {progress.step, *map(step_of, checkpoints(folder))}
-        progress = replace(progress, kept=kept_steps(steps, self.options.keep, self._always(progress)))
-        carried = self.objective.tensors() if isinstance(self.objective, StreamedLanguageModelling) else None
-        save_checkpoint(folder, progress, self.model, self.optimizer, self.average, carried)
-        self._forget(progress)
-        write_tensors(self.directory / MODEL, self._last(), sealed=True)
+        first = self.processes.rank == 0
+        # What takes all processes comes first: after that one may fail by itself.
+        carried, last = self._carried(), self._last()
+        if first:
+            folder.mkdir(exist_ok=True)
+            steps = {progress.step, *map(step_of, checkpoints(folder))}
+            progress = replace(progress, kept=kept_steps(steps, self.options.keep, self._always(progress)))
+        save_checkpoint(folder, progress, self.model, self.optimizer, self.average, carried, self.processes)
+        if first:
+            self._forget(progress)
+            write_tensors(self.directory / MODEL, last, sealed=True)
         return progress
+
+    def _carried(self) -> dict[str, Tensor] | None:
+        """The states of all streams, each from the process that reads it."""
+        if not isinstance(self.objective, StreamedLanguageModelling):
+            return None
+        rank, world = self.processes.rank, self.processes.world
+        if world == 1:
+            return self.objective.tensors()
+        found = {name: tensor.clone() for name, tensor in self.objective.tensors().items()}
+        for tensor in found.values():
+            tensor[: len(tensor) * rank // world] = 0
+            tensor[len(tensor) * (rank + 1) // world :] = 0
+        self.processes.add(list(found.values()))
+        return found
 
     def finish(self, progress: Progress) -> Ending:
         """Leave the directory as that of a finished run, whatever of this was done before; to do it twice is harmless.
 
         All that it needs is in the checkpoints, so that a run that was killed at its end can be finished later.
         """
+        last = self._last()
+        if self.processes.rank:
+            return Ending(None, rewritten=False)
         self._forget(progress)
         model = self.directory / MODEL
-        weights, which = self._final(progress)
+        weights, which = self._final(progress, last)
         if weights is None or _holds(model, weights):
             return Ending(which, rewritten=False)
         write_tensors(model, weights, sealed=True)
         return Ending(which, rewritten=True)
 
-    def _final(self, progress: Progress) -> tuple[Mapping[str, Tensor] | None, str | None]:
+    def _final(self, progress: Progress, last: dict[str, Tensor]) -> tuple[Mapping[str, Tensor] | None, str | None]:
         """The weights that a finished run is used with, and which these are where they are not the last.
 
         None where the checkpoints that they came from are there no longer, as where someone made room on the disk: the
@@ -115,7 +146,7 @@ class Checkpointer:
                 return self._as_it_is("the mean of checkpoints that are there no longer")
             if damaged := self._damaged(wanted):
                 return self._as_it_is(f"the mean of checkpoints of which one is damaged ({damaged})")
-            mean = mean_weights(read_tensors(folder / f"step-{step}" / MODEL) for step in wanted)
+            mean = mean_weights(read_part(folder / f"step-{step}", WEIGHTS) for step in wanted)
             return mean, f"the model is the mean of {len(wanted)} checkpoints" if len(wanted) > 1 else None
         if self.options.choose == "best" and best:
             if best in there:
@@ -123,15 +154,15 @@ class Checkpointer:
                 if damaged := self._damaged([best]):
                     return self._as_it_is(f"that of step {best}, the best validated, which is damaged ({damaged})")
                 # Its average, if it had one, is what was validated, whatever was set when the run was taken up again.
-                averaged = read_tensors(path / AVERAGE) if (path / AVERAGE).exists() else {}
+                averaged = read_part(path, AVERAGE) if has_part(path, AVERAGE) else {}
                 return {
-                    **read_tensors(path / MODEL),
+                    **read_part(path, WEIGHTS),
                     **averaged,
                 }, f"the model is that of step {best}, the best validated"
             if progress.kept is None or best in progress.kept:
                 return self._as_it_is(f"that of step {best}, the best validated, whose checkpoint is there no longer")
-            return self._last(), f"the model is the last: that of step {best}, the best validated, was not kept"
-        return self._last(), None
+            return last, f"the model is the last: that of step {best}, the best validated, was not kept"
+        return last, None
 
     def _damaged(self, steps: Iterable[int]) -> str:
         """What is wrong with the first of these checkpoints that is not whole, which is set aside; or nothing."""
@@ -149,8 +180,13 @@ class Checkpointer:
         return None, f"the model is left as it is, for it cannot be compared: it should be {which}"
 
     def _last(self) -> dict[str, Tensor]:
+        """The weights as they are, or their average; from shards whole, in the first process's memory alone."""
         averaged = {} if self.average is None else self.average.weights
-        return {**weights_of(self.model), **averaged}
+        found = {**weights_of(self.model), **averaged}
+        if not self.processes.sharded:
+            return found
+        gathered = ((name, whole(tensor.detach())) for name, tensor in found.items())
+        return {name: tensor.cpu() for name, tensor in gathered if self.processes.rank == 0}
 
     def _forget(self, progress: Progress) -> None:
         forget_checkpoints(self.directory / CHECKPOINTS, self.options.keep, self._always(progress))

@@ -180,7 +180,7 @@ def _recipe(theirs: RunConfig) -> JsonObject:
 
 def _teacher(teacher: Run | str | Path, device: str) -> Run:
     run = teacher if isinstance(teacher, Run) else load(teacher, device)
-    if "translator" not in run.task.parts:
+    if "translate" not in run.task.methods:
         raise RunError(f"{run.directory} is a run for {run.task.name}: only one that translates can be distilled")
     return run
 

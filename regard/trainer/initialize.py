@@ -12,10 +12,10 @@ from regard.data import Documents, TextStore
 from regard.errors import ConfigError, DataError
 from regard.nn.embeddings import Embedding, OutputProjection
 from regard.runs.checkpoint import checkpoints
-from regard.runs.files import CHECKPOINTS, whole_file
+from regard.runs.files import CHECKPOINTS, CONFIG, TOKENIZER, whole_file
 from regard.tasks.config import RunConfig
 from regard.tasks.fine_tuning import load_base_weights
-from regard.tasks.run import build_model, load_vocabularies
+from regard.tasks.run import build_model, load_config, load_vocabularies
 from regard.tasks.spec import Report
 from regard.text import Tokenizer, TokenizerConfig, Vocabularies, train_tokenizer
 from regard.text.tokenizer import JOINER
@@ -28,7 +28,9 @@ def initialize_model(config: RunConfig, directory: Path, report: Report) -> nn.M
     model, options = build_model(config), config.train
     if not checkpoints(directory / CHECKPOINTS):
         if options.start_from:
-            report.say(load_base_weights(model, config.model, Path(options.start_from)))
+            base = Path(options.start_from)
+            pieces = (_pieces_of(base), _pieces_of(directory)) if config.tokenizer.retrain else None
+            report.say(load_base_weights(model, config.model, base, pieces))
         if options.vectors is not None:
             vocabularies = load_vocabularies(directory, config.tokenizer)
             for started in initialize_from_vectors(model, vocabularies, options.vectors):
@@ -36,6 +38,14 @@ def initialize_model(config: RunConfig, directory: Path, report: Report) -> nn.M
     if options.freeze_vectors:
         freeze_embeddings(model)
     return model
+
+
+def _pieces_of(directory: Path) -> dict[str, list[str]]:
+    """What each entry of a run's vocabularies is."""
+    found = load_vocabularies(directory, load_config(directory).tokenizer) if (directory / CONFIG).exists() else None
+    found = found or Vocabularies.load(directory / TOKENIZER)
+    sides = {"source": found.source, "target": found.target}
+    return {name: [side.inner.id_to_token(row) or "" for row in range(side.vocab_size)] for name, side in sides.items()}
 
 
 WORD_KINDS = ("word", "spaced")

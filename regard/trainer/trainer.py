@@ -3,8 +3,8 @@
 import math
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,30 +13,39 @@ import torch
 from torch import nn
 
 from regard.config import JsonObject
-from regard.data import Position
+from regard.data import Loader, Position
 from regard.data.prepared_cache import whole_batches
+from regard.data.sharing import Idle, Share, share
 from regard.digests import verifying
-from regard.errors import ConfigError, Diverged, NotWritten, RegardError, RunError, memory_errors
-from regard.runs.checkpoint import Progress, checkpoints, newest_whole
-from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, whole_or_nothing, write_json
-from regard.runs.log import Log
+from regard.errors import ConfigError, Diverged, NotWritten, ProcessLost, RegardError, RunError, memory_errors
+from regard.nn.batch import padding
+from regard.runs.checkpoint import Progress, checkpoints, load_weights_strictly, newest_whole, weights_of
+from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, whole_or_nothing, write_json, write_text
+from regard.runs.log import Log, NoLog
 from regard.tasks.config import RunConfig, overridden
-from regard.tasks.corpora import data_digest
-from regard.tasks.run import Run, choose_device, choose_precision, load, load_config, packs
+from regard.tasks.corpora import PreparedData, data_digest
+from regard.tasks.planning import PLAN, Plan, in_updates, steps_for
+from regard.tasks.run import Run, build_model, choose_device, choose_precision, load, load_config, packs
 from regard.tasks.spec import FollowsUpdates, Prepared, Report, Silence, Stream
 from regard.trainer.batch_size import BatchSizeFinder, HasTrialBatches
 from regard.trainer.checkpointing import Checkpointer
+from regard.trainer.doctor import guard_rails
 from regard.trainer.initialize import initialize_model
 from regard.trainer.machine import check_machine, deterministic_algorithms, stop_signals
 from regard.training.cuda_graphs import GraphReplay
 from regard.training.loop import Step, fit, validate
 from regard.training.objectives import Objective, compiled
 from regard.training.optim import ExponentialAverage, make_optimizer
+from regard.training.processes import ONE, Processes, joined, restarted, said_once
 from regard.training.schedule import DropoutUntil, learning_rate
+from regard.training.sharding import ShardedObjective, whole
 
 SECONDS = 30.0
 """How long a training goes on at most without telling how it goes, unless one update takes longer."""
 
+
+WARM_UPDATES, TIMED_UPDATES, TIMED_SECONDS = 4, 8, 3.0
+"""Updates that come before those that are timed to turn minutes into updates, the fewest of these, and how long."""
 
 _BEFORE_TRAINING = (
     "before the first update: a model of fewer or narrower layers, or of a smaller vocabulary, takes less; `regard "
@@ -73,6 +82,10 @@ class Throughput:
         self._since, self._paused, self.tokens = now, 0.0, 0
         return values
 
+    def seconds(self) -> float:
+        """Those since the last lap."""
+        return self._seconds(time.monotonic())
+
     def _seconds(self, now: float) -> float:
         return max(1e-9, now - self._since - self._paused)
 
@@ -82,7 +95,7 @@ Adjust = Callable[[RunConfig, Prepared], RunConfig]
 
 
 def train(
-    config: RunConfig,
+    config: RunConfig | Plan,
     directory: str | Path,
     report: Report | None = None,
     *,
@@ -90,17 +103,69 @@ def train(
     adjust: Adjust | None = None,
     verify: bool = True,
 ) -> Run:
-    """Train a new run in `directory`, and return it ready to use.
+    """Train a new run in `directory`, and return it ready to use: as configured, or as planned by `regard.plan`.
 
     `fit_memory` first finds the largest `train.batch_tokens` that the GPU's memory holds, and trains with that.
     `adjust` may change settings of the model and of training once the data is known. `verify` compares what is read, a
     run to start from and data prepared before, with the digests that it was written with.
+
+    Processes that torchrun has started train the run together; where it starts them again after a failure, they go on.
     """
-    with verifying(verify), memory_errors(lambda: _BEFORE_TRAINING):
-        return _train(config, Path(directory), report or Silence(), fit_memory, adjust)
+    directory, report = Path(directory), report or Silence()
+    plan, config = (config, config.config) if isinstance(config, Plan) else (None, config)
+    with verifying(verify), memory_errors(lambda: _BEFORE_TRAINING), _together(config, directory) as processes:
+        if processes.rank:
+            return _follow(directory, processes)
+        if restarted() and (directory / CONFIG).exists():
+            return _resume(load_config(directory), directory, (), report, processes)
+        return _train(config, directory, report, fit_memory, adjust, processes, plan)
 
 
-def _train(config: RunConfig, directory: Path, report: Report, fit_memory: bool, adjust: Adjust | None) -> Run:
+@contextmanager
+def _together(config: RunConfig, directory: Path) -> Iterator[Processes]:
+    """The processes that train together, of which a failure is said once, with how to go on."""
+    with said_once():
+        try:
+            with joined(choose_device(config.train.device), config.train.process_timeout) as processes:
+                yield processes
+        except ProcessLost as error:
+            if not (directory / CONFIG).exists():
+                raise
+            raise ProcessLost(f"{error}; all have ended; {_again(directory)}") from None
+
+
+def _again(directory: Path) -> str:
+    return f"continue with: regard train --resume {shlex.quote(str(directory))}"
+
+
+def _follow(directory: Path, processes: Processes) -> Run:
+    """Train along with the first process, once it has prepared the data."""
+    told = processes.wait_for_first()
+    config = RunConfig.of(told["config"])
+    config, prepared = config.kind.prepare(config, directory, Silence(), new=False)
+    training = _Trainer(config, directory, prepared, Silence(), processes)
+    if told["checkpoint"]:
+        training.restore(directory / CHECKPOINTS / told["checkpoint"])
+    return _gone(training)
+
+
+def _gone(training: "_Trainer") -> Run:
+    """Train, and load what all have trained."""
+    training.go()
+    training.processes.total()  # the first process has written it
+    return load(training.directory, training.config.train.device)
+
+
+def _train(
+    config: RunConfig,
+    directory: Path,
+    report: Report,
+    fit_memory: bool,
+    adjust: Adjust | None,
+    processes: Processes,
+    plan: Plan | None = None,
+) -> Run:
+    began = time.monotonic()
     _check_free(directory)
     config.check()
     if config.train.start_from == "":
@@ -109,20 +174,32 @@ def _train(config: RunConfig, directory: Path, report: Report, fit_memory: bool,
         )
     config.kind.check_files(config, report.say)
     check_machine(config, fit_memory)
-    with whole_or_nothing(directory):
+    if fit_memory and processes.world > 1:
+        raise ConfigError(
+            f"--fit tries the memory of one GPU; with {processes.world} processes set train.batch_tokens, which is "
+            f"that of all together, to as many times what it finds for one"
+        )
+    if plan is not None and plan.minutes is not None and processes.world > 1:
+        raise ConfigError(
+            f"--minutes times updates in one process; with {processes.world} processes give the number of updates, "
+            f"--set train.steps=N"
+        )
+    with processes.first_works() as tell, whole_or_nothing(directory):
         _check_free(directory)  # another process may have been faster
         config, prepared = config.kind.prepare(config, directory, report, new=True)
         config = prepared.config = _with_steps(config, prepared)
         if adjust is not None:
             config = prepared.config = adjust(config, prepared)
-        training = _Trainer(config, directory, prepared, report)
+        training = _Trainer(config, directory, prepared, report, processes)
         if fit_memory:
             config = training.fit_memory()
             config = training.config = prepared.config = _with_steps(config, prepared)
+        if plan is not None:
+            config = training.planned(plan, began)
         write_json(directory / CONFIG, config.to_mapping())
+    tell({"config": config.to_mapping(), "checkpoint": None})
     with alone_in(directory):
-        training.go()
-    return load(directory, config.train.device)
+        return _gone(training)
 
 
 def _with_steps(config: RunConfig, prepared: Prepared) -> RunConfig:
@@ -150,12 +227,18 @@ def resume(
     checkpoint, the weights and the prepared data with the digests that they were written with; a damaged checkpoint is
     set aside, and the one before it taken up.
     """
-    with verifying(verify), memory_errors(lambda: _BEFORE_TRAINING):
-        return _resume(Path(directory), overrides, report or Silence())
+    directory, report = Path(directory), report or Silence()
+    with verifying(verify), memory_errors(lambda: _BEFORE_TRAINING), said_once():
+        config = load_config(directory)
+        with _together(config, directory) as processes:
+            if processes.rank:
+                return _follow(directory, processes)
+            return _resume(config, directory, overrides, report, processes)
 
 
-def _resume(directory: Path, overrides: tuple[str, ...], report: Report) -> Run:
-    config = load_config(directory)
+def _resume(
+    config: RunConfig, directory: Path, overrides: tuple[str, ...], report: Report, processes: Processes
+) -> Run:
     if overrides:
         if strange := [name for name in overrides if not name.startswith(("train.", "decode."))]:
             raise ConfigError(f"'{strange[0]}' cannot change in a run that has begun; only train.* and decode.* can")
@@ -165,17 +248,19 @@ def _resume(directory: Path, overrides: tuple[str, ...], report: Report) -> Run:
         config.check()
     check_machine(config)
     with alone_in(directory):
-        training = _resumed(
-            config, directory, report, recount=any(name.startswith("train.epochs") for name in overrides)
-        )
-        if overrides:
-            write_json(directory / CONFIG, training.config.to_mapping())
-        training.go()
-    return load(directory, config.train.device)
+        with processes.first_works() as tell:
+            found = newest_whole(directory / CHECKPOINTS, report.say)
+            recount = any(name.startswith("train.epochs") for name in overrides)
+            training = _resumed(config, directory, found, report, processes, recount=recount)
+            if overrides:
+                write_json(directory / CONFIG, training.config.to_mapping())
+        tell({"config": training.config.to_mapping(), "checkpoint": found.name if found else None})
+        return _gone(training)
 
 
-def _resumed(config: RunConfig, directory: Path, report: Report, *, recount: bool) -> "_Trainer":
-    found = newest_whole(directory / CHECKPOINTS, report.say)
+def _resumed(
+    config: RunConfig, directory: Path, found: Path | None, report: Report, processes: Processes, *, recount: bool
+) -> "_Trainer":
     if not found and (directory / MODEL).exists():
         raise RunError(
             f"{directory} has a model but no checkpoint to resume, as where it was imported; train on from it in a new "
@@ -186,7 +271,7 @@ def _resumed(config: RunConfig, directory: Path, report: Report, *, recount: boo
     config, prepared = config.kind.prepare(config, directory, report, new=False)
     if recount:
         config = prepared.config = _with_steps(config, prepared)
-    training = _Trainer(config, directory, prepared, report)
+    training = _Trainer(config, directory, prepared, report, processes)
     if found:
         training.restore(found)
     return training
@@ -195,23 +280,39 @@ def _resumed(config: RunConfig, directory: Path, report: Report, *, recount: boo
 class _Trainer:
     """The state of one training run while it runs."""
 
-    def __init__(self, config: RunConfig, directory: Path, prepared: Prepared, report: Report) -> None:
+    def __init__(
+        self, config: RunConfig, directory: Path, prepared: Prepared, report: Report, processes: Processes = ONE
+    ) -> None:
         self.config, self.directory, self.prepared, self.report = config, directory, prepared, report
+        self.processes, self.objective = processes, prepared.objective
         options = config.train
         if options.threads:
             torch.set_num_threads(options.threads)
         self.device = choose_device(options.device)
         self.precision = choose_precision(options.precision, self.device)
-        self.model = initialize_model(config, directory, report).to(self.device)
-        self.optimizer = make_optimizer(self.model, options)
+        self.model = initialize_model(config, directory, report)
+        self.sharded: ShardedObjective | None = None
+        if options.shard and processes is not ONE:
+            if drop := getattr(config.model_config(), "layer_drop", 0):
+                raise ConfigError(
+                    f"model.layer_drop={drop} does not go with train.shard=true: all must gather all layers"
+                )
+            # Moves to the device what stays of it.
+            self.objective = self.sharded = ShardedObjective(prepared.objective, self.model, self.device)
+            processes.sharded = True
+        else:
+            self.model.to(self.device)
+        self.optimizer = make_optimizer(self.model, options, processes)
         self.average = ExponentialAverage(self.model, options.ema) if options.ema else None
         self.width = getattr(config.model_config(), "width", None)
         self.progress = Progress(step=0, data=data_digest(config.data))
         kept = (self.model, self.optimizer, self.average, prepared.objective)
-        self.checkpointer = Checkpointer(directory, options, *kept)
+        self.checkpointer = Checkpointer(directory, options, *kept, processes)
         self.throughput = Throughput()
         self.told = time.monotonic()
-        self.split = False
+        self.split = self.idle = False
+        self.rails = guard_rails(config, options.validate_sentences)
+        self.waited, self.padded = 0.0, (0, 0)
 
     def fit_memory(self) -> RunConfig:
         """The configuration with the largest token budget that the memory holds."""
@@ -234,6 +335,67 @@ class _Trainer:
         self.config = self.prepared.config = replace(self.config, train=replace(options, batch_tokens=budget))
         return self.config
 
+    def planned(self, plan: Plan, began: float) -> RunConfig:
+        """The configuration with as many updates as the plan's minutes pay for, timed here; the plan is written down.
+
+        From then on the number of updates is a setting like any other, so that resuming is exact.
+        """
+        if plan.minutes is None:
+            updates = f"{self.config.train.steps:,} updates, as asked."
+        else:
+            rate, epoch = self._timed()
+            left = max(1.0, 60 * plan.minutes - plan.seconds - (time.monotonic() - began))
+            steps, updates = steps_for(plan, left, rate, epoch)
+            self.config = self.prepared.config = in_updates(plan, self.config, steps)
+            self.report.say(updates)
+        options = self.config.train
+        self.checkpointer = replace(self.checkpointer, options=options)
+        self.rails = guard_rails(self.config, options.validate_sentences)
+        write_text(self.directory / PLAN, plan.with_config(self.config).page(updates))
+        return self.config
+
+    def _timed(self) -> tuple[float, float]:
+        """Seconds of an update, and updates of an epoch. Leaves weights and optimiser as they were."""
+        self.report.say("timing some updates")
+        options = self.config.train
+        weights = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}
+        stream = self.prepared.stream(Position(), pin=self.device.type == "cuda", pack=self._packs())
+        task, model = self._compiled()
+        replay = GraphReplay(model, task, self.device, self.precision) if self._replays() else None
+        marks: list[float] = []
+        with closing(stream), deterministic_algorithms(options.deterministic):
+            epoch = stream.batches() / options.accumulate
+            steps = fit(
+                model,
+                task,
+                self._updates(stream),
+                self.optimizer,
+                lambda number: 0.0,
+                clip=options.clip,
+                seed=options.seed,
+                device=self.device,
+                precision=self.precision,
+                replay=replay,
+            )
+            for step in steps:
+                float(step.loss)  # a GPU has done it only when someone has read it
+                marks.append(time.perf_counter())
+                timed = len(marks) - WARM_UPDATES
+                if timed >= TIMED_UPDATES and (marks[-1] - marks[WARM_UPDATES - 1] > TIMED_SECONDS or timed >= 200):
+                    break
+        self.optimizer.zero_grad()
+        self.optimizer.state.clear()
+        self.model.load_state_dict(weights)
+        if self.average is not None:
+            self.average = ExponentialAverage(self.model, options.ema)
+            self.checkpointer = replace(self.checkpointer, average=self.average)
+        self.throughput = Throughput()
+        self.waited, self.padded = 0.0, (0, 0)
+        return (marks[-1] - marks[WARM_UPDATES - 1]) / (len(marks) - WARM_UPDATES), epoch
+
+    def _replays(self) -> bool:
+        return self.config.train.cuda_graphs and self.device.type == "cuda"
+
     def restore(self, checkpoint: Path) -> None:
         """Go on from where a checkpoint was saved."""
         before = self.checkpointer.restore(checkpoint, self.report.say)
@@ -253,16 +415,24 @@ class _Trainer:
                 self.report.say(ending.which)
             return
         if begun:
-            self.report.say(f"continuing from step {begun} of {options.steps}")
+            self.report.say(f"continuing from step {begun} of {options.steps}{self._by_whom()}")
             if self.checkpointer.mend():
                 self.report.say(f"its {MODEL} was missing or damaged and has been made again from step {begun}")
         else:
             times = f", {options.epochs:g} epoch" + "s" * (options.epochs != 1) if options.epochs else ""
-            self.report.say(f"training for {options.steps} steps{times}")
+            self.report.say(f"training for {options.steps} steps{times}{self._by_whom()}")
         if not begun and options.warmup_steps > options.steps:
             self.report.say(f"the rate will not reach its peak: train.warmup={options.warmup} is more than train.steps")
         self._updated(begun)
-        log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard, say=self.report.say)
+        if self.processes.from_first(begun) != begun:
+            raise RunError(f"the processes do not see the same checkpoints in {self.directory}: it must be shared")
+        if self.sharded is None:
+            self.processes.spread(list(weights_of(self.model).values()))
+        if options.shard and self.sharded is None:
+            self.report.say("train.shard=true changes nothing here: one process alone keeps all")
+        log: Log | NoLog = NoLog()
+        if self.processes.rank == 0:
+            log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard, say=self.report.say)
         stop: Callable[[], bool] = bool
         try:
             with (
@@ -277,7 +447,9 @@ class _Trainer:
             if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 raise
             if stop():  # a signal to all of a terminal's processes ends the compiler too
-                raise Stopped(f"stopped while compiling, after step {self.progress.step}; {self._again()}") from None
+                raise Stopped(
+                    f"stopped while compiling, after step {self.progress.step}; {_again(self.directory)}"
+                ) from None
             reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise RunError(
                 f"torch could not compile the model: {reason}; go on without: regard train --resume "
@@ -286,14 +458,12 @@ class _Trainer:
         finally:
             log.close()
 
-    def _loop(self, log: Log, stop: Callable[[], bool]) -> None:
+    def _loop(self, log: "Log | NoLog", stop: Callable[[], bool]) -> None:
         options = self.config.train
         position = Position(self.progress.epoch, self.progress.index)
-        stream = self.prepared.stream(position, pin=self.device.type == "cuda", pack=self._packs())
+        stream = self._stream(position)
         task, model = self._compiled()
-        replay = None
-        if options.cuda_graphs and self.device.type == "cuda":
-            replay = GraphReplay(model, task, self.device, self.precision)
+        replay = GraphReplay(model, task, self.device, self.precision) if self._replays() else None
         with closing(stream):
             steps = fit(
                 model,
@@ -309,6 +479,7 @@ class _Trainer:
                 average=self.average,
                 before=self._before(replay),
                 replay=replay,
+                processes=self.processes,
             )
             for step in steps:
                 self.progress = replace(
@@ -318,10 +489,12 @@ class _Trainer:
                 self._after(step, log)
                 if self._done():
                     break
-                if stop():
+                (stopping,) = self.processes.total(stop())
+                if stopping:
                     self._check_finite(step)
                     self._save(must=True)
-                    raise Stopped(f"stopped at step {step.number} and saved; {self._again()}")
+                    self.processes.total()  # a process that ends before the first has saved would end that too
+                    raise Stopped(f"stopped at step {step.number} and saved; {_again(self.directory)}")
 
     def _less_memory(self) -> str:
         return (
@@ -329,8 +502,12 @@ class _Trainer:
             f"same in less, and a smaller model takes less"
         )
 
-    def _again(self) -> str:
-        return f"continue with: regard train --resume {shlex.quote(str(self.directory))}"
+    def _by_whom(self) -> str:
+        """How many processes train, where there are several."""
+        if self.processes.world == 1:
+            return ""
+        what = "a shard" if self.sharded is not None else "a copy"
+        return f" in {self.processes.world} processes, {what} of the model in each"
 
     def _before(self, replay: GraphReplay | None) -> Callable[[int], None] | None:
         """What to do before each update."""
@@ -350,18 +527,48 @@ class _Trainer:
     def _compiled(self) -> tuple[Objective, nn.Module]:
         """Objective and model, compiled as asked: for one shape where batches have one, for any length where padded."""
         one_shape = self._packs() or self.config.kind.one_shape
-        return compiled(self.prepared.objective, self.model, self.config.train, dynamic=not one_shape)
+        return compiled(self.objective, self.model, self.config.train, dynamic=not one_shape)
 
     def _done(self) -> bool:
         options = self.config.train
         tired = bool(options.patience) and self.progress.stale >= options.patience
         return self.progress.step >= options.steps or tired
 
+    def _stream(self, position: Position) -> Stream:
+        """The run's batches, or of several processes this one's shares of them."""
+        where = {"pin": self.device.type == "cuda", "pack": self._packs()}
+        prepared: Any = self.prepared
+        if self.processes.world > 1 and isinstance(prepared, PreparedData):
+            share = Share(self.processes.rank, self.processes.world, self.config.train.accumulate)
+            return prepared.stream(position, **where, share=share)
+        return self.prepared.stream(position, **where)
+
+    def _shares(self, stream: Stream) -> list[Any]:
+        """This process's shares of the next update."""
+        if isinstance(stream, Loader) and stream.share is not None:
+            return [next(stream) for _ in range(stream.parts)]
+        parts = [next(stream) for _ in range(self.config.train.accumulate)]
+        return share(parts, self.processes.rank, self.processes.world)
+
     def _updates(self, stream: Stream) -> Iterator[list[Any]]:
+        """This process's shares of one update after the other."""
         while True:
-            parts = [next(stream) for _ in range(self.config.train.accumulate)]
-            self.throughput.tokens += sum(part.tokens for part in parts)
-            yield parts
+            began = time.monotonic()
+            shares = self._shares(stream)
+            self.waited += time.monotonic() - began
+            for part in shares:
+                hidden, places = (0, 0) if isinstance(part, Idle) else padding(part)
+                self.padded = self.padded[0] + hidden, self.padded[1] + places
+            tokens = sum(part.tokens for part in shares if not isinstance(part, Idle))
+            (tokens_of_all,) = self.processes.total(tokens)
+            self.throughput.tokens += int(tokens_of_all)
+            if not self.idle and any(isinstance(part, Idle) for part in shares):
+                self.idle = True
+                self.report.say(
+                    f"a batch has fewer rows than there are processes ({self.processes.world}), so not all have work "
+                    f"in it, nor in others like it; a higher train.batch_tokens, or fewer processes, would be faster"
+                )
+            yield shares
 
     def _learning_rate(self, step: int) -> float:
         options = self.config.train
@@ -376,7 +583,7 @@ class _Trainer:
             decay=options.decay,
         )
 
-    def _after(self, step: Step, log: Log) -> None:
+    def _after(self, step: Step, log: "Log | NoLog") -> None:
         """Log, validate and save where it is time."""
         options = self.config.train
         if step.splits and not self.split:
@@ -389,8 +596,9 @@ class _Trainer:
         if self.device.type == "cpu" or due:
             self._check_finite(step)
         if due:
-            values = {**self._values(step), **self.throughput.lap()}
+            values = {**self._values(step), **self._lap()}
             log.write("train", step.number, values)
+            self._guard("train", step.number, values)
             self._tell(step, values)
         elif time.monotonic() - self.told > SECONDS:
             # For whoever waits. The log has the same steps however fast the machine is.
@@ -403,10 +611,10 @@ class _Trainer:
             self._check_finite(step)
             self._save(must=self._done())
 
-    def _note_validation(self, values: dict[str, float], log: Log) -> bool:
-        """Note a validation; whether it is the best so far, by likelihood where the objective says it, else by loss."""
+    def _note_validation(self, values: dict[str, float], log: "Log | NoLog") -> bool:
+        """Note a validation; whether it is the best so far."""
         step, best = self.progress.step, self.progress.best
-        reached = values.get("nll", values["loss"])
+        reached = self._reached(values)
         better = best is None or reached < best
         if better:
             self.progress = replace(self.progress, best=reached, best_step=step, stale=0)
@@ -414,7 +622,30 @@ class _Trainer:
             self.progress = replace(self.progress, stale=self.progress.stale + 1)
         log.write("validation", step, values)
         self.report.validation({"step": step, **values})
+        self._guard("validation", step, values)
         return better
+
+    def _lap(self) -> dict[str, float]:
+        """Speed since the last lap, and what of it was waiting for data and what of the batches is padding."""
+        hidden, places = self.padded
+        shares = {"waiting": round(min(1.0, self.waited / self.throughput.seconds()), 3)}
+        shares |= {"padding": round(hidden / places, 3)} if hidden else {}
+        self.waited, self.padded = 0.0, (0, 0)
+        return {**self.throughput.lap(), **shares}
+
+    def _guard(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        for warning in self.rails.record(kind, step, values):
+            self.report.say(f"{warning.kind}: {warning.line}")
+
+    def _reached(self, values: Mapping[str, float]) -> float:
+        """What validations are told apart by, less being better: the score that was asked for, turned round, or the
+        likelihood where the objective says it, else the loss."""
+        name = self.config.train.select_by
+        if name == "loss":
+            return values.get("nll", values["loss"])
+        if name not in values:
+            raise ConfigError(f"train.select_by='{name}' is none of what a validation says: {', '.join(values)}")
+        return values[name] if name in ("nll", "cut") else -values[name]
 
     def _values(self, step: Step) -> JsonObject:
         parts = {name: float(value) for name, value in step.parts.items()}
@@ -456,17 +687,32 @@ class _Trainer:
         with averaged, eager:
             values = validate(
                 self.model,
-                self.prepared.objective,
+                self.objective,
                 whole_batches(batches),
                 device=self.device,
                 precision=self.precision,
+                processes=self.processes,
             )
+            if self.sharded is not None:
+                self.sharded.give_up()
             if math.isnan(values["loss"]):  # an update may spoil the weights after its own loss was still a number
                 self._diverged(self.progress.step, "the validation loss is not a number")
-            values |= self.prepared.scores(self.model)
+            values |= self._scores()
         self.model.train()
         self.throughput.pause(time.monotonic() - began)
-        return values | {"seconds": time.monotonic() - began}
+        # Whether it was the best is decided by the first process's figures in all.
+        return self.processes.from_first(values | {"seconds": time.monotonic() - began})
+
+    def _scores(self) -> dict[str, float]:
+        """The task's own scores; of a model in shards from a whole copy of it, which lives as long as that takes."""
+        if self.sharded is None:
+            return self.prepared.scores(self.model)
+        if getattr(self.prepared.scores, "__func__", None) is PreparedData.scores:  # which has none
+            return {}
+        copy = build_model(self.config)
+        weights = {name: whole(tensor.detach()).cpu() for name, tensor in weights_of(self.model).items()}
+        load_weights_strictly(copy, weights, self.directory)
+        return self.prepared.scores(copy.to(self.device).eval())
 
     def _save(self, *, must: bool) -> None:
         """Save a checkpoint. Where that cannot be, training goes on with the one before, unless it `must` be now."""
@@ -479,6 +725,6 @@ class _Trainer:
                 kept = checkpoints(self.directory / CHECKPOINTS)
             last = f"the last checkpoint is {kept[-1].name}" if kept else "there is no checkpoint yet"
             if must:
-                raise NotWritten(f"{error} at step {self.progress.step}; {last}: {self._again()}") from None
+                raise NotWritten(f"{error} at step {self.progress.step}; {last}: {_again(self.directory)}") from None
             self.report.say(f"{error} at step {self.progress.step}; {last}; training goes on to the next save")
         self.throughput.pause(time.monotonic() - began)

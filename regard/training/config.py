@@ -54,17 +54,21 @@ class TrainConfig:
     validate_every: int = 1000
     validate_sentences: int = 200
     """How many validation sentences are translated at a validation; 0 for the loss alone."""
+    show_outputs: int = 2
+    """How many of these are shown beside their references."""
     save_every: int = 1000
     keep: int = 3
     """How many checkpoints stay on disk."""
     patience: int = 0
-    """Stop after this many validations without a lower loss; 0 never stops early."""
+    """Stop after this many validations that were not better; 0 never stops early."""
     average_last: int = 0
     """The final model is the mean of this many last checkpoints; 0 or 1 takes the last alone."""
     ema: float = 0.0
     """Decay of an exponential average of the weights, which is then validated and kept; 0 for none."""
     choose: Literal["last", "best"] = "last"
     """Which weights a finished run keeps as its model, where they are not an average of checkpoints."""
+    select_by: str = "loss"
+    """What the best validation is told by, for `choose` and `patience`: the loss, or a score of it, as `bleu`."""
 
     device: str = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -83,13 +87,35 @@ class TrainConfig:
     """Pack several sequences into a row instead of padding each to the longest; `auto` does on a GPU."""
     threads: int = 0
     """CPU threads; 0 leaves torch's choice."""
+    shard: bool = False
+    """Of several processes each keeps a shard of weights, gradients and optimiser state (FSDP2), for a model that does
+    not fit one GPU; else each keeps all (data parallel)."""
+    process_timeout: int = 600
+    """Seconds that one of several processes waits for another, as while it saves, before the run is ended."""
     log_every: int = 50
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        above_zero = ("steps", "batch_tokens", "accumulate", "validate_every", "save_every", "keep", "log_every")
+        above_zero = (
+            "steps",
+            "batch_tokens",
+            "accumulate",
+            "validate_every",
+            "save_every",
+            "keep",
+            "log_every",
+            "process_timeout",
+        )
         check_at_least(self, 1, *above_zero, where="train.")
-        counts = ("warmup", "patience", "average_last", "threads", "validate_sentences", "dropout_until")
+        counts = (
+            "warmup",
+            "patience",
+            "average_last",
+            "threads",
+            "validate_sentences",
+            "show_outputs",
+            "dropout_until",
+        )
         check_at_least(self, 0, *counts, "clip", "weight_decay", "r_drop", "epochs", where="train.")
         check_fractions(self, "smoothing", "ema", "floor", "momentum", "warmup_share", where="train.")
         for name in ("decay", "layer_decay"):
@@ -107,6 +133,12 @@ class TrainConfig:
             raise ConfigError(
                 "train.cuda_graphs=true needs packed batches, which have one shape, not train.pack='never'"
             )
+        for name in ("compile", "cuda_graphs"):
+            if self.shard and getattr(self, name):
+                raise ConfigError(
+                    f"train.{name}=true does not go with train.shard=true, whose weights come and go in the midst of a "
+                    f"pass; train.compile_blocks=true does"
+                )
         if self.freeze_vectors and self.vectors is None:
             raise ConfigError("train.freeze_vectors=true needs train.vectors")
         if self.learning_rate <= 0:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.config import Dataclass
 from regard.nn.batch import tensors
-from regard.training.objectives import Batch, Objective, precision_context, predictions
+from regard.training.objectives import Batch, Objective, precision_context
 
 WARM = 2  # passes made in the ordinary way first: what compiles or allocates on its first call has then done so
 MOST = 8  # forms of batches that are captured; more would fill the memory with graphs
@@ -35,9 +35,9 @@ class GraphReplay:
         self._sums: dict[Tensor, Tensor] = {}
         self._pool: Any = None
 
-    def takes(self, parts: Sequence[Batch]) -> bool:
-        """Whether the gradients of these are to be replayed: in training, if all can be captured."""
-        if not self.model.training:
+    def takes(self, parts: Sequence[Any]) -> bool:
+        """Whether the gradients of these are to be replayed: in training, if all are batches that can be captured."""
+        if not self.model.training or not all(isinstance(part, Batch) for part in parts):
             return False
         forms = {form(part) for part in parts}
         new = forms - self._graphs.keys()
@@ -50,13 +50,16 @@ class GraphReplay:
         self._sums.clear()
         self._pool = None
 
-    def gradients(self, parts: Sequence[Batch]) -> tuple[Tensor, dict[str, Tensor]] | None:
-        """The loss per prediction and its parts, gradients left with the parameters; None if out of memory."""
+    def gradients(self, parts: Sequence[Any], count: int) -> tuple[Tensor, dict[str, Tensor]] | None:
+        """The loss per prediction and its parts, gradients left with the parameters; None if out of memory.
+
+        `count` is how many predictions the whole update makes, those of other processes included.
+        """
         graphs = [self._graph_for(part) for part in parts]
         if any(captured is None for captured in graphs):
             return None
         try:
-            return self._played(parts, graphs)
+            return self._played(parts, graphs, count)
         except torch.OutOfMemoryError:  # for the sums
             for part in parts:
                 self._graphs[form(part)] = None
@@ -66,9 +69,8 @@ class GraphReplay:
             return None
 
     def _played(
-        self, parts: Sequence[Batch], graphs: Sequence["_CapturedGraph | None"]
+        self, parts: Sequence[Batch], graphs: Sequence["_CapturedGraph | None"], count: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        count = sum(predictions(self.objective, part) for part in parts)
         total: Tensor | None = None
         names: list[str] = []
         for number, (captured, part) in enumerate(zip(graphs, parts, strict=True), 1):

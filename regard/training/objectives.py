@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.config import Dataclass
@@ -20,7 +20,9 @@ from regard.nn.batch import (
     MaskedTexts,
     PackedPairs,
     Pairs,
+    Parses,
     Pointings,
+    SourcedTexts,
     StreamedWindows,
     TranscribedSounds,
     Windows,
@@ -53,6 +55,8 @@ class Batch(Dataclass, Protocol):
 
 B = TypeVar("B", contravariant=True)
 Part = TypeVar("Part")
+Total = Callable[..., list[float | int]]
+"""The sums of some numbers over all processes."""
 
 
 @runtime_checkable
@@ -75,8 +79,11 @@ class Counting(Protocol[B]):
 class Weighing(Protocol[Part]):
     """An objective whose loss adds up means over different counts, so that parts of one update depend on each other."""
 
-    def weighed(self, parts: Sequence[Part]) -> list[Part]:
-        """The parts of one update, such that their losses add up to that of one batch of all their rows."""
+    def weighed(self, parts: Sequence[Part], total: Total = lambda *numbers: list(numbers)) -> list[Part]:
+        """The parts of one update, such that their losses add up to that of one batch of all their rows.
+
+        `total` adds numbers up over all processes that share the update; `parts` are this one's.
+        """
         ...
 
 
@@ -92,27 +99,45 @@ class SequenceToSequence:
     The model gives a vector per prediction and its `head` the loss of it, so that a head may copy or point. With
     `r_drop` a training batch is read twice, under different dropout: the loss is both cross-entropies plus `r_drop`
     times the mean divergence of the two predictions from each other.
+
+    With `coverage` the model also says where each step attended in the source, and what a step attends to again is
+    added with that weight: the sum over positions of the lesser of its attention and that of all steps before it (See
+    et al. 2017).
     """
 
     smoothing: float = 0.0
     r_drop: float = 0.0
+    coverage: float = 0.0
 
-    def loss(self, model: nn.Module, batch: Pairs | PackedPairs) -> Loss:
+    def loss(self, model: nn.Module, batch: Pairs | PackedPairs | SourcedTexts) -> Loss:
         twice = bool(self.r_drop) and model.training
         total, parts = self.sums(model, doubled(batch) if twice else batch, twice)
         return Loss(total, batch.count, parts)
 
     def sums(
-        self, model: nn.Module, batch: Pairs | PackedPairs, twice: bool = False
+        self, model: nn.Module, batch: Pairs | PackedPairs | SourcedTexts, twice: bool = False
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss and its parts, of a batch doubled or not: tensors to tensors, so that it can be compiled."""
         head: Any = model.head
-        x, labels = model(batch), batch.labels
+        labels = batch.labels
+        if self.coverage:
+            attending: Any = model
+            x, weights = attending.attended(batch)
+            total, plain = head.loss(x, labels, self.smoothing)
+            again = coverage_loss(weights, labels != IGNORE)
+            return total + self.coverage * again, {"nll": plain, "coverage": again.detach()}
+        x = model(batch)
         if not twice:
             total, plain = head.loss(x, labels, self.smoothing)
             return total, {"nll": plain}
         total, plain, divergence = head.r_drop_loss(x, labels, self.smoothing, self.r_drop)
         return total, {"nll": plain, "divergence": divergence}
+
+
+def coverage_loss(weights: Float[Tensor, "B T S"], real: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:
+    """How much the steps that are `real` attend to what steps before them attended to, over all positions."""
+    paid = weights.float() * real[..., None]
+    return torch.minimum(paid, paid.cumsum(1) - paid).sum()
 
 
 def compiled(
@@ -214,10 +239,10 @@ class MaskedLanguageModelling:
 
     smoothing: float = 0.0
 
-    def weighed(self, parts: Sequence[MaskedTexts]) -> list[MaskedTexts]:
+    def weighed(self, parts: Sequence[MaskedTexts], total: Total = lambda *numbers: list(numbers)) -> list[MaskedTexts]:
         """The parts of one update, a pair in each weighing as much as in all of them together."""
-        share = sum(part.count for part in parts) / sum(part.labels.shape[0] for part in parts)
-        return [replace(part, share=share) for part in parts]
+        words, rows = total(sum(part.count for part in parts), sum(part.labels.shape[0] for part in parts))
+        return [replace(part, share=words / rows) for part in parts]
 
     def loss(self, model: Any, batch: MaskedTexts) -> Loss:
         words: Any = model.words
@@ -226,7 +251,7 @@ class MaskedLanguageModelling:
         total, plain = words.output.loss(asked, batch.labels, self.smoothing)
         if batch.elsewhere is None:
             return Loss(total, batch.count, {"nll": plain, "words": plain})
-        logits = model.next_logits(x).float()
+        logits = widened(model.next_logits(x))
         following = F.cross_entropy(logits, batch.elsewhere, reduction="sum") * batch.share
         right = (logits.argmax(-1) == batch.elsewhere).sum() * batch.share
         parts = {"nll": plain + following.detach(), "words": plain, "next": following, "next_accuracy": right}
@@ -281,11 +306,16 @@ class Answering(Labelled):
         return logits.masked_fill(hidden, -1e30).transpose(1, 2).flatten(0, 1)
 
 
+def widened(values: Tensor) -> Tensor:
+    """In single precision, or in double where they are."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
 def labelled_loss(
     logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"], count: int, smoothing: float = 0.0, r_drop: float = 0.0
 ) -> Loss:
     """Cross-entropy, and how many are right; with `r_drop` of two passes, whose rows come one after the other."""
-    logits = logits.float()
+    logits = widened(logits)
     total = F.cross_entropy(logits, labels, ignore_index=IGNORE, label_smoothing=smoothing, reduction="sum")
     plain = total if not smoothing else F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum")
     right = (logits.argmax(-1) == labels).sum()
@@ -308,7 +338,7 @@ class ImageClassification:
 
     def loss(self, model: nn.Module, batch: Images) -> Loss:
         head: Any = model.head
-        log_probs = head(model(batch)).float().log_softmax(-1)
+        log_probs = widened(head(model(batch))).log_softmax(-1)
         plain = -log_probs.gather(1, batch.labels[:, None]).squeeze(1)
         if batch.others is not None and batch.shares is not None:
             other = -log_probs.gather(1, batch.others[:, None]).squeeze(1)
@@ -377,6 +407,28 @@ class Pointing:
         log_probs = model(batch).flatten(0, 1)
         total = F.nll_loss(log_probs, batch.labels.flatten(), ignore_index=IGNORE, reduction="sum")
         return Loss(total, batch.count, {"nll": total})
+
+
+@dataclass(frozen=True, slots=True)
+class Parsing:
+    """Predict each symbol of a sentence's tree, among those that can stand there, given the right ones before it.
+
+    With `smoothing` a share of the target is spread evenly over the symbols that can stand there.
+    """
+
+    smoothing: float = 0.0
+
+    def loss(self, model: nn.Module, batch: Parses) -> Loss:
+        log_probs, labels = model(batch).flatten(0, 1), batch.labels.flatten()
+        nll = F.nll_loss(log_probs, labels, ignore_index=IGNORE, reduction="sum")
+        right = ((log_probs.argmax(-1) == labels) & (labels != IGNORE)).sum().to(nll.dtype)
+        parts = {"nll": nll.detach(), "accuracy": right}
+        if not self.smoothing:
+            return Loss(nll, batch.count, parts)
+        possible = log_probs.isfinite()
+        even = -log_probs.masked_fill(~possible, 0.0).sum(-1) / possible.sum(-1)
+        spread = (even * (labels != IGNORE)).sum()
+        return Loss((1 - self.smoothing) * nll + self.smoothing * spread, batch.count, parts)
 
 
 States = tuple[tuple[Tensor, ...], ...]

@@ -11,13 +11,18 @@ from torch.optim import AdamW, Optimizer
 from regard.errors import ConfigError, RunError
 from regard.nn.embeddings import Embedding, OutputProjection
 from regard.training.config import TrainConfig
+from regard.training.processes import ONE, Processes, local
+from regard.training.sharding import is_shard, own_rows, whole
 
 _STACKS = {"encoder", "decoder", "blocks", "layers"}
 _EMBEDDINGS = {"embedding", "source", "target"}
 
 
-def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """Adam as in the 2017 paper, AdamW or Muon; weights decay in matrices, not in biases or norms."""
+def make_optimizer(model: nn.Module, config: TrainConfig, processes: Processes = ONE) -> torch.optim.Optimizer:
+    """Adam as in the 2017 paper, AdamW or Muon; weights decay in matrices, not in biases or norms.
+
+    Several `processes` share Muon's work.
+    """
     matrices = hidden_matrices(model) if config.optimizer == "muon" else []
     apart = {id(matrix) for matrix in matrices}
     parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in apart]
@@ -38,6 +43,7 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
             weight_decay=config.weight_decay,
             betas=(beta1, beta2),
             eps=config.epsilon,
+            processes=processes,
         )
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     return kind(groups, lr=config.learning_rate, betas=(beta1, beta2), eps=config.epsilon, fused=True)
@@ -83,12 +89,20 @@ def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensor
         if parameter is None or not _is_state(key, value, parameter):
             raise RunError(f"the optimiser's state does not fit the model: {full_name}, {tuple(value.shape)}")
         # Adam's step counter is kept on the parameter's device, where the fused kernel reads it.
-        found.setdefault(parameter, {})[key] = value.to(parameter.device).clone()
+        state = torch.zeros_like(parameter) if value.shape == parameter.shape else torch.empty_like(value)
+        found.setdefault(parameter, {})[key] = filled(state.to(parameter.device), value)
     for name, parameter in parameters.items():
         if parameter in found and found[parameter].keys() not in ({"momentum"}, {"step", "exp_avg", "exp_avg_sq"}):
             raise RunError(f"the optimiser's state does not fit the model: {name} has {', '.join(found[parameter])}")
     optimizer.state.update(found)
     return True
+
+
+@torch.no_grad()
+def filled(tensor: Tensor, values: Tensor) -> Tensor:
+    """The tensor, or this process's shard of it, with these values, which are those of the whole."""
+    local(tensor).copy_(own_rows(values, tensor) if is_shard(tensor) else values)
+    return tensor
 
 
 def _is_state(key: str, value: Tensor, parameter: nn.Parameter) -> bool:
@@ -106,7 +120,8 @@ class Muon(Optimizer):
     """Updates each matrix by its orthogonalised momentum (singular values near 1), and `rest` by AdamW.
 
     The update is scaled by 0.2 sqrt(max(rows, columns)), which gives it the size of Adam's, so that one learning rate
-    and one weight decay serve both. Matrices of one shape are updated together: few launches however many layers.
+    and one weight decay serve both. Matrices of one shape are updated together: few launches however many layers. Of
+    several `processes` each orthogonalises its share of them, and gives the others what it found.
     """
 
     def __init__(
@@ -119,7 +134,9 @@ class Muon(Optimizer):
         weight_decay: float = 0.0,
         betas: tuple[float, float] = (0.9, 0.98),
         eps: float = 1e-9,
+        processes: Processes = ONE,
     ) -> None:
+        self._processes = processes
         rest = [dict(group) for group in rest]
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         super().__init__([{"params": list(matrices)}, *rest], defaults)
@@ -144,21 +161,39 @@ class Muon(Optimizer):
                     self.state[parameter]["momentum"] = torch.zeros_like(parameter)
             momenta = [self.state[parameter]["momentum"] for parameter in parameters]
             gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-            torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])  # pyright: ignore[reportPrivateImportUsage]
+            torch._foreach_lerp_(_locals(momenta), _locals(gradients), 1 - group["momentum"])  # pyright: ignore[reportPrivateImportUsage]
             # Nesterov's: look from where the momentum is about to lead.
             ahead = torch._foreach_lerp(gradients, momenta, group["momentum"])  # pyright: ignore[reportPrivateImportUsage]
-            moves = list(orthogonalised(torch.stack(ahead)).unbind())
-            rate, size = group["lr"], 0.2 * max(rows, columns) ** 0.5
+            moves = list(self._orthogonalised(torch.stack([whole(one) for one in ahead])).unbind())
+            if is_shard(parameters[0]):
+                moves = [own_rows(move, parameter) for move, parameter in zip(moves, parameters, strict=True)]
+            rate, size, here = group["lr"], 0.2 * max(rows, columns) ** 0.5, _locals(parameters)
             if group["weight_decay"]:
-                torch._foreach_mul_(parameters, 1 - rate * group["weight_decay"])  # pyright: ignore[reportPrivateImportUsage]
-            torch._foreach_add_(parameters, moves, alpha=-rate * size)  # pyright: ignore[reportPrivateImportUsage]
+                torch._foreach_mul_(here, 1 - rate * group["weight_decay"])  # pyright: ignore[reportPrivateImportUsage]
+            torch._foreach_add_(here, moves, alpha=-rate * size)  # pyright: ignore[reportPrivateImportUsage]
+
+    def _orthogonalised(self, matrices: Tensor) -> Tensor:
+        """Each process makes its share of them so, and all get all."""
+        count, (rank, world) = len(matrices), (self._processes.rank, self._processes.world)
+        if world == 1:
+            return orthogonalised(matrices)
+        share = -(-count // world)
+        mine = torch.zeros_like(matrices[:share] if count >= share else matrices)
+        if len(own := matrices[rank * share : (rank + 1) * share]):
+            mine[: len(own)] = orthogonalised(own)
+        return self._processes.gathered(mine)[:count]
+
+
+def _locals(tensors: Iterable[Tensor]) -> list[Tensor]:
+    return [local(tensor) for tensor in tensors]
 
 
 def orthogonalised(matrices: Tensor) -> Tensor:
     """Each of a stack of matrices with its singular vectors kept and its singular values near 1 (Newton-Schulz)."""
     a, b, c = _QUINTIC
     # bfloat16 is exact enough for a direction, where the device multiplies it faster.
-    x = matrices.to(torch.bfloat16) if matrices.device.type == "cuda" else matrices.float()
+    wide = torch.promote_types(matrices.dtype, torch.float32)
+    x = matrices.to(torch.bfloat16 if matrices.device.type == "cuda" else wide)
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-7)
@@ -194,8 +229,8 @@ class ExponentialAverage:
     def update(self, step: int) -> None:
         # Early weights are far from any good ones; the ramp forgets them.
         keep = min(self.decay, (1 + step) / (10 + step))
-        averages: list[Tensor] = list(self.weights.values())
-        torch._foreach_lerp_(averages, self._followed, 1 - keep)  # pyright: ignore[reportPrivateImportUsage]
+        averages = _locals(self.weights.values())
+        torch._foreach_lerp_(averages, _locals(self._followed), 1 - keep)  # pyright: ignore[reportPrivateImportUsage]
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -208,7 +243,7 @@ class ExponentialAverage:
 
     @torch.no_grad()
     def _exchange(self) -> None:
-        for average, parameter in zip(self.weights.values(), self._followed, strict=True):
+        for average, parameter in zip(_locals(self.weights.values()), _locals(self._followed), strict=True):
             own = parameter.clone()
             parameter.copy_(average)
             average.copy_(own)

@@ -25,6 +25,7 @@ from regard.look.document import (
     Sentence,
     Side,
     SoundTrack,
+    TreeNode,
 )
 from regard.look.position_tables import PositionTable
 from regard.nn.positions import Positions, sinusoidal
@@ -192,6 +193,29 @@ def sound():
         sound=track,
     )
     return Document(title="A sound", sentences=(seen,))
+
+
+def parse():
+    """A tree over three words, and the attention of its six steps and the end to the words and their two edges."""
+    nodes = (("S", -1, 0, None), ("NP", 0, 1, None), ("DT", 1, 2, 2), ("NN", 1, 3, 3), ("VBZ", 0, 5, 4))
+    pieces = ("(S", "(NP", "DT", "NN", ")", "VBZ", ")", "⟨end⟩")
+    return Document(
+        title="A tree",
+        sentences=(
+            Sentence(
+                source=Side(text="a dog sleeps", pieces=("⟨before⟩", "⟨after⟩", "a", "dog", "sleeps")),
+                target=Side(text="(S (NP DT NN ) VBZ )", pieces=pieces, names=True),
+                prefix=Side(text="(S (NP DT NN ) VBZ )", pieces=("⟨start⟩", *pieces[:-1]), names=True),
+                attentions=(
+                    attention("encoder.0.attention", 5, 5, ("source", "source"), heads=2, seed=1),
+                    attention("head.blocks.0.cross_attention", 8, 5, ("target", "source"), heads=2, seed=2),
+                ),
+                tree=tuple(
+                    TreeNode(label=label, parent=parent, step=step, word=word) for label, parent, step, word in nodes
+                ),
+            ),
+        ),
+    )
 
 
 def places():

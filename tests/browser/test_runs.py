@@ -6,6 +6,7 @@ import pytest
 import regard
 from regard import Run, make_config
 from regard.data import PairList
+from regard.data.synthetic.speech import speak, utterance
 from regard.tasks.looking import LookOptions, page
 from regard.tasks.run import build_model
 from regard.text import TokenizerConfig, train_vocabularies
@@ -54,6 +55,19 @@ def pointer(folder):
     return regard.train(make_config(None, "pointer-sort", settings), folder / "run"), [[3, 1, 2, 5]], LookOptions()
 
 
+def speech(preset, *settings):
+    """A model with fresh weights that hears two seconds of bundled speech."""
+
+    def make(folder):
+        vocabularies = train_vocabularies(PAIRS, TokenizerConfig(kind="word", vocab_size=100, joint=True))
+        small = ["model.width=16", "model.bands=8", "decode.max_len=6", *settings]
+        config = make_config(None, preset, small).with_vocabularies(vocabularies)
+        sounds = [speak(utterance(0, "test", 0)).samples]
+        return Run(folder, config, vocabularies, build_model(config).eval()), sounds, LookOptions(edits=True)
+
+    return make
+
+
 LAYERS = ("model.heads=2", "model.encoder_layers=1", "model.decoder_layers=1")
 ALWAYS = ["heads", "map", "grid", "text"]
 KINDS = {
@@ -75,6 +89,8 @@ KINDS = {
     "encoder": (encoder, [*ALWAYS, "neurons", "decoding", "positions"]),
     "images": (images, [*ALWAYS, "neurons", "edits", "patches", "positions"]),
     "pointer": (pointer, [*ALWAYS, "decoding"]),
+    "speech": (speech("speech-tiny", *LAYERS), [*ALWAYS, "neurons", "decoding", "edits", "sound", "positions"]),
+    "listening and spelling": (speech("listen-attend-spell"), [*ALWAYS, "decoding", "edits", "sound"]),
 }
 
 

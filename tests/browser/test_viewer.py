@@ -460,6 +460,27 @@ def test_a_sound_is_lit_where_each_piece_listened_and_a_word_plays_its_stretch(b
     page.close()
 
 
+def test_a_tree_is_drawn_and_its_words_are_shaded_where_a_bracket_looked(browser, tmp_path):
+    document = documents.parse()
+    path = tmp_path / "parse.html"
+    path.write_text(render(document), encoding="utf-8")
+    (seen,) = document.sentences
+    labels = "[...document.querySelectorAll('.parse .node')].map((node) => node.textContent)"
+    shades = "[...document.querySelectorAll('.parse .shade')].map((shade) => shade.style.opacity)"
+    # An attention within the sentence shades nothing: the one from the tree to the words does in its place.
+    for number in (1, 0):
+        page = browser.page(f"{path.as_uri()}#view=trees&attention={number}")
+        assert page.js(labels) == ["S", "NP", "DT", "NN", "VBZ"]
+        for node in (3, 1):
+            page.click(f".parse [data-node='{node}']")
+            page.away()
+            row = seen.attentions[1].array().mean(0)[seen.tree[node].step]
+            assert [float(one) for one in page.js(shades)] == pytest.approx([*row[2:]], abs=6e-4)
+        assert "Writing NP, the model looked most at" in page.text(".readout")
+        assert page.complaints() == []
+        page.close()
+
+
 def test_markup_in_a_token_is_shown_and_never_run(page):
     assert MARKUP in page.text("h1")
     page.choose("select[data-key=sentence]", 1)

@@ -393,3 +393,13 @@ def test_no_command_writes_onto_a_run_or_computes_before_it_looks_where_it_write
 
 def test_a_tokenizer_of_sacrebleu_is_checked_before_anything_is_loaded(refused, tmp_path):
     assert "tokenize='13b' must be one of" in refused("evaluate", tmp_path / "none", "--tokenize", "13b")
+
+
+def test_words_that_a_run_does_not_know_are_named_once(cli, trained, tmp_path, corpus):
+    result = cli("translate", trained, "the cat sees a zebra and a quagga", "the zebra sees")
+    assert len(result.out.splitlines()) == 2
+    assert "unknown to this run, and all read as one word: zebra, quagga; a run with tokenizer.kind=bpe" in result.err
+    assert "unknown" not in cli("translate", trained, "the cat sees").err
+    said = json.loads(cli("translate", trained, "the zebra", "--json").out)
+    assert said["unknown"] == ["zebra"]
+    assert "unknown" not in json.loads(cli("translate", trained, "the cat", "--json").out)

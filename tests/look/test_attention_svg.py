@@ -77,11 +77,11 @@ def test_what_is_not_there_is_not_drawn(document, settings, message):
         svg(document, view="heads", sentence=1)
     with pytest.raises(ConfigError, match="view='maps' must be one of map"):
         svg(document, view="maps")
-    with pytest.raises(ConfigError, match="must be one of map, lines, heads"):
+    with pytest.raises(ConfigError, match="must be one of map, columns, lines, heads"):
         figure(document, view="text")
 
 
-@pytest.mark.parametrize("view", ["map", "lines", "heads", "text"])
+@pytest.mark.parametrize("view", ["map", "columns", "lines", "heads", "text"])
 def test_every_view_is_a_drawing_whose_text_is_text(document, view):
     root = ElementTree.fromstring(svg(document, view=view).encode())
     assert not root.findall(f".//{SPACE}script")
@@ -214,7 +214,7 @@ def test_a_thousand_tokens_go_in_as_one_image():
     assert svg(long).count("<image") == 1
 
 
-@pytest.mark.parametrize("view", ["map", "lines", "heads"])
+@pytest.mark.parametrize("view", ["map", "columns", "lines", "heads"])
 def test_figures_are_written(document, view, tmp_path):
     drawn = document.figure(view=view)
     write_png(document, tmp_path / "x.png", view=view)

@@ -51,6 +51,12 @@ TRANSFORMERS = {
     "all shared": {"share": "all", "source_vocab_size": 19},
     "queries and keys normed, rotary": {"qk_norm": True, "positions": "rotary"},
     "no residual, no norm, no scale": {"residual": False, "norm": "none", "scaled": False},
+    "copying": {"copy": True, "share": "all", "source_vocab_size": 19},
+    "copying by a shared key of the first layer, covered, rotary": {
+        **{"copy": True, "copy_layer": 0, "copy_head": 1, "coverage": 1.0, "source_vocab_size": 19, "kv_heads": 1},
+        **{"positions": "rotary", "scale_output": True},
+    },
+    "covered": {"coverage": 0.5},
 }
 
 SIZES = {"source_vocab_size": 23, "target_vocab_size": 19, "share": "output", "dropout": 0.0, "max_len": 40}
@@ -97,6 +103,10 @@ MODELS = {
     "copying before, fed": lambda: RecurrentModel(
         replace(RECURRENT, copy=True, input_feeding=True, cell="lstm", share="output", source_vocab_size=19)
     ),
+    "covered, copying after": lambda: RecurrentModel(
+        replace(RECURRENT, attend="after", copy=True, coverage=1.0, share="all", source_vocab_size=19)
+    ),
+    "covered, before": lambda: RecurrentModel(replace(RECURRENT, coverage=0.5)),
     "convolutional": lambda: Convolutional(CONVOLUTIONAL),
     "convolutional, wide kernels": lambda: Convolutional(
         replace(CONVOLUTIONAL, encoder_kernel=5, decoder_kernel=4, attention="additive")

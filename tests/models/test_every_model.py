@@ -22,7 +22,9 @@ from regard.models.listener import ListenerConfig, SpeechModel
 from regard.models.pointer_network import PointerConfig, PointerNetwork
 from regard.models.recurrent import RecurrentModel
 from regard.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
+from regard.models.several_sources import SeveralSources, SourcesConfig
 from regard.models.transformer import Transformer
+from regard.models.tree_parser import ParserConfig, TreeParser
 from regard.models.vit import ViT
 from regard.models.whisper import Whisper, WhisperConfig
 from regard.nn.batch import (
@@ -30,8 +32,11 @@ from regard.nn.batch import (
     Images,
     LabelledTexts,
     MaskedTexts,
+    Parses,
     Pointings,
     Points,
+    SourcedTexts,
+    Texts,
     Tokens,
     TranscribedSounds,
     halves,
@@ -48,6 +53,7 @@ from regard.training.objectives import (
     ImageClassification,
     MaskedLanguageModelling,
     Objective,
+    Parsing,
     Pointing,
     SequenceToSequence,
     Transcription,
@@ -111,6 +117,15 @@ def heard_whole():
     return TranscribedSounds(Points(values, torch.full((4,), 12), padded=False), target, 13, 2)
 
 
+def sourced():
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(4, 19, (4, 1, 5), generator=generator)
+    lengths, there = torch.tensor([[5], [3], [0], [4]]), torch.tensor([[True], [False], [True], [True]])
+    pixels = torch.rand(4, 1, 3, 8, 8, generator=generator)
+    target = Tokens.of([[1, 5, 6, 7, 2], [1, 8, 2], [1, 9, 10, 2], [1, 11, 12, 13, 14, 2]])
+    return SourcedTexts(ids, lengths, pixels, there, target, 14, 4)
+
+
 def points():
     generator = torch.Generator().manual_seed(0)
     sizes = (3, 5, 1, 4)
@@ -120,6 +135,17 @@ def points():
     )
 
 
+def parses():
+    pieces = Texts(Tokens.of([[5, 6, 6, 7, 8], [9, 10], [11, 12, 13], [14]]))
+    words = Tokens.of([[1, 2, 2, 3, 0], [1, 0], [0, 1, 2], [1]]).ids
+    target = Tokens.of([[0, 3, 4, 2, 2, 1, 2, 1, 0], [0, 3, 2, 1, 0], [0, 3, 2, 4, 2, 1, 1, 0], [0, 4, 3, 2, 1, 1, 0]])
+    return Parses(pieces, words, torch.tensor([3, 1, 2, 1]), 3, target, 25)
+
+
+PARSER = ParserConfig(
+    **{"vocab_size": 19, "labels": ("XX", "(S", "(NP"), "width": 6, "heads": 2, "layers": 1, "decoder_layers": 1},
+    **{"feed_forward": 7, "dropout": 0.0, "attention_dropout": 0.0, "max_len": 20},
+)
 POINTER = PointerConfig(inputs=2, width=6, heads=2, feed_forward=7, encoder_layers=2, max_len=20)
 READER = RecurrentReaderConfig(vocab_size=19, width=6, layers=2, dropout=0.0, labels=("a", "b"))
 CAPTION = CaptionConfig(
@@ -132,6 +158,10 @@ WHISPER = WhisperConfig(
 LISTENER = ListenerConfig(
     **{"vocab_size": 19, "window": 40, "hop": 20, "bands": 5, "subsampling": 2, "width": 6, "heads": 2},
     **{"feed_forward": 7, "encoder_layers": 1, "decoder_layers": 2, "max_len": 20, "ctc": 0.3, "dropout": 0.0},
+)
+SOURCES = SourcesConfig(
+    **{"vocab_size": 19, "sources": ("text", "image"), "image_size": 8, "patch_size": 4, "width": 6, "heads": 2},
+    **{"feed_forward": 7, "dropout": 0.0, "source_dropout": 0.0, "max_len": 20, "combine": "gate"},
 )
 CASES = {
     "transformer": lambda: Case(Transformer(TRANSFORMER), SequenceToSequence(0.1), pairs()),
@@ -146,9 +176,11 @@ CASES = {
     "elmo": lambda: language("elmo"),
     "rwkv": lambda: language("rwkv"),
     "lstmn": lambda: language("lstmn"),
+    "several-sources": lambda: Case(SeveralSources(SOURCES), SequenceToSequence(0.1), sourced()),
     "captioner": lambda: Case(CaptionModel(CAPTION), Captioning(0.1), captioned()),
     "listener": lambda: Case(SpeechModel(LISTENER), Transcription(0.1, 0.3), spoken()),
     "whisper": lambda: Case(Whisper(WHISPER), Transcription(0.1), heard_whole()),
+    "parser": lambda: Case(TreeParser(PARSER), Parsing(0.1), parses()),
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 

@@ -104,7 +104,7 @@ def test_a_resumed_run_equals_an_unbroken_one_byte_for_byte(corpus, tmp_path, se
     assert (broken.directory / last).read_bytes() == (whole.directory / last).read_bytes()
 
     def shown(directory):
-        timing = {"tokens_per_second", "seconds"}
+        timing = {"tokens_per_second", "seconds", "waiting"}
         records = read_log(directory / "log.jsonl")
         return [{key: value for key, value in record.items() if key not in timing} for record in records]
 

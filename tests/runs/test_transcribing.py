@@ -29,7 +29,7 @@ from regard.trainer.trainer import Stopped
 SMALL = [
     *("data.speech=10", "train.steps=4", "train.log_every=1", "train.warmup=2", "train.batch_tokens=700"),
     *("train.threads=1", "model.width=8", "model.bands=8", "train.validate_every=4", "train.save_every=2"),
-    *("train.validate_sentences=4", "decode.max_len=12"),
+    *("train.validate_sentences=4", "decode.max_len=12", "tokenizer.kind=character"),
 ]
 
 
@@ -75,7 +75,7 @@ def test_a_run_on_bundled_speech_is_measured_with_intervals_and_the_way_of_its_a
 
 
 def test_a_resumed_run_equals_an_unbroken_one_byte_for_byte(run, tmp_path):
-    more = ["model.dropout=0.1", "data.stretch=0.1", "data.time_masks=2"]
+    more = ["model.dropout=0.1", "data.stretch=0.1", "data.time_masks=2", f"data.cache='{tmp_path / 'cache'}'"]
     made = make_config(None, run.directory.name, [*SMALL, *more])
     whole = regard.train(made, tmp_path / "whole")
     with pytest.raises(Stopped, match="stopped at step 2"):

@@ -34,6 +34,7 @@ def test_sounds_that_are_sent_are_transcribed_and_paths_are_not_opened(transcrib
         several = client.post("/v1/transcribe", {"sound": sent, "beam": 2})
         path = client.post("/v1/transcribe", {"sound": str(tmp_path / "0.wav")})
         cut = client.post("/v1/transcribe", {"sound": base64.b64encode(files[0][:300]).decode()})
+        looked = client.post("/v1/look", {"text": sent[0], "target": "one two"})
         listed = client.get("/v1/models").json["data"][0]["does"]
     assert several.status == 200, several.text
     results = several.json["results"]
@@ -44,4 +45,6 @@ def test_sounds_that_are_sent_are_transcribed_and_paths_are_not_opened(transcrib
     assert path.status == cut.status == 422
     assert "is not base64" in path.json["error"]["message"]
     assert "is cut" in cut.json["error"]["message"]
-    assert "transcribe" in listed
+    assert {"transcribe", "look"} <= set(listed)
+    assert looked.status == 200, looked.text
+    assert looked.json["document"]["sentences"][0]["sound"]["seconds"] == pytest.approx(results[0]["seconds"], abs=1e-3)

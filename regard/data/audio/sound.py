@@ -114,7 +114,9 @@ class OtherSound:
                 file.seek(start)
                 found = file.read(max(0, stop - start), dtype="float32", always_2d=True)
         except soundfile.LibsndfileError as error:
-            raise DataError(f"{self.name} cannot be read: {error}") from None
+            raise DataError(f"{self.name} cannot be read: {error.error_string}") from None
+        if len(found) < min(stop, self.frames) - start:
+            raise DataError(f"{self.name} is cut: its samples end before those that its header tells of")
         return found.mean(1, dtype=np.float32)
 
 
@@ -305,8 +307,8 @@ def _other(source: Path | bytes, name: str, head: bytes) -> OtherSound:
     try:
         with _stream(source) as stream, soundfile.SoundFile(stream) as file:
             return OtherSound(name, file.samplerate, file.frames, source)
-    except (soundfile.LibsndfileError, TypeError) as error:
-        raise DataError(f"{name} is no sound that can be read: {error}") from None
+    except soundfile.LibsndfileError as error:
+        raise DataError(f"{name} is no sound that can be read: {error.error_string}") from None
 
 
 def _soundfile(name: str) -> Any:

@@ -172,7 +172,7 @@ def _joined(*parts: "_Phrase | str") -> Caption:
     return Caption(text, tuple(nouns))
 
 
-class _Bits:
+class Bits:
     """Random numbers from raw bits, which numpy promises never to change."""
 
     def __init__(self, key: tuple[int, int]) -> None:
@@ -193,7 +193,7 @@ class _Bits:
 
 def scene(seed: int, part: ScenePart, number: int) -> Scene:
     """One scene of a part. A caption of `valid` or `test` never occurs in `train`, whatever the seed."""
-    bits = _Bits((len(_PARTS) * seed + _PARTS.index(part), number))
+    bits = Bits((len(_PARTS) * seed + _PARTS.index(part), number))
     kind = bits.choice(_KINDS)  # before anything is sampled again, so that all kinds are alike often
     while True:
         found = _sampled(kind, bits, part == "combinations")
@@ -212,7 +212,7 @@ def _part_of(found: Scene) -> ScenePart:
     return "valid" if share == 0 else "test" if share == 1 else "train"
 
 
-def _sampled(kind: Kind, bits: _Bits, held_out: bool) -> Scene | None:
+def _sampled(kind: Kind, bits: Bits, held_out: bool) -> Scene | None:
     """A scene of a kind; None where what was sampled makes none."""
     counts = (1, 1)
     if kind == "row":
@@ -252,12 +252,12 @@ def _holds(kind: Kind, groups: Sequence[tuple[Thing, ...]]) -> bool:
     return True
 
 
-def _look(bits: _Bits) -> Thing:
+def _look(bits: Bits) -> Thing:
     texture = TEXTURES[(0, 0, 1, 2)[bits.below(4)]]
     return Thing(bits.choice(SHAPES), bits.choice(COLOURS), bits.choice(tuple(SIZES)), texture)
 
 
-def _placed(looks: Sequence[Thing], counts: Sequence[int], bits: _Bits) -> tuple[tuple[Thing, ...], ...] | None:
+def _placed(looks: Sequence[Thing], counts: Sequence[int], bits: Bits) -> tuple[tuple[Thing, ...], ...] | None:
     """As many of each as asked for, in places where none touches another; None where no room was found."""
     groups: list[tuple[Thing, ...]] = []
     taken: list[Thing] = []

@@ -103,6 +103,7 @@ def marian_settings(config: Json) -> JsonObject:
 def _configuration(config: TransformerConfig, family: str) -> dict[str, object]:
     only_ours(config, family, norm="layer", norm_first=False, norm_epsilon=1e-5, gated=False, bias=True, window=None)
     only_ours(config, family, scaled=True, qk_norm=False, residual=True, position_how="add", scale_output=False)
+    only_ours(config, family, copy=False)
     for name, usual in (("kv_heads", config.heads), ("head_width", config.width // config.heads)):
         if getattr(config, name) != usual:
             only_ours(config, family, **{name: None})

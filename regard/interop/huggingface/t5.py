@@ -97,7 +97,7 @@ def _feed_forward(config: Json) -> tuple[str, bool]:
 
 def configuration(config: TransformerConfig) -> dict[str, object]:
     only_ours(config, "T5", **FORM, output_bias=False, window=None, qk_norm=False)
-    only_ours(config, "T5", residual=True, norm_embedding=False, layer_drop=0.0)
+    only_ours(config, "T5", residual=True, norm_embedding=False, layer_drop=0.0, copy=False)
     if config.share != "input":
         only_ours(config, "T5", share="all")
     if config.kv_heads not in (None, config.heads):

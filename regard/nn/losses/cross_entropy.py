@@ -155,7 +155,8 @@ def _add_product(total: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
 
 def _total(parts: list[Tensor]) -> Tensor:
     """The sum of the chunks' sums, in one launch; the sum of one is itself."""
-    return parts[0].float() if len(parts) == 1 else torch.stack(parts).sum(0).float()
+    total = parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+    return total.to(torch.promote_types(total.dtype, torch.float32))
 
 
 def _chunk_rows(vocab_size: int, device: str = "cpu") -> int:

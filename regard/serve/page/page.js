@@ -3,7 +3,10 @@
 const at = (id) => document.getElementById(id);
 const NAMES = { generate: "prompt", classify: "input", point: "problems" };
 // Tasks whose input is a file: what the request calls it, which kind of file it is, and what the page calls it.
-const FILES = { caption: { field: "image", kind: "image/", name: "An image: choose one, or drop it here" } };
+const FILES = {
+  caption: { field: "image", kind: "image/", name: "An image: choose one, or drop it here" },
+  transcribe: { field: "sound", kind: "audio/", name: "A sound: choose one, or drop it here" },
+};
 let models = [], asking = null, answered = null, file = null;
 
 const headers = () => ({ "Content-Type": "application/json", ...(at("key").value ? { Authorization: `Bearer ${at("key").value}` } : {}) });
@@ -114,6 +117,7 @@ function table(rows) {
 function shown(result) {
   if (result.translations) return table(result.translations.map((one) => [one.text, one.score]));
   if (result.captions) return table(result.captions.map((one) => [one.text, one.score]));
+  if (result.transcripts) return table(result.transcripts.map((one) => [one.text, one.score]));
   if (result.classes) return table(result.classes.map((one) => [one.label, one.probability]));
   if (result.words) return table(result.words.map((one) => [one.word, one.tag, one.probability]));
   if (result.masks) return table(result.masks.flatMap((mask) => mask.map((one) => [one.token, one.probability, one.text])));
@@ -183,17 +187,17 @@ function sought() {
   if (FILES[task] && !file) throw new Error("choose a file first, or drop one here");
   const asked = { model, document: false, text: task === "point" ? json(text, "The problem", "[3, 1, 2]") : text };
   const current = answered && answered.model === model && answered.task === task && answered.text === text && answered.settings === at("settings").value;
-  const best = current && (answered.result.translations || answered.result.captions);
+  const best = current && (answered.result.translations || answered.result.captions || answered.result.transcripts);
   if (best) asked.target = best[0].text;
   const { beam } = settings();
-  if (["translate", "point", "caption"].includes(task) && beam !== undefined) asked.beam = beam;
+  if (["translate", "point", "caption", "transcribe"].includes(task) && beam !== undefined) asked.beam = beam;
   return asked;
 }
 
 async function look() {
   try {
     // A translation or a caption is looked into as it was answered, so it is asked for first.
-    if (["translate", "caption"].includes(at("task").value) && !("target" in sought())) {
+    if (["translate", "caption", "transcribe"].includes(at("task").value) && !("target" in sought())) {
       await go();
       if (!answered) return;
     }

@@ -15,8 +15,15 @@ from regard.look.document import Document, HeadHistory, History
 from regard.look.measures import measures_of
 from regard.look.page import render
 from regard.look.position_tables import position_tables
-from regard.runs.checkpoint import checkpoints, load_weights_strictly, read_progress, weights_of
-from regard.runs.files import CHECKPOINTS, MODEL, read_tensors
+from regard.runs.checkpoint import (
+    WEIGHTS,
+    checkpoints,
+    load_weights_strictly,
+    read_part,
+    read_progress,
+    weights_of,
+)
+from regard.runs.files import CHECKPOINTS
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.looking.steps import END, START, readable
 from regard.tasks.run import Run
@@ -63,7 +70,7 @@ def _with_history(
     with _borrowed(run.model):
         for done, path in enumerate(paths, 1):
             steps.append(read_progress(path).step)
-            load_weights_strictly(run.model, read_tensors(path / MODEL), path)
+            load_weights_strictly(run.model, read_part(path, WEIGHTS), path)
             for key, values in _measured(look(plain)).items():
                 for name, value in values.items():
                     found.setdefault(key, {}).setdefault(name, []).append(value)

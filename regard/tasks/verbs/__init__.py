@@ -17,7 +17,10 @@ VERBS: Registry[Verb] = Registry(
         "embed": "regard.tasks.verbs.encoders:EMBED",
         "point": "regard.tasks.verbs.point:POINT",
         "caption": "regard.tasks.verbs.caption:CAPTION",
+        "summarize": "regard.tasks.verbs.summarize:SUMMARIZE",
+        "combine": "regard.tasks.verbs.combine:COMBINE",
         "transcribe": "regard.tasks.verbs.transcribe:TRANSCRIBE",
+        "parse": "regard.tasks.verbs.parse:PARSE",
     },
 )
 

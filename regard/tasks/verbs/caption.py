@@ -135,10 +135,10 @@ class WriteCaptions(Verb[CaptionRequest, CaptionedImage]):
 
 def sent_images(run: "Run", items: Sequence[Any]) -> list[tuple[str, Any]]:
     """The names and pixels of images that were sent to a server in base64."""
-    return run.captioner.read([_sent(item, number) for number, item in enumerate(items, 1)], SERVED_PIXELS)
+    return run.captioner.read([sent_image(item, number) for number, item in enumerate(items, 1)], SERVED_PIXELS)
 
 
-def _sent(item: object, number: int) -> tuple[str, bytes]:
+def sent_image(item: object, number: int) -> tuple[str, bytes]:
     """The bytes of an image that was sent in base64, plain or as a data: address."""
     import base64
     import binascii

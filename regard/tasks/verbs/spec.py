@@ -355,6 +355,18 @@ class Verb(Generic[Request, Result]):
         """How many outputs of a result were cut at their greatest length, and how many it has."""
         return 0, 1
 
+    def unknown(self, result: Result) -> Sequence[str]:
+        """The words of an input that the run does not know."""
+        return ()
+
+    def shortened(self, result: Result) -> bool:
+        """Whether the input of a result was longer than the model reads, so that only its beginning was read."""
+        return False
+
+    def shortened_note(self, run: "Run", shortened: int, total: int) -> str:
+        """What is said in the end of so many such inputs."""
+        return f"{shortened:,} of {total:,} {self.unit} are longer than the model reads; their beginnings were read"
+
     def note(self, run: "Run", request: Request, cut: int, total: int) -> str:
         """What is said in the end of so many outputs that were cut, with what to do about it."""
         return ""

@@ -151,7 +151,9 @@ class WriteTranscripts(Verb[TranscribeRequest, SoundTranscripts]):
         piece, overlap = _pieces(run, request)
         options = _options(run, request)
         # A server reads no files of its own: what it is sent is the sound itself.
-        named = [_sent(item, number) for number, item in enumerate(items, 1)] if limits is not None else list(items)
+        named = (
+            [sent_sound(item, number) for number, item in enumerate(items, 1)] if limits is not None else list(items)
+        )
         sounds = run.transcriber.read(named)
         rows, pieces = max(config.beam, config.samples), 0
         for sound in sounds:
@@ -226,7 +228,7 @@ class WriteTranscripts(Verb[TranscribeRequest, SoundTranscripts]):
         return run.transcriber.cut_note(cut, total, _config(run, request, None))
 
 
-def _sent(item: object, number: int) -> tuple[str, bytes]:
+def sent_sound(item: object, number: int) -> tuple[str, bytes]:
     """The bytes of a sound that was sent in base64, plain or as a data: address."""
     import base64
     import binascii

@@ -88,11 +88,12 @@ class TranslateRequest(SamplingOptions, SearchOptions):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Translated:
-    """One sentence, the `line`-th, with its translations, best first."""
+    """One sentence, the `line`-th, with its translations, best first, and its words that the run does not know."""
 
     line: int
     source: str
     translations: tuple[Translation, ...]
+    unknown: tuple[str, ...] | None = said_if_given()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,11 +138,7 @@ class Translate(Verb[TranslateRequest, Translated]):
 
         config, overlong = first[0].item.config, first[0].request.overlong
         for came in run.translator.answering(fresh, config, overlong=overlong, gone=gone):
-            yield [
-                (one, Translated(line=one.number + 1, source=one.item.text, translations=tuple(best)))
-                for one, best in came
-                if best
-            ]
+            yield [(one, _translated(run, one, best)) for one, best in came if best]
 
     def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[Translated]:
         found = run.translator.translate(
@@ -152,10 +149,7 @@ class Translate(Verb[TranslateRequest, Translated]):
             gone=lambda place: gone(asked[place]),
             alignments=asked[0].request.alignments,
         )
-        return [
-            Translated(line=one.number + 1, source=one.item.text, translations=tuple(best))
-            for one, best in zip(asked, found, strict=True)
-        ]
+        return [_translated(run, one, best) for one, best in zip(asked, found, strict=True)]
 
     def written(self, result: Translated) -> int:
         return sum(len(one.tokens) for one in result.translations)
@@ -174,8 +168,17 @@ class Translate(Verb[TranslateRequest, Translated]):
     def cut(self, result: Translated) -> tuple[int, int]:
         return sum(not one.finished for one in result.translations), len(result.translations)
 
+    def unknown(self, result: Translated) -> Sequence[str]:
+        return result.unknown or ()
+
     def note(self, run: "Run", request: TranslateRequest, cut: int, total: int) -> str:
         return run.translator.cut_note(cut, total, _config(run, request, None))
+
+
+def _translated(run: "Run", asked: Asked, best: Sequence[Translation]) -> Translated:
+    text = asked.item.text
+    unknown = run.task.unknown_words(run, text)
+    return Translated(line=asked.number + 1, source=text, translations=tuple(best), unknown=unknown or None)
 
 
 @dataclass(frozen=True, slots=True)

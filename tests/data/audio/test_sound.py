@@ -1,6 +1,7 @@
 import io
 import math
 import struct
+import sys
 import tracemalloc
 import wave
 
@@ -105,6 +106,25 @@ def test_broken_sound_is_refused_in_one_line(data, said):
         open_sound(data, "talk.wav")
     assert str(error.value).startswith("talk.wav")
     assert "\n" not in str(error.value)
+
+
+def test_other_sound_says_what_it_needs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    with pytest.raises(DataError, match=r"a\.flac is no WAV; .* pip install 'regard\[audio\]'"):
+        open_sound(b"fLaC" + b"\0" * 60, "a.flac")
+
+
+def test_other_sound_is_read_by_soundfile():
+    soundfile = pytest.importorskip("soundfile")
+    data = io.BytesIO()
+    soundfile.write(data, np.stack((tone(), tone()), 1), RATE, format="FLAC")
+    np.testing.assert_allclose(read_sound(data.getvalue(), RATE), tone(), atol=1e-4)
+    piece = read_sound(data.getvalue(), RATE, start=0.1, seconds=0.1)
+    np.testing.assert_allclose(piece, tone()[1600:3200], atol=1e-4)
+    for broken in (data.getvalue()[:200], b"neither this nor that"):
+        with pytest.raises(DataError, match=r"^a (is no sound that can be read: |cannot be read: |is cut)") as error:
+            read_sound(open_sound(broken, "a"), RATE)
+        assert "BytesIO" not in str(error.value)
 
 
 def test_a_file_that_is_no_sound_is_refused(tmp_path):

@@ -1,0 +1,98 @@
+"""What a run of several sources looked at: all sources side by side, each with its name before it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from regard.config import Setting
+from regard.errors import ConfigError, DataError
+from regard.look.document import Document, Sentence, Side
+from regard.look.watch import attention_map, attentions, watch
+from regard.nn.attention import ACROSS, BEFORE
+from regard.tasks.cross_attention import piece_spans
+from regard.tasks.looking.look_options import LookOptions
+from regard.tasks.looking.steps import END, START, candidates, looked, readable
+from regard.tasks.run import Run
+from regard.tasks.verbs.combine import WrittenText
+
+
+def sources_document(run: Run, rows: Sequence[Any], options: LookOptions, **decode: Setting) -> Document:
+    """Each row with the text written of it. Attention is read by teacher forcing, which sees what decoding saw."""
+    if options.edits or options.vectors:
+        raise ConfigError("of a run of several sources only weights can be shown: no edits or vectors")
+    combiner = run.combiner
+    given = [combiner.checked(row, number) for number, row in enumerate(rows, 1)]
+    targets = [None] * len(given) if options.targets is None else options.targets
+    if len(targets) != len(given):
+        raise DataError(f"{len(targets)} targets for {len(given)} rows; give one each")
+    written = combiner.combine(given, run.decode_config(**decode))
+    texts = [best[0] if target is None else _given(run, target) for best, target in zip(written, targets, strict=True)]
+    return looked(run, [(_row(run, *one, options), "") for one in zip(given, texts, strict=True)])
+
+
+def _given(run: Run, text: str) -> WrittenText:
+    tokenizer = run.vocabularies.target
+    tokens = tokenizer.encode(text)
+    return WrittenText(text=text, score=0.0, log_prob=0.0, tokens=tuple(tokens), pieces=tuple(tokenizer.pieces(tokens)))
+
+
+@torch.inference_mode()
+def _row(run: Run, given: tuple[Any, ...], best: WrittenText, options: LookOptions) -> Sentence:
+    combiner, target = run.combiner, run.vocabularies.target
+    row = [target.bos, *best.tokens, *([target.eos] if best.finished else [])]
+    if len(row) - 1 > combiner.max_len:
+        raise DataError(f"a text of {len(row) - 1} tokens is longer than the model reads, so it cannot be shown")
+    batch = combiner.reader.batch([given], [row]).to(combiner.device)
+    known = {name: one for name, one in attentions(run.model).items() if one.sides in (ACROSS, BEFORE)}
+    with watch(run.model, list(known), heads=options.heads) as trace:
+        hidden = run.model(batch)
+    log_probs = run.model.head(hidden).log_softmax(-1)[0].float().cpu()
+    pieces, sizes = _pieces(run, given, batch)
+    starts = [sum(sizes[:place]) for place in range(len(sizes))]
+    maps = []
+    for name, one in known.items():
+        weights = trace.weights(name)[0].float().cpu()
+        if one.sides == ACROSS:
+            weights = _placed(weights, name, sizes, starts, run.config.model_config().combine)
+        maps.append(attention_map(name, one.sides, weights, heads=options.heads))
+    shares = run.model.shares(batch)[0].mean(0).tolist()
+    said = {name: f"{100 * share:.1f} %" for name, share in zip(combiner.names, shares, strict=True)}
+    shown, spans = readable(target.pieces(best.tokens)), piece_spans(target, best.text, best.tokens)
+    nowhere, steps = (0, 0), len(row) - 1
+    return Sentence(
+        source=Side(text=" | ".join(str(one) if isinstance(one, str) else "image" for one in given), pieces=pieces),
+        target=Side.of(best.text, [*shown, END][:steps], [*spans, nowhere][:steps]),
+        prefix=Side.of(best.text, [START, *shown][:steps], [nowhere, *spans][:steps]),
+        attentions=tuple(maps),
+        candidates=candidates(target, log_probs.exp(), row[1:]),
+        scores={"score": f"{best.score:.3f}", **said},
+    )
+
+
+def _pieces(run: Run, given: tuple[Any, ...], batch: Any) -> tuple[tuple[str, ...], list[int]]:
+    """The pieces of all sources, and how many places the model has for each: texts are padded to one length."""
+    combiner, model = run.combiner, run.config.model_config()
+    grid = model.image_size // model.patch_size
+    pieces, sizes = [], []
+    for place, one in enumerate(given):
+        if place in combiner.reader.images:
+            own = [f"{row},{column}" for row in range(1, grid + 1) for column in range(1, grid + 1)]
+        else:
+            row = combiner.reader.tokens(one)
+            own = [*readable(run.vocabularies.source.pieces(row[:-1])), END] if row else []
+            own += ["·"] * (batch.ids.shape[2] - len(own))
+        pieces += own
+        sizes.append(len(own))
+    return tuple(pieces), sizes
+
+
+def _placed(
+    weights: torch.Tensor, name: str, sizes: Sequence[int], starts: Sequence[int], combine: str
+) -> torch.Tensor:
+    """The weights over one source, put where it stands among all of them."""
+    if combine == "concatenate":
+        return weights
+    place = int(name.rpartition(".")[2])
+    return F.pad(weights, (starts[place], sum(sizes) - starts[place] - sizes[place]))

@@ -1,0 +1,340 @@
+"""A run planned from a look at its data and its machine: what was decided, why, and what may be wrong with the data.
+
+Each task recognises its own data and plans its own runs (`Task.recognise`, `Task.statistics`, `Task.plan`). Here is
+what they share: the machine, decisions with reasons, recipes and what lies between them, and the plan as a page.
+"""
+
+import math
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from regard import config as settings
+from regard.config import JsonObject
+from regard.data.inspection import Finding
+from regard.errors import ConfigError, DataError
+from regard.tasks.config import RunConfig, make_config
+from regard.tasks.spec import TASKS
+
+CPU_MINUTES, GPU_MINUTES = 10.0, 5.0
+"""What a training may take where nothing is said."""
+
+PLAN = "plan.md"
+
+VALIDATIONS = 10
+"""How often a planned run is validated."""
+
+RESERVED = 0.08
+"""The share of a budget that validations and saving take, about."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """What a run is trained on."""
+
+    gpu: str | None = None
+    cores: int = 2
+    compiles: bool = False
+    """Whether blocks can be compiled for the GPU."""
+
+    @property
+    def minutes(self) -> float:
+        return CPU_MINUTES if self.gpu is None else GPU_MINUTES
+
+    def __str__(self) -> str:
+        return self.gpu or f"{self.cores} CPU core" + "s" * (self.cores != 1)
+
+
+def this_machine(device: str = "auto") -> Machine:
+    """The machine that this process runs on, with its GPU unless another device is asked for."""
+    import torch
+
+    from regard.tasks.run import choose_device
+
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    chosen = choose_device(device)
+    if chosen.type != "cuda":
+        return Machine(cores=min(cores, torch.get_num_threads()))
+    compiles = find_spec("triton") is not None and any(map(shutil.which, ("cc", "gcc", "clang")))
+    return Machine(gpu=torch.cuda.get_device_name(chosen), cores=cores, compiles=compiles)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A setting, what it is to be, and why."""
+
+    name: str
+    value: Any
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recognised:
+    """Data that a task takes for its own: how sure that is, why, and what `[data]` has to say so that it is read."""
+
+    certainty: float
+    why: str
+    data: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choices:
+    """What a task decided for its data: settings with reasons, facts about the data, and how often it may be read.
+
+    `most_epochs` is how often at the most: more would only overfit.
+    """
+
+    decisions: tuple[Decision, ...]
+    facts: tuple[str, ...] = ()
+    most_epochs: float | int = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Settings for data of a certain size, `measured` on it or chosen for it."""
+
+    name: str
+    size: float | int
+    settings: Mapping[str, Any]
+    measured: bool = True
+
+    @property
+    def origin(self) -> str:
+        return f"measured on {self.name}" if self.measured else f"chosen for data such as {self.name}, not measured"
+
+
+_EVEN: dict[str, int] = {"model.width": 64, "model.feed_forward": 64, "train.batch_tokens": 1024}
+_LINEAR = ("model.dropout", "model.attention_dropout", "train.r_drop", "train.warmup_share", "train.weight_decay")
+
+
+def between(recipes: Sequence[Recipe], size: float | int, unit: str) -> tuple[JsonObject, str]:
+    """Settings for data of this size, and where they come from: a recipe, or what lies between two."""
+    ordered = sorted(recipes, key=lambda recipe: recipe.size)
+    below = [recipe for recipe in ordered if recipe.size <= size]
+    above = [recipe for recipe in ordered if recipe.size > size]
+    nearest = min(ordered, key=lambda recipe: abs(math.log(recipe.size / size)))
+    if 0.67 < nearest.size / size < 1.5:
+        return dict(nearest.settings), f"{nearest.origin}, which has about as many {unit}"
+    if not below or not above:
+        far = "fewer" if not below else "more"
+        return dict(nearest.settings), f"{nearest.origin}; there is no recipe for {far} {unit}"
+    low, high = below[-1], above[0]
+    part = math.log(size / low.size) / math.log(high.size / low.size)
+    found = {
+        name: _between(name, low.settings[name], high.settings[name], part)
+        if name in low.settings and name in high.settings
+        else nearest.settings.get(name)
+        for name in {**low.settings, **high.settings}
+    }
+    why = f"between what was {low.origin} and what was {high.origin}; not measured itself"
+    return {name: value for name, value in found.items() if value is not None}, why
+
+
+def _between(name: str, low: Any, high: Any, part: float) -> Any:
+    if low == high:
+        return low
+    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (low, high))
+    if not numbers:
+        return low if part < 0.5 else high
+    if name in _LINEAR or min(low, high) <= 0:
+        value = low + part * (high - low)
+        return round(value * 2) / 2 if name == "train.r_drop" else round(value, 2)
+    value = math.exp(math.log(low) + part * (math.log(high) - math.log(low)))
+    if isinstance(low, float):
+        return float(f"{value:.2g}")
+    even = _EVEN.get(name, 1000 if name == "tokenizer.vocab_size" else 1)
+    return max(even, even * round(value / even))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """A run as it was planned: its settings, and why. `minutes` is None where the number of updates was given."""
+
+    config: RunConfig
+    machine: Machine
+    recognised: str
+    facts: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    decisions: tuple[Decision, ...]
+    minutes: float | int | None
+    most_epochs: float | int = math.inf
+    seconds: float = 0.0
+    """What the look at the data took."""
+    asked: tuple[str, ...] = ()
+    """Settings that were given, by name: not the planner's decisions."""
+
+    def lines(self) -> list[str]:
+        """The plan in a few lines."""
+        config, model = self.config, self.config.model
+        shape = f"{model['name']}, {model.get('width')} wide" if "width" in model else model["name"]
+        said = [f"data: {self.recognised}; {'; '.join(self.facts)}"]
+        said += [f"note: {finding.line}" for finding in self.findings]
+        tokenizer = config.tokenizer
+        kinds = f", {tokenizer.kinds[0]} to {tokenizer.kinds[1]} tokens" if config.kind.sides == 2 else ""
+        kinds = kinds or (f", {tokenizer.kind} tokens" if config.kind.has_tokenizer else "")
+        said.append(
+            f"plan: {config.task}{kinds}; {shape}; on {self.machine}, {self.budget()}; the reasons are in {PLAN}"
+        )
+        return said
+
+    def budget(self) -> str:
+        if self.minutes is None:
+            return f"{self.config.train.steps:,} updates as asked"
+        return f"{self.minutes:g} minute" + "s" * (self.minutes != 1) + " in all"
+
+    def page(self, updates: str) -> str:
+        """The plan as Markdown; `updates` says what the budget came to."""
+        rows = "\n".join(
+            f"| `{one.name}` | `{_shown(one.value)}` | {'as asked' if one.name in self.asked else one.why} |"
+            for one in self._final()
+        )
+        notes = "\n".join(f"- **{finding.kind}**: {finding.line}" for finding in self.findings) or "Nothing was found."
+        facts = "\n".join(f"- {fact}" for fact in self.facts)
+        head = f"{self.recognised[0].upper()}{self.recognised[1:]}. Machine: {self.machine}. Budget: {self.budget()}."
+        return (
+            f"# How this run was planned\n\n{head}\n\n## The data\n\n{facts}\n\n## What may be wrong with it\n\n{notes}"
+            f"\n\n## Decisions\n\nEach can be given otherwise with `--set NAME=VALUE`.\n\n| setting | value | why |\n"
+            f"| --- | --- | --- |\n{rows}\n\n## Updates\n\n{updates}\n"
+        )
+
+    def _final(self) -> list[Decision]:
+        """The decisions with the values that the run has."""
+        whole = self.config.to_mapping()
+        final = []
+        for one in self.decisions:
+            section, _, name = one.name.partition(".")
+            value = whole.get(section, {}).get(name, one.value) if name else whole.get(section, one.value)
+            final.append(replace(one, value=value))
+        known = {one.name for one in final}
+        for name in self.asked:
+            section, _, key = name.partition(".")
+            if name not in known and key and key in whole.get(section, {}):
+                final.append(Decision(name, whole[section][key], "as asked"))
+        return final
+
+    def with_config(self, config: RunConfig) -> "Plan":
+        return replace(self, config=config)
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def plan(
+    data: str | Path | Sequence[str | Path],
+    *,
+    valid: str | Path | Sequence[str | Path] = (),
+    test: str | Path | Sequence[str | Path] = (),
+    minutes: float | int | None = None,
+    start: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    machine: Machine | None = None,
+) -> Plan:
+    """Look at data and at this machine, and decide how to train a model on it: `regard.train(plan, "runs/mine")`.
+
+    `minutes` is what the whole training may take, by default 10 on a CPU and 5 on a GPU. `start` is a run to start
+    from. `overrides` are settings as with `--set`, which no decision changes.
+    """
+    began = time.monotonic()
+    files = {"train": _names(data), "valid": _names(valid), "test": _names(test)}
+    if minutes is not None and not minutes > 0:
+        raise ConfigError(f"minutes={minutes} must be above 0")
+    given = settings.override({}, overrides)
+    section: JsonObject = dict(given.get("data") or {})
+    machine = machine or this_machine(str(given.get("train", {}).get("device", "auto")))
+    name, found = _recognised(files["train"], given.get("task"), section)
+    task = TASKS.named(name)
+    own: JsonObject = {**found.data, **section, **{part: list(names) for part, names in files.items() if names}}
+    base = _base(start)
+    statistics = task.statistics(settings.from_mapping(task.data, own, "data"))
+    chosen = task.plan(statistics, machine, base)
+    mapping: JsonObject = {"task": name, "data": own, **({"train": {"start_from": str(start)}} if start else {})}
+    for one in chosen.decisions:
+        section_name, _, key = one.name.partition(".")
+        if key and not (section_name == "data" and key in own):
+            mapping.setdefault(section_name, {})[key] = one.value
+    asked = tuple(setting.partition("=")[0].strip() for setting in overrides)
+    train = given.get("train", {})
+    timed = not ({"steps", "epochs"} & {*train})
+    if minutes is not None and not timed:
+        raise ConfigError("--minutes and train.steps or train.epochs both say how long; give one")
+    config = make_config(None, None, overrides, mapping)
+    return Plan(
+        config=config,
+        machine=machine,
+        recognised=f"task {name}: {found.why}",
+        facts=chosen.facts,
+        findings=tuple(statistics.findings),
+        decisions=(Decision("task", name, found.why), *chosen.decisions),
+        minutes=(minutes or machine.minutes) if timed else None,
+        most_epochs=chosen.most_epochs,
+        seconds=time.monotonic() - began,
+        asked=asked,
+    )
+
+
+def _names(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
+    return (str(given),) if isinstance(given, str | Path) else tuple(map(str, given))
+
+
+def _base(start: str | Path | None) -> JsonObject | None:
+    """The settings of the run to start from."""
+    if start is None:
+        return None
+    from regard.tasks.run import load_config
+
+    return load_config(Path(start)).to_mapping()
+
+
+def _recognised(files: Sequence[str], wanted: str | None, data: Mapping[str, Any]) -> tuple[str, Recognised]:
+    """The task that data is for, and how it is to be read: the surest, or the one that was asked for."""
+    if not files:
+        raise ConfigError("no training data: give --data with your files or folders")
+    paths = [Path(file) for file in files]
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"no such file or folder: {path}")
+    if wanted is not None:
+        found = TASKS.named(wanted).recognise(paths)
+        return wanted, found or Recognised(certainty=1.0, why="as asked")
+    known = {name: found for name, task in TASKS.items() if (found := task.recognise(paths)) is not None}
+    if not known:
+        listed = ", ".join(files[:3])
+        raise DataError(
+            f"cannot tell what {listed} holds: name columns (--set data.source=1 --set data.target=2, or data.text and "
+            f"data.label), a task (--set task=...), or a preset, see `regard presets`"
+        )
+    name = max(known, key=lambda one: known[one].certainty)
+    return name, known[name]
+
+
+def steps_for(plan: Plan, seconds: float, rate: float, epoch: float | int) -> tuple[int, str]:
+    """How many updates to make, and a sentence that says why.
+
+    `seconds` are what is left of the budget, `rate` those that an update takes, `epoch` the updates of one epoch.
+    """
+    afford = max(1, int(seconds * (1 - RESERVED) / rate))
+    most = math.inf if math.isinf(plan.most_epochs) else max(1, math.ceil(plan.most_epochs * epoch))
+    steps = int(min(afford, most))
+    passes = f"{steps / epoch:.1f} times through the data"
+    took = f"{1000 * rate:.1f} ms per update here"
+    if steps < afford:
+        return steps, (
+            f"{steps:,} updates, {passes}, some {steps * rate:.0f} s: the budget would have paid for {afford:,} "
+            f"({took}), but more than {plan.most_epochs:g} times through data of this size overfits"
+        )
+    return steps, f"{steps:,} updates, {passes}: what {seconds:.0f} s, which were left of the budget, pay for ({took})"
+
+
+def in_updates(plan: Plan, config: RunConfig, steps: int) -> RunConfig:
+    """The configuration with so many updates; what is counted in updates follows, where nobody set it."""
+    every = max(1, math.ceil(steps / VALIDATIONS))
+    follow = {"validate_every": every, "save_every": max(every, math.ceil(steps / 3)), "log_every": min(50, every)}
+    free = {name: value for name, value in follow.items() if f"train.{name}" not in plan.asked}
+    return replace(config, train=replace(config.train, steps=steps, epochs=0.0, **free))

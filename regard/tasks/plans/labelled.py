@@ -1,0 +1,194 @@
+"""Labelled texts: what classes, tags and answers are recognised by, and how runs on them are planned."""
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.config import JsonObject
+from regard.data.formats import format_of
+from regard.data.inspection import LabelledStatistics, inspect_labelled
+from regard.data.labelled_texts import Example, Question, Tagged
+from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
+from regard.tasks.plans.columns import DataColumn, columns, label_column, plain, second_text, tabular
+
+WORDS = ("words", "tokens")
+TAGS = ("tags", "ner_tags", "pos_tags", "labels")
+
+FILMS = Recipe(
+    "SST-2",
+    640_000,
+    {
+        "tokenizer.vocab_size": 8000,
+        "model.width": 256,
+        "model.layers": 4,
+        "model.feed_forward": 1024,
+        "model.dropout": 0.3,
+        "train.learning_rate": 5e-4,
+        "train.batch_tokens": 4096,
+        "train.r_drop": 1.0,
+    },
+)
+FILMS_ON_CPU = Recipe(
+    "SST-2",
+    640_000,
+    {
+        "tokenizer.vocab_size": 8000,
+        "model.width": 128,
+        "model.layers": 2,
+        "model.feed_forward": 256,
+        "model.dropout": 0.3,
+        "train.learning_rate": 1e-3,
+        "train.batch_tokens": 1024,
+        "train.r_drop": 0.0,
+    },
+    measured=False,
+)
+
+
+def recognise_classes(files: Sequence[Path]) -> Recognised | None:
+    """A table or records with a column of labels beside one or two of texts."""
+    if not all(map(tabular, files)):
+        return None
+    found, _ = columns(files[0])
+    label = label_column(found)
+    if label is None or label.lists:
+        return None
+    texts = [column for column in found if column is not label and column.textual and not _small(column)]
+    if not 1 <= len(texts) <= 2:
+        return None
+    first, second = (texts[0], texts[1] if len(texts) == 2 else None)
+    if second is not None and second_text(first):
+        first, second = second, first
+    labels = len({str(value) for value in label.values})
+    data: JsonObject = {"text": first.key, "label": label.key} | ({"pair": second.key} if second else {})
+    what = "pairs of texts" if second else "texts"
+    return Recognised(certainty=0.85, why=f"{what} with one of {labels} labels each", data=data)
+
+
+def _small(column: DataColumn) -> bool:
+    """Whether a column holds numbers, as an index does."""
+    return all(text.strip().isdigit() for text in column.texts)
+
+
+def recognise_tags(files: Sequence[Path]) -> Recognised | None:
+    """Lists of words and of tags, or a word and its tag on each line and a blank line between sentences."""
+    if not all(map(plain, files)) and not all(map(tabular, files)):
+        return None
+    if format_of(files[0]) in ("jsonl", "parquet"):
+        found, _ = columns(files[0])
+        named = {column.name: column for column in found if column.lists}
+        words, tags = (next((name for name in names if name in named), None) for names in (WORDS, TAGS))
+        if words and tags:
+            return Recognised(certainty=0.95, why="lists of words and of tags", data={"text": words, "label": tags})
+        return None
+    if format_of(files[0]) != "lines":
+        return None
+    _, seen = columns(files[0])
+    rows = [row[0] for row in seen.rows]
+    cells = [row.split("\t") if "\t" in row else row.split() for row in rows if row.strip()]
+    blank = len(rows) - len(cells)
+    if not blank or len(cells) < 8 or {len(row) for row in cells} - {len(cells[0])} or len(cells[0]) < 2:
+        return None
+    tags = {row[-1] for row in cells}
+    if len(tags) > max(3, len(cells) / 5):
+        return None
+    return Recognised(certainty=0.9, why="a word and its tag on each line, and a blank line after each sentence")
+
+
+def recognise_answers(files: Sequence[Path]) -> Recognised | None:
+    """Contexts with questions and answers."""
+    if not all(map(tabular, files)):
+        return None
+    found, _ = columns(files[0])
+    named = {column.name.casefold(): column.key for column in found}
+    answer = next((named[name] for name in ("answer", "answers") if name in named), None)
+    if "context" not in named or "question" not in named or answer is None:
+        return None
+    keys = {"text": named["context"], "pair": named["question"], "label": answer}
+    return Recognised(certainty=0.97, why="contexts with questions and answers", data=keys)
+
+
+def labelled_statistics(train: Iterable[Any], valid: Iterable[Any] | None, *, classes: bool) -> LabelledStatistics:
+    """One look at items of any labelled task: of tags the words, of questions the contexts."""
+    return inspect_labelled(map(_flat, train), None if valid is None else map(_flat, valid), classes=classes)
+
+
+def _flat(item: Any) -> tuple[tuple[str, ...], str]:
+    if isinstance(item, Example):
+        return item.texts, item.label
+    if isinstance(item, Tagged):
+        return (" ".join(item.words),), "tags"
+    assert isinstance(item, Question)
+    return (item.question, item.context), "answered" if item.start >= 0 else "unanswered"
+
+
+def plan_labelled(found: LabelledStatistics, machine: Machine, base: JsonObject | None, *, head: str) -> Choices:
+    """From a pre-trained encoder what `bert-tune` does, from nothing a small one with much dropout."""
+    gpu = machine.gpu is not None
+    decisions: list[Decision] = []
+    decide = lambda name, value, why: decisions.append(Decision(name, value, why))  # noqa: E731
+    longest = 2 ** math.ceil(math.log2(max(16.0, 1.6 * found.text.most_words + 4)))
+    if not found.valid_rows:
+        share = round(min(0.1, max(0.01, 1000 / max(1, found.rows))), 4)
+        decide(
+            "data.held_out",
+            share,
+            f"no validation texts were given: some {share * found.rows:,.0f}, each with its copies",
+        )
+    reads = 512 if base is None else int(base["model"].get("max_len", 512))
+    if head == "spans":
+        decide("data.max_len", min(256, reads), "a longer context is read in stretches")
+    else:
+        length = min(256 if gpu else 128, int(longest), reads)
+        decide("data.max_len", length, f"the longest text has {found.text.most_words:,} words")
+    if head == "classes":
+        decide("data.overlong", "truncate", "the beginning of a long text tells its class, too")
+    if base is None:
+        recipes = [FILMS] if gpu else [FILMS_ON_CPU]
+        chosen, origin = between(recipes, found.words, "words")
+        size = min(chosen["tokenizer.vocab_size"], max(500, 500 * round(found.words / 20 / 500)))
+        decide("tokenizer.kind", "wordpiece", "open text, in which pieces of words are told apart")
+        decide("tokenizer.vocab_size", size, "from how much text there is")
+        cased = found.text.upper > 0.02 and head == "tags"
+        decide("tokenizer.lowercase", not cased, "capitals tell names" if cased else "case says little about a class")
+        decide("model.name", "bert", "reads a text as a whole")
+        decide("model.head", head, "what the labels are of")
+        for name, value in chosen.items():
+            if name.startswith("model."):
+                decide(name, value, f"from how much text there is; {origin}")
+        decide("model.heads", max(2, chosen["model.width"] // 64), "as many as the width divides into")
+        decide("model.max_len", 256 if head != "spans" else 512, "room for the longest text")
+        for name, value in chosen.items():
+            if name.startswith("train."):
+                decide(name, value, f"goes with the width; {origin}")
+        decide("train.warmup_share", 0.1, "as in the recipes")
+        decide("train.ema", 0.998, "an average of the weights of the last updates is better than the last")
+        most = 12.0
+    else:
+        tuned = "as measured on SST-2 from MiniLM (preset bert-tune)"
+        if head:
+            decide("model.name", "bert", "that of the run it starts from")
+            decide("model.head", head, "what the labels are of")
+        decide("train.learning_rate", 1.5e-4, tuned)
+        decide("train.layer_decay", 0.7, f"lower layers keep what they know; {tuned}")
+        decide("train.warmup_share", 0.02, tuned)
+        decide("train.batch_tokens", max(512, int(min(512, longest))), tuned)
+        decide("train.r_drop", 2.0 if gpu and head == "classes" else 0.0, f"two passes that must agree; {tuned}")
+        most = 3.0
+    decide("train.optimizer", "adamw", "as in the recipes")
+    decide("train.schedule", "linear", "as in the recipes")
+    decide("train.betas", [0.9, 0.999], "as in the recipes")
+    decide("train.epsilon", 1e-6, "as in the recipes")
+    decide("train.weight_decay", 0.01, "as in the recipes")
+    decide("train.smoothing", 0.0, "as in the recipes")
+    decide("train.choose", "best", "the weights of the best validation are kept, not the last")
+    decide("train.select_by", "accuracy" if head == "classes" else "loss", "what the model is for")
+    decide("train.keep", 1, "one checkpoint to resume from, beside the best")
+    classes = (
+        ""
+        if head != "classes"
+        else ": " + ", ".join(f"{name} {count:,}" for name, count in [*found.labels.items()][:6])
+    )
+    facts = (f"{found.rows:,} rows of {found.text.mean_words:.1f} words{classes}",)
+    return Choices(decisions=tuple(decisions), facts=facts, most_epochs=most)

@@ -1,0 +1,164 @@
+"""Images with classes: what they are recognised by, and how a run that names the class of each is planned."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from regard.config import JsonObject
+from regard.data.images import ImageSource
+from regard.data.images.image_files import SUFFIXES, parts_of
+from regard.data.inspection import Finding
+from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
+from regard.tasks.plans.pairs import compiling
+
+LOOKED_AT = 200
+"""Images that are opened to see their size and colours."""
+
+DIGITS = Recipe(
+    "8 x 8 digits", 1500, {"model.width": 64, "model.layers": 4, "model.feed_forward": 128, "model.dropout": 0.0}
+)
+MNIST = Recipe(
+    "MNIST", 60_000, {"model.width": 128, "model.layers": 6, "model.feed_forward": 512, "model.dropout": 0.1}
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageStatistics:
+    """What images are like."""
+
+    count: int
+    labels: dict[str, int]
+    side: int
+    same_size: bool
+    grey: bool
+    valid: bool
+    findings: tuple[Finding, ...] = ()
+
+
+def recognise_images(files: Sequence[Path]) -> Recognised | None:
+    """A folder with one of images for each class, or arrays."""
+    if len(files) == 1 and files[0].suffix == ".npz":
+        return Recognised(certainty=0.9, why="an archive of arrays: images with labels")
+    if len(files) == 2 and all(file.suffix == ".npy" for file in files):
+        return Recognised(certainty=0.9, why="arrays of images and of their labels")
+    if len(files) != 1 or not files[0].is_dir():
+        return None
+    folder = files[0] / "train" if parts_of(files[0]) else files[0]
+    classes = [one for one in folder.iterdir() if one.is_dir() and not one.name.startswith(".")]
+    if len(classes) < 2:
+        return None
+    if not all(any(file.suffix.lower() in SUFFIXES for file in one.rglob("*")) for one in classes):
+        return None
+    return Recognised(certainty=0.95, why=f"a folder of {len(classes)} folders of images, one for each class")
+
+
+def image_statistics(train: ImageSource, others: Sequence[ImageSource | None]) -> ImageStatistics:
+    labels = Counter(train.labels or ())
+    count = len(train.names)
+    rows = np.unique(np.linspace(0, count - 1, min(LOOKED_AT, count)).round().astype(int)).tolist()
+    sizes: Counter[tuple[int, int]] = Counter()
+    grey = True
+    digests: dict[bytes, list[int]] = {}
+    findings: list[Finding] = []
+    chosen = train.select(rows)
+    for row, pixels in zip(rows, chosen.read(3, lambda image: image), strict=True):
+        sizes[pixels.shape[0], pixels.shape[1]] += 1
+        grey = grey and bool((pixels[..., 0] == pixels[..., 1]).all() and (pixels[..., 1] == pixels[..., 2]).all())
+        digests.setdefault(hashlib.blake2b(pixels.tobytes(), digest_size=16).digest(), []).append(row)
+    shorter = sorted(min(size) for size in sizes.elements())
+    side = shorter[len(shorter) // 2]
+    if twice := [found for found in digests.values() if len({(train.labels or ())[row] for row in found}) > 1]:
+        names = " and ".join(train.names[row] for row in twice[0][:2])
+        findings.append(Finding("one image in two classes", f"the same image is in two classes: {names}"))
+    rare = [name for name, number in labels.items() if number < 5]
+    if rare:
+        findings.append(
+            Finding("rare classes", f"classes of fewer than 5 images, too few to learn: {', '.join(rare[:5])}")
+        )
+    most, number = labels.most_common(1)[0]
+    if number > 0.9 * count:
+        findings.append(
+            Finding("one class of most images", f"{100 * number / count:.0f} % of the images are of class '{most}'")
+        )
+    if len(sizes) > 1 and max(shorter) > 4 * min(shorter):
+        findings.append(
+            Finding(
+                "images of many sizes",
+                f"images are from {min(shorter)} to {max(shorter)} pixels wide: all become one size",
+            )
+        )
+    return ImageStatistics(
+        count=count,
+        labels=dict(labels),
+        side=side,
+        same_size=len(sizes) == 1 and all(high == wide for high, wide in sizes),
+        grey=grey,
+        valid=any(one is not None for one in others),
+        findings=tuple(findings),
+    )
+
+
+def plan_images(found: ImageStatistics, machine: Machine, base: JsonObject | None) -> Choices:
+    gpu = machine.gpu is not None
+    decisions: list[Decision] = []
+    decide = lambda name, value, why: decisions.append(Decision(name, value, why))  # noqa: E731
+    patch = next(size for size, most in ((2, 16), (4, 40), (8, 72), (16, 10_000)) if found.side <= most)
+    size = min(224 if gpu else 96, found.side)
+    size = max(patch, patch * round(size / patch))
+    small = size < 64
+    if not found.valid:
+        decide("images.held_out", 0.1, "no validation images were given: a tenth of each class")
+    if base is None:
+        chosen, origin = between([DIGITS, MNIST], found.count, "images")
+        decide("model.name", "vit", "reads an image as patches")
+        why = f"images are {found.side} pixels wide" + (
+            "" if found.same_size else ", the middle of them, and not all alike"
+        )
+        decide("model.image_size", size, why)
+        decide("model.patch_size", patch, f"{(size // patch) ** 2} patches of an image")
+        decide("model.channels", 1 if found.grey else 3, "grey, all of a sample" if found.grey else "in colour")
+        for name, value in chosen.items():
+            decide(name, value, f"from how many images there are; {origin}")
+        decide("model.heads", max(4, chosen["model.width"] // 32), "as many as the width divides into")
+    if small:
+        decide("images.rotate", 10.0, "seen a little turned, moved and scaled, a class stays the same")
+        decide("images.shift", 0.1, "likewise")
+        decide("images.zoom", 0.1, "likewise")
+    else:
+        decide("images.least_area", 0.4, "parts of an image show its class, too")
+        decide(
+            "images.flip",
+            not found.grey,
+            "mirrored, a scene stays the same" if not found.grey else "grey ones may be text",
+        )
+    tokens = (size // patch) ** 2 + 1
+    decide(
+        "train.batch_tokens",
+        (128 if not gpu else 512) * tokens,
+        "128 images at a time" if not gpu else "512 images at a time",
+    )
+    rate = 2e-3 if base is None else 1e-4
+    decide(
+        "train.learning_rate",
+        rate,
+        "as in the recipes" if base is None else "a start from another run keeps what it knows",
+    )
+    decide("train.optimizer", "adamw", "as in the recipes")
+    decide("train.schedule", "cosine", "as in the recipes")
+    decide("train.warmup_share", 0.05, "as in the recipes")
+    decide("train.floor", 0.01, "as in the recipes")
+    decide("train.betas", [0.9, 0.99], "as in the recipes")
+    decide("train.epsilon", 1e-8, "as in the recipes")
+    decide("train.weight_decay", 0.05, "as in the recipes")
+    decide("train.smoothing", 0.1, "a model that is never quite sure generalises better")
+    decide("train.ema", 0.998, "an average of the weights of the last updates is better than the last")
+    decide("train.choose", "best", "the weights of the best validation are kept, not the last")
+    decide("train.select_by", "accuracy", "what the model is for")
+    decide("train.keep", 1, "one checkpoint to resume from, beside the best")
+    decisions += compiling(machine, blocks=False)
+    facts = (f"{found.count:,} images of {len(found.labels)} classes, {found.side} pixels wide",)
+    return Choices(decisions=tuple(decisions), facts=facts, most_epochs=300.0 if found.count < 10_000 else 60.0)

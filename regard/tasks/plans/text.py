@@ -1,0 +1,150 @@
+"""Running text: what it is recognised by, and how a run that continues it is planned."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from regard.config import JsonObject
+from regard.data.formats import format_of
+from regard.data.images.image_files import SUFFIXES as IMAGES
+from regard.data.inspection import TextStatistics, inspect_text
+from regard.data.readers import SUFFIXES, Documents
+from regard.tasks.corpora import TextData
+from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
+from regard.tasks.plans.columns import columns, plain
+from regard.tasks.plans.pairs import compiling
+
+SPELT = 3_000_000
+"""Characters below which text is read letter by letter: there is too little to learn many pieces from."""
+
+PLAYS = Recipe(
+    "tiny Shakespeare",
+    1_000_000,
+    {
+        "model.width": 384,
+        "model.layers": 6,
+        "model.feed_forward": 1536,
+        "model.dropout": 0.25,
+        "model.attention_dropout": 0.2,
+        "data.max_len": 256,
+        "train.learning_rate": 1e-3,
+        "train.batch_tokens": 16_384,
+        "train.weight_decay": 0.1,
+    },
+)
+PLAYS_ON_CPU = Recipe(
+    "tiny Shakespeare",
+    1_000_000,
+    {
+        "model.width": 128,
+        "model.layers": 4,
+        "model.feed_forward": 512,
+        "model.dropout": 0.0,
+        "model.attention_dropout": 0.0,
+        "data.max_len": 128,
+        "train.learning_rate": 2e-3,
+        "train.batch_tokens": 2048,
+        "train.weight_decay": 0.1,
+    },
+)
+ARTICLES = Recipe(
+    "some books",
+    10_000_000,
+    {
+        "model.width": 512,
+        "model.layers": 8,
+        "model.feed_forward": 2048,
+        "model.dropout": 0.15,
+        "model.attention_dropout": 0.1,
+        "data.max_len": 256,
+        "train.learning_rate": 8e-4,
+        "train.batch_tokens": 32_768,
+        "train.weight_decay": 0.1,
+    },
+    measured=False,
+)
+
+WHY = {
+    "model.width": "from how much text there is, and what the machine can train in the time",
+    "model.dropout": "the less text, the more is dropped",
+    "data.max_len": "the window that is read at once",
+}
+
+
+def recognise_text(files: Sequence[Path]) -> Recognised | None:
+    """Plain files, folders of them, or records with nothing but a text."""
+    if all(map(plain, files)):
+        many = f"{len(files)} plain files" if len(files) > 1 else "a plain file"
+        return Recognised(certainty=0.6, why=f"{many}: running text, to be continued")
+    if all(file.is_dir() for file in files):
+        inside = [path.suffix.lower() for file in files for path in file.rglob("*") if path.is_file()]
+        texts = sum(suffix in SUFFIXES for suffix in inside)
+        if texts and texts > sum(suffix in IMAGES for suffix in inside):
+            return Recognised(certainty=0.6, why=f"a folder of {texts:,} texts, to be continued")
+        return None
+    if len(files) == 1 and files[0].is_file() and format_of(files[0]) in ("jsonl", "parquet"):
+        found, _ = columns(files[0])
+        texts = [column for column in found if column.textual]
+        if len(texts) == 1 and len(found) == 1:
+            return Recognised(
+                certainty=0.7, why="records of one text each, to be continued", data={"text": texts[0].key}
+            )
+    return None
+
+
+def text_statistics(data: TextData) -> TextStatistics:
+    read = lambda names: Documents.of(names, data.text, data.header)  # noqa: E731
+    return inspect_text(read(data.train), read(data.valid) if data.valid else None)
+
+
+def plan_text(found: TextStatistics, machine: Machine, base: JsonObject | None) -> Choices:
+    gpu = machine.gpu is not None
+    recipes = [PLAYS, ARTICLES] if gpu else [PLAYS_ON_CPU]
+    chosen, origin = between(recipes, found.characters, "characters")
+    decisions: list[Decision] = []
+    decide = lambda name, value, why: decisions.append(Decision(name, value, why))  # noqa: E731
+    if not found.valid_lines:
+        decide(
+            "data.held_out", 0.1 if found.characters < SPELT else 0.02, "no validation text was given: the end of it"
+        )
+    if base is None:
+        if found.line.unknown:
+            decide("tokenizer.kind", "spaced", "the text has <unk> for rare words, so it is cut into words already")
+            decide("tokenizer.vocab_size", 50_000, "every word that it has")
+        elif found.characters < SPELT:
+            decide("tokenizer.kind", "character", f"{found.characters:,} characters are too few to learn pieces from")
+            decide("tokenizer.vocab_size", 4000, "every character that it has")
+        else:
+            size = min(32_000, max(2000, 1000 * round(found.characters / 1000 / 1000)))
+            decide("tokenizer.kind", "bpe", "much text: pieces of words, each learnt often enough")
+            decide("tokenizer.vocab_size", size, "one piece for each thousand characters, about")
+        decide("model.name", "gpt", "predicts each token from those before it")
+        for name, value in chosen.items():
+            if name.startswith(("model.", "data.")):
+                decide(name, value, f"{WHY.get(name, 'goes with the width')}; {origin}")
+        width = chosen["model.width"]
+        decide("model.heads", max(2, width // (64 if width >= 256 else 32)), "as many as the width divides into")
+        decide("model.positions", "rotary", "distances rather than places")
+        decide("model.bias", False, "not needed")
+        decide("model.max_len", chosen["data.max_len"], "the window")
+    train = {name: value for name, value in chosen.items() if name.startswith("train.")}
+    if base is not None:
+        train["train.learning_rate"] = 2e-4
+        origin = "a fraction of the rate to start from another run with"
+    for name, value in train.items():
+        decide(name, value, f"{WHY.get(name, 'goes with the width')}; {origin}")
+    decide("train.optimizer", "adamw", "as in the recipes")
+    decide("train.schedule", "cosine", "the rate falls to a tenth by the end of the budget")
+    decide("train.warmup_share", 0.05, "as in the recipes")
+    decide("train.floor", 0.1 if gpu else 0.05, "as in the recipes")
+    decide("train.betas", [0.9, 0.99], "as in the recipes")
+    decide("train.epsilon", 1e-8, "as in the recipes")
+    decide("train.smoothing", 0.0, "what is measured is the likelihood itself")
+    if gpu:
+        decide("train.ema", 0.998, "an average of the weights of the last updates is better than the last")
+    decide("train.choose", "best", "the weights of the best validation are kept, not the last")
+    decide("train.keep", 1, "one checkpoint to resume from, beside the best")
+    decide("decode.temperature", 0.8, "lively, and still sense")
+    decide("decode.top_k", 40, "nothing too unlikely")
+    decisions += compiling(machine, blocks=False)
+    facts = (f"{found.documents:,} documents, {found.characters:,} characters",)
+    return Choices(decisions=tuple(decisions), facts=facts, most_epochs=36.0 if found.characters < 5_000_000 else 12.0)

@@ -1,0 +1,658 @@
+"""Several sources: rows of texts and images, any of which may be missing, to a model that writes a text from them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from regard.config import JsonObject, Setting
+from regard.data.batches import epoch_order, evaluation_order
+from regard.data.formats import Columns, Header, format_of, notes_on, rows
+from regard.data.images.image_files import LARGEST, decode_image, read_image
+from regard.data.images.image_store import resized
+from regard.data.pair_store import Rows
+from regard.data.synthetic.several_sources import SOURCES, SourcedRow, sourced_rows
+from regard.decode.config import DecodeConfig
+from regard.decode.constraints import unwanted
+from regard.decode.search import search
+from regard.decode.stepper import Hypothesis, Stepper
+from regard.errors import ConfigError, DataError
+from regard.look.document import Document
+from regard.look.watch import attentions
+from regard.metrics.text import corpus_bleu, exact_matches, mean_interval
+from regard.nn.batch import SourcedTexts, Tokens
+from regard.tasks.config import RunConfig
+from regard.tasks.corpora import FIRST_TOKEN, PARTS, Part, PreparedData, full_rows, train_shared_tokenizer
+from regard.tasks.looking.look_options import LookOptions
+from regard.tasks.run import Run, prepared_vocabularies
+from regard.tasks.spec import (
+    MEASURING,
+    OF_PAIRS,
+    Files,
+    Measuring,
+    Progress,
+    Report,
+    Say,
+    Task,
+    check_columns,
+    check_length,
+)
+from regard.tasks.verbs.combine import WrittenText
+from regard.text import Vocabularies
+from regard.training.objectives import Objective, SequenceToSequence
+
+HELD_OUT = 1000
+"""How many bundled rows serve for validation, and how many for test."""
+BATCH = 128
+"""Rows of one batch while texts are written greedily; fewer by the width of a beam."""
+IMAGE = "image:"
+"""Stands before the name of a source that is an image."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourcesData(Files):
+    """Rows of a table (`.tsv`, `.csv`, `.jsonl`, `.parquet`): a column for each source, and one for the text to write.
+
+    `sources` names the columns: a text by its name, an image file, named from the table's folder, as `image:NAME`. An
+    empty cell is a source that is missing. `output` is the column of the text to write. `bundled` and `examples` train
+    on so many rows that come with regard: `paraphrases`, two smudged ones of one statement, or `ambiguous`, a sentence
+    with a scene that decides it; held-out ones then serve for validation and test.
+    """
+
+    sources: tuple[str, ...] = ()
+    output: str | int = "output"
+    bundled: Literal["none", "paraphrases", "ambiguous"] = "none"
+    examples: int = 0
+    examples_seed: int = 1
+    max_len: int = 256
+    overlong: Literal["skip", "truncate", "refuse"] = "skip"
+    header: Header = "auto"
+
+    def __post_init__(self) -> None:
+        if self.examples and self.train:
+            raise ConfigError("data.train and data.examples are two sources of training rows; give one")
+        if self.examples < 0 or self.examples_seed < 0:
+            raise ConfigError(f"data.examples={self.examples} and examples_seed must not be negative")
+        if self.examples and self.bundled == "none":
+            raise ConfigError("data.examples needs data.bundled: paraphrases or ambiguous")
+        check_length(self.max_len)
+        check_columns(output=self.output)
+        if len(set(self.sources)) < len(self.sources):
+            raise ConfigError(f"data.sources={list(self.sources)} must be different columns")
+        for name in PARTS:
+            if len(getattr(self, name)) > 1:
+                raise ConfigError(f"data.{name} takes one table")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sources as they are named, or as those of the bundled rows are."""
+        return self.sources or (() if self.bundled == "none" else SOURCES[self.bundled])
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple("image" if name.startswith(IMAGE) else "text" for name in self.names)
+
+
+def plain_name(source: str) -> str:
+    """A source's name without what says that it is an image."""
+    return source.removeprefix(IMAGE)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of a table of sources."""
+
+    path: Path
+    data: SourcesData
+
+    @cached_property
+    def rows(self) -> list[SourcedRow]:
+        found, columns = [], self._columns()
+        for number, (*cells, output) in enumerate(rows(self.path, format_of(self.path), columns), 1):
+            if not output.strip():
+                continue
+            found.append(
+                SourcedRow(tuple(self._cell(*one, number) for one in zip(cells, self.data.kinds, strict=True)), output)
+            )
+        found = [row for row in found if any(one is not None for one in row.sources)]
+        if not found:
+            raise DataError(f"{self.path} has no row with a source and a text to write")
+        return found
+
+    def _cell(self, cell: str, kind: str, number: int) -> str | Path | None:
+        if not cell.strip():
+            return None
+        if kind == "text":
+            return cell
+        path = self.path.parent / cell
+        if not path.is_file():
+            raise DataError(f"{self.path}, row {number} names {path}, which is no file")
+        return path
+
+    def _columns(self) -> Columns:
+        if format_of(self.path) == "lines":
+            raise DataError(f"{self.path}: rows of several sources are in a .tsv, .csv, .jsonl or .parquet file")
+        names = (*map(plain_name, self.data.names), self.data.output)
+        settings = (*(f"data.sources ({plain_name(name)})" for name in self.data.names), "data.output")
+        return Columns(names, settings, self.data.header)
+
+    def notes(self) -> tuple[str, ...]:
+        return tuple(notes_on(self.path, format_of(self.path), self._columns()))
+
+
+def rows_of(config: RunConfig, part: Part) -> list[SourcedRow] | None:
+    """The rows to train on, to validate on or to test on; None where none are named."""
+    data = config.data
+    if names := getattr(data, part):
+        return Table(Path(names[0]), data).rows
+    if not data.examples:
+        return None
+    if part == "train":
+        return list(sourced_rows(data.bundled, data.examples, seed=data.examples_seed))
+    return list(sourced_rows(data.bundled, HELD_OUT, seed=0, part=part))
+
+
+class SourceReader:
+    """Rows as a run's model reads them: tokens, and images at the model's size."""
+
+    def __init__(self, vocabularies: Vocabularies, config: RunConfig) -> None:
+        self.vocabularies, self.model = vocabularies, config.model_config()
+        self.kinds: tuple[str, ...] = self.model.sources
+        self.texts = [place for place, kind in enumerate(self.kinds) if kind == "text"]
+        self.images = [place for place, kind in enumerate(self.kinds) if kind == "image"]
+
+    def tokens(self, text: Any) -> list[int]:
+        """The tokens of a source, its end with them; none where it is missing."""
+        source = self.vocabularies.source
+        return [] if text is None or not text.strip() else self.vocabularies.source_row(source.encode(text))
+
+    def pixels(self, image: Any) -> np.ndarray:
+        """A file, a name with a file's bytes, or an array, at the model's size."""
+        if isinstance(image, tuple):
+            image = decode_image(image[1], image[0], self.model.channels, LARGEST)
+        elif not isinstance(image, np.ndarray):
+            image = read_image(Path(image), self.model.channels)
+        if image.ndim != 3 or image.shape[2] != self.model.channels:
+            raise DataError(f"an image of shape {image.shape}; the model reads {self.model.channels} channels, last")
+        return resized(image, self.model.image_size, "stretch")
+
+    def batch(self, given: Sequence[Sequence[Any]], targets: Sequence[Sequence[int]] | None = None) -> SourcedTexts:
+        """These rows of sources, with the tokens to write where they are known."""
+        texts = [[self.tokens(row[place])[: self.model.max_len] for place in self.texts] for row in given]
+        longest = max((len(one) for row in texts for one in row), default=0) or 1
+        ids = torch.full((len(given), len(self.texts), longest), self.vocabularies.source.pad)
+        for b, row in enumerate(texts):
+            for k, one in enumerate(row):
+                ids[b, k, : len(one)] = torch.tensor(one, dtype=torch.long)
+        side = self.model.image_size
+        pixels = torch.zeros(len(given), len(self.images), self.model.channels, side, side)
+        pictured = torch.zeros(len(given), len(self.images), dtype=torch.bool)
+        for b, row in enumerate(given):
+            for p, place in enumerate(self.images):
+                if row[place] is not None:
+                    array = row[place] if _at_size(row[place], self.model) else self.pixels(row[place])
+                    pixels[b, p] = torch.from_numpy(array.transpose(2, 0, 1).copy())
+                    pictured[b, p] = True
+        pixels = torch.where(pictured[..., None, None, None], (pixels / 255 - 0.5) / 0.25, pixels)
+        lengths = torch.tensor([[len(one) for one in row] for row in texts], dtype=torch.long).view(len(given), -1)
+        target = None if targets is None else Tokens.of(targets, self.vocabularies.target.pad)
+        count = 0 if targets is None else sum(len(row) - 1 for row in targets)
+        return SourcedTexts(ids, lengths, pixels, pictured, target, count, self.model.places)
+
+
+def _at_size(image: object, model: Any) -> bool:
+    return isinstance(image, np.ndarray) and image.shape == (model.image_size, model.image_size, model.channels)
+
+
+class SourcesLayout:
+    """Batches of rows whose sources together have like lengths."""
+
+    def __init__(self, prepared: "SourcesRun", budget: int) -> None:
+        self.prepared, self.budget = prepared, budget
+
+    def order(self, seed: int, epoch: int) -> list[np.ndarray]:
+        one = self.prepared
+        return epoch_order(one.sizes, one.target.lengths, budget=self.budget, seed=seed, epoch=epoch)
+
+    def batch(self, chosen: np.ndarray) -> SourcedTexts:
+        return self.prepared.reader.batch(
+            [self.prepared.given[row] for row in chosen], [self.prepared.target[row].tolist() for row in chosen]
+        )
+
+
+class SourcesRun(PreparedData):
+    """Rows to train on and, where there are any, to validate on."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        train: list[SourcedRow],
+        valid: list[SourcedRow] | None,
+        vocabularies: Vocabularies,
+        report: Report,
+    ) -> None:
+        self.config, self.vocabularies, self.report = config, vocabularies, report
+        self.objective: Objective = SequenceToSequence(config.train.smoothing)
+        self.reader = SourceReader(vocabularies, config)
+        self.given, self.sizes, self.target = self._read(train, say=True)
+        self.valid = None if valid is None else self._read(valid)
+        self.shown = (valid or [])[: config.train.validate_sentences]
+        beside = "" if valid is None else f", {len(valid):,} to validate on"
+        missing = [
+            f"{sum(row.sources[place] is None for row in train):,} without {plain_name(name)}"
+            for place, name in enumerate(config.data.names)
+            if any(row.sources[place] is None for row in train)
+        ]
+        report.say(
+            f"{len(self.given):,} rows of {len(config.data.names)} sources{beside}"
+            + "".join(f"; {one}" for one in missing)
+        )
+        longest = int((self.sizes + self.target.lengths).max())
+        if config.train.batch_tokens < longest:
+            raise ConfigError(
+                f"train.batch_tokens={config.train.batch_tokens} must hold the longest row: {longest} tokens"
+            )
+
+    def _read(self, found: list[SourcedRow], *, say: bool = False) -> tuple[list[tuple[Any, ...]], np.ndarray, Rows]:
+        """Sources with images at the model's size, their lengths in all, and what to write of each row."""
+        data, target, reader = self.config.data, self.vocabularies.target, self.reader
+        given, sizes, targets, long = [], [], [], 0
+        for row in found:
+            tokens = self.vocabularies.target_row(target.encode(row.output))
+            lengths = [len(reader.tokens(row.sources[place])) for place in reader.texts]
+            if max([len(tokens), *lengths]) > data.max_len:
+                long += 1
+                if data.overlong == "refuse":
+                    raise DataError(
+                        f"a row has a text of more than data.max_len={data.max_len} tokens: {row.output[:60]}"
+                    )
+                if data.overlong == "skip":
+                    continue
+                tokens = [*tokens[: data.max_len - 1], target.eos] if len(tokens) > data.max_len else tokens
+            sources = list(row.sources)
+            for place in reader.images:
+                sources[place] = None if sources[place] is None else reader.pixels(sources[place])
+            given.append(tuple(sources))
+            sizes.append(
+                sum(lengths) + reader.model.places * sum(sources[place] is not None for place in reader.images)
+            )
+            targets.append(tokens)
+        if long and say:
+            done = "left out" if data.overlong == "skip" else "cut"
+            self.report.say(f"{long:,} rows with a text of more than data.max_len={data.max_len} tokens are {done}")
+        if not given:
+            raise DataError(f"no row is as short as data.max_len={data.max_len} tokens")
+        return given, np.array(sizes, dtype=np.int32), Rows.of(targets, target.pad)
+
+    def bounds(self) -> tuple[int, int]:
+        both = self.sizes + self.target.lengths
+        return int(both.max()), int(both.sum())
+
+    def layout(self, budget: int, *, pack: bool = False) -> SourcesLayout:
+        return SourcesLayout(self, budget)
+
+    def validation(self) -> Iterator[SourcedTexts] | None:
+        if self.valid is None:
+            return None
+        given, sizes, target = self.valid
+        budget = max(self.config.train.batch_tokens, int((sizes + target.lengths).max()))
+        order = evaluation_order(sizes, target.lengths, budget=budget)
+        return (
+            self.reader.batch([given[row] for row in chosen], [target[row].tolist() for row in chosen])
+            for chosen in order
+        )
+
+    def scores(self, model: nn.Module) -> dict[str, float]:
+        if not self.shown:
+            return {}
+        combiner = Combiner(model, self.vocabularies, self.config)
+        found = [
+            best[0].text for best in combiner.combine([row.sources for row in self.shown], self.config.decode.greedy())
+        ]
+        references = [row.output for row in self.shown]
+        return {
+            "bleu": corpus_bleu(found, references)[0],
+            "exact_match": float(exact_matches(found, references).mean()),
+        }
+
+
+class Combiner:
+    """Rows of sources in, texts out: `Stepper` is all it knows of its model."""
+
+    def __init__(self, model: Any, vocabularies: Vocabularies, config: RunConfig) -> None:
+        self.model, self.vocabularies, self.config = model, vocabularies, config.decode
+        self.names: tuple[str, ...] = config.data.names
+        self.reader, self.max_len = SourceReader(vocabularies, config), config.model_config().max_len
+        self._stepper: Stepper[Any] = model
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def checked(self, row: Any, number: int = 1) -> tuple[Any, ...]:
+        """A row of sources in their order: from a list, or by name; an empty text is a missing one."""
+        if isinstance(row, Mapping):
+            names = [plain_name(name) for name in self.names]
+            for name in row:
+                if name not in names:
+                    raise DataError(f"row {number} has '{name}'; the sources of this run are {', '.join(names)}")
+            row = [row.get(name) for name in names]
+        if isinstance(row, str) or len(row) != len(self.names):
+            count = 1 if isinstance(row, str) else len(row)
+            wanted = ", ".join(map(plain_name, self.names))
+            raise DataError(f"row {number} has {count} sources; this run reads {len(self.names)}: {wanted}")
+        found = tuple(None if isinstance(one, str) and not one.strip() else one for one in row)
+        if all(one is None for one in found):
+            raise DataError(f"row {number} has no source at all")
+        for place in self.reader.texts:
+            if not isinstance(found[place], str | None):
+                raise DataError(f"row {number}: {self.names[place]} must be a text")
+            if (length := len(self.reader.tokens(found[place]))) > self.max_len:
+                raise DataError(
+                    f"row {number}: {self.names[place]} has {length:,} tokens; the model reads {self.max_len}"
+                )
+        return tuple(
+            self.reader.pixels(one) if place in self.reader.images and one is not None else one
+            for place, one in enumerate(found)
+        )
+
+    def combine(
+        self,
+        given: Sequence[Sequence[Any]],
+        config: DecodeConfig | None = None,
+        *,
+        numbers: Sequence[int] | None = None,
+        gone: Callable[[int], bool] | None = None,
+        progress: Progress | None = None,
+    ) -> list[list[WrittenText]]:
+        """The `top_beams` best texts (or `samples`) of each row, best first."""
+        config = config or self.config
+        size, found = max(1, BATCH // config.rows), []
+        for start in range(0, len(given), size):
+            part = range(start, min(len(given), start + size))
+            names = [place if numbers is None else numbers[place] for place in part]
+            found += self._decode([given[place] for place in part], names, config, start, gone)
+            if progress is not None:
+                progress(len(found), len(given))
+        return found
+
+    @torch.inference_mode()
+    def _decode(
+        self,
+        given: Sequence[Sequence[Any]],
+        names: Sequence[int],
+        config: DecodeConfig,
+        before: int,
+        gone: Callable[[int], bool] | None,
+    ) -> list[list[WrittenText]]:
+        self.model.eval()
+        target = self.vocabularies.target
+        state = self._stepper.start(self.reader.batch(given).to(self.device))
+        first = torch.full((len(given),), target.bos, device=self.device)
+        constraints = []
+        if gone is not None:
+            constraints.append(unwanted(target.eos, lambda row: gone(before + row), len(given)))
+        limit = min(config.max_len, self.max_len)
+        found = search(
+            self._stepper,
+            state,
+            first,
+            eos=target.eos,
+            config=config,
+            max_len=limit,
+            ids=names,
+            constraints=constraints,
+        )
+        return [[self.text(one, limit if config.force_end else None) for one in best] for best in found]
+
+    def text(self, hypothesis: Hypothesis, forced_at: int | None = None) -> WrittenText:
+        target = self.vocabularies.target
+        return WrittenText(
+            text=target.decode(hypothesis.tokens),
+            score=hypothesis.score,
+            log_prob=hypothesis.log_prob,
+            tokens=tuple(hypothesis.tokens),
+            pieces=tuple(target.pieces(hypothesis.tokens)),
+            finished=hypothesis.finished and len(hypothesis.token_log_probs) != forced_at,
+        )
+
+    def cut_note(self, cut: int, total: int, config: DecodeConfig) -> str:
+        """What to say of texts that are not finished; nothing where there are none."""
+        if not cut:
+            return ""
+        limit = min(config.max_len, self.max_len)
+        return f"{cut:,} of {total:,} texts were cut at {limit} tokens (max_len; the model's own is {self.max_len})"
+
+    @torch.inference_mode()
+    def shares(self, given: Sequence[Sequence[Any]], texts: Sequence[str]) -> list[float]:
+        """How much each source had to say over all steps that write these texts, by teacher forcing."""
+        self.model.eval()
+        total, steps = np.zeros(len(self.names)), 0
+        for start in range(0, len(given), BATCH):
+            target = self.vocabularies.target
+            rows = [self.vocabularies.target_row(target.encode(text)) for text in texts[start : start + BATCH]]
+            rows = [row[: self.max_len + 1] for row in rows]  # a text that was cut has no end
+            batch = self.reader.batch(given[start : start + BATCH], rows).to(self.device)
+            real = (batch.labels >= 0)[..., None]
+            found = self.model.shares(batch) * real
+            total, steps = total + found.sum((0, 1)).cpu().numpy(), steps + int(real.sum())
+        return (total / max(steps, 1)).tolist()
+
+
+def combiner_of(run: Run) -> Combiner:
+    """Rows of sources in, texts out."""
+    return Combiner(run.model, run.vocabularies, run.config)
+
+
+def combine(run: Run, rows: Sequence[Any], **decode: Setting) -> list[str]:
+    """The best text of each row of sources; a row is a list in the order of `data.sources`, or a mapping by name."""
+    return [best[0].text for best in combined(run, rows, **decode)]
+
+
+def combined(run: Run, rows: Sequence[Any], **decode: Setting) -> list[list[WrittenText]]:
+    """For each row its best texts, with scores: `combined([["...", None]], beam=5, top_beams=5)`."""
+    if isinstance(rows, str):
+        raise DataError("give a list of rows, each a list of its sources")
+    given = [run.combiner.checked(row, number) for number, row in enumerate(rows, 1)]
+    return run.combiner.combine(given, run.decode_config(**decode))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourcesOptions:
+    """How a run of several sources is measured: on the first `limit` rows."""
+
+    limit: int | None = None
+
+
+class SourcesTask(Task):
+    """Rows of texts and images, any of which may be missing, to a model that writes a text from them."""
+
+    name = "sources"
+    about = "a text from several sources: texts and images, any of which may be missing"
+    data = SourcesData
+    sources = ("train", "examples")
+    evaluation = SourcesOptions
+    unused: ClassVar = (
+        *(*OF_PAIRS, "images", "train.vectors", "train.compile_loss", "train.r_drop", "train.pack"),
+        *("decode.max_ratio", "decode.max_extra", "decode.coverage_penalty", "decode.mbr", "decode.shortlist"),
+    )
+    parts: ClassVar = {"combiner": combiner_of}
+    methods: ClassVar = {"combine": combine, "combined": combined}
+    searches = True
+    keeps_decoding = True
+    lifts_limits = True
+    sides = 2
+    unit = "rows"
+
+    def check(self, config: RunConfig) -> None:
+        kinds, model = config.data.kinds, config.with_stand_ins().model_config()
+        if kinds and kinds != model.sources:
+            raise ConfigError(
+                f"model.sources={list(model.sources)} must say what data.sources are: {list(kinds)} for "
+                f"{', '.join(config.data.names)}"
+            )
+
+    def check_files(self, config: RunConfig, say: Say) -> None:
+        for part in PARTS:
+            for file in getattr(config.data, part):
+                if not Path(file).exists():
+                    raise DataError(f"no such file: {file}")
+                for note in Table(Path(file), config.data).notes():
+                    say(note)
+
+    def prepare(self, config: RunConfig, directory: Path, report: Report, *, new: bool) -> tuple[RunConfig, SourcesRun]:
+        """The rows read; for a new run, with a tokenizer trained on all their texts."""
+        if not config.data.names:
+            raise ConfigError("data.sources=[] must name the columns of the sources")
+        report.say("reading the rows")
+        train, valid = rows_of(config, "train"), rows_of(config, "valid")
+        if train is None:
+            raise ConfigError(
+                "no training data: give --data with a table (data.train in a configuration), or set data.examples"
+            )
+
+        def trained() -> Vocabularies:
+            texts = (one for row in train for one in (*row.sources, row.output) if isinstance(one, str))
+            return train_shared_tokenizer(texts, config, report)
+
+        config, vocabularies = prepared_vocabularies(config, directory, trained, new=new)
+        return config, SourcesRun(config, train, valid, vocabularies, report)
+
+    def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> JsonObject:
+        """Exact match and BLEU; the former with each source left out, and alone; and whose attention did what."""
+        found = self._rows(run, data)[: how.chosen(SourcesOptions).limit]
+        config, combiner = run.decode_config(**how.decode), run.combiner
+        references = [row.output for row in found]
+        given = [combiner.checked(row.sources, number) for number, row in enumerate(found, 1)]
+        names = [plain_name(name) for name in combiner.names]
+        best = [one[0] for one in combiner.combine(given, config, progress=how.progress)]
+        texts = [one.text for one in best]
+        cut = sum(not one.finished for one in best)
+        if how.out is not None:
+            for text in texts:
+                how.out(text)
+        if how.say is not None and (note := combiner.cut_note(cut, len(texts), config)):
+            how.say(note)
+        right = exact_matches(texts, references)
+        shares = combiner.shares(given, texts)
+        each = []
+        for place, name in enumerate(names):
+            without = [(*row[:place], None, *row[place + 1 :]) for row in given]
+            alone = [tuple(one if other == place else None for other, one in enumerate(row)) for row in given]
+            each.append(
+                {
+                    "source": name,
+                    "missing": sum(row[place] is None for row in given),
+                    "share": shares[place],
+                    "left_out": self._compared(run, without, references, right, config),
+                    "alone": self._compared(run, alone, references, right, config),
+                }
+            )
+        bleu, signature = corpus_bleu(texts, references)
+        return {
+            "rows": len(found),
+            "cut": cut,
+            "exact_match": float(right.mean()),
+            "exact_match_interval": list(mean_interval(right)),
+            "bleu": bleu,
+            "bleu_signature": signature,
+            "combine": run.config.model_config().combine,
+            "sources": each,
+            "decode": {"beam": config.beam, "length_penalty": config.length_penalty, "length_form": config.length_form},
+        }
+
+    def _compared(
+        self, run: Run, given: list[tuple[Any, ...]], references: list[str], right: np.ndarray, config: DecodeConfig
+    ) -> JsonObject | None:
+        """Exact match of rows that have lost sources, and what the loss costs; of rows that have any left."""
+        kept = [place for place, row in enumerate(given) if any(one is not None for one in row)]
+        if not kept:
+            return None
+        found = run.combiner.combine([given[place] for place in kept], config)
+        hits = exact_matches([best[0].text for best in found], [references[place] for place in kept])
+        cost = right[kept] - hits
+        return {
+            "rows": len(kept),
+            "exact_match": float(hits.mean()),
+            "exact_match_interval": list(mean_interval(hits)),
+            "cost": float(cost.mean()),
+            "cost_interval": list(mean_interval(cost)),
+        }
+
+    def _rows(self, run: Run, data: Any) -> list[SourcedRow]:
+        if data:
+            if all(isinstance(one, SourcedRow) for one in data):
+                return list(data)
+            if len(data) > 1:
+                raise ConfigError("rows of several sources are in one table")
+            return Table(Path(data[0]), run.config.data).rows
+        found = rows_of(run.config, "test") or rows_of(run.config, "valid")
+        if found is None:
+            raise ConfigError("nothing to evaluate on: the run names no test or validation rows; give some")
+        return found
+
+    def show(self, scores: Mapping[str, Any]) -> str:
+        low, high = scores["exact_match_interval"]
+        lines = [
+            f"rows               {scores['rows']:,}  (beam {scores['decode']['beam']}, combine {scores['combine']})",
+            f"exact match        {100 * scores['exact_match']:.2f} %  [{100 * low:.2f}, {100 * high:.2f}]",
+            f"BLEU               {scores['bleu']:.2f}  {scores['bleu_signature']}",
+        ]
+        meaning = {"turn": "of what was added", "concatenate": "of the attention", "gate": "of the gate"}
+        for one in scores["sources"]:
+            lines.append(
+                f"{one['source']}: {100 * one['share']:.1f} % {meaning[scores['combine']]}; "
+                f"missing in {one['missing']:,} rows"
+            )
+            for name, said in (("left_out", "left out"), ("alone", "alone")):
+                if (found := one[name]) is None:
+                    lines.append(f"  {said:16} no row has another source")
+                    continue
+                low, high = found["cost_interval"]
+                lines.append(
+                    f"  {said:16} {100 * found['exact_match']:.2f} %  which costs {100 * found['cost']:.2f} points "
+                    f"[{100 * low:.2f}, {100 * high:.2f}]"
+                )
+        return "\n".join(lines)
+
+    def compared(self, run: Run, limit: int | None, progress: Progress | None) -> JsonObject:
+        how = Measuring(options=SourcesOptions(limit=limit), decode={"beam": 1}, progress=progress)
+        return self.evaluate(run, how=how)
+
+    def look(self, run: Run, inputs: Sequence[Any], wanted: LookOptions, **decode: Setting) -> Document:
+        from regard.tasks.looking.source_runs import sources_document
+
+        return sources_document(run, inputs, wanted, **decode)
+
+    def looks(self, run: Run) -> bool:
+        return bool(attentions(run.model)) and "image" not in run.config.model_config().sources
+
+    def inputs(self, run: Run, words: Sequence[str], file: Path | None) -> list[Any]:
+        from regard.tasks.verbs.combine import row_of
+
+        return [row_of(line) for line in super().inputs(run, words, file)]
+
+    def example(self, config: RunConfig, length: int, rows: int = 1) -> SourcedTexts:
+        model = config.model_config()
+        texts, images = model.sources.count("text"), model.sources.count("image")
+        ids = torch.full((rows, texts, length), FIRST_TOKEN)
+        target = full_rows(torch.full((rows, length + 1), FIRST_TOKEN))
+        pixels = torch.zeros(rows, images, model.channels, model.image_size, model.image_size)
+        there = torch.ones(rows, images, dtype=torch.bool)
+        lengths = torch.full((rows, texts), length)
+        return SourcedTexts(ids, lengths, pixels, there, target, rows * length, model.places)
+
+    def random_batches(self, config: RunConfig, count: int) -> tuple[RunConfig, Objective, list[SourcedTexts]]:
+        config = config.with_stand_ins()
+        model = config.model_config()
+        length = min(config.data.max_len, model.max_len, 32) - 1
+        rows = max(1, config.train.batch_tokens // (len(model.sources) * length + length))
+        return config, SequenceToSequence(config.train.smoothing), [self.example(config, length, rows)] * count
+
+
+TASK = SourcesTask()

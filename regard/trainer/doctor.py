@@ -1,0 +1,68 @@
+"""What can be said of a run afterwards: how far it came, which weights it has, and what its guard rails said."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard.errors import RunError
+from regard.runs.files import MODEL
+from regard.runs.log import read_log
+from regard.tasks.config import RunConfig
+from regard.tasks.planning import PLAN
+from regard.tasks.run import load_config
+from regard.training.guard_rails import Caution, GuardRails
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """How a run stands, in lines, and what should be done about it."""
+
+    facts: tuple[str, ...]
+    cautions: tuple[Caution, ...]
+
+
+def guard_rails(config: RunConfig, shown: int) -> GuardRails:
+    """The guard rails of a run of which so many validation outputs are written."""
+    options = config.train
+    return GuardRails(options.steps, options.warmup_steps, shown)
+
+
+def diagnose(directory: str | Path) -> Diagnosis:
+    """Read a run's log again, and say what training said, or would have said."""
+    directory = Path(directory)
+    config = load_config(directory)
+    path = directory / "log.jsonl"
+    if not path.exists():
+        raise RunError(
+            f"{directory} has no log.jsonl: it was not trained here, so there is nothing to say about its training"
+        )
+    records = read_log(path)
+    rails = guard_rails(config, config.train.validate_sentences)
+    found = [one for record in records for one in rails.record(record["kind"], record["step"], record)]
+    return Diagnosis(tuple(_facts(directory, config, records)), tuple(found))
+
+
+def _facts(directory: Path, config: RunConfig, records: list) -> list[str]:
+    options = config.train
+    last = max((record["step"] for record in records), default=0)
+    facts = [f"{last:,} of {options.steps:,} updates are logged"]
+    if last < options.steps and not options.patience:
+        facts.append(f"it is not finished: regard train --resume {directory}")
+    if not (directory / MODEL).exists():
+        facts.append(f"it has no {MODEL} yet")
+    validations = [record for record in records if record["kind"] == "validation"]
+    if validations:
+        name = options.select_by
+        sign = 1 if name == "loss" else -1
+        value = lambda record: sign * record.get(name, record["loss"])  # noqa: E731
+        best = min(validations, key=value)
+        facts.append(
+            f"the best of {len(validations)} validations by {name} is that of step {best['step']:,}: "
+            f"{abs(value(best)):.4g}; the last has {abs(value(validations[-1])):.4g}"
+        )
+        if best is not validations[-1] and options.choose == "last" and not options.average_last:
+            facts.append("it kept the last weights: train.choose=best would have kept those")
+    else:
+        facts.append("it was not validated: give --valid, or data.held_out")
+    if (directory / PLAN).exists():
+        facts.append(f"how it was planned is in {directory / PLAN}")
+    return facts

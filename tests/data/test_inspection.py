@@ -1,0 +1,198 @@
+"""A look at data: each kind of wrong data gets its line, and clean data none."""
+
+import itertools
+import random
+
+import pytest
+
+from regard.data.inspection import EvenSample, inspect_labelled, inspect_pairs, inspect_text, side_statistics
+from regard.data.readers import Documents, PairList, SplitPairs, is_held_out
+
+# fmt: off
+ENGLISH = (
+    "the", "a", "dog", "cat", "man", "woman", "child", "house", "tree", "road", "sees", "finds", "likes", "takes",
+    "small", "large", "old", "red", "near", "under", "with",
+)
+FRENCH = (
+    "le", "un", "chien", "chat", "homme", "femme", "enfant", "maison", "arbre", "route", "voit", "trouve", "aime",
+    "prend", "petit", "grand", "vieux", "rouge", "pour", "sous", "avec",
+)
+# fmt: on
+
+
+def clean(count=1500, seed=1):
+    """Pairs of made-up sentences, word for word, none twice."""
+    made, random_ = {}, random.Random(seed)
+    while len(made) < count:
+        words = [random_.randrange(len(ENGLISH)) for _ in range(random_.randint(4, 9))]
+        number = str(random_.randrange(10_000))
+        made[" ".join([*(ENGLISH[word] for word in words), number])] = " ".join(
+            [*(FRENCH[word] for word in words), number]
+        )
+    return list(made.items())
+
+
+def kinds(found):
+    return {finding.kind for finding in found.findings}
+
+
+def test_clean_pairs_have_nothing_wrong_with_them():
+    assert kinds(inspect_pairs(clean(), clean(200, seed=2))) == set()
+
+
+def every(step, change):
+    """Pairs of which every so-manieth is changed."""
+    return [change(*pair) if number % step == 0 else pair for number, pair in enumerate(clean())]
+
+
+WRONG = {
+    "empty source": every(100, lambda source, target: ("", target)),
+    "empty target": every(100, lambda source, target: (source, "  ")),
+    "equal sides": every(10, lambda source, target: (source, source)),
+    "repeated pairs": [*clean(), *clean()[:50]],
+    "length ratio": every(20, lambda source, target: (source, f"{target} " * 9)),
+    "swapped columns": every(10, lambda source, target: (target, source)),
+    "replacement characters": every(500, lambda source, target: (source + " caf\ufffd", target)),
+    "wrong encoding": every(500, lambda source, target: (source, target + " Ã©tÃ©")),
+    "control characters": every(500, lambda source, target: (source + "\x07", target)),
+    "markup": every(10, lambda source, target: (f"<b>{source}</b>", target)),
+    "decomposed characters": every(500, lambda source, target: (source, target + " e\u0301te\u0301")),
+    "spaces": every(2, lambda source, target: (source.replace(" ", "  "), target)),
+    "mixed scripts": every(10, lambda source, target: ("собака видит дом", target)),
+    "numbers": [(source, str(number)) for number, (source, _) in enumerate(clean())],
+    "one target": [(source, "le chien") for source, _ in clean()],
+    "several targets": [(source, f"{target} {word}") for source, target in clean(900) for word in ("oui", "non")],
+    "header": [("english", "francais"), *clean()],
+    "shifted lines": [(clean()[row + 1][0], target) for row, (_, target) in enumerate(clean()[:200])],
+    "few rows": clean(50),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_wrong_pairs_get_their_line(kind):
+    found = inspect_pairs(WRONG[kind])
+    assert kind in kinds(found)
+    line = next(finding.line for finding in found.findings if finding.kind == kind)
+    assert len(line) > 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "valid"),
+    [
+        ("validation pairs in training", clean()[:20]),
+        ("validation sources in training", [(source, "autre chose") for source, _ in clean()[:20]]),
+        ("swapped validation", [(target, source) for source, target in clean(200, seed=2)]),
+        ("another distribution", [("stocks fell sharply on monday", "les actions ont chuté")] * 50),
+    ],
+)
+def test_wrong_validation_pairs_get_their_line(kind, valid):
+    assert kind in kinds(inspect_pairs(clean(), valid))
+
+
+def labelled(count=400):
+    return [((source,), ("good", "bad")[number % 2]) for number, (source, _) in enumerate(clean(count))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        ("empty text", [((" ",), "good"), *labelled()]),
+        ("repeated texts", [*labelled(), *labelled()[:40]]),
+        (
+            "contradicting labels",
+            [*labelled(), *(((text), "bad") for text, label in labelled()[:4] if label == "good")],
+        ),
+        ("one label", [(text, "good") for text, _ in labelled()]),
+        ("as many labels as rows", [(text, str(number)) for number, (text, _) in enumerate(labelled())]),
+        ("labels that differ in case", [*labelled()[:-1], (labelled()[-1][0], "Good")]),
+        ("rare labels", [*labelled()[:-1], (labelled()[-1][0], "rare")]),
+        (
+            "one label of most texts",
+            [(text, "bad" if number < 9 else "good") for number, (text, _) in enumerate(labelled())],
+        ),
+    ],
+)
+def test_wrong_labels_get_their_line(kind, rows):
+    assert kind in kinds(inspect_labelled(rows))
+    assert kinds(inspect_labelled(labelled())) == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "valid"),
+    [
+        ("validation texts in training", labelled()[:5]),
+        ("labels of validation alone", [(text, "fair") for text, _ in labelled()[:5]]),
+    ],
+)
+def test_wrong_validation_labels_get_their_line(kind, valid):
+    assert kind in kinds(inspect_labelled(labelled(), valid))
+
+
+def text(lines):
+    return [("\n".join(lines), True)]
+
+
+PROSE = [source for source, _ in clean(4000)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        ("repeated lines", text([*PROSE, *PROSE])),
+        ("a table as text", text([line.replace(" ", "\t", 1) for line in PROSE])),
+        ("little text", text(PROSE[:100])),
+        ("markup", text([f"<p>{line}</p>" for line in PROSE])),
+    ],
+)
+def test_wrong_text_gets_its_line(kind, parts):
+    assert kind in kinds(inspect_text(parts))
+    assert kinds(inspect_text(text(PROSE))) == set()
+
+
+def test_validation_text_that_is_trained_on_gets_its_line():
+    assert "validation text in training" in kinds(inspect_text(text(PROSE), text(PROSE[:200])))
+
+
+def test_a_sample_is_even_and_bounded():
+    sample = EvenSample[int](100)
+    for number in range(12_345):
+        sample.add(number)
+    assert 100 <= len(sample.items) < 200
+    assert sample.count == 12_345
+    numbers = [number for number, _ in sample.items]
+    assert len({later - earlier for earlier, later in itertools.pairwise(numbers)}) == 1
+
+
+def test_a_closed_vocabulary_is_told_from_a_language():
+    assert side_statistics(["go left twice"] * 50 + ["go right"] * 50).closed
+    assert not side_statistics([f"word{number} and another{number}" for number in range(500)]).closed
+
+
+def test_a_split_keeps_copies_and_all_targets_of_a_source_on_one_side():
+    pairs = [(f"Sentence {number}", f"phrase {number} {copy}") for number in range(500) for copy in range(3)]
+    pairs += [(source.upper() + " ", target) for source, target in pairs]
+    held, rest = (SplitPairs(PairList(pairs), 0.1, out) for out in (True, False))
+    ours, theirs = ({" ".join(source.lower().split()) for source, _ in side} for side in (held, rest))
+    assert not ours & theirs
+    assert len(ours | theirs) == 500
+    assert 25 < len(ours) < 80
+    assert len(list(held)) + len(list(rest)) == len(pairs)
+    assert held.digest() != rest.digest() != PairList(pairs).digest()
+    assert is_held_out("a  B", 0.5) == is_held_out("A b", 0.5)
+
+
+def test_the_end_of_a_plain_file_is_held_out_between_lines(tmp_path):
+    file = tmp_path / "text.txt"
+    file.write_text("".join(f"line number {number}\n" for number in range(1000)))
+    rest, held = (Documents.of([file]).split(0.1, out) for out in (False, True))
+    before, after = ("".join(part.text for part in one) for one in (rest, held))
+    assert before + after == file.read_text()
+    assert before.endswith("\n")
+    assert 0.09 < len(after) / len(before + after) < 0.11
+    assert rest.digest() != held.digest()
+    (tmp_path / "one.txt").write_text("word " * 10_000)
+    parts = [
+        "".join(part.text for part in Documents.of([tmp_path / "one.txt"]).split(0.1, out)) for out in (False, True)
+    ]
+    assert "".join(parts) == "word " * 10_000
+    assert 4000 < len(parts[1]) < 6000

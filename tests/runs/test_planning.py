@@ -1,0 +1,359 @@
+"""Runs planned from a look at data and machine: what is recognised, each decision, and a budget frozen in updates."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+from listeners import StopAt, Told
+
+import regard
+from regard.cli import main
+from regard.data.synthetic.commands import commands
+from regard.errors import ConfigError, DataError
+from regard.runs.log import read_log
+from regard.tasks.planning import Machine, Recipe, between, steps_for
+from regard.tasks.run import load_config
+from regard.trainer.trainer import Stopped, _Trainer
+
+CPU, GPU = Machine(cores=2), Machine(gpu="a GPU", cores=8, compiles=True)
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+SHORT = ("train.steps=4", "model.width=16", "model.heads=2", "model.feed_forward=32", "train.threads=1")
+
+
+def words(count, seed=1, least=3, most=8):
+    """Made-up words, no two alike in the long run: an open vocabulary."""
+    random_ = random.Random(seed)
+    return ["".join(random_.choices(LETTERS, k=random_.randint(least, most))) for _ in range(count)]
+
+
+def sentences(count, seed=1):
+    random_, known = random.Random(seed), words(3000, seed)
+    return [" ".join(random_.choices(known, k=random_.randint(4, 9))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A file of each kind."""
+    folder = tmp_path_factory.mktemp("data")
+
+    def write(name, lines):
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+    english, french = sentences(1500), sentences(1500, seed=2)
+    write("train.en", english)
+    write("train.fr", french)
+    write("short.fr", french[:-1])
+    write("pairs.tsv", map("\t".join, zip(english, french, strict=True)))
+    write(
+        "greek.tsv",
+        (
+            f"{one}\t{'λόγος ' * 3}{two}".translate(str.maketrans("a", "α"))
+            for one, two in zip(english, words(1500, 3), strict=True)
+        ),
+    )
+    write("commands.tsv", (f"{source}\t{target}" for _, source, target in commands({"train": 1200})))
+    spelt = words(1200, seed=4)
+    write("sounds.tsv", (f"{word}\t{' '.join(word.upper())}" for word in spelt))
+    write("films.tsv", (f"{number % 2}\t{text}" for number, text in enumerate(english)))
+    write("named.tsv", ["label\tcontent", *(f"{number % 2}\t{text}" for number, text in enumerate(english))])
+    write(
+        "entailed.tsv",
+        (
+            f"{one}\t{two}\t{'yes' if number % 3 else 'no'}"
+            for number, (one, two) in enumerate(zip(english, french, strict=True))
+        ),
+    )
+    write("plain.txt", english * 3)
+    write("words.txt", (f"{line} <unk> ." for line in english))
+    write(
+        "tagged.txt",
+        (
+            line
+            for text in english[:40]
+            for line in (*(f"{word}\t{'NV'[number % 2]}" for number, word in enumerate(text.split())), "")
+        ),
+    )
+    write(
+        "asked.jsonl",
+        (json.dumps({"context": text, "question": "what?", "answer": text.split()[0]}) for text in english[:60]),
+    )
+    write("records.jsonl", (json.dumps({"text": text}) for text in english))
+    write("five.tsv", (f"{text}\t{text}\t{text}\t{text}\t{text}" for text in english[:50]))
+    pixels = np.random.default_rng(1).integers(0, 255, (60, 12, 12), dtype=np.uint8)
+    np.savez(folder / "grey.npz", images=pixels, labels=np.arange(60) % 3)
+    colours = np.random.default_rng(1).integers(0, 255, (60, 70, 70, 3), dtype=np.uint8)
+    np.savez(folder / "colour.npz", images=colours, labels=np.arange(60) % 3)
+    return folder
+
+
+def planned(files, *names, machine=CPU, **options):
+    return regard.plan([files / name for name in names], machine=machine, **options)
+
+
+@pytest.mark.parametrize(
+    ("names", "task"),
+    [
+        (("train.en", "train.fr"), "translation"),
+        (("pairs.tsv",), "translation"),
+        (("commands.tsv",), "translation"),
+        (("films.tsv",), "classification"),
+        (("entailed.tsv",), "classification"),
+        (("plain.txt",), "language"),
+        (("records.jsonl",), "language"),
+        (("tagged.txt",), "tagging"),
+        (("asked.jsonl",), "answering"),
+        (("grey.npz",), "images"),
+    ],
+)
+def test_a_task_is_recognised_by_its_data(files, names, task):
+    assert planned(files, *names).config.task == task
+
+
+def test_columns_are_found_by_what_they_hold(files):
+    assert planned(files, "films.tsv").config.data.label == 1
+    assert planned(files, "films.tsv").config.data.text == 2
+    assert planned(files, "named.tsv").config.data.text == "content"
+    assert planned(files, "entailed.tsv").config.data.pair == 2
+
+
+def test_what_cannot_be_told_is_refused_with_what_to_do(files):
+    with pytest.raises(DataError, match="name columns"):
+        planned(files, "five.tsv")
+    with pytest.raises(DataError, match=r"1,500 lines and .* has 1,499"):
+        planned(files, "train.en", "short.fr")
+    assert planned(files, "train.en", "short.fr", overrides=["task=language"]).config.task == "language"
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "expected"),
+    [
+        (
+            "commands.tsv",
+            CPU,
+            {
+                "tokenizer.kind": "spaced",
+                "tokenizer.joint": False,
+                "model.positions": "rotary",
+                "decode.beam": 1,
+                "train.select_by": "exact_match",
+            },
+        ),
+        (
+            "sounds.tsv",
+            CPU,
+            {"tokenizer.source_kind": "character", "tokenizer.target_kind": "spaced", "model.share": "output"},
+        ),
+        (
+            "pairs.tsv",
+            CPU,
+            {
+                "tokenizer.kind": "bpe",
+                "tokenizer.joint": True,
+                "model.share": "all",
+                "decode.beam": 5,
+                "train.r_drop": 0.0,
+                "train.select_by": "bleu",
+                "train.cuda_graphs": False,
+            },
+        ),
+        (
+            "pairs.tsv",
+            GPU,
+            {
+                "train.r_drop": 5.0,
+                "model.dropout": 0.3,
+                "train.cuda_graphs": True,
+                "train.compile_blocks": True,
+                "model.width": 256,
+            },
+        ),
+        ("greek.tsv", CPU, {"tokenizer.joint": False}),
+        (
+            "films.tsv",
+            CPU,
+            {
+                "model.head": "classes",
+                "train.select_by": "accuracy",
+                "data.overlong": "truncate",
+                "tokenizer.lowercase": True,
+            },
+        ),
+        ("tagged.txt", CPU, {"model.head": "tags"}),
+        ("plain.txt", CPU, {"tokenizer.kind": "character", "data.max_len": 128, "data.held_out": 0.1}),
+        ("plain.txt", GPU, {"model.width": 384, "model.dropout": 0.25, "data.max_len": 256}),
+        ("words.txt", CPU, {"tokenizer.kind": "spaced"}),
+        (
+            "grey.npz",
+            CPU,
+            {
+                "model.channels": 1,
+                "model.image_size": 12,
+                "model.patch_size": 2,
+                "images.flip": False,
+                "images.rotate": 10.0,
+            },
+        ),
+        ("colour.npz", CPU, {"model.channels": 3, "model.patch_size": 8, "model.image_size": 72, "images.flip": True}),
+    ],
+)
+def test_decisions_follow_the_data(files, name, machine, expected):
+    whole = planned(files, name, machine=machine).config.to_mapping()
+    found = {key: whole[key.partition(".")[0]].get(key.partition(".")[2]) for key in expected}
+    assert {key: value or False for key, value in found.items()} == {
+        key: value or False for key, value in expected.items()
+    }
+
+
+def test_a_validation_set_is_split_off_only_where_none_is_given(files):
+    assert planned(files, "pairs.tsv").config.data.held_out == 0.1
+    assert planned(files, "pairs.tsv", valid=files / "pairs.tsv").config.data.held_out == 0.0
+
+
+def test_a_limit_never_leaves_out_what_the_data_needs(tmp_path, files):
+    long = " ".join(words(150, seed=9))
+    (tmp_path / "long.tsv").write_text((files / "pairs.tsv").read_text() + f"{long}\t{long}\n")
+    assert regard.plan(tmp_path / "long.tsv", machine=CPU).config.data.max_len >= 512
+
+
+def test_what_is_asked_for_is_no_decision(files):
+    plan = planned(files, "pairs.tsv", overrides=["model.width=64", "tokenizer.kind=word", "train.steps=7"])
+    assert (plan.config.model["width"], plan.config.tokenizer.kind, plan.config.train.steps) == (64, "word", 7)
+    assert plan.minutes is None
+    page = plan.page("7 updates")
+    assert "| `model.width` | `64` | as asked |" in page
+    with pytest.raises(ConfigError, match="both say how long"):
+        planned(files, "pairs.tsv", overrides=["train.steps=7"], minutes=1)
+    with pytest.raises(ConfigError, match="minutes=0 must be above 0"):
+        planned(files, "pairs.tsv", minutes=0)
+
+
+def test_minutes_are_by_the_machine_and_updates_by_the_minutes(files):
+    assert (planned(files, "pairs.tsv").minutes, planned(files, "pairs.tsv", machine=GPU).minutes) == (10, 5)
+    plan = planned(files, "plain.txt", minutes=2)
+    assert steps_for(plan, 100.0, 0.1, 100.0)[0] == 920
+    steps, why = steps_for(plan, 1000.0, 0.01, 100.0)
+    assert steps == 3600
+    assert "overfits" in why
+
+
+def test_between_recipes_lies_what_is_between_and_that_is_said():
+    one = Recipe("small", 1e6, {"model.width": 128, "train.r_drop": 4.0, "train.optimizer": "muon"})
+    other = Recipe("large", 1e8, {"model.width": 512, "train.r_drop": 0.0, "train.optimizer": "adamw"})
+    middle, why = between([one, other], 1e7, "words")
+    assert middle == {"model.width": 256, "train.r_drop": 2.0, "train.optimizer": "adamw"}
+    assert "not measured itself" in why
+    assert between([one, other], 1.1e6, "words")[0] == one.settings
+    far, why = between([one, other], 1e10, "words")
+    assert far == other.settings
+    assert "no recipe for more" in why
+
+
+def test_a_budget_is_frozen_in_updates_so_that_resuming_is_exact(files, tmp_path, monkeypatch):
+    timed = _Trainer._timed
+    # Updates are timed as ever, but however slow the machine is, some are paid for.
+    monkeypatch.setattr(_Trainer, "_timed", lambda self: (0.08, timed(self)[1]))
+    shape = (
+        "model.width=16",
+        "model.heads=2",
+        "model.feed_forward=32",
+        "train.threads=1",
+        "train.validate_sentences=4",
+    )
+    plan = planned(
+        files, "commands.tsv", minutes=0.05, overrides=(*shape, "model.encoder_layers=1", "model.decoder_layers=1")
+    )
+    with pytest.raises(Stopped):
+        regard.train(plan, tmp_path / "run", StopAt(2))
+    frozen = load_config(tmp_path / "run")
+    assert frozen.train.steps > 2
+    assert f"{frozen.train.steps:,} updates" in (tmp_path / "run" / "plan.md").read_text()
+    regard.resume(tmp_path / "run")
+    made = regard.make_config(tmp_path / "run" / "config.json")
+    whole = regard.train(made, tmp_path / "whole")
+    ends = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "whole")]
+    assert ends[0] == ends[1]
+    assert whole.config.data.held_out == 0.1
+
+
+def test_the_best_weights_are_those_of_the_best_score(files, tmp_path):
+    plan = planned(
+        files, "films.tsv", overrides=(*SHORT, "train.validate_every=1", "model.layers=1", "train.learning_rate=0.03")
+    )
+    run = regard.train(plan, tmp_path / "run")
+    scores = {
+        one["step"]: one["accuracy"] for one in read_log(run.directory / "log.jsonl") if one["kind"] == "validation"
+    }
+    best = next(step for step, score in scores.items() if score == max(scores.values()))
+    assert json.loads((run.directory / "checkpoints" / "step-4" / "progress.json").read_text())["best_step"] == best
+    told = Told()
+    with pytest.raises(ConfigError, match="select_by='f1' is none of"):
+        regard.train(
+            regard.make_config(run.directory / "config.json", overrides=["train.select_by=f1"]),
+            tmp_path / "other",
+            told,
+        )
+
+
+def test_the_first_command_prints_its_plan(files, tmp_path, capsys):
+    asked = [
+        "train",
+        "--data",
+        str(files / "commands.tsv"),
+        "--out",
+        str(tmp_path / "run"),
+        *(f"--set={one}" for one in SHORT),
+    ]
+    assert main(asked) == 0
+    said = capsys.readouterr()
+    assert said.out.strip() == str(tmp_path / "run")
+    assert "plan: translation, spaced to spaced tokens" in said.err
+    assert (tmp_path / "run" / "plan.md").read_text().startswith("# How this run was planned")
+    assert main(["train", "--preset", "tiny", "--minutes", "1", "--out", str(tmp_path / "other")]) != 0
+    assert "--minutes is for training without a preset" in capsys.readouterr().err
+
+
+def test_a_run_starts_from_another_with_a_vocabulary_of_its_own(tmp_path):
+    from regard.tasks.run import load_vocabularies
+
+    for name, word in (("one", "cat"), ("two", "owl")):
+        lines = [
+            f"the {word} sees number {chr(97 + n % 26)}\tle {word} voit numero {chr(97 + n % 26)}" for n in range(60)
+        ]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    shape = ("tokenizer.kind=word", "tokenizer.joint=false", *SHORT, "model.encoder_layers=1", "model.decoder_layers=1")
+    shape = (*shape, "model.share=output", "train.steps=2", "data.max_len=64", "model.max_len=64")
+    first = regard.train(
+        regard.make_config(None, "tiny", shape, {"data": {"train": [str(tmp_path / "one.tsv")]}}), tmp_path / "first"
+    )
+    told = Told()
+    made = regard.make_config(
+        None,
+        None,
+        ("tokenizer.retrain=true", "train.steps=1", "train.learning_rate=1e-12", "train.schedule=constant"),
+        {"data": {"train": [str(tmp_path / "two.tsv")]}, "train": {"start_from": str(tmp_path / "first")}},
+    )
+    second = regard.train(made, tmp_path / "second", told)
+    size = second.vocabularies.source.vocab_size
+    assert any(f"source.tokens.weight: {size - 1} of {size} rows kept, 1 new" in line for line in told.lines)
+    ours, theirs = (load_vocabularies(run.directory, run.config.tokenizer).source for run in (second, first))
+    rows = [table.model.state_dict()["source.tokens.weight"] for table in (second, first)]
+    assert ours.encode("owl") != [ours.unk]
+    assert (rows[0][ours.encode("sees")[0]] - rows[1][theirs.encode("sees")[0]]).abs().max() < 1e-6
+    with pytest.raises(ConfigError, match="cannot change in a run that starts from"):
+        regard.make_config(None, None, ("tokenizer.vocab_size=50",), {"train": {"start_from": str(tmp_path / "first")}})
+
+
+def test_labelled_texts_pairs_tags_and_answers_start_from_a_trained_encoder(files, tmp_path):
+    shape = ("model.width=16", "model.heads=2", "model.layers=2", "model.feed_forward=32", "train.steps=1")
+    shape = (*shape, "model.head=words", "tokenizer.vocab_size=300", "train.threads=1")
+    base = regard.make_config(None, "bert-tiny", shape, {"data": {"train": [str(files / "plain.txt")]}})
+    regard.train(base, tmp_path / "base")
+    heads = {"films.tsv": "classes", "entailed.tsv": "classes", "tagged.txt": "tags", "asked.jsonl": "spans"}
+    for name, head in heads.items():
+        plan = planned(files, name, start=tmp_path / "base", overrides=["train.steps=1", "train.threads=1"])
+        assert (plan.config.model["head"], plan.config.model["width"]) == (head, 16)
+        assert plan.config.train.layer_decay == 0.7
+        if name == "entailed.tsv":
+            run = regard.train(plan, tmp_path / "run")
+            assert len(run.classify([("one text", "another")])[0]) == 2
