@@ -77,7 +77,7 @@ def prose(path):
 
 def files():
     yield from (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "ARCHITECTURE.md"))
-    yield from (ROOT / "docs").glob("*.md")
+    yield from (ROOT / "docs").rglob("*.md")
     for folder in ("regard", "examples"):
         for suffix in ("py", "toml", "js", "html", "md"):
             yield from (ROOT / folder).rglob(f"*.{suffix}")
