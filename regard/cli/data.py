@@ -410,8 +410,9 @@ def sources(
     """Write rows of several sources that only together decide what to write.
 
     paraphrases: two ways to say one statement, words of each smudged, and the statement. ambiguous: an English
-    sentence, a scene as a PNG file, and the French sentence, of which the scene decides a word. Writes train.tsv,
-    valid.tsv and test.tsv, whose header names the sources and the output.
+    sentence, a scene as a PNG file, and the French sentence, of which the scene decides a word; a third of those to
+    train on have no sentence and say what the scene shows. Writes train.tsv, valid.tsv and test.tsv, whose header
+    names the sources and the output.
 
     \b
     Examples:
