@@ -30,7 +30,7 @@ PLAN = "plan.md"
 VALIDATIONS, FEWEST_VALIDATIONS = 10, 2
 """How often a planned run is validated, and how often at the least where that takes long."""
 
-VALIDATING, RESERVED = 0.1, 0.05
+VALIDATING, RESERVED = 0.06, 0.05
 """The share of a budget that validations may take before they are made fewer, and what saving and the end of a run
 take, about."""
 

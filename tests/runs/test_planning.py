@@ -224,6 +224,15 @@ def test_decisions_follow_the_data(files, name, machine, expected):
     }
 
 
+def test_running_text_is_planned_for_a_cpu_as_the_preset_that_was_measured_on_it(files):
+    preset = regard.make_config(None, "gpt-tiny", (), {"data": {"train": ["plain.txt"]}})
+    plan = planned(files, "plain.txt").config
+    assert plan.model == {**preset.model, "attention_dropout": 0.0}
+    same = ("batch_tokens", "optimizer", "schedule", "learning_rate", "floor", "betas", "weight_decay", "smoothing")
+    assert {name: getattr(plan.train, name) for name in same} == {name: getattr(preset.train, name) for name in same}
+    assert plan.train.warmup_share * preset.train.steps == pytest.approx(preset.train.warmup)
+
+
 def test_a_validation_set_is_split_off_only_where_none_is_given(files):
     assert planned(files, "pairs.tsv").config.data.held_out == 0.1
     assert planned(files, "pairs.tsv", valid=files / "pairs.tsv").config.data.held_out == 0.0
