@@ -3,12 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
 
-.PHONY: demo test test-long test-numbers lint types bench clean help
+.PHONY: demo test test-long test-numbers docs-test docs-long lint types bench clean help
 
 help:
 	@echo "make demo   train a small English-French Transformer (about 4 minutes), translate, evaluate, look inside"
 	@echo "make test   tests, lint, layers and types"
 	@echo "make test-long  the tests that take minutes: bridges to Hugging Face, compared at random"
+	@echo "make docs-test  the blocks of the documents and of the companion, with what they print"
+	@echo "make docs-long  the same with the companion's longer parts"
 	@echo "make test-numbers  what hangs on the processor, with AVX2 alone and with no vector instructions"
 	@echo "make bench  speed beside Hugging Face, in one run"
 	@echo "make clean  remove the environment and the demo's run"
@@ -29,6 +31,12 @@ test: .venv/.developing lint types
 
 test-long: .venv/.developing
 	$(BIN)/pytest -m long
+
+docs-test: .venv/.developing
+	$(BIN)/pytest tests/docs
+
+docs-long: .venv/.developing
+	$(BIN)/pytest tests/docs -m "long or not long"
 
 # The processor's kernels are chosen by what it can do: the same tests with those of an older one, and of none.
 NUMBERS := $(BIN)/pytest -n 2 --dist worksteal -m numbers

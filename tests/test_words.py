@@ -36,7 +36,7 @@ TICS = {
     "once per second": (r"\bonce an? (?:second|minute|step|request)\b", ["says once a second how many"]),
     "does not apply to": (r"\bsays? nothing to\b", ["a setting that says nothing to this task"]),
     "sampling or plotting": (
-        r"\b(?:draws?|drew|drawn|drawings?)\b",
+        r"(?<!regard[ -])\b(?:draws?|drew|drawn|drawings?)\b",  # but `regard draw` is a command
         ["text drawn from the model", "how many texts to draw", "beam search and drawing", "draw the curve"],
     ),
     "images or figures": (r"(?<![-\w./])pictures?\b", ["folders of pictures", "a picture of 8 x 8 pixels"]),
@@ -77,7 +77,7 @@ def prose(path):
 
 def files():
     yield from (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "ARCHITECTURE.md"))
-    yield from (ROOT / "docs").glob("*.md")
+    yield from (ROOT / "docs").rglob("*.md")
     for folder in ("regard", "examples"):
         for suffix in ("py", "toml", "js", "html", "md"):
             yield from (ROOT / folder).rglob(f"*.{suffix}")

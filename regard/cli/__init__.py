@@ -17,11 +17,13 @@ import regard
 from regard.cli import (
     answer,
     bench,
+    check,
     compare,
     data,
     describe,
     distill,
     doctor,
+    draw,
     embed_text,
     evaluate,
     generate,
@@ -58,7 +60,13 @@ app.command("distill", short_help="Train a faster model on what another one writ
 app.command("doctor", short_help="Say how a run's training went, and what to do.")(doctor.doctor)
 app.command("shortlist", short_help="Learn which output words suit which source words.")(shortlist.shortlist)
 app.command("describe")(describe.describe)
+app.command(
+    "check",
+    short_help="Check an answer to an exercise of the companion.",
+    context_settings={"ignore_unknown_options": True},  # -0.91 is a number
+)(check.check)
 app.command("plot")(plot.plot)
+app.add_typer(draw.draw_app, name="draw")
 app.command("presets")(presets.presets)
 app.add_typer(data.app, name="data")
 app.add_typer(import_export.import_app, name="import")

@@ -14,11 +14,21 @@ from regard.digests import verifying
 
 if TYPE_CHECKING:
     from regard import Run
+    from regard.look.document import Document
     from regard.tasks.looking import LookOptions
+
+HUGGING_FACE = "hf:"
+"""Before a directory: not a run, but a checkpoint that transformers runs."""
 
 
 def look(
-    run: Annotated[Path, typer.Argument(help="A run directory; with --gradients several, or presets.", metavar="RUN")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="A run directory, or hf:DIR for a Hugging Face checkpoint; with --gradients several, or presets.",
+            metavar="RUN",
+        ),
+    ],
     text: Annotated[
         list[str] | None, typer.Argument(help="Sentences to look into, images or problems.", metavar="TEXT")
     ] = None,
@@ -84,6 +94,7 @@ def look(
       regard look runs/demo "I am a student." --out attention.html
       regard look runs/demo "I am a student." --layers "decoder.1.cross*" --heads 0 --svg map.svg
       regard look runs/flowers rose.jpg --out rose.html
+      regard look hf:downloads/bert "I am a student." --out attention.html
       regard look runs/scenes scene.png --view image --svg lit.svg
       regard look runs/sort "[31, 4, 15, 9, 26, 5]" --out pointing.html
       regard look --gradients lstm-tiny gpt-tiny "one two three four five six seven eight" --out gradients.html
@@ -123,9 +134,15 @@ def look(
         if path is not None:
             check_output(path)
     with verifying(not no_verify):  # with --training also of its checkpoints
+        files = {"page": page, **files}
+        if str(run).startswith(HUGGING_FACE):
+            if beam is not None:
+                raise typer.BadParameter("--beam is for runs: what a checkpoint writes is greedy")
+            _checkpoint(str(run).removeprefix(HUGGING_FACE), text or [], input, device, files, wanted, view, words)
+            return
         loaded = load(run, device)
         given = loaded.task.inputs(loaded, text or [], input)
-        _attention(loaded, given, {"page": page, **files}, wanted, beam, view, words)
+        _attention(loaded, given, files, wanted, beam, view, words)
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -148,21 +165,53 @@ def _attention(
     words: bool,
 ) -> None:
     from regard.cli.progress import counting
-    from regard.errors import ConfigError
-    from regard.look.attention_svg import check_view, svg
-    from regard.look.figures import need_matplotlib, write_png
-    from regard.look.page import render
-    from regard.runs.files import whole_file
     from regard.tasks.looking import document
+
+    _check_plots(files, texts, view)
+    decode: dict[str, Setting] = {} if beam is None else {"beam": beam}
+    with counting("looking", "checkpoints" if wanted.history else "heads") as progress:
+        found = document(run, texts, replace(wanted, told=progress), **decode)
+    _write(found, files, view, words)
+
+
+def _checkpoint(
+    directory: str,
+    texts: list[str],
+    input: Path | None,
+    device: str,
+    files: dict[str, Path | None],
+    wanted: "LookOptions",
+    view: str,
+    words: bool,
+) -> None:
+    """A Hugging Face checkpoint as it is, run by transformers."""
+    from regard.interop.huggingface.looking import look_at_checkpoint
+    from regard.tasks.corpora import lines_of
+
+    given = lines_of(texts, input)
+    _check_plots(files, given, view)
+    _write(look_at_checkpoint(directory, given, wanted, device=device), files, view, words)
+
+
+def _check_plots(files: dict[str, Path | None], texts: list[Any], view: str) -> None:
+    from regard.errors import ConfigError
+    from regard.look.attention_svg import check_view
+    from regard.look.figures import need_matplotlib
 
     if (files["svg"] or files["png"]) and len(texts) > 1:
         raise ConfigError(f"--svg and --png plot one sentence, not {len(texts)}")
     check_view(view, as_svg=files["png"] is None)
     if files["png"]:
         need_matplotlib()
-    decode: dict[str, Setting] = {} if beam is None else {"beam": beam}
-    with counting("looking", "checkpoints" if wanted.history else "heads") as progress:
-        found = document(run, texts, replace(wanted, told=progress), **decode)
+
+
+def _write(found: "Document", files: dict[str, Path | None], view: str, words: bool) -> None:
+    """Write each file that was asked for, whole or not at all, and print its path."""
+    from regard.look.attention_svg import svg
+    from regard.look.figures import write_png
+    from regard.look.page import render
+    from regard.runs.files import whole_file
+
     writers: dict[str, Callable[[Path], object]] = {
         "page": lambda path: path.write_text(render(found), encoding="utf-8", newline="\n"),
         "json": lambda path: path.write_text(

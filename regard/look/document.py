@@ -4,6 +4,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -438,6 +439,13 @@ class Document:
         from regard.look.figures import figure
 
         return figure(self, **chosen)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page to a file that any browser opens: `show(...).save("attention.html")`."""
+        from regard.look.page import render
+
+        Path(path).write_text(render(self), encoding="utf-8", newline="\n")
+        return Path(path)
 
     def _repr_html_(self) -> str:
         """In a notebook, the page."""

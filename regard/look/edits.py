@@ -70,6 +70,7 @@ def swapped(
 ) -> Iterator[None]:
     """The model with these heads as they are on another batch, `other`: their weights, or what they give.
 
+    Where a model takes its inputs by name, `other` is a mapping of them.
     The two batches must have the same shape, or one may have a single row, which then stands for all.
     """
     check_heads(attentions(model), heads)
@@ -90,13 +91,17 @@ def swapped(
 
     if what == "weights":
         with torch.no_grad(), watch(model, chosen) as trace:
-            model(other)
+            _run(model, other)
         found |= {name: trace.weights(name) for name in chosen}
     else:
         with torch.no_grad(), _before_output(model, chosen, keep):
-            model(other)
+            _run(model, other)
     with watch(model, chosen, parts=(), edit=swap) if what == "weights" else _before_output(model, chosen, swap):
         yield
+
+
+def _run(model: nn.Module, batch: object) -> None:
+    _ = model(**batch) if isinstance(batch, Mapping) else model(batch)
 
 
 @contextmanager

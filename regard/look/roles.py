@@ -98,11 +98,11 @@ def at_landmarks(queries: int, places: int, *, apart: bool, causal: bool = False
 def at_rare(
     words: Sequence[str], counts: Mapping[str, int], queries: int, *, apart: bool, places: int
 ) -> Iterator[RoleQuestion]:
-    """The word that is rarest in the corpus, or all of them where several are."""
-    if not words:
+    """The word that is rarest by `counts`, or all of them where several are. Punctuation is no word."""
+    often = {place: counts.get(word, 0) for place, word in enumerate(words) if any(letter.isalnum() for letter in word)}
+    if not often:
         return
-    often = [counts.get(word, 0) for word in words]
-    rarest = frozenset(index for index, count in enumerate(often) if count == min(often))
+    rarest = frozenset(place for place, count in often.items() if count == min(often.values()))
     for query in range(queries):
         if not (apart and query in rarest):
             yield RoleQuestion("rare", query, rarest, places)

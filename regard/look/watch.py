@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError, nearest
 from regard.look.document import AttentionMap, Document, Neurons, Sentence, Side
-from regard.nn.attention import Sides, Watchable
+from regard.look.library_attentions import library_attentions
+from regard.nn.attention import ACROSS, WITHIN, Sides, Watchable
 
 Part = Literal["weights", "q", "k", "v"]
 Edit = Callable[[str, Tensor], Tensor]
@@ -87,8 +88,16 @@ class Trace:
 
 
 def attentions(model: nn.Module) -> dict[str, Watchable]:
-    """Every attention of a model that can be watched, by name, in the order of the model's definition."""
-    return {name: module for name, module in model.named_modules() if isinstance(module, Watchable)}
+    """Every attention of a model that can be watched, by name, in the order of the model's definition.
+
+    Beside our own these are `torch.nn.MultiheadAttention` and Hugging Face transformers' of any architecture.
+    """
+    others: Mapping[str, Any] = dict(library_attentions(model))
+    return {
+        name: module if isinstance(module, Watchable) else others[name]
+        for name, module in model.named_modules()
+        if name in others or isinstance(module, Watchable)
+    }
 
 
 @contextmanager
@@ -120,14 +129,14 @@ def watch(
     check_heads(known, dict.fromkeys(chosen, heads or ()))
     trace = Trace({name: [] for name in chosen}, {name: known[name].sides for name in chosen})
     before = {name: known[name].watcher for name in chosen}
-    for name in chosen:
-        watching = before[name]
-        outer = watching.edit if isinstance(watching, _Watcher) else None
-        known[name].watcher = _Watcher(trace.calls[name], name, heads, wanted, _both(outer, edit))
     try:
+        for name in chosen:
+            watching = before[name]
+            outer = watching.edit if isinstance(watching, _Watcher) else None
+            known[name].watcher = _Watcher(trace, name, heads, wanted, _both(outer, edit))
         yield trace
     finally:
-        for name in chosen:
+        for name in reversed(chosen):
             known[name].watcher = before[name]
 
 
@@ -172,9 +181,10 @@ class _Watcher:
     """What stands in an attention while it is watched."""
 
     def __init__(
-        self, calls: list[Seen], name: str, heads: Sequence[int] | None, parts: Sequence[Part], edit: Edit | None
+        self, trace: Trace, name: str, heads: Sequence[int] | None, parts: Sequence[Part], edit: Edit | None
     ) -> None:
-        self.calls, self.name, self.parts, self.edit = calls, name, parts, edit
+        self.calls, self.name, self.parts, self.edit = trace.calls[name], name, parts, edit
+        self._sides = trace.sides
         self.heads = None if heads is None else list(heads)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, weights: Tensor) -> Tensor:
@@ -189,6 +199,11 @@ class _Watcher:
         kept = self._kept("weights", weights), self._kept("q", q), self._kept("k", k), self._kept("v", v)
         self.calls.append(Seen(*kept))
         return weights
+
+    def looks_across(self) -> None:
+        """Told by an attention that alone does not know it: its keys are of something else than its queries."""
+        if self._sides[self.name] == WITHIN:
+            self._sides[self.name] = ACROSS
 
     @torch.no_grad()
     def look(
@@ -246,7 +261,7 @@ def trace_document(
                 raise ConfigError(f"'{name}' saw {size} pieces of the {side}, another attention {sizes[side]}")
         maps.append(attention_map(name, trace.sides[name], weights[item].float().cpu()))
     given = {"source": source, "target": target, "prefix": target}
-    sides: dict[str, Side] = {name: _side(name, size, given[name]) for name, size in sizes.items()}
+    sides: dict[str, Side] = {name: numbered_side(name, size, given[name]) for name, size in sizes.items()}
     if "source" not in sides:  # a decoder alone was watched
         sides["source"] = Side(text="", pieces=())
     text = " ".join(sides["source"].pieces) if source is not None else ""
@@ -257,7 +272,8 @@ def trace_document(
     return Document(title=title, sentences=(shown,))
 
 
-def _side(name: str, size: int, pieces: Sequence[str] | None) -> Side:
+def numbered_side(name: str, size: int, pieces: Sequence[str] | None) -> Side:
+    """So many pieces of a side, or numbers where none are given."""
     if pieces is not None and len(pieces) != size:
         raise ConfigError(f"{len(pieces)} pieces of the {name}, but the model saw {size}")
     shown = [str(place) for place in range(size)] if pieces is None else pieces

@@ -1,7 +1,7 @@
 """The decoder-only Transformer: GPT-2 and the Llama type alike, by their settings."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.fixed_cache import FixedState, Room, float32_logits
 from regard.nn.initialization import initialise_small
 from regard.nn.kv_cache import KVCache, PromptState
-from regard.nn.positions import Positions, Rotary
+from regard.nn.positions import Alibi, PositionKind, Positions, RelativeBias, Rotary
 
 PIECE = 2048
 """Tokens of a prompt that are read at a time, so that what one reading needs does not grow with the prompt squared."""
@@ -40,8 +40,10 @@ class GPTConfig:
     norm: NormKind = "layer"
     norm_epsilon: float = 1e-5
     bias: bool = True
-    positions: Literal["learned", "rotary", "none"] = "learned"
+    positions: PositionKind = "learned"
     rotary_base: float = 10000.0
+    relative_buckets: int = 32
+    relative_distance: int = 128
     window: int | None = None
     tied: bool = True
     dropout: float = 0.1
@@ -55,6 +57,13 @@ class GPTConfig:
         if self.rotary_base <= 1:
             raise ConfigError(f"rotary_base={self.rotary_base} must be above 1")
         check_layer_heads("layer_heads", self.layer_heads, self.layers, self.block())
+        if self.positions == "relative" and not 4 <= self.relative_buckets < self.relative_distance:
+            raise ConfigError(
+                f"relative_buckets={self.relative_buckets} must be at least 4 and below "
+                f"relative_distance={self.relative_distance}"
+            )
+        if self.layer_heads is not None and self.positions in ("alibi", "relative"):
+            raise ConfigError(f"layer_heads cannot differ between layers with {self.positions} positions")
 
     def block(self) -> BlockConfig:
         """The settings that concern a block, checked; norms always come first."""
@@ -71,15 +80,24 @@ class GPT(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.config = config
-        learned = Positions("learned", config.width, config.max_len) if config.positions == "learned" else None
+        added = None
+        if config.positions in ("sinusoidal", "learned", "linear", "linear-unscaled"):
+            added = Positions(config.positions, config.width, config.max_len)
         self.embedding = Embedding(
-            config.vocab_size, config.width, positions=learned, scale=False, dropout=config.dropout
+            config.vocab_size, config.width, positions=added, scale=False, dropout=config.dropout
         )
         rotary = None
         if config.positions == "rotary":
             rotary = Rotary(config.block().per_head, config.max_len, config.rotary_base)
+        self.distances: Alibi | RelativeBias | None = None
+        if config.positions == "alibi":
+            self.distances = Alibi(config.heads)
+        elif config.positions == "relative":
+            self.distances = RelativeBias(
+                config.heads, config.relative_buckets, config.relative_distance, both_ways=False
+            )
         heads = config.layer_heads or (None,) * config.layers
-        self.blocks = Stack(EncoderBlock(config.block(), rotary, heads=own) for own in heads)
+        self.blocks = Stack(EncoderBlock(config.block(), rotary, self.distances, own) for own in heads)
         self.norm = make_norm(config.norm, config.width, config.norm_epsilon)
         self.head = OutputProjection(
             config.width, config.vocab_size, tied=self.embedding.tokens.weight if config.tied else None
@@ -141,6 +159,7 @@ class GPT(nn.Module):
             room=room,
             longest=self.config.max_len,
             window=self.config.window,
+            distances=self.distances,
             like=self.embedding.tokens.weight,
         )
 

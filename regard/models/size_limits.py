@@ -37,7 +37,7 @@ def check_sizes(settings: Mapping[str, Any], where: str = "model") -> None:
 def check_table(config: Any, where: str = "model") -> None:
     """Refuse a table of positions that no memory holds, of a configuration whose sizes have been checked."""
     kind = getattr(config, "positions", None)
-    if kind not in ("sinusoidal", "linear", "rotary"):
+    if kind not in ("sinusoidal", "linear", "linear-unscaled", "rotary"):
         return
     longest, width = config.max_len, config.width
     if kind == "rotary":

@@ -1,7 +1,7 @@
 """The encoder-decoder Transformer of 2017, with the choices people have made since as settings."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from regard.nn.fixed_cache import FixedState, Room, float32_logits
 from regard.nn.initialization import initialise
 from regard.nn.kv_cache import DecoderState, KVCache, SourceMemory
 from regard.nn.lean_decoder import LeanState, lean
-from regard.nn.positions import Alibi, Layout, PositionKind, Positions, RelativeBias, Rotary
+from regard.nn.positions import AddedKind, Alibi, Layout, PositionKind, Positions, RelativeBias, Rotary
 from regard.text.config import SPECIALS
 
 UNKNOWN = SPECIALS.index("<unk>")
@@ -324,12 +324,12 @@ class Transformer(nn.Module):
 
 
 def _concatenates(config: TransformerConfig) -> bool:
-    return config.position_how == "concatenate" and config.positions in ("sinusoidal", "learned", "linear")
+    return config.position_how == "concatenate" and config.positions in get_args(AddedKind)
 
 
 def _embedding(config: TransformerConfig, vocab_size: int, tokens: nn.Embedding | None = None) -> Embedding:
     positions, width = None, config.width
-    if config.positions in ("sinusoidal", "learned", "linear"):
+    if config.positions in ("sinusoidal", "learned", "linear", "linear-unscaled"):
         beside = _concatenates(config)
         place_width = config.position_width if beside else config.width
         width = config.width - place_width if beside else config.width

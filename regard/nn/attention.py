@@ -254,7 +254,7 @@ class Attention(nn.Module):
         causal = self.distances is None and visible.only_causal(T, S)
         mask = None if causal else visible.mask(T, S, q.device)
         if self.distances is not None:
-            bias = self.distances(T, S, visible.past).to(q.dtype)
+            bias = self._by_distance(self.distances, T, S, visible).to(q.dtype)
             mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
         if T == 1 and mask is None and q.device.type == "cpu" and self.heads == self.kv_heads and not self.training:
             # On a CPU a single query is quicker written out.
@@ -270,6 +270,15 @@ class Attention(nn.Module):
             enable_gqa=self.kv_heads != self.heads,
         )
 
+    @staticmethod
+    def _by_distance(
+        distances: Alibi | RelativeBias, T: int, S: int, visible: Visible, start: int = 0
+    ) -> Float[Tensor, "#B H T S"]:
+        """What is added to the scores of T queries, the first of which is number `start`."""
+        if visible.distances is not None:
+            return distances.at(visible.distances)
+        return distances(T, S, visible.past + start)
+
     def _watched(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, watcher: Any) -> Tensor:
         repeats = self.heads // self.kv_heads
         if hasattr(watcher, "look") and watcher.edit is None:
@@ -277,7 +286,7 @@ class Attention(nn.Module):
             return self._fused(q, k, v, visible)
         T, S = q.shape[2], k.shape[2]
         k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
-        bias = None if self.distances is None else self.distances(T, S, visible.past).to(q.dtype)
+        bias = None if self.distances is None else self._by_distance(self.distances, T, S, visible).to(q.dtype)
         weights = attention_weights(q, k, visible.mask(T, S, q.device), bias, self.scale)
         weights = watcher(q, k, v, weights)
         return F.dropout(weights, self.dropout, self.training) @ v
@@ -295,7 +304,7 @@ class Attention(nn.Module):
         wide = torch.promote_types(q.dtype, torch.float32)
         bias = None
         if self.distances is not None:
-            bias = self.distances(q.shape[2], S, visible.past + start)[:, heads].to(wide)
+            bias = self._by_distance(self.distances, q.shape[2], S, visible, start)[:, heads].to(wide)
         with torch.autocast(q.device.type, enabled=False):
             return attention_weights(q.to(wide), k.to(wide), mask, bias, self.scale)
 

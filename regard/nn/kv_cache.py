@@ -129,4 +129,4 @@ class PromptState:
         seen = (columns < self.lengths[:, None]) | (columns >= self.columns)
         if (window := self.caches[0].window) is not None:
             seen = seen & (places - there < window)
-        return Visible(built=seen[:, None, None, :])
+        return Visible(built=seen[:, None, None, :], distances=places - there)

@@ -28,6 +28,7 @@ class Visible:
     `causal`: no key after the query. `window`: only keys fewer than `window` places away. `lengths`: in row `b` only
     the first `lengths[b]` keys. `packed`: only the query's own sequence, where a row holds several. `past`: how many
     keys precede the first query, as when decoding continues from a cache. `built`: the mask, made beforehand.
+    `distances`: how far before a row's only query each key stands, where that is not to be told from their order.
     """
 
     causal: bool = False
@@ -36,6 +37,7 @@ class Visible:
     packed: SequenceIds | None = None
     past: int = 0
     built: Mask | None = None
+    distances: Int[Tensor, "B S"] | None = None
 
     def only_causal(self, T: int, S: int) -> bool:
         """Whether a causal kernel alone does it. Right padding lies after every real query, so it needs no mask."""

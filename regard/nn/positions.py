@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from regard.errors import ConfigError, DataError
 
 Layout = Literal["interleaved", "halves"]
-PositionKind = Literal["sinusoidal", "learned", "linear", "rotary", "alibi", "relative", "none"]
+AddedKind = Literal["sinusoidal", "learned", "linear", "linear-unscaled"]
+"""Encodings that are vectors, added to those of tokens or put beside them."""
+PositionKind = Literal["sinusoidal", "learned", "linear", "linear-unscaled", "rotary", "alibi", "relative", "none"]
 
 
 def linear(length: int, slope: float = 1.0, start: float = 0.0) -> Float[Tensor, "T 1"]:
@@ -60,7 +62,7 @@ class Positions(nn.Module):
 
     def __init__(
         self,
-        kind: Literal["sinusoidal", "learned", "linear"],
+        kind: AddedKind,
         width: int,
         max_len: int,
         *,
@@ -76,8 +78,9 @@ class Positions(nn.Module):
         elif kind == "sinusoidal":
             self.register_buffer("table", sinusoidal(max_len, width, layout), persistent=False)
         else:
-            # Scaled to the unit interval, since unscaled positions grow with the length and drown the words.
-            self.register_buffer("table", linear(max_len, 1 / max_len).expand(-1, width).clone(), persistent=False)
+            # Scaled to the unit interval unless asked not to: unscaled they grow with the length and drown the words.
+            slope = 1.0 if kind == "linear-unscaled" else 1 / max_len
+            self.register_buffer("table", linear(max_len, slope).expand(-1, width).clone(), persistent=False)
 
     def forward(
         self, x: Float[Tensor, "B T D"], past: int = 0, places: Int[Tensor, "B T"] | None = None

@@ -1,10 +1,12 @@
 """What attention heads are tested by: probes, inputs with the right places to look, and held-out data with a score."""
 
 import random
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -27,7 +29,7 @@ from regard.look.roles import (
     by_sentence,
 )
 from regard.nn.batch import Texts, Tokens
-from regard.tasks.corpora import sides_of
+from regard.tasks.corpora import TextData, sides_of
 from regard.tasks.run import Run
 from regard.tasks.translation_metrics import words_by_piece
 from regard.tasks.translator import encode_pair
@@ -40,6 +42,20 @@ Labelled = Example | Tagged | Question
 """A text of a file that an encoder is fine-tuned on."""
 WINDOW = 64
 """Tokens of running text that are looked at together."""
+
+
+COUNTED = 20_000
+"""Sentences of the training text by which words are rare or not."""
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text in any language that puts space between them, each punctuation mark by itself."""
+    return re.findall(r"\w+(?:[-'’]\w+)*|[^\w\s]", text)
+
+
+def files_are_there(files: Sequence[str]) -> bool:
+    """Whether a run's training files still are where it read them; none at all are always there."""
+    return all(Path(name).exists() for name in files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +126,29 @@ def labelled_text_probes(run: Run, items: Sequence[Labelled], limit: int) -> lis
             return [row for row, _ in framer.words(item.words)]
         return [stretch.row for stretch in framer.question(item.question, item.context)]
 
-    framed = [row for item in items for row in rows(item) if row is not None]
-    return _all_framed(framed[:limit])
+    framed = [row for item in islice(items, COUNTED) for row in rows(item) if row is not None]
+    return _all_framed(run, framed[:limit], framed)
 
 
 def framed_text_probes(run: Run, documents: Documents, limit: int) -> list[Probe]:
     """Two neighbouring sentences per row, framed as the model reads pairs."""
     framer = run.encoder.framer
-    rows = [row for pair in islice(_neighbours(documents), limit) if (row := framer.texts(*pair)) is not None]
-    return _all_framed(rows)
+
+    def framed(text: Documents, most: int) -> Iterator[EncoderInput]:
+        return (row for pair in islice(_neighbours(text), most) if (row := framer.texts(*pair)) is not None)
+
+    data = run.config.data
+    trained = isinstance(data, TextData) and data.train and files_are_there(data.train)
+    read = Documents.of(data.train, data.text, data.header) if trained else documents
+    return _all_framed(run, list(framed(documents, limit)), framed(read, COUNTED // 2))
 
 
-def _all_framed(rows: Sequence[EncoderInput]) -> list[Probe]:
-    counts = Counter(token for row in rows for token, source in zip(row.ids, row.sources, strict=True) if source >= 0)
-    return [_framed(row, counts) for row in rows]
+def _all_framed(run: Run, rows: Sequence[EncoderInput], counted: Iterable[EncoderInput]) -> list[Probe]:
+    """The rows as probes; a token is rare by how often it stands in `counted`, the training text where it is there."""
+    counts = Counter(
+        token for row in counted for token, source in zip(row.ids, row.sources, strict=True) if source >= 0
+    )
+    return [_framed(run, row, counts) for row in rows]
 
 
 def _neighbours(documents: Documents) -> Iterator[tuple[str, str]]:
@@ -132,13 +157,15 @@ def _neighbours(documents: Documents) -> Iterator[tuple[str, str]]:
         yield from islice(pairwise(sentences), 0, None, 2)
 
 
-def _framed(row: EncoderInput, counts: Counter[int]) -> Probe:
+def _framed(run: Run, row: EncoderInput, counts: Counter[int]) -> Probe:
     places = len(row.ids)
     special = [place for place, source in enumerate(row.sources) if source < 0]
     questions = [one for one in at_landmarks(places, places, apart=True) if one.role == "first"]
     questions += [*by_position(places), *at_separators(special[1:], places), *by_sentence(row.sources)]
-    often = {str(token): counts[token] for token in row.ids} | {str(row.ids[place]): 1 << 30 for place in special}
-    questions += at_rare(list(map(str, row.ids)), often, places, apart=True, places=places)
+    # A special token is no word, whatever letters its name has.
+    pieces = ["" if place in special else piece for place, piece in enumerate(run.encoder.tokenizer.pieces(row.ids))]
+    often = {piece: counts[token] for piece, token in zip(pieces, row.ids, strict=True)}
+    questions += at_rare(pieces, often, places, apart=True, places=places)
     return _one("encoder", list(row.ids), list(row.segments), questions)
 
 
@@ -161,7 +188,7 @@ def pair_probe(run: Run, given: ParallelSentence | tuple[str, str], counts: dict
     if isinstance(given, ParallelSentence):
         texts, words, alignment = sides_of(given, "en" if english else "fr")
     else:
-        texts, words, alignment = given, (given[0].split(), given[1].split()), ()
+        texts, words, alignment = given, (split_words(given[0]), split_words(given[1])), ()
     rows = encode_pair(run, *texts)
     pieces = words_by_piece(run, texts, words)
     sources, targets = len(words[0]), len(words[1])

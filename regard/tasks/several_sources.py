@@ -42,7 +42,7 @@ from regard.tasks.spec import (
     check_columns,
     check_length,
 )
-from regard.tasks.verbs.combine import WrittenText
+from regard.tasks.verbs.spec import WrittenText
 from regard.text import Vocabularies
 from regard.training.objectives import Objective, SequenceToSequence
 

@@ -26,7 +26,7 @@ from regard.tasks.corpora import (
     grammar_digest,
 )
 from regard.tasks.run import Run
-from regard.tasks.spec import MEASURING, Files, Measuring, Progress, Say, check_columns, check_length
+from regard.tasks.spec import MEASURING, Files, Measuring, Progress, Say, check_columns, check_held_out, check_length
 from regard.tasks.translation import TranslationTask, files_named, score, scorer_of, translator_of, with_references
 from regard.tasks.translation_data import TranslationRun
 from regard.tasks.translation_metrics import corpus_perplexity, unknown_words
@@ -55,8 +55,10 @@ class SummarizationData(Files):
     max_len: int = 256
     overlong: Overlong = "skip"
     header: Header = "auto"
+    held_out: float = 0.0
 
     def __post_init__(self) -> None:
+        check_held_out(self.held_out)
         if self.telegrams and self.train:
             raise ConfigError("data.train and data.telegrams are two sources of training pairs; give one")
         if self.telegrams < 0 or self.telegrams_seed < 0:

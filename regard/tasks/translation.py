@@ -12,6 +12,7 @@ import torch
 
 from regard.config import JsonObject, Setting
 from regard.data import Corpus, PairStore, evaluation_batches
+from regard.data.synthetic.world.sentence import words_of
 from regard.errors import ConfigError, DataError
 from regard.look.document import Document
 from regard.look.watch import attentions
@@ -34,7 +35,7 @@ from regard.tasks.corpora import (
 from regard.tasks.ensemble import Ensemble
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.looking.steps import END, START, readable
-from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData, Probe, pair_probe
+from regard.tasks.probes import COUNTED, HELD_OUT_BUDGET, HeldOutData, Probe, files_are_there, pair_probe, split_words
 from regard.tasks.run import Run, prepared_vocabularies
 from regard.tasks.scorer import PairScorer
 from regard.tasks.shortlisting import read_shortlist
@@ -357,11 +358,12 @@ class TranslationTask(Task):
             raise ConfigError("no sentences to look at: the run names no test or validation set; give some")
         if isinstance(corpus, WorldCorpus):
             chosen = list(islice(corpus.sampled(), limit))
-            texts = [sentence.english if corpus.source == "en" else sentence.french for sentence in chosen]
+            cut = partial(words_of, language="en" if corpus.source == "en" else "fr")
         else:
-            chosen = full_pairs(corpus, limit)
-            texts = [pair[0] for pair in chosen]
-        counts = Counter(word.lower() for text in texts for word in text.split())
+            chosen, cut = full_pairs(corpus, limit), split_words
+        # By the training text, cut as what is looked at is cut; by all of what was given where there is none.
+        read = corpus_of(run.config.data, "train") if files_are_there(run.config.data.train) else None
+        counts = Counter(word.lower() for text, _ in islice(read or corpus, COUNTED) for word in cut(text))
         items = [pair_probe(run, one, counts) for one in chosen]
         return [item for item in items if max(map(len, item.rows)) <= run.translator.max_len]
 

@@ -183,7 +183,16 @@ def test_every_kind_of_translation_model(name, search_name):
     check(transformer(**MODELS[name]), SEARCHES[search_name])
 
 
-@pytest.mark.parametrize("settings", [{"positions": "rotary", "kv_heads": 2}, {"window": 4}, {"layer_heads": (0, 2)}])
+LANGUAGE_MODELS = [
+    {"positions": "rotary", "kv_heads": 2},
+    {"window": 4},
+    {"layer_heads": (0, 2)},
+    {"positions": "alibi", "kv_heads": 2},
+    {"positions": "relative", "relative_buckets": 8, "relative_distance": 20},
+]
+
+
+@pytest.mark.parametrize("settings", LANGUAGE_MODELS)
 @pytest.mark.parametrize("search_name", ["n-best", "top-k"])
 def test_every_kind_of_language_model(settings, search_name):
     check(gpt(**settings), SEARCHES[search_name])

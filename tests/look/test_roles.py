@@ -53,6 +53,9 @@ def test_questions_say_who_should_look_where():
     assert len(asked(at_landmarks(3, 4, apart=False))) == 6
     rare = asked(at_rare(["the", "owl", "the"], {"the": 9, "owl": 1}, 3, apart=True, places=4))
     assert rare == {("rare", 0): ([1], 4), ("rare", 2): ([1], 4)}
+    # A full stop is no word, however seldom it was counted.
+    assert asked(at_rare(["an", "owl", "."], {"an": 9, "owl": 1}, 1, apart=True, places=4)) == {("rare", 0): ([1], 4)}
+    assert not asked(at_rare([".", "!"], {}, 2, apart=True, places=3))
     # "The owl saw it": two depend on `saw`, one on `owl`.
     relations = asked(by_relation([1, 2, -1, 2], ["determiner", "subject", "root", "object"], 5))
     assert relations[("subject to its head", 1)] == ([2], 5)

@@ -35,6 +35,12 @@ STATELESS = {
     "gpt, rotary, shared keys": lambda: GPT(
         GPTConfig(**{**SIZES, "width": 12}, heads=2, layers=1, feed_forward=14, positions="rotary", kv_heads=1)
     ),
+    **{
+        f"gpt, {kind}": lambda kind=kind: GPT(
+            GPTConfig(**{**SIZES, "width": 12}, heads=2, layers=1, feed_forward=14, positions=kind)
+        )
+        for kind in ("sinusoidal", "linear", "linear-unscaled", "alibi", "relative", "none")
+    },
     "elmo": lambda: Elmo(ElmoConfig(**SIZES)),
     "elmo, one layer, gru": lambda: Elmo(ElmoConfig(**SIZES, layers=1, cell="gru-after")),
 }

@@ -21,6 +21,10 @@ VARIANTS = {
     "untied": {"tied": False},
     "window": {"window": 3, "positions": "rotary"},
     "no positions": {"positions": "none"},
+    "sinusoidal": {"positions": "sinusoidal"},
+    "ALiBi": {"positions": "alibi", "kv_heads": 3},
+    "ALiBi, window": {"positions": "alibi", "window": 3},
+    "relative": {"positions": "relative", "relative_buckets": 8, "relative_distance": 12},
 }
 prompts = st.lists(st.lists(st.integers(4, 22), min_size=1, max_size=9), min_size=1, max_size=4)
 
@@ -154,6 +158,10 @@ def test_what_cannot_be_is_refused():
         GPTConfig(vocab_size=9, kv_heads=4)
     with pytest.raises(ConfigError, match="window=0"):
         GPTConfig(vocab_size=9, window=0)
+    with pytest.raises(ConfigError, match=r"layer_heads cannot differ .* alibi"):
+        GPTConfig(vocab_size=9, layers=1, layer_heads=(2,), positions="alibi")
+    with pytest.raises(ConfigError, match="relative_buckets=2"):
+        GPTConfig(vocab_size=9, positions="relative", relative_buckets=2)
     with pytest.raises(ConfigError, match="rotary_base"):
         GPTConfig(vocab_size=9, rotary_base=1.0)
     model = make("GPT-2")

@@ -77,6 +77,9 @@ def test_positions_are_added_or_put_beside():
     beside = Positions("sinusoidal", 4, 10, how="concatenate")(x)
     assert_close(beside, torch.cat((x, sinusoidal(3, 4).expand(2, 3, 4)), -1))
     assert Positions("linear", 8, 10)(x).shape == x.shape
+    nothing = torch.zeros(1, 10, 1)
+    assert_close(Positions("linear", 1, 10)(nothing)[0, :, 0], torch.arange(10) / 10)
+    assert_close(Positions("linear-unscaled", 1, 10)(nothing)[0, :, 0], torch.arange(10.0))
     assert_close(linear(3, 2.0, 1.0), torch.tensor([[1.0], [3.0], [5.0]]))
     learned = Positions("learned", 8, 10)
     assert_close(learned(x), x + learned.table[:3])

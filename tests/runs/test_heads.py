@@ -1,5 +1,6 @@
 import json
 import math
+from collections import Counter
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from regard.errors import ConfigError
 from regard.look import attentions, watch
 from regard.look.roles import largest_margins, thresholds
 from regard.tasks.config import make_config
-from regard.tasks.corpora import world_held_out
+from regard.tasks.corpora import corpus_of, world_held_out
 from regard.tasks.probes import pair_probe
 from regard.tasks.run import Run, build_model
 from regard.text import train_vocabularies
@@ -64,6 +65,15 @@ def test_untrained_models_get_no_role_beyond_the_stated_rate(run):
     wrong = sum(any(margin > limits[role] for role, margin in one.items()) for one in largest[25:])
     # Fifteen further models at a rate of at most 1 in 20: more than 3 would happen once in 180 times.
     assert wrong <= 3
+    # Of their 120 heads few are ever claimed: a model that goes beyond does so with a head or two.
+    claimed = [
+        any(one.margin > limits[one.role] for one in head.all)
+        for number in range(25, 40)
+        for own in answers(run, untrained(run, number), items, quizzes).values()
+        for head in own
+    ]
+    assert len(claimed) == 15 * 8
+    assert sum(claimed) <= 6
 
 
 @torch.no_grad()
@@ -99,6 +109,37 @@ def test_a_head_planted_to_look_at_the_previous_word_is_found(run):
         assert own["measures"]["entropy"] < 1
     assert report["false_positive_rate"] == pytest.approx(1 / 6)
     assert len(report["heads"]) == 2 * 4
+
+
+@torch.no_grad()
+def test_a_head_planted_to_look_at_the_rarest_word_of_the_training_text_is_found(run):
+    """One feature holds how rare a word is where the model learns, whatever its case; punctuation and the end least."""
+    trained_on = corpus_of(run.config.data, "train")
+    counts = Counter(word.lower() for sentence in trained_on.sampled() for word in sentence.english_words)
+    model, tokenizer = untrained(run, 0), run.vocabularies.source
+    vectors = model.source.tokens.weight
+    vectors[:, 0] = -9.0
+    for word in {word for sentence in CORPUS.sampled() for word in sentence.english_words if word not in ",."}:
+        (token, *_) = tokenizer.encode(word)
+        vectors[token, 0] = -math.log(counts[word.lower()] + 0.5)
+    model.encoder[0].around_attention.norm = torch.nn.Identity()
+    attention = attentions(model)["encoder.0.attention"]
+    for part in (attention.query, attention.key):
+        part.weight[:8] = 0
+        part.bias[:8] = 0
+    attention.query.bias[0] = 20
+    attention.key.weight[0, 0] = 1
+    report = head_roles(Run(run.directory, run.config, run.vocabularies, model), CORPUS, limit=50, judging=5)
+    (own,) = [one for one in report["heads"] if (one["attention"], one["head"]) == ("encoder.0.attention", 0)]
+    assert own["role"] == "rare"
+    assert own["evidence"]["accuracy"] > 0.95
+
+
+def test_the_full_stop_is_never_the_rare_word(run):
+    for item, sentence in zip(_items(run, CORPUS, 50), CORPUS.sampled(), strict=False):
+        asked = [one for kind in ("encoder", "cross") for one in item.questions[kind] if one.role == "rare"]
+        assert asked
+        assert not any(sentence.english_words[place] in ",." for one in asked for place in one.answers)
 
 
 def test_pairs_without_gold_are_asked_what_can_be_asked(run, tmp_path):

@@ -328,7 +328,7 @@ def _tract(tracks: np.ndarray, scale: float) -> np.ndarray:
     for centre, width in zip(tracks.T, _WIDTHS, strict=False):
         own = _poles(centre, width)
         gain, below = gain * own[0], own[1] * below
-    return gain / below
+    return np.asarray(gain / below)
 
 
 def _hissing(colour: np.ndarray, scale: float) -> np.ndarray:

@@ -15,7 +15,7 @@ from regard.tasks.cross_attention import piece_spans
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.looking.steps import END, START, candidates, looked, readable
 from regard.tasks.run import Run
-from regard.tasks.verbs.combine import WrittenText
+from regard.tasks.verbs.spec import WrittenText
 
 
 def sources_document(run: Run, rows: Sequence[Any], options: LookOptions, **decode: Setting) -> Document:

@@ -20,13 +20,13 @@ from regard.tasks.verbs.spec import (
     TopK,
     TopP,
     Verb,
+    WrittenText,
     check_budget,
     check_characters,
     check_count,
     given,
     lines_of,
     option,
-    unsaid,
 )
 
 if TYPE_CHECKING:
@@ -34,18 +34,6 @@ if TYPE_CHECKING:
 
     from regard.decode.config import DecodeConfig
     from regard.tasks.run import Run
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenText:
-    """A text, its length-normalised score and log-probability, its tokens, and these as text, `pieces`."""
-
-    text: str
-    score: float
-    log_prob: float
-    tokens: tuple[int, ...] = unsaid()
-    pieces: tuple[str, ...] = ()
-    finished: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,137 @@
+"""Look inside a Hugging Face checkpoint as it is: transformers runs it, and nothing is imported into a run."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.errors import ConfigError, RunError
+from regard.look.document import Document, Sentence, Side
+from regard.look.watch import attention_map, attentions, matching, watch
+from regard.tasks.looking.look_options import LookOptions, left_out_note
+
+MOST_NEW = 64
+"""Tokens that a model with a decoder writes where no target is given."""
+
+
+def look_at_checkpoint(
+    directory: str | Path, texts: Sequence[str], options: LookOptions | None = None, *, device: str = "cpu"
+) -> Document:
+    """Every attention of the model in `directory` on each text; a pair of texts is written `first ||| second`.
+
+    A model with a decoder writes its greedy output first, unless `options` give targets. Only JSON, a tokenizer and
+    safetensors are read; no code from the directory runs and nothing is fetched.
+    """
+    options = options or LookOptions()
+    model, tokenizer = _loaded(Path(directory), device)
+    if options.edits or options.history:
+        raise ConfigError("edits and a history are for runs: import the checkpoint with `regard import hf`")
+    if options.targets and (len(options.targets) != len(texts) or not model.config.is_encoder_decoder):
+        raise ConfigError(
+            f"{len(options.targets)} targets for {len(texts)} texts; a model with a decoder takes one each"
+        )
+    if not texts:
+        raise ConfigError("nothing to look at: give a text")
+    seen = [_sentence(model, tokenizer, texts, number, options) for number in range(len(texts))]
+    notes = dict.fromkeys(note for _, note in seen if note)
+    return Document(
+        title=f"Where {Path(directory).name} looked",
+        sentences=tuple(sentence for sentence, _ in seen),
+        note=" ".join(notes),
+    )
+
+
+def _loaded(directory: Path, device: str) -> tuple[Any, Any]:
+    if find_spec("transformers") is None:
+        raise ConfigError("transformers is not here: pip install 'regard[hf]'")
+    if not (directory / "config.json").is_file():
+        raise RunError(f"{directory} has no config.json: hf: is followed by a directory with a Hugging Face checkpoint")
+    import transformers
+
+    kept: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        config = transformers.AutoConfig.from_pretrained(directory, **kept)
+        kind = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModel
+        model = kind.from_pretrained(directory, use_safetensors=True, **kept)
+    except (OSError, ValueError) as error:
+        raise RunError(f"transformers cannot load the model in {directory}: {_first_line(error)}") from None
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(directory, **kept)
+    except (OSError, ValueError, KeyError) as error:
+        raise RunError(f"{directory} has no tokenizer that turns text into tokens: {_first_line(error)}") from None
+    if not attentions(model):
+        raise ConfigError(f"{type(model).__name__} has no attention that transformers' attention interface serves")
+    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    return model.to(chosen).eval(), tokenizer
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+@torch.inference_mode()
+def _sentence(model: Any, tokenizer: Any, texts: Sequence[str], number: int, options: LookOptions) -> tuple[Any, str]:
+    text = texts[number]
+    first, between, second = text.partition(" ||| ")
+    pair = (first, second) if between else (text,)
+    offsets = bool(tokenizer.is_fast)
+    encoded = tokenizer(*pair, return_tensors="pt", return_offsets_mapping=offsets)
+    spans = encoded.pop("offset_mapping")[0].tolist() if offsets else None
+    # Offsets of a second text count from its own beginning.
+    parts = encoded.sequence_ids(0) if offsets else []
+    places = [
+        (start + len(first + between) * (part == 1), end + len(first + between) * (part == 1))
+        for part, (start, end) in zip(parts, spans or [], strict=True)
+    ]
+    inputs = {name: value.to(model.device) for name, value in encoded.items()}
+    longest = model.config.to_dict().get("max_position_embeddings")
+    if longest is not None and inputs["input_ids"].shape[1] > longest:
+        raise ConfigError(f"{inputs['input_ids'].shape[1]} tokens; the model reads at most {longest}")
+    target = None
+    if model.config.is_encoder_decoder:
+        target = _target(model, tokenizer, inputs, options.targets[number] if options.targets else None)
+        inputs["decoder_input_ids"] = target
+    names = _fitting(model, inputs, options)
+    with watch(model, names, heads=options.heads) as trace:
+        model(**inputs)
+    source = tokenizer.convert_ids_to_tokens(encoded["input_ids"][0])
+    sides: dict[str, Side | None] = {"target": None, "prefix": None}
+    if target is not None:
+        pieces = tuple(tokenizer.convert_ids_to_tokens(target[0]))
+        written = tokenizer.decode(target[0], skip_special_tokens=True)
+        # A row is the step that predicts a piece, and the last step's is not known.
+        sides["prefix"] = Side(text=written, pieces=pieces, names=True)
+        sides["target"] = Side(text=written, pieces=(*pieces[1:], "…"), names=True)
+    shown = Sentence(
+        source=Side.of(text, source, places) if offsets else Side(text=text, pieces=tuple(source)),
+        target=sides["target"],
+        prefix=sides["prefix"],
+        attentions=tuple(
+            attention_map(name, trace.sides[name], trace.weights(name)[0].float().cpu(), heads=options.heads)
+            for name in names
+            if trace.calls[name]
+        ),
+    )
+    return shown, left_out_note(model, names, options)
+
+
+def _target(model: Any, tokenizer: Any, inputs: dict[str, Any], given: str | None) -> Any:
+    """What the decoder reads: the start token and the pieces of a target, by default those that the model writes."""
+    if given is None:
+        found = model.generate(**inputs, max_new_tokens=MOST_NEW, num_beams=1, do_sample=False)
+        return found[:, :-1] if found.shape[1] > 2 and found[0, -1] == model.generation_config.eos_token_id else found
+    start = model.config.decoder_start_token_id
+    if start is None:
+        raise ConfigError("the checkpoint names no decoder_start_token_id, which a target would follow")
+    own = tokenizer(text_target=given, return_tensors="pt", add_special_tokens=False)["input_ids"].to(model.device)
+    return torch.cat([own.new_full((1, 1), start), own], 1)
+
+
+def _fitting(model: Any, inputs: dict[str, Any], options: LookOptions) -> list[str]:
+    known, chosen = attentions(model), matching(attentions(model), options.names)
+    lengths = {"source": inputs["input_ids"].shape[1]}
+    lengths["target"] = lengths["prefix"] = inputs.get("decoder_input_ids", inputs["input_ids"]).shape[1]
+    fit = options.fitting(model, lambda name: lengths[known[name].sides.queries] * lengths[known[name].sides.keys])
+    return [name for name in chosen if name in fit]

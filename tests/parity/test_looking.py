@@ -1,0 +1,83 @@
+"""`regard look hf:DIR` opens a checkpoint as it is."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from regard.cli import main
+from regard.errors import ConfigError, RegardError, RunError
+from regard.interop.huggingface.looking import look_at_checkpoint
+from regard.tasks.looking import LookOptions
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", ".", "##s", "le", "chat"]
+
+
+def saved(directory, model):
+    own = Tokenizer(models.WordPiece({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    own.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    own.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    named = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=own, **named).save_pretrained(directory)
+    model.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+    config = transformers.BertConfig(vocab_size=len(WORDS), **sizes, max_position_embeddings=12)
+    return saved(tmp_path_factory.mktemp("bert"), transformers.BertModel(config))
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory):
+    torch.manual_seed(0)
+    sizes = {"d_model": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1, "d_ff": 8}
+    tokens = {"pad_token_id": 0, "eos_token_id": 3, "decoder_start_token_id": 0}
+    config = transformers.T5Config(vocab_size=len(WORDS), **sizes, **tokens)
+    return saved(tmp_path_factory.mktemp("t5"), transformers.T5ForConditionalGeneration(config))
+
+
+def test_command_writes_page_and_json(bert, tmp_path):
+    out, told = tmp_path / "page.html", tmp_path / "page.json"
+    assert main(["look", f"hf:{bert}", "the cats sat.", "-o", str(out), "--json", str(told)]) == 0
+    assert "cat" in out.read_text(encoding="utf-8")
+    (sentence,) = json.loads(told.read_text(encoding="utf-8"))["sentences"]
+    assert sentence["source"]["pieces"] == ["[CLS]", "the", "cat", "##s", "sat", ".", "[SEP]"]
+    assert sentence["source"]["words"] == ["the", "cats", "sat."]
+    assert [one["name"] for one in sentence["attentions"]] == [f"encoder.layer.{n}.attention.self" for n in (0, 1)]
+
+
+def test_pairs_have_the_words_of_both(bert):
+    side = look_at_checkpoint(bert, ["the cat ||| sat ."], LookOptions(heads=(1,))).sentences[0].source
+    assert side.pieces == ("[CLS]", "the", "cat", "[SEP]", "sat", ".", "[SEP]")
+    assert side.word_of == (None, 0, 1, None, 3, 4, None)
+
+
+def test_a_model_with_a_decoder_writes_or_reads_a_target(t5):
+    (own,) = look_at_checkpoint(t5, ["the cat sat"]).sentences
+    assert [one.name.split(".")[0] for one in own.attentions] == ["encoder", "decoder", "decoder"]
+    assert own.target is not None
+    assert own.prefix is not None
+    assert own.prefix.pieces[1:] == own.target.pieces[:-1]
+    (given,) = look_at_checkpoint(t5, ["the cat sat"], LookOptions(targets=("le chat",))).sentences
+    assert given.prefix.pieces == ("[PAD]", "le", "chat")
+
+
+def test_what_cannot_be_looked_at_is_refused(bert, tmp_path):
+    with pytest.raises(RunError, match=r"no config\.json"):
+        look_at_checkpoint(tmp_path, ["the cat"])
+    with pytest.raises(ConfigError, match="15 tokens; the model reads at most 12"):
+        look_at_checkpoint(bert, ["the " * 13])
+    with pytest.raises(ConfigError, match="regard import hf"):
+        look_at_checkpoint(bert, ["the cat"], LookOptions(edits=True))
+    with pytest.raises(ConfigError, match="takes one each"):
+        look_at_checkpoint(bert, ["the cat"], LookOptions(targets=("le chat",)))
+    (tmp_path / "config.json").write_text('{"model_type": "no-such-thing"}', encoding="utf-8")
+    with pytest.raises(RegardError, match="no-such-thing"):
+        look_at_checkpoint(tmp_path, ["the cat"])
