@@ -9,7 +9,7 @@ import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -178,6 +178,8 @@ class PairStatistics:
     """Target words per source word."""
     sources: int
     """Distinct sources, case and spaces aside."""
+    pairs: int = 0
+    """Distinct pairs, likewise."""
     most_words: tuple[int, int] = (0, 0)
     """Of a source and of a target, of all rows; characters likewise."""
     most_characters: tuple[int, int] = (0, 0)
@@ -189,6 +191,11 @@ class PairStatistics:
         """Of both sides of all rows."""
         sample = max(1, self.source.texts)
         return round((self.source.words + self.target.words) / sample * self.rows)
+
+    @property
+    def rule(self) -> bool:
+        """Whether targets follow from sources by a rule: both are closed notations, and a source has one target."""
+        return self.source.closed and self.target.closed and self.pairs <= 1.001 * self.sources
 
 
 class _Seen:
@@ -280,7 +287,14 @@ def inspect_pairs(train: Iterable[tuple[str, str]], valid: Iterable[tuple[str, s
     sides = [side_statistics([pair[side] for _, pair in whole]) for side in (0, 1)]
     ratio = sides[1].words / max(1, sides[0].words)
     statistics = PairStatistics(
-        rows=sample.count, source=sides[0], target=sides[1], ratio=ratio, sources=max(1, len(seen.sources))
+        rows=sample.count,
+        source=sides[0],
+        target=sides[1],
+        ratio=ratio,
+        sources=max(1, len(seen.sources)),
+        pairs=len(seen.pairs),
+        most_words=most,
+        most_characters=long,
     )
     findings = [
         *_of_rows(tally, seen, sample.count),
@@ -293,17 +307,7 @@ def inspect_pairs(train: Iterable[tuple[str, str]], valid: Iterable[tuple[str, s
     if valid is not None:
         checked, more = _of_validation(valid, statistics, seen)
         findings += more
-    return PairStatistics(
-        rows=statistics.rows,
-        source=sides[0],
-        target=sides[1],
-        ratio=ratio,
-        sources=statistics.sources,
-        most_words=most,
-        most_characters=long,
-        valid_rows=checked,
-        findings=tuple(findings),
-    )
+    return replace(statistics, valid_rows=checked, findings=tuple(findings))
 
 
 def _share(count: int, total: int) -> str:

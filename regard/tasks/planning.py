@@ -27,11 +27,12 @@ CPU_MINUTES, GPU_MINUTES = 10.0, 5.0
 
 PLAN = "plan.md"
 
-VALIDATIONS = 10
-"""How often a planned run is validated."""
+VALIDATIONS, FEWEST_VALIDATIONS = 10, 2
+"""How often a planned run is validated, and how often at the least where that takes long."""
 
-RESERVED = 0.08
-"""The share of a budget that validations and saving take, about."""
+VALIDATING, RESERVED = 0.06, 0.05
+"""The share of a budget that validations may take before they are made fewer, and what saving and the end of a run
+take, about."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -314,16 +315,32 @@ def _recognised(files: Sequence[str], wanted: str | None, data: Mapping[str, Any
     return name, known[name]
 
 
-def steps_for(plan: Plan, seconds: float, rate: float, epoch: float | int) -> tuple[int, str]:
-    """How many updates to make, and a sentence that says why.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    """Seconds that an update and a validation take here, and the updates of one epoch."""
 
-    `seconds` are what is left of the budget, `rate` those that an update takes, `epoch` the updates of one epoch.
-    """
-    afford = max(1, int(seconds * (1 - RESERVED) / rate))
+    update: float
+    epoch: float | int
+    validation: float = 0.0
+
+
+def validations_for(seconds: float, timing: Timing) -> int:
+    """How often to validate in so many seconds."""
+    if not timing.validation:
+        return VALIDATIONS
+    return max(FEWEST_VALIDATIONS, min(VALIDATIONS, int(VALIDATING * seconds / timing.validation)))
+
+
+def steps_for(plan: Plan, seconds: float, timing: Timing) -> tuple[int, str]:
+    """How many updates to make in the seconds that are left of the budget, and a sentence that says why."""
+    rate, epoch, checks = timing.update, timing.epoch, validations_for(seconds, timing)
+    validating = checks * timing.validation
+    afford = max(1, int((seconds * (1 - RESERVED) - validating) / rate))
     most = math.inf if math.isinf(plan.most_epochs) else max(1, math.ceil(plan.most_epochs * epoch))
     steps = int(min(afford, most))
     passes = f"{steps / epoch:.1f} times through the data"
     took = f"{1000 * rate:.1f} ms per update here"
+    took += f", and {validating:.0f} s for {checks} validations" if timing.validation else ""
     if steps < afford:
         return steps, (
             f"{steps:,} updates, {passes}, some {steps * rate:.0f} s: the budget would have paid for {afford:,} "
@@ -332,9 +349,9 @@ def steps_for(plan: Plan, seconds: float, rate: float, epoch: float | int) -> tu
     return steps, f"{steps:,} updates, {passes}: what {seconds:.0f} s, which were left of the budget, pay for ({took})"
 
 
-def in_updates(plan: Plan, config: RunConfig, steps: int) -> RunConfig:
+def in_updates(plan: Plan, config: RunConfig, steps: int, validations: int = VALIDATIONS) -> RunConfig:
     """The configuration with so many updates; what is counted in updates follows, where nobody set it."""
-    every = max(1, math.ceil(steps / VALIDATIONS))
+    every = max(1, math.ceil(steps / validations))
     follow = {"validate_every": every, "save_every": max(every, math.ceil(steps / 3)), "log_every": min(50, every)}
     free = {name: value for name, value in follow.items() if f"train.{name}" not in plan.asked}
     return replace(config, train=replace(config.train, steps=steps, epochs=0.0, **free))

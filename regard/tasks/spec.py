@@ -358,6 +358,13 @@ class Report(Protocol):
 
 
 @runtime_checkable
+class TellsOutputs(Protocol):
+    """Prepared data that tells a report what its validations write."""
+
+    report: Report
+
+
+@runtime_checkable
 class FollowsUpdates(Protocol):
     """A report that also wants to hear of every update: how many are made, first those that were there at the start.
 

@@ -24,9 +24,9 @@ from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, whole_or_not
 from regard.runs.log import Log, NoLog
 from regard.tasks.config import RunConfig, overridden
 from regard.tasks.corpora import PreparedData, data_digest
-from regard.tasks.planning import PLAN, Plan, in_updates, steps_for
+from regard.tasks.planning import PLAN, Plan, Timing, in_updates, steps_for, validations_for
 from regard.tasks.run import Run, build_model, choose_device, choose_precision, load, load_config, packs
-from regard.tasks.spec import FollowsUpdates, Prepared, Report, Silence, Stream
+from regard.tasks.spec import FollowsUpdates, Prepared, Report, Silence, Stream, TellsOutputs
 from regard.trainer.batch_size import BatchSizeFinder, HasTrialBatches
 from regard.trainer.checkpointing import Checkpointer
 from regard.trainer.doctor import guard_rails
@@ -44,8 +44,9 @@ SECONDS = 30.0
 """How long a training goes on at most without telling how it goes, unless one update takes longer."""
 
 
-WARM_UPDATES, TIMED_UPDATES, TIMED_SECONDS = 4, 8, 3.0
-"""Updates that come before those that are timed to turn minutes into updates, the fewest of these, and how long."""
+WARM_UPDATES, TIMED_UPDATES, TIMED_SHARE, TIMED_SECONDS = 4, 8, 0.03, 15.0
+"""Updates that come before those that are timed to turn minutes into updates, the fewest of these, and for what share
+of the minutes, at the most how long: a machine that others use too is not as fast at all times."""
 
 _BEFORE_TRAINING = (
     "before the first update: a model of fewer or narrower layers, or of a smaller vocabulary, takes less; `regard "
@@ -277,6 +278,19 @@ def _resumed(
     return training
 
 
+@contextmanager
+def _hushed(prepared: Prepared) -> Iterator[None]:
+    """Validations tell nothing of what they write."""
+    if not isinstance(prepared, TellsOutputs):
+        yield
+        return
+    told, prepared.report = prepared.report, Silence()
+    try:
+        yield
+    finally:
+        prepared.report = told
+
+
 class _Trainer:
     """The state of one training run while it runs."""
 
@@ -343,10 +357,11 @@ class _Trainer:
         if plan.minutes is None:
             updates = f"{self.config.train.steps:,} updates, as asked."
         else:
-            rate, epoch = self._timed()
+            timing = self._timed(min(TIMED_SECONDS, TIMED_SHARE * 60 * plan.minutes))
             left = max(1.0, 60 * plan.minutes - plan.seconds - (time.monotonic() - began))
-            steps, updates = steps_for(plan, left, rate, epoch)
-            self.config = self.prepared.config = in_updates(plan, self.config, steps)
+            steps, updates = steps_for(plan, left, timing)
+            checks = validations_for(left, timing)
+            self.config = self.prepared.config = in_updates(plan, self.config, steps, checks)
             self.report.say(updates)
         options = self.config.train
         self.checkpointer = replace(self.checkpointer, options=options)
@@ -354,8 +369,12 @@ class _Trainer:
         write_text(self.directory / PLAN, plan.with_config(self.config).page(updates))
         return self.config
 
-    def _timed(self) -> tuple[float, float]:
-        """Seconds of an update, and updates of an epoch. Leaves weights and optimiser as they were."""
+    def _timed(self, seconds: float) -> Timing:
+        """What an update and a validation take, timed for so many seconds. Leaves weights and optimiser as they were.
+
+        The validation is that of a model that has learnt nothing, whose outputs are as long as they may be: others take
+        less.
+        """
         self.report.say("timing some updates")
         options = self.config.train
         weights = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}
@@ -375,14 +394,17 @@ class _Trainer:
                 seed=options.seed,
                 device=self.device,
                 precision=self.precision,
+                average=self.average,
                 replay=replay,
             )
             for step in steps:
                 float(step.loss)  # a GPU has done it only when someone has read it
                 marks.append(time.perf_counter())
                 timed = len(marks) - WARM_UPDATES
-                if timed >= TIMED_UPDATES and (marks[-1] - marks[WARM_UPDATES - 1] > TIMED_SECONDS or timed >= 200):
+                if timed >= TIMED_UPDATES and marks[-1] - marks[WARM_UPDATES - 1] > seconds:
                     break
+        update = (marks[-1] - marks[WARM_UPDATES - 1]) / (len(marks) - WARM_UPDATES)
+        validation = self._timed_validation()
         self.optimizer.zero_grad()
         self.optimizer.state.clear()
         self.model.load_state_dict(weights)
@@ -391,7 +413,14 @@ class _Trainer:
             self.checkpointer = replace(self.checkpointer, average=self.average)
         self.throughput = Throughput()
         self.waited, self.padded = 0.0, (0, 0)
-        return (marks[-1] - marks[WARM_UPDATES - 1]) / (len(marks) - WARM_UPDATES), epoch
+        return Timing(update=update, epoch=epoch, validation=validation)
+
+    def _timed_validation(self) -> float:
+        """Seconds of a validation; what a model that has learnt nothing writes is not told."""
+        if (batches := self.prepared.validation()) is None:
+            return 0.0
+        with _hushed(self.prepared):
+            return self._validate(batches)["seconds"]
 
     def _replays(self) -> bool:
         return self.config.train.cuda_graphs and self.device.type == "cuda"

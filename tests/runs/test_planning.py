@@ -2,6 +2,8 @@
 
 import json
 import random
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,11 +12,12 @@ from listeners import StopAt, Told
 import regard
 from regard.cli import main
 from regard.data.synthetic.commands import commands
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, RegardError
 from regard.runs.log import read_log
-from regard.tasks.planning import Machine, Recipe, between, steps_for
+from regard.tasks.planning import Machine, Recipe, Timing, between, steps_for, validations_for
 from regard.tasks.run import load_config
 from regard.trainer.trainer import Stopped, _Trainer
+from regard.training.optim import ExponentialAverage
 
 CPU, GPU = Machine(cores=2), Machine(gpu="a GPU", cores=8, compiles=True)
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -53,6 +56,9 @@ def files(tmp_path_factory):
         ),
     )
     write("commands.tsv", (f"{source}\t{target}" for _, source, target in commands({"train": 1200})))
+    many = [f"{source}\t{target}" for _, source, target in commands({"train": 12_000})]
+    write("rule.tsv", many)
+    write("no-rule.tsv", (*many, *(f"{line} WALK" for line in many[:1000])))
     spelt = words(1200, seed=4)
     write("sounds.tsv", (f"{word}\t{' '.join(word.upper())}" for word in spelt))
     write("films.tsv", (f"{number % 2}\t{text}" for number, text in enumerate(english)))
@@ -137,7 +143,20 @@ def test_what_cannot_be_told_is_refused_with_what_to_do(files):
                 "model.positions": "rotary",
                 "decode.beam": 1,
                 "train.select_by": "exact_match",
+                "train.smoothing": 0.0,
+                "model.dropout": 0.1,
             },
+        ),
+        (
+            "rule.tsv",
+            CPU,
+            {"train.smoothing": 0.0, "model.dropout": 0.0, "train.batch_tokens": 1024, "model.feed_forward": 256},
+        ),
+        ("rule.tsv", GPU, {"train.smoothing": 0.0, "model.dropout": 0.2}),
+        (
+            "no-rule.tsv",
+            CPU,
+            {"train.smoothing": 0.1, "model.dropout": 0.1, "train.batch_tokens": 2048, "model.feed_forward": 512},
         ),
         (
             "sounds.tsv",
@@ -205,6 +224,15 @@ def test_decisions_follow_the_data(files, name, machine, expected):
     }
 
 
+def test_running_text_is_planned_for_a_cpu_as_the_preset_that_was_measured_on_it(files):
+    preset = regard.make_config(None, "gpt-tiny", (), {"data": {"train": ["plain.txt"]}})
+    plan = planned(files, "plain.txt").config
+    assert plan.model == {**preset.model, "attention_dropout": 0.0}
+    same = ("batch_tokens", "optimizer", "schedule", "learning_rate", "floor", "betas", "weight_decay", "smoothing")
+    assert {name: getattr(plan.train, name) for name in same} == {name: getattr(preset.train, name) for name in same}
+    assert plan.train.warmup_share * preset.train.steps == pytest.approx(preset.train.warmup)
+
+
 def test_a_validation_set_is_split_off_only_where_none_is_given(files):
     assert planned(files, "pairs.tsv").config.data.held_out == 0.1
     assert planned(files, "pairs.tsv", valid=files / "pairs.tsv").config.data.held_out == 0.0
@@ -231,10 +259,33 @@ def test_what_is_asked_for_is_no_decision(files):
 def test_minutes_are_by_the_machine_and_updates_by_the_minutes(files):
     assert (planned(files, "pairs.tsv").minutes, planned(files, "pairs.tsv", machine=GPU).minutes) == (10, 5)
     plan = planned(files, "plain.txt", minutes=2)
-    assert steps_for(plan, 100.0, 0.1, 100.0)[0] == 920
-    steps, why = steps_for(plan, 1000.0, 0.01, 100.0)
+    assert steps_for(plan, 100.0, Timing(update=0.1, epoch=100))[0] == 950
+    steps, why = steps_for(plan, 1000.0, Timing(update=0.01, epoch=100))
     assert steps == 3600
     assert "overfits" in why
+
+
+def test_validations_are_paid_for_and_fewer_where_they_take_long(files):
+    plan = planned(files, "plain.txt", minutes=2)
+    quick, slow = (Timing(update=0.1, epoch=100, validation=one) for one in (0.5, 4.0))
+    assert (validations_for(100.0, quick), steps_for(plan, 100.0, quick)[0]) == (10, 900)
+    assert (validations_for(100.0, slow), steps_for(plan, 100.0, slow)[0]) == (2, 870)
+    assert "8 s for 2 validations" in steps_for(plan, 100.0, slow)[1]
+
+
+def test_what_is_timed_has_validation_and_average_in_it_and_tells_no_outputs(files, tmp_path, monkeypatch):
+    validated, averaged = [], []
+    validate, update = _Trainer._validate, ExponentialAverage.update
+    monkeypatch.setattr(_Trainer, "_validate", lambda self, batches: validated.append(1) or validate(self, batches))
+    monkeypatch.setattr(ExponentialAverage, "update", lambda self, step: averaged.append(step) or update(self, step))
+    monkeypatch.setattr(_Trainer, "go", lambda self: None)
+    told = Told()
+    plan = planned(files, "commands.tsv", minutes=0.01, overrides=SHORT[1:])
+    with suppress(RegardError):  # nothing was trained that could be loaded
+        regard.train(plan, tmp_path / "run", told)
+    assert len(validated) == 1
+    assert len(averaged) >= 8
+    assert not any("reference" in line or "cut at" in line for line in told.lines)
 
 
 def test_between_recipes_lies_what_is_between_and_that_is_said():
@@ -252,7 +303,9 @@ def test_between_recipes_lies_what_is_between_and_that_is_said():
 def test_a_budget_is_frozen_in_updates_so_that_resuming_is_exact(files, tmp_path, monkeypatch):
     timed = _Trainer._timed
     # Updates are timed as ever, but however slow the machine is, some are paid for.
-    monkeypatch.setattr(_Trainer, "_timed", lambda self: (0.08, timed(self)[1]))
+    monkeypatch.setattr(
+        _Trainer, "_timed", lambda self, seconds: replace(timed(self, seconds), update=0.08, validation=0.0)
+    )
     shape = (
         "model.width=16",
         "model.heads=2",

@@ -119,8 +119,8 @@ SYMBOLS = Recipe(
     },
 )
 SYMBOLS_ON_CPU = Recipe(
-    "commands",
-    300_000,
+    "CMUdict",
+    1_600_000,
     {
         "tokenizer.vocab_size": 4000,
         "model.width": 128,
@@ -138,6 +138,33 @@ SYMBOLS_ON_CPU = Recipe(
         "train.r_drop": 0.0,
         "train.weight_decay": 0.05,
     },
+    measured=False,
+)
+RULES_ON_CPU = Recipe(
+    "commands",
+    500_000,
+    {
+        "tokenizer.vocab_size": 4000,
+        "model.width": 128,
+        "model.encoder_layers": 3,
+        "model.decoder_layers": 3,
+        "model.feed_forward": 256,
+        "model.norm_first": True,
+        "model.positions": "rotary",
+        "model.dropout": 0.0,
+        "train.optimizer": "muon",
+        "train.schedule": "cosine",
+        "train.learning_rate": 4e-3,
+        "train.warmup_share": 0.05,
+        "train.batch_tokens": 1024,
+        "train.r_drop": 0.0,
+        "train.weight_decay": 0.01,
+    },
+)
+FEW_RULES_ON_CPU = Recipe(
+    "a tenth of the commands",
+    50_000,
+    {**RULES_ON_CPU.settings, "model.dropout": 0.1},
     measured=False,
 )
 
@@ -211,7 +238,9 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
     symbols = "bpe" not in (source_kind, target_kind)
     size = found.words if not symbols else _tokens(source, source_kind, found) + _tokens(target, target_kind, found)
     gpu = machine.gpu is not None
-    if symbols:
+    if found.rule and not gpu:
+        recipes = [FEW_RULES_ON_CPU, RULES_ON_CPU]
+    elif symbols:
         recipes = [SYMBOLS] if gpu else [SYMBOLS_ON_CPU]
     else:
         recipes = [CAPTIONS, SENTENCES, MESSAGES] if gpu else [CAPTIONS_ON_CPU]
@@ -256,9 +285,10 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
         train["train.batch_tokens"] = room
     for name, value in train.items():
         decide(name, value, f"{WHY.get(name, 'goes with the optimiser')}; {origin}")
-    decisions += _usual(machine, exact=target.closed)
+    decisions += _usual(machine, exact=target.closed, rule=found.rule)
     words = f"{found.rows:,} pairs, {source.mean_words:.1f} words in and {target.mean_words:.1f} out"
     most = f"at most {found.most_words[0]:,} and {found.most_words[1]:,}"
+    most += "; one target for each source, both in closed notations: a rule" * found.rule
     return Choices(decisions=tuple(decisions), facts=(words, most), most_epochs=_epochs(size, gpu, symbols))
 
 
@@ -312,13 +342,15 @@ def _tokenizer(
     ]
 
 
-def _usual(machine: Machine, *, exact: bool) -> list[Decision]:
+def _usual(machine: Machine, *, exact: bool, rule: bool) -> list[Decision]:
     """What does not hang on the data's size."""
     gpu = machine.gpu is not None
     found = [
         Decision("train.betas", [0.9, 0.98], "as in the recipes"),
         Decision("train.epsilon", 1e-8, "as in the recipes"),
-        Decision("train.smoothing", 0.1, "a model that is never quite sure generalises better"),
+        Decision("train.smoothing", 0.0, "targets follow from sources by a rule, of which a model can be sure")
+        if rule
+        else Decision("train.smoothing", 0.1, "a model that is never quite sure generalises better"),
         Decision(
             "train.ema",
             0.999 if gpu else 0.998,
