@@ -57,7 +57,7 @@ class Look(Verb[LookRequest, Looked]):
         self, run: Run, request: LookRequest, items: Sequence[Any], limits: RequestLimits | None = None
     ) -> list[Any]:
         text = items[0]
-        if not run.task.reads_text:
+        if not _reads_text(run):
             (text,) = run.task.requested(run, [text])
             if (size := run.task.size(text)) > TOKENS:
                 raise DataError(f"text has {size} items; this server looks into {TOKENS}")
@@ -72,7 +72,7 @@ class Look(Verb[LookRequest, Looked]):
         return [text]
 
     def cost(self, run: Run, asked: Asked) -> Cost:
-        if not run.task.reads_text:
+        if not _reads_text(run):
             return Cost(run.task.size(asked.item))
         count = len(run.vocabularies.source.encode(asked.item))
         if count > TOKENS:
@@ -101,3 +101,7 @@ LOOK: Endpoint = replace(
     declared(Look(name="look", help="Show where a model looked.", request=LookRequest, items="text", result=Looked)),
     answer=_answer,
 )
+
+
+def _reads_text(run: Run) -> bool:
+    return run.task.has_tokenizer and run.task.reads_text

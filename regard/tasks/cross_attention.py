@@ -57,7 +57,9 @@ class AttendingStepper:
         self.stepper = cast("Stepper[Any]", model)
 
     def start(self, batch: Pairs) -> StepAttention:
-        return StepAttention(self.stepper.start(batch), batch.source.mask())
+        with watch(self.model, self.name):  # a model may start otherwise where nobody will watch its steps
+            state = self.stepper.start(batch)
+        return StepAttention(state, batch.source.mask())
 
     def step(self, choices: Int[Tensor, " R"], state: StepAttention) -> tuple[Float[Tensor, "R C"], StepAttention]:
         with watch(self.model, self.name) as trace:

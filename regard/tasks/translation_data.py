@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -29,7 +29,7 @@ from regard.text.bpe_dropout import MergeDropout
 from regard.training.objectives import Objective, SequenceToSequence
 
 
-def objective_of(config: RunConfig) -> SequenceToSequence:
+def objective_of(config: RunConfig) -> Objective[Any]:
     """What a run on pairs is trained for."""
     return SequenceToSequence(config.train.smoothing, config.train.r_drop, float(config.model.get("coverage", 0.0)))
 

@@ -44,6 +44,7 @@ TRANSFORMERS = {
         **{"own_positions": True, "norm_embedding": True, "norm_first": False},
     },
     "linear positions": {"positions": "linear"},
+    "linear positions, unscaled": {"positions": "linear-unscaled"},
     "positions beside": {"position_how": "concatenate", "position_width": 4},
     "window": {"window": 3},
     "halves": {"position_layout": "halves"},

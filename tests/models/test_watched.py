@@ -42,6 +42,9 @@ def test_weights_equal_a_float64_computation_from_the_parameters(name):
         attention.register_forward_pre_hook(lambda _, args, one=one: given.__setitem__(one, args))
         for one, attention in attentions(double).items()
     ]
+    for one, attention in attentions(double).items():
+        if isinstance(attention, Attention):
+            note_what_is_projected(one, attention, given)
     with torch.no_grad(), watch(double, parts=("q", "k", "v")) as exact:
         double.logits(replace(inputs, pixels=inputs.pixels.double()) if name in PICTURE_MODELS else inputs)
     for hook in hooks:
@@ -54,7 +57,7 @@ def test_weights_equal_a_float64_computation_from_the_parameters(name):
                 q, k, v = (part[row, 0] for part in (exact[one].q, exact[one].k, exact[one].v))
                 scores = scored(attention.score, q[:own], k[:seen], v[:seen])[None]
             else:
-                x, memory, _ = given[one]
+                x, memory, _ = given[one] if one in given else (*given["projected", one], None)
                 memory = x if memory is None else memory
                 causal = one.startswith("decoder") and "cross" not in one
                 window = None if "cross" in one else getattr(double.config, "window", None)
@@ -63,6 +66,21 @@ def test_weights_equal_a_float64_computation_from_the_parameters(name):
             found = trace.weights(one)[row, :, :own].double()
             assert_close(found[..., :seen], scores.softmax(-1), atol=1e-5, rtol=0)
             assert not found[..., seen:].any()
+
+
+def note_what_is_projected(name, attention, given):
+    """For an attention that is asked for its projections alone, as one that words are copied by."""
+    queries, keys_values = attention.queries, attention.keys_values
+    found = given.setdefault(("projected", name), [None, None])
+
+    def noted(place, project):
+        def noting(x, *rest):
+            found[place] = x
+            return project(x, *rest)
+
+        return noting
+
+    attention.queries, attention.keys_values = noted(0, queries), noted(1, keys_values)
 
 
 def read_by(name, model):

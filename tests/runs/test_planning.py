@@ -304,7 +304,7 @@ def test_a_budget_is_frozen_in_updates_so_that_resuming_is_exact(files, tmp_path
     timed = _Trainer._timed
     # Updates are timed as ever, but however slow the machine is, some are paid for.
     monkeypatch.setattr(
-        _Trainer, "_timed", lambda self, seconds: replace(timed(self, seconds), update=0.08, validation=0.0)
+        _Trainer, "_timed", lambda self, seconds: replace(timed(self, seconds), update=1.0, validation=0.0)
     )
     shape = (
         "model.width=16",
@@ -312,9 +312,10 @@ def test_a_budget_is_frozen_in_updates_so_that_resuming_is_exact(files, tmp_path
         "model.feed_forward=32",
         "train.threads=1",
         "train.validate_sentences=4",
+        "train.log_every=1",
     )
     plan = planned(
-        files, "commands.tsv", minutes=0.05, overrides=(*shape, "model.encoder_layers=1", "model.decoder_layers=1")
+        files, "commands.tsv", minutes=1, overrides=(*shape, "model.encoder_layers=1", "model.decoder_layers=1")
     )
     with pytest.raises(Stopped):
         regard.train(plan, tmp_path / "run", StopAt(2))

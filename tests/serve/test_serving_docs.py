@@ -51,7 +51,7 @@ def test_the_answer_that_is_shown_has_the_fields_and_pieces_of_the_demonstration
     (result,) = json.loads(shown)["results"]
     (translation,) = result["translations"]
     given = server.post("/v1/translate", {"text": result["source"]}).json["results"][0]
-    assert result.keys() == given.keys()
+    assert result.keys() == given.keys() - {"unknown"}  # which is there where a word is: this server knows few
     assert translation.keys() == given["translations"][0].keys()
     words = train_tokenizer([translation["text"]], make_config(None, "demo").tokenizer)
     assert translation["pieces"] == words.pieces(words.encode(translation["text"]))

@@ -64,7 +64,7 @@ def resume(rank, world, directory, *overrides):
 
 def figures(directory):
     """The log without times."""
-    timing = {"tokens_per_second", "seconds"}
+    timing = {"tokens_per_second", "seconds", "waiting", "padding"}  # the last is of one process's share
     records = read_log(directory / "log.jsonl")
     return [{key: value for key, value in record.items() if key not in timing} for record in records]
 
