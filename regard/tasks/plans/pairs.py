@@ -160,6 +160,7 @@ RULES_ON_CPU = Recipe(
         "train.r_drop": 0.0,
         "train.weight_decay": 0.01,
     },
+    measured=False,  # it was measured below what is wanted of it, with a fifth of the time
 )
 FEW_RULES_ON_CPU = Recipe(
     "a tenth of the commands",
