@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from regard.moved import keep_old_names
 
 if TYPE_CHECKING:
+    from regard.analysis.decoding_files import answer_file
     from regard.comparison import compare
     from regard.look import watch
     from regard.tasks.config import RunConfig, make_config, presets
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Run",
     "RunConfig",
+    "answer_file",
     "compare",
     "distill",
     "ensemble",
@@ -41,6 +43,7 @@ __all__ = [
 _WHERE = {
     "Run": "regard.tasks.run",
     "RunConfig": "regard.tasks.config",
+    "answer_file": "regard.analysis.decoding_files",
     "compare": "regard.comparison",
     "distill": "regard.trainer.distillation",
     "ensemble": "regard.tasks.ensemble",
