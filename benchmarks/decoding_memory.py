@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.analysis import decoding_files
-from regard.analysis.decoding_files import Answered, FileJob, answer_job
+from regard.analysis.decoding_files import FileJob, Tally, answer_job
 
 
 class Upper:
@@ -28,19 +28,19 @@ class Upper:
     def __init__(self, job: FileJob, run: object) -> None:
         self._lines, self._at = Path(job.files[0]).open(encoding="utf-8"), 0  # noqa: SIM115
 
-    def answer(self, first: int, size: int) -> tuple[str, Answered]:
+    def answer(self, first: int, size: int) -> tuple[str, Tally]:
         for _ in islice(self._lines, first - self._at):
             pass
         some = list(islice(self._lines, size))
         self._at = first + len(some)
-        return "".join(some).upper(), Answered(len(some), total=len(some))
+        return "".join(some).upper(), Tally(len(some), total=len(some))
 
     def chunks(self, first: int) -> Any:
         while True:
             yield self.answer(first, self.size)
             first += self.size
 
-    def notes(self, done: Answered) -> str:
+    def notes(self, done: Tally) -> str:
         return ""
 
 
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=1_000_000)
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
-    replaced: dict[str, Any] = {"Answering": Upper, "start_process": Forked, "chunk_size": lambda run: Upper.size}
+    replaced: dict[str, Any] = {"ChunkAnswerer": Upper, "start_process": Forked, "chunk_size": lambda run: Upper.size}
     replaced |= {"loaded": lambda *given: None, "_device_of": lambda *given: None}
     for name, value in replaced.items():
         setattr(decoding_files, name, value)

@@ -34,10 +34,10 @@ class GPU:
     """What the maker states of a GPU: bytes of memory, matrix operations per second without sparsity, bytes per second
     from memory, and bytes per second to the other GPUs of its machine, in one direction."""
 
-    memory: float
-    flops: float
-    bandwidth: float
-    interconnect: float
+    memory: float | int
+    flops: float | int
+    bandwidth: float | int
+    interconnect: float | int
     bfloat16: bool = True
     source: str = ""
 
@@ -139,12 +139,12 @@ class CapacityPlan:
     gpu: str
     gpus: int
     precision: str
-    efficiency: float
+    efficiency: float | int
     rates: GPU
     parameters: int
     tokens: int
     """Of an update, on all GPUs."""
-    flops: float
+    flops: float | int
     """Of an update, on one GPU."""
     copies: tuple[MemoryPlan, TimePlan]
     shards: tuple[MemoryPlan, TimePlan]
@@ -165,7 +165,7 @@ class _Traced:
 
     activations: float
     largest: float
-    flops: float
+    flops: float | int
     parameters: int
     matrices: int
     """Parameters that Muon updates."""
@@ -178,7 +178,11 @@ class _Traced:
 
 
 def plan_capacity(
-    config: RunConfig, gpu: str = "h100", gpus: int = 1, efficiency: float = EFFICIENCY, **rates: float | None
+    config: RunConfig,
+    gpu: str = "h100",
+    gpus: int = 1,
+    efficiency: float | int = EFFICIENCY,
+    **rates: float | int | None,
 ) -> CapacityPlan:
     """What training as `config` says takes of each of so many GPUs of a kind, in memory and time.
 
@@ -223,7 +227,7 @@ def plan_capacity(
 
 
 def _planned(
-    config: RunConfig, traced: _Traced, gpu: GPU, gpus: int, parts: int, efficiency: float, *, shards: bool
+    config: RunConfig, traced: _Traced, gpu: GPU, gpus: int, parts: int, efficiency: float | int, *, shards: bool
 ) -> tuple[MemoryPlan, TimePlan]:
     options, P = config.train, traced.parameters
     keepers = gpus if shards else 1
@@ -251,8 +255,8 @@ def _planned(
         peak=peak,
     )
     compute = traced.flops * parts / (gpu.flops * efficiency)
-    # A ring: gradients go round twice; of shards, weights are gathered for each of the two passes, gradients once.
-    times = 0 if gpus == 1 else (1 + 2 * parts if shards else 2)
+    # A ring: gradients go round twice; of shards, weights are gathered for both passes of a batch, gradients go once.
+    times = 0 if gpus == 1 else (3 * parts if shards else 2)
     communicate = times * (gpus - 1) / gpus * 4 * P / gpu.interconnect
     moved = (2 * (4 * P + states) + 4 * P + (12 * P if options.ema else 0)) / keepers
     own = moved / gpu.bandwidth
@@ -298,7 +302,7 @@ def _trace(config: RunConfig, objective: Objective, batch: Any, precision: str) 
         matrices=sum(one.numel() for one in hidden_matrices(model)),
         outside=total - sum(inside.values()),
         block=max((sum(one.numel() for one in part.parameters()) for part in blocks), default=total),
-        vocabulary=_vocabulary(config.model_config()),
+        vocabulary=_vocabulary(config.model),
         predictions=_predictions(objective, batch),
     )
 
@@ -307,8 +311,8 @@ def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-def _vocabulary(model: Any) -> int:
-    return getattr(model, "target_vocab_size", None) or getattr(model, "vocab_size", None) or 0
+def _vocabulary(model: Mapping[str, Any]) -> int:
+    return max((size for name, size in model.items() if name.endswith("vocab_size")), default=0)
 
 
 def _predictions(objective: Any, batch: Any) -> int:
@@ -326,23 +330,23 @@ def show_plan(plan: CapacityPlan) -> str:
         f"{plan.parameters / 1e6:,.1f} M parameters, {plan.precision}; {plan.tokens:,} tokens per update, "
         f"{plan.flops / 1e12:,.1f} TFLOP on each GPU",
         "",
-        f"{'GB on each GPU':28}{'DDP':>10}{'FSDP2':>10}",
+        f"{'GB on each GPU':28}{'DDP':>12}{'FSDP2':>12}",
     ]
     (copies, own), (shards, others) = plan.copies, plan.shards
     for name in MemoryPlan.__dataclass_fields__:
         one, other = getattr(copies, name), getattr(shards, name)
         if one or other:
-            lines.append(f"{_WORDS.get(name, name):28}{one / 1e9:>10.2f}{other / 1e9:>10.2f}")
+            lines.append(f"{_WORDS.get(name, name):28}{one / 1e9:>12.2f}{other / 1e9:>12.2f}")
     lines.append(
-        f"{'with CUDA and its libraries':28}{(copies.peak + CONTEXT) / 1e9:>10.2f}"
-        f"{(shards.peak + CONTEXT) / 1e9:>10.2f}"
+        f"{'with CUDA and its libraries':28}{(copies.peak + CONTEXT) / 1e9:>12.2f}"
+        f"{(shards.peak + CONTEXT) / 1e9:>12.2f}"
     )
-    lines.append(f"{'fits':28}" + "".join(f"{_fits(one.peak, rates.memory):>10}" for one in (copies, shards)))
-    lines += ["", f"{'ms per update':28}{'DDP':>10}{'FSDP2':>10}"]
+    lines.append(f"{'fits':28}" + "".join(f"{_fits(one.peak, rates.memory):>12}" for one in (copies, shards)))
+    lines += ["", f"{'ms per update':28}{'DDP':>12}{'FSDP2':>12}"]
     for name in TimePlan.__dataclass_fields__:
         one, other = 1000 * getattr(own, name), 1000 * getattr(others, name)
-        lines.append(f"{_WORDS.get(name, name):28}{one:>10.1f}{other:>10.1f}")
-    lines.append(f"{'tokens per second':28}{plan.tokens / own.update:>10,.0f}{plan.tokens / others.update:>10,.0f}")
+        lines.append(f"{_WORDS.get(name, name):28}{one:>12.1f}{other:>12.1f}")
+    lines.append(f"{'tokens per second':28}{plan.tokens / own.update:>12,.0f}{plan.tokens / others.update:>12,.0f}")
     return "\n".join([*lines, *(f"note: {note}" for note in plan.notes)])
 
 

@@ -184,7 +184,7 @@ def _tell_all(notes: str, tell: Tell) -> None:
 
 
 @dataclasses.dataclass
-class Answered:
+class Tally:
     """How many inputs were answered, how many of their outputs were cut, and what else is to be said in the end."""
 
     inputs: int = 0
@@ -193,7 +193,7 @@ class Answered:
     shortened: int = 0
     unknown: dict[str, None] = dataclasses.field(default_factory=dict)
 
-    def add(self, more: "Answered") -> None:
+    def add(self, more: "Tally") -> None:
         self.inputs, self.cut = self.inputs + more.inputs, self.cut + more.cut
         self.total, self.shortened = self.total + more.total, self.shortened + more.shortened
         self.unknown.update(more.unknown)
@@ -202,7 +202,7 @@ class Answered:
         return {**vars(self), "unknown": list(self.unknown)}
 
     @classmethod
-    def of(cls, mapping: Mapping[str, Any]) -> "Answered":
+    def of(cls, mapping: Mapping[str, Any]) -> "Tally":
         return cls(**{**mapping, "unknown": dict.fromkeys(mapping["unknown"])})
 
 
@@ -214,7 +214,7 @@ class Journal:
         self.forget()
 
     def forget(self) -> None:
-        self.done, self._since, self._bytes, self._crc = Answered(), Answered(), 0, 0
+        self.done, self._since, self._bytes, self._crc = Tally(), Tally(), 0, 0
         self._file: BinaryIO | None = None
         self._log: BinaryIO | None = None
         self.notes: str | None = None
@@ -251,7 +251,7 @@ class Journal:
             names = sorted(name for name in {*before, *identity} if before.get(name) != identity.get(name))
             return f"it was begun by another command, or on other data ({', '.join(names)} differ)"
         for note in whole[1:]:
-            self.done.add(Answered.of(note["done"]))
+            self.done.add(Tally.of(note["done"]))
             self._bytes, self._crc, self.notes = note["bytes"], note["crc"], note.get("notes")
         self.noted = self.done.inputs
         if self.partial.is_symlink() or not self.partial.is_file() or not self._unchanged():
@@ -268,7 +268,7 @@ class Journal:
                 found, left = zlib.crc32(some, found), left - len(some)
         return not left and found == self._crc
 
-    def write(self, text: str, more: Answered) -> None:
+    def write(self, text: str, more: Tally) -> None:
         """Add results; they are noted now or with later ones."""
         assert self._file is not None, "what is finished is not written to"
         data = text.encode()
@@ -290,7 +290,7 @@ class Journal:
         self._log.write(json.dumps(note | ({} if self.notes is None else {"notes": self.notes})).encode() + b"\n")
         self._log.flush()
         os.fsync(self._log.fileno())
-        self._since, self.noted, self._when = Answered(), self.done.inputs, time.monotonic()
+        self._since, self.noted, self._when = Tally(), self.done.inputs, time.monotonic()
 
     def close(self) -> None:
         for file in (self._file, self._log):
@@ -335,7 +335,7 @@ def journaled(out: Path, identity: JsonObject, unit: str, tell: Tell) -> Iterato
 # Who answers: this process, or several others.
 
 
-class Answering:
+class ChunkAnswerer:
     """One loaded run that answers a job's inputs, a chunk at a time."""
 
     def __init__(self, job: FileJob, run: Run) -> None:
@@ -349,7 +349,7 @@ class Answering:
         files = tuple(map(Path, job.files))
         self._inputs, self._at = self.verb.inputs(self.run, (), files if job.aligned else files[0]), 0
 
-    def answer(self, first: int, size: int) -> tuple[str, Answered]:
+    def answer(self, first: int, size: int) -> tuple[str, Tally]:
         """The results of so many inputs from the one numbered `first`, as text; fewer at the end."""
         for _ in islice(self._inputs, first - self._at):
             pass
@@ -362,13 +362,13 @@ class Answering:
         for one, result in answers(self.verb, self.run, lambda: next(windows, [])):
             if self.verb.piece is None or not isinstance(result, self.verb.piece):
                 found[one.number] = result
-        lines, done = [], Answered(inputs=len(items))
+        lines, done = [], Tally(inputs=len(items))
         for number in range(first, first + len(items)):
             result = found.pop(number)
             lines.append(self._text(result))
             cut, total = self.verb.cut(result)
             more = dict.fromkeys(self.verb.unknown(result))
-            done.add(Answered(0, cut, total, int(self.verb.shortened(result)), more))
+            done.add(Tally(0, cut, total, int(self.verb.shortened(result)), more))
         return "".join(f"{line}\n" for line in lines), done
 
     def _text(self, result: Any) -> str:
@@ -376,11 +376,11 @@ class Answering:
             return "\n".join(json.dumps(record, ensure_ascii=False) for record in self.verb.records(result))
         return self.verb.line(result, self.display)
 
-    def chunks(self, first: int) -> Iterator[tuple[str, Answered]]:
+    def chunks(self, first: int) -> Iterator[tuple[str, Tally]]:
         for number in count():
             yield self.answer(first + number * self.size, self.size)
 
-    def notes(self, done: Answered) -> str:
+    def notes(self, done: Tally) -> str:
         """What is said in the end: what was cut, what was longer than the model reads, which words are unknown."""
         said = [self.verb.note(self.run, self.request, done.cut, done.total)] if done.inputs else []
         said += [self.verb.shortened_note(self.run, done.shortened, done.inputs)] if done.shortened else []
@@ -407,30 +407,30 @@ def loaded(job: FileJob, tell: Tell, device: str | None = None) -> Run:
     return run
 
 
-class AnsweringProcesses:
+class ProcessAnswerer:
     """Several processes that each load the run and answer the chunks that they are given."""
 
     def __init__(self, workers: "Workers") -> None:
         self.workers, self.size = workers, workers.size
 
-    def chunks(self, first: int) -> Iterator[tuple[str, Answered]]:
+    def chunks(self, first: int) -> Iterator[tuple[str, Tally]]:
         asked = ({"first": first + number * self.size, "size": self.size} for number in count())
         for reply in self.workers.map(asked):
-            yield reply["text"], Answered.of(reply["done"])
+            yield reply["text"], Tally.of(reply["done"])
 
-    def notes(self, done: Answered) -> str:
+    def notes(self, done: Tally) -> str:
         (reply,) = self.workers.map(iter([{"notes": done.to_mapping()}]))
         return reply["notes"]
 
 
 @contextmanager
-def answering(job: FileJob, processes: int, tell: Tell) -> Iterator[Answering | AnsweringProcesses]:
+def answering(job: FileJob, processes: int, tell: Tell) -> Iterator[ChunkAnswerer | ProcessAnswerer]:
     """Who answers a job: this process, or so many others."""
     if processes == 1:
-        yield Answering(job, loaded(job, tell))
+        yield ChunkAnswerer(job, loaded(job, tell))
         return
     with Workers(processes, job) as workers:
-        yield AnsweringProcesses(workers)
+        yield ProcessAnswerer(workers)
 
 
 class Workers:
@@ -639,13 +639,13 @@ def serve_requests() -> None:
         begun = next(requests)
         job, rank = FileJob(**{name: _tuples(name, value) for name, value in begun["job"].items()}), begun["rank"]
         run = loaded(job, _say if rank == 0 else _say_nothing, _device_of(job.device, rank))
-        answerer = Answering(job, run) if job.verb else None
+        answerer = ChunkAnswerer(job, run) if job.verb else None
         reply(size=chunk_size(run))
         for asked in requests:
             if answerer is None:
                 reply(outputs=_outputs(run.translator, asked))
             elif "notes" in asked:
-                reply(notes=answerer.notes(Answered.of(asked["notes"])))
+                reply(notes=answerer.notes(Tally.of(asked["notes"])))
             else:
                 text, done = answerer.answer(asked["first"], asked["size"])
                 reply(text=text, done=done.to_mapping())

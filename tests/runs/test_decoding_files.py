@@ -19,10 +19,10 @@ from file_operations import killed
 import regard
 from regard.analysis import decoding_files
 from regard.analysis.decoding_files import (
-    Answered,
     FileJob,
     InOrder,
     Journal,
+    Tally,
     Workers,
     answer_job,
     translating_together,
@@ -49,7 +49,7 @@ class Upper:
             for _ in count():
                 some = [line.strip() for _, line in zip(range(self.size), lines, strict=False)]
                 self.answered += len(some)
-                done = Answered(len(some), cut=sum("3" in one for one in some), total=len(some))
+                done = Tally(len(some), cut=sum("3" in one for one in some), total=len(some))
                 done.unknown = dict.fromkeys(one[-1] for one in some)
                 yield "".join(f"{one.upper()}\n" for one in some), done
 
@@ -94,7 +94,7 @@ class Forked:
 def upper(monkeypatch):
     """Jobs are answered by Upper, and every chunk is noted."""
     monkeypatch.setattr(decoding_files, "NOTE_SECONDS", 0.0)
-    monkeypatch.setattr(decoding_files, "Answering", lambda job, run: Upper(job))
+    monkeypatch.setattr(decoding_files, "ChunkAnswerer", lambda job, run: Upper(job))
     monkeypatch.setattr(decoding_files, "loaded", lambda job, tell: None)
 
 
@@ -178,7 +178,7 @@ def interrupted(job, out, upper_patch, after):
 
     told = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoding_files, "Answering", lambda job, run: Stops(job))
+        patch.setattr(decoding_files, "ChunkAnswerer", lambda job, run: Stops(job))
         with pytest.raises(KeyboardInterrupt):
             answer_job(job, out, tell=told.append)
     return told
@@ -217,7 +217,7 @@ def test_two_cannot_write_to_one_output(upper, tmp_path, monkeypatch):
                 answer_job(job, out)
             yield from super().chunks(first)
 
-    monkeypatch.setattr(decoding_files, "Answering", lambda job, run: Twice(job))
+    monkeypatch.setattr(decoding_files, "ChunkAnswerer", lambda job, run: Twice(job))
     answered(job, out)
 
 
