@@ -134,6 +134,9 @@ def test_a_damaged_shard_is_named_and_the_checkpoint_before_taken_up(files, tmp_
     index.write_text(json.dumps(record))
     with pytest.raises(Damaged, match="do not follow each other"):
         read_part(index.parent, WEIGHTS)
+    (tmp_path / "run/checkpoints/step-3/optimizer-00001-of-00002.safetensors").unlink()
+    lines = together(2, resume, tmp_path / "run", "train.steps=3")[0]
+    assert "step-3 is set aside" in lines[0], "a shard that is missing is damage too"
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.long)])
