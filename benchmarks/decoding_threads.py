@@ -2,7 +2,7 @@
 
     python benchmarks/decoding_threads.py --threads 2 4
 
-Weights are random, 3+3 layers, every output has `--length` tokens. Rounds are interleaved; what is printed is the median
+Weights are random, 3+3 layers, every output has `--length` tokens. Rounds are interleaved; printed is the median
 of each, in output tokens per second, and the ratio to one thread: above 1 more threads are faster.
 """
 
