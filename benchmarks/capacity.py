@@ -28,6 +28,10 @@ CASES: list[tuple[str, list[str]]] = [
     ("gpt2-small", ["train.accumulate=1", "train.compile=false", "train.compile_blocks=false"]),
     ("bert-base", []),
     ("vit-b16", []),
+    ("gpt2-medium", ["train.accumulate=1"]),
+    ("transformer-big", ["train.accumulate=1", "train.compile_blocks=true", "train.batch_tokens=50000"]),
+    ("small", ["train.optimizer=muon", "train.schedule=trapezoid", "train.batch_tokens=30000"]),
+    ("gpt2-large", ["train.accumulate=1", "train.batch_tokens=4096"]),
 ]
 
 
@@ -67,11 +71,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--gpu", default="h200")
     parser.add_argument("--updates", type=int, default=16)
+    parser.add_argument("--first", type=int, default=0, help="the case to begin with")
     parser.add_argument("--only-estimates", action="store_true", help="where there is no GPU")
     options = parser.parse_args()
     print("| preset | settings | estimated GB | measured GB | ratio | estimated ms | measured ms | efficiency |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for preset, settings in CASES:
+    for preset, settings in CASES[options.first :]:
         plan = plan_capacity(make_config(None, preset, settings), options.gpu)
         memory, seconds = plan.copies
         row = f"| {preset} | {' '.join(settings)} | {memory.peak / 1e9:.2f} |"

@@ -15,6 +15,7 @@ from torch import Tensor
 from regard.config import JsonObject
 from regard.data.sharing import Idle, share
 from regard.errors import ConfigError, check_at_least, nearest
+from regard.nn.attention import Attention
 from regard.nn.batch import map_tensors
 from regard.nn.blocks import DecoderBlock, EncoderBlock
 from regard.nn.flops import operations
@@ -96,6 +97,10 @@ GPUS = {
     ),
 }
 """GPUs by name, as their data sheets have them."""
+
+FUSED_BYTES, PLAIN_BYTES = 2, 18
+"""For each logit of a chunk: itself, in bfloat16; or with its logarithm, probability, target and gradient, in float32
+each, which without a fused kernel are there at a time."""
 
 EFFICIENCY = 0.3
 """The share of a GPU's operations per second that training reaches: on one H200, `transformer-big` 0.40 and
@@ -234,7 +239,7 @@ def _planned(
     states = 8 * P - (4 * traced.matrices if options.optimizer == "muon" else 0)
     weights, gradients, optimizer = 4 * P / keepers, 4 * P / keepers, states / keepers
     average = 4 * P / keepers if options.ema else 0.0
-    logits = min(2.0 * traced.vocabulary * traced.predictions, gpu.memory * LOGITS_SHARE)
+    logits = _logits(config, traced, gpu)
     working = 2 * traced.largest
     if gpus > 1 and not shards:
         working += 3 * BUCKET
@@ -264,6 +269,16 @@ def _planned(
     return memory, TimePlan(compute=compute, communicate=communicate, optimizer=own, update=update)
 
 
+def _logits(config: RunConfig, traced: _Traced, gpu: GPU) -> float:
+    """Bytes of the logits of a chunk of predictions, and of what their loss takes beside them."""
+    options = config.train
+    chunk = gpu.memory * LOGITS_SHARE / 4
+    fused = options.compile_blocks or options.cuda_graphs or (options.compile and not options.compile_loss)
+    if fused:  # one kernel, which puts the gradient in the place of the logits, reads twice as many at a time
+        return FUSED_BYTES * min(traced.vocabulary * traced.predictions, 2 * chunk)
+    return PLAIN_BYTES * min(traced.vocabulary * traced.predictions, chunk)
+
+
 def _trace(config: RunConfig, objective: Objective, batch: Any, precision: str) -> _Traced:
     from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 
@@ -278,6 +293,9 @@ def _trace(config: RunConfig, objective: Objective, batch: Any, precision: str) 
         with FakeTensorMode() as mode:
             model = build_model(config).train()
             inputs = map_tensors(batch, mode.from_tensor)
+            for part in model.modules():
+                if isinstance(part, Attention):  # a GPU's fused kernel keeps no mask of it, and a CPU's has none
+                    part.dropout = 0.0
             own = {_storage(one) for one in (*model.parameters(), *model.buffers())}
             # A GPU's precision; shapes and sizes are those of a GPU too.
             cast = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")
