@@ -108,18 +108,20 @@ def contents(directory):
 class Harness:
     """Trainings of one kind, each to be killed and started again."""
 
-    def __init__(self, kind, folder):
+    def __init__(self, kind, folder, *settings):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         toy, own = KINDS[kind]
-        self.config = config_of(toy, write_files(self.folder), *SETTINGS, *own)
+        self.config = config_of(toy, write_files(self.folder), *SETTINGS, *own, *settings)
         self.kills = self.restarts = 0
         self.whole = self.folder / "whole"
         began = time.monotonic()
         assert ended(forked(lambda: self.start(self.whole))) == 0
         self.usual = time.monotonic() - began
         self.expected = contents(self.whole)
-        assert [one["step"] for one in self.expected["log.jsonl"] if one["kind"] == "train"] == [*range(1, 7)]
+        assert [one["step"] for one in self.expected["log.jsonl"] if one["kind"] == "train"] == [
+            *range(1, self.config.train.steps + 1)
+        ]
 
     def start(self, directory):
         """Train, or go on where that has begun."""

@@ -10,16 +10,14 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_twenty_kills_change_nothing(tmp_path):
-    """Every tenth file operation of an unbroken run, three kills in a run, then random instants."""
-    harness = Harness("language", tmp_path)
-    numbers = list(range(1, harness.operations(), 10))
-    assert len(numbers) > 12
-    while numbers:
-        # The later ones first: what is taken up has fewer operations before it.
-        some, numbers = numbers[:1] + numbers[-2:], numbers[1:-2]
-        harness.kill_at(*reversed(some))
+    """Fifteen file operations all over an unbroken run, five kills in a run, then random instants."""
+    harness = Harness("language", tmp_path, "train.steps=3", "train.save_every=1", "train.validate_every=2")
+    apart = harness.operations() // 8  # what is taken up begins to count anew, some operations further on
+    for more in (0, 3, 6):
+        harness.kill_at(*[apart + more] * 5)
+    assert harness.kills > 12
     while harness.kills < 20:
-        harness.kill_after(*(part * harness.usual for part in (0.7, 0.4, 0.3, 0.2)))
+        harness.kill_after(*(part * harness.usual for part in (0.05, 0.1, 0.2, 0.3, 0.4, 0.6)))
 
 
 @pytest.mark.long
