@@ -401,7 +401,7 @@ def speech(
 @app.command("sources", short_help="Write rows of several sources.")
 def sources(
     out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
-    kind: Annotated[str, typer.Option(help="paraphrases or ambiguous.")] = "paraphrases",
+    kind: Annotated[str, typer.Option(help="paraphrases, ambiguous or spoken.")] = "paraphrases",
     train: Annotated[int, typer.Option(help="Training rows.", min=1)] = 20_000,
     valid: Annotated[int, typer.Option(help="Validation rows.", min=1)] = 1000,
     test: Annotated[int, typer.Option(help="Test rows.", min=1)] = 1000,
@@ -411,18 +411,22 @@ def sources(
 
     paraphrases: two ways to say one statement, words of each smudged, and the statement. ambiguous: an English
     sentence, a scene as a PNG file, and the French sentence, of which the scene decides a word; a third of those to
-    train on have no sentence and say what the scene shows. Writes train.tsv, valid.tsv and test.tsv, whose header
+    train on have no sentence and say what the scene shows. spoken: an English sentence of which a word is smudged, a
+    WAV file with that word, and the whole sentence. Writes train.tsv, valid.tsv and test.tsv, whose header
     names the sources and the output.
 
     \b
     Examples:
       regard data sources rows --train 5000
       regard data sources scenes --kind ambiguous
+      regard data sources words --kind spoken --train 2000
     """
     import numpy as np
 
     from regard.cli.progress import counting
+    from regard.data.audio.sound import write_wav
     from regard.data.synthetic.several_sources import SOURCES, SourcesKind, SourcesPart, sourced_rows
+    from regard.data.synthetic.speech import RATE, Utterance, speak
     from regard.errors import ConfigError, nearest
     from regard.look.packed_arrays import png_bytes
     from regard.runs.files import whole_file, whole_or_nothing
@@ -431,10 +435,10 @@ def sources(
         raise ConfigError(f"unknown kind '{kind}'{nearest(kind, get_args(SourcesKind))}")
     chosen = cast("SourcesKind", kind)
     parts: dict[SourcesPart, int] = {"train": train, "valid": valid, "test": test}
-    names = [name.removeprefix("image:") for name in SOURCES[chosen]]
+    names = [name.rpartition(":")[2] for name in SOURCES[chosen]]
     with whole_or_nothing(out), ExitStack() as stack:
         for part, count in parts.items():
-            if kind == "ambiguous":
+            if any(":" in name for name in SOURCES[chosen]):
                 (out / part).mkdir(exist_ok=True)
             with (
                 counting(f"writing {part}") as progress,
@@ -445,11 +449,14 @@ def sources(
                 for number, row in enumerate(drawn):
                     cells = []
                     for one in row.sources:
-                        if not isinstance(one, np.ndarray):
+                        if isinstance(one, np.ndarray):
+                            cells.append(f"{part}/{number:06d}.png")
+                            (out / cells[-1]).write_bytes(png_bytes(one))
+                        elif isinstance(one, Utterance):
+                            cells.append(f"{part}/{number:06d}.wav")
+                            (out / cells[-1]).write_bytes(write_wav(speak(one).samples, RATE))
+                        else:
                             cells.append(one or "")
-                            continue
-                        cells.append(f"{part}/{number:06d}.png")
-                        (out / cells[-1]).write_bytes(png_bytes(one))
                     file.write("\t".join([*cells, row.output]) + "\n")
                     if number % 100 == 0:
                         progress(number, count)

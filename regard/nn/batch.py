@@ -321,10 +321,12 @@ class CaptionedImages(Movable):
 
 @dataclass(frozen=True, slots=True)
 class SourcedTexts(Movable):
-    """Rows of several sources each, texts and images, and, when known, the text to write of each, from `bos` to `eos`.
+    """Rows of several sources each, texts, images and sounds, and, when known, the text to write of each, from `bos` to
+    `eos`.
 
     The k-th text of row `b` is `lengths[b, k]` tokens long, 0 where it is missing; `pictured` says which of P images
-    are there. `patches` is how many places a model reads of each.
+    are there. `patches` is how many places a model reads of each. The a-th sound has `frame_lengths[b, a]` log-mel
+    frames, 0 where it is missing, of which a model reads one position for every `reduction`.
     """
 
     ids: Int[Tensor, "B K S"]
@@ -334,6 +336,9 @@ class SourcedTexts(Movable):
     target: Tokens | None = None
     count: int = 0
     patches: int = 1
+    frames: Float[Tensor, "B A F M"] | None = None
+    frame_lengths: Int[Tensor, "B A"] | None = None
+    reduction: int = 1
 
     @property
     def inputs(self) -> Tokens:
@@ -350,8 +355,9 @@ class SourcedTexts(Movable):
 
     @property
     def tokens(self) -> int:
-        """Real tokens and places read, and tokens predicted."""
-        return int(self.lengths.sum()) + int(self.pictured.sum()) * self.patches + self.count
+        """Real tokens, places and positions read, and tokens predicted."""
+        heard = 0 if self.frame_lengths is None else int(-(-self.frame_lengths // self.reduction).sum())
+        return int(self.lengths.sum()) + int(self.pictured.sum()) * self.patches + heard + self.count
 
 
 END = 0

@@ -1,7 +1,8 @@
-"""Several sources: rows of texts and images, any of which may be missing, to a model that writes a text from them."""
+"""Several sources: rows of texts, images and sounds, any of which may be missing, to a model that writes a text from
+them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -11,23 +12,41 @@ import torch
 from torch import nn
 
 from regard.config import JsonObject, Setting
+from regard.data.audio.sound import Sound, SoundSamples, clock, open_sounds, read_sound
+from regard.data.audio.transcripts import (
+    SoundFiles,
+    SoundSource,
+    check_lengths,
+    prepare_sounds,
+    sound_frames,
+    too_long_note,
+)
 from regard.data.batches import epoch_order, evaluation_order
 from regard.data.formats import Columns, Header, format_of, notes_on, rows
 from regard.data.images.image_files import LARGEST, decode_image, read_image
 from regard.data.images.image_store import resized
 from regard.data.pair_store import Rows
-from regard.data.synthetic.several_sources import SOURCES, SourcedRow, sourced_rows
+from regard.data.synthetic.several_sources import SOURCES, SourcedRow, SourcesKind, sourced_rows
+from regard.data.synthetic.speech import RATE, Utterance, Utterances, speak
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import unwanted
 from regard.decode.search import search
 from regard.decode.stepper import Hypothesis, Stepper
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, TooLarge
 from regard.look.document import Document
 from regard.look.watch import attentions
 from regard.metrics.text import corpus_bleu, exact_matches, mean_interval
 from regard.nn.batch import SourcedTexts, Tokens
 from regard.tasks.config import RunConfig
-from regard.tasks.corpora import FIRST_TOKEN, PARTS, Part, PreparedData, full_rows, train_shared_tokenizer
+from regard.tasks.corpora import (
+    FIRST_TOKEN,
+    PARTS,
+    Part,
+    PreparedData,
+    cache_directory,
+    full_rows,
+    train_shared_tokenizer,
+)
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.run import Run, prepared_vocabularies
 from regard.tasks.spec import (
@@ -53,28 +72,31 @@ BATCH = 128
 ALIKE = 32
 """Rows whose lengths differ by less may share a batch: by exact length, each batch would be of rows of one kind, such
 as those with a pronoun, and a model that meets one kind at a time learns far more slowly."""
-IMAGE = "image:"
-"""Stands before the name of a source that is an image."""
-SOUND = ("audio:", "sound:", "speech:")
-"""What one may try for a source that is sound, which none can be."""
+PREFIXES = {"image": "image:", "sound": "sound:"}
+"""What stands before the name of a source that is no text."""
+OTHER_PREFIXES = ("audio:", "speech:", "picture:")
+"""What one may try instead."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourcesData(Files):
     """Rows of a table (`.tsv`, `.csv`, `.jsonl`, `.parquet`): a column for each source, and one for the text to write.
 
-    `sources` names the columns: a text by its name, an image file, named from the table's folder, as `image:NAME`. An
-    empty cell is a source that is missing. `output` is the column of the text to write. `bundled` and `examples` train
-    on so many rows that come with regard: `paraphrases`, two smudged ones of one statement, or `ambiguous`, a sentence
-    with a scene that decides it; held-out ones then serve for validation and test.
+    `sources` names the columns: a text by its name, an image file, named from the table's folder, as `image:NAME`, a
+    sound file as `sound:NAME`. An empty cell is a source that is missing. `output` is the column of the text to write.
+    `bundled` and `examples` train on so many rows that come with regard: `paraphrases`, two smudged ones of one
+    statement, `ambiguous`, a sentence with a scene that decides it, or `spoken`, a sentence of which one word is only
+    heard; held-out ones then serve for validation and test. `overlong` says what becomes of rows with a text of more
+    than `max_len` tokens; those with a sound of more than `max_seconds` are skipped or refused, and never cut.
     """
 
     sources: tuple[str, ...] = ()
     output: str | int = "output"
-    bundled: Literal["none", "paraphrases", "ambiguous"] = "none"
+    bundled: Literal["none"] | SourcesKind = "none"
     examples: int = 0
     examples_seed: int = 1
     max_len: int = 256
+    max_seconds: float = 20.0
     overlong: Literal["skip", "truncate", "refuse"] = "skip"
     header: Header = "auto"
 
@@ -84,19 +106,18 @@ class SourcesData(Files):
         if self.examples < 0 or self.examples_seed < 0:
             raise ConfigError(f"data.examples={self.examples} and examples_seed must not be negative")
         if self.examples and self.bundled == "none":
-            raise ConfigError("data.examples needs data.bundled: paraphrases or ambiguous")
+            raise ConfigError(f"data.examples needs data.bundled: {', '.join(SOURCES)}")
         check_length(self.max_len)
+        if not self.max_seconds > 0:
+            raise ConfigError(f"data.max_seconds={self.max_seconds} must be above 0")
         check_columns(output=self.output)
         if len(set(self.sources)) < len(self.sources):
             raise ConfigError(f"data.sources={list(self.sources)} must be different columns")
         for name in self.sources:
             if not plain_name(name).strip():
-                raise ConfigError(f"data.sources: '{name}' must name a column, an image as {IMAGE}COLUMN")
-            if name.startswith(SOUND):
-                raise ConfigError(
-                    f"data.sources: '{name}' is sound; a source may be a text, as COLUMN, or an image, as "
-                    f"{IMAGE}COLUMN. Write down what is said first (regard transcribe) and name that column"
-                )
+                raise ConfigError(f"data.sources: '{name}' must name a column, {NAMING}")
+            if name.startswith(OTHER_PREFIXES):
+                raise ConfigError(f"data.sources: '{name}' is of no known kind; a text is named as COLUMN, {NAMING}")
         for name in PARTS:
             if len(getattr(self, name)) > 1:
                 raise ConfigError(f"data.{name} takes one table")
@@ -108,12 +129,20 @@ class SourcesData(Files):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        return tuple("image" if name.startswith(IMAGE) else "text" for name in self.names)
+        return tuple(kind_of(name) for name in self.names)
+
+
+NAMING = "an image as image:COLUMN, a sound as sound:COLUMN"
+
+
+def kind_of(source: str) -> str:
+    """What a source is, by its name."""
+    return next((kind for kind, prefix in PREFIXES.items() if source.startswith(prefix)), "text")
 
 
 def plain_name(source: str) -> str:
-    """A source's name without what says that it is an image."""
-    return source.removeprefix(IMAGE)
+    """A source's name without what says of which kind it is."""
+    return source.removeprefix(PREFIXES.get(kind_of(source), ""))
 
 
 @dataclass(frozen=True)
@@ -171,28 +200,49 @@ def rows_of(config: RunConfig, part: Part) -> list[SourcedRow] | None:
 
 
 class SourceReader:
-    """Rows as a run's model reads them: tokens, and images at the model's size."""
+    """Rows as a run's model reads them: tokens, images at the model's size, and log-mel frames of sounds."""
 
     def __init__(self, vocabularies: Vocabularies, config: RunConfig) -> None:
         self.vocabularies, self.model = vocabularies, config.model_config()
         self.kinds: tuple[str, ...] = self.model.sources
-        self.texts = [place for place, kind in enumerate(self.kinds) if kind == "text"]
-        self.images = [place for place, kind in enumerate(self.kinds) if kind == "image"]
+        self.texts, self.images, self.sounds = (
+            [place for place, own in enumerate(self.kinds) if own == kind] for kind in ("text", "image", "sound")
+        )
+        self.mel, self.longest = self.model.hearing().mel(), self.model.hearing().seconds
 
     def tokens(self, text: Any) -> list[int]:
         """The tokens of a source, its end with them; none where it is missing."""
         source = self.vocabularies.source
         return [] if text is None or not text.strip() else self.vocabularies.source_row(source.encode(text))
 
-    def pixels(self, image: Any) -> np.ndarray:
-        """A file, a name with a file's bytes, or an array, at the model's size."""
+    def pixels(self, image: Any, largest: int = LARGEST) -> np.ndarray:
+        """A file, a name with a file's bytes of at most `largest` pixels, or an array, at the model's size."""
         if isinstance(image, tuple):
-            image = decode_image(image[1], image[0], self.model.channels, LARGEST)
+            image = decode_image(image[1], image[0], self.model.channels, largest)
         elif not isinstance(image, np.ndarray):
             image = read_image(Path(image), self.model.channels)
         if image.ndim != 3 or image.shape[2] != self.model.channels:
             raise DataError(f"an image of shape {image.shape}; the model reads {self.model.channels} channels, last")
         return resized(image, self.model.image_size, "stretch")
+
+    def frames(self, sound: Any) -> np.ndarray:
+        """The frames of a sound that is no longer than the model reads: a file, a name with a file's bytes, samples at
+        the model's rate, or the frames themselves. They are kept as halves, as those of training are."""
+        if isinstance(sound, np.ndarray) and sound.ndim == 2:
+            return sound
+        if isinstance(sound, Utterance):
+            sound = SoundSamples(speak(sound).samples, RATE, sound.text)
+        (opened,) = open_sounds([sound], self.mel.rate)
+        if (seconds := opened.frames / opened.rate) > self.longest:
+            raise TooLarge(f"{opened.name} is {clock(seconds)} long; the model reads {clock(self.longest)} of a source")
+        return sound_frames(read_sound(opened, self.mel.rate), self.mel).astype(np.float16)
+
+    def places(self, row: Sequence[Any]) -> int:
+        """How many tokens, places and positions the model reads of a row."""
+        read = sum(len(self.tokens(row[place])) for place in self.texts)
+        read += sum(self.model.places for place in self.images if row[place] is not None)
+        heard = [len(self.frames(row[place])) for place in self.sounds if row[place] is not None]
+        return read + sum(-(-frames // self.model.subsampling) for frames in heard)
 
     def batch(self, given: Sequence[Sequence[Any]], targets: Sequence[Sequence[int]] | None = None) -> SourcedTexts:
         """These rows of sources, with the tokens to write where they are known."""
@@ -216,7 +266,19 @@ class SourceReader:
         lengths = torch.tensor([[len(one) for one in row] for row in texts], dtype=torch.long).view(len(given), -1)
         target = None if targets is None else Tokens.of(targets, self.vocabularies.target.pad)
         count = 0 if targets is None else sum(len(row) - 1 for row in targets)
-        return SourcedTexts(ids, lengths, pixels, pictured, target, count, self.model.places)
+        found = SourcedTexts(ids, lengths, pixels, pictured, target, count, self.model.places)
+        return replace(found, **self._heard(given)) if self.sounds else found
+
+    def _heard(self, given: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """What a batch has of sounds: their frames, padded to the longest, and how many there are of each."""
+        rows = [[None if row[place] is None else self.frames(row[place]) for place in self.sounds] for row in given]
+        lengths = torch.tensor([[0 if one is None else len(one) for one in row] for row in rows])
+        frames = torch.zeros(*lengths.shape, max(1, int(lengths.max())), self.mel.bands)
+        for b, row in enumerate(rows):
+            for a, one in enumerate(row):
+                if one is not None:
+                    frames[b, a, : len(one)] = torch.from_numpy(one.astype(np.float32))
+        return {"frames": frames, "frame_lengths": lengths, "reduction": self.model.subsampling}
 
 
 def _at_size(image: object, model: Any) -> bool:
@@ -253,12 +315,16 @@ class SourcesRun(PreparedData):
         train: list[SourcedRow],
         valid: list[SourcedRow] | None,
         vocabularies: Vocabularies,
+        directory: Path,
         report: Report,
     ) -> None:
         self.config, self.vocabularies, self.report = config, vocabularies, report
+        self.cache = cache_directory(config, directory)
         self.objective: Objective = SequenceToSequence(config.train.smoothing)
         self.reader = SourceReader(vocabularies, config)
+        train = self._short(train, "train")
         self.given, self.sizes, self.target = self._read(train, say=True)
+        valid = None if valid is None else self._short(valid, "valid")
         self.valid = None if valid is None else self._read(valid)
         self.shown = (valid or [])[: config.train.validate_sentences]
         beside = "" if valid is None else f", {len(valid):,} to validate on"
@@ -277,11 +343,45 @@ class SourcesRun(PreparedData):
                 f"train.batch_tokens={config.train.batch_tokens} must hold the longest row: {longest} tokens"
             )
 
+    def _short(self, found: list[SourcedRow], part: Part) -> list[SourcedRow]:
+        """The rows whose sounds are no longer than `data.max_seconds`."""
+        data, kept = self.config.data, found
+        for place in self.reader.sounds:
+            spoken = [row for row in kept if row.sources[place] is not None]
+            short = set(check_lengths(_sounds(row.sources[place] for row in spoken), data.max_seconds))
+            long = {id(row) for number, row in enumerate(spoken) if number not in short}
+            kept = [row for row in kept if id(row) not in long]
+        if left := len(found) - len(kept):
+            if data.overlong == "refuse":
+                raise DataError(too_long_note(left, data.max_seconds, "too long"))
+            self.report.say(f"{part}: {too_long_note(left, data.max_seconds, 'left out, with their rows')}")
+        if not kept:
+            raise DataError(f"no row has a sound as short as data.max_seconds={data.max_seconds:g}")
+        return kept
+
+    def _frames(self, found: list[SourcedRow]) -> list[dict[int, np.ndarray]]:
+        """Of each row the frames of its sounds, by place: prepared once, in the run's cache."""
+        heard: list[dict[int, np.ndarray]] = [{} for _ in found]
+        for place in self.reader.sounds:
+            rows = [number for number, row in enumerate(found) if row.sources[place] is not None]
+            if not rows:
+                continue
+            store = prepare_sounds(
+                _sounds(found[number].sources[place] for number in rows),
+                self.reader.mel,
+                self.cache,
+                progress=lambda done: self.report.progress("reading the sounds", done),
+                say=self.report.say,
+            )
+            for start, end, number in zip(store.offsets, store.offsets[1:], rows, strict=False):
+                heard[number][place] = store.frames[start:end]
+        return heard
+
     def _read(self, found: list[SourcedRow], *, say: bool = False) -> tuple[list[tuple[Any, ...]], np.ndarray, Rows]:
         """Sources with images at the model's size, their lengths in all, and what to write of each row."""
         data, target, reader = self.config.data, self.vocabularies.target, self.reader
         given, sizes, targets, long = [], [], [], 0
-        for row in found:
+        for row, heard in zip(found, self._frames(found), strict=True):
             tokens = self.vocabularies.target_row(target.encode(row.output))
             lengths = [len(reader.tokens(row.sources[place])) for place in reader.texts]
             if max([len(tokens), *lengths]) > data.max_len:
@@ -296,10 +396,10 @@ class SourcesRun(PreparedData):
             sources = list(row.sources)
             for place in reader.images:
                 sources[place] = None if sources[place] is None else reader.pixels(sources[place])
+            for place, frames in heard.items():
+                sources[place] = frames
             given.append(tuple(sources))
-            sizes.append(
-                sum(lengths) + reader.model.places * sum(sources[place] is not None for place in reader.images)
-            )
+            sizes.append(reader.places(sources))
             targets.append(tokens)
         if long and say:
             done = "left out" if data.overlong == "skip" else "cut"
@@ -340,6 +440,14 @@ class SourcesRun(PreparedData):
         }
 
 
+def _sounds(given: Iterable[Any]) -> SoundSource:
+    """Sound files, or bundled utterances, as they are prepared."""
+    found = tuple(given)
+    if all(isinstance(one, Utterance) for one in found):
+        return Utterances(found)
+    return SoundFiles(tuple(map(Path, found)), ("",) * len(found))
+
+
 class Combiner:
     """Rows of sources in, texts out: `Stepper` is all it knows of its model."""
 
@@ -353,8 +461,11 @@ class Combiner:
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    def checked(self, row: Any, number: int = 1) -> tuple[Any, ...]:
-        """A row of sources in their order: from a list, or by name; an empty text is a missing one."""
+    def checked(self, row: Any, number: int = 1, largest: int = LARGEST) -> tuple[Any, ...]:
+        """A row of sources in their order, read: from a list, or by name; an empty text is a missing one.
+
+        An image that was sent may hold at most `largest` pixels.
+        """
         if isinstance(row, Mapping):
             names = [plain_name(name) for name in self.names]
             for name in row:
@@ -375,10 +486,18 @@ class Combiner:
                 raise DataError(
                     f"row {number}: {self.names[place]} has {length:,} tokens; the model reads {self.max_len}"
                 )
-        return tuple(
-            self.reader.pixels(one) if place in self.reader.images and one is not None else one
-            for place, one in enumerate(found)
-        )
+        return tuple(self._opened(one, place, number, largest) for place, one in enumerate(found))
+
+    def _opened(self, one: Any, place: int, number: int, largest: int) -> Any:
+        kind = self.reader.kinds[place]
+        if one is None or kind == "text":
+            return one
+        if not isinstance(one, str | Path | np.ndarray | tuple | Sound | Utterance):
+            raise DataError(f"row {number}: {self.names[place]} must be the path of a file, or an array")
+        try:
+            return self.reader.pixels(one, largest) if kind == "image" else self.reader.frames(one)
+        except DataError as error:
+            raise type(error)(f"row {number}: {error}") from None
 
     def combine(
         self,
@@ -489,10 +608,10 @@ class SourcesOptions:
 
 
 class SourcesTask(Task):
-    """Rows of texts and images, any of which may be missing, to a model that writes a text from them."""
+    """Rows of texts, images and sounds, any of which may be missing, to a model that writes a text from them."""
 
     name = "sources"
-    about = "a text from several sources: texts and images, any of which may be missing"
+    about = "a text from several sources: texts, images and sounds, any of which may be missing"
     data = SourcesData
     sources = ("train", "examples")
     evaluation = SourcesOptions
@@ -505,6 +624,7 @@ class SourcesTask(Task):
     searches = True
     keeps_decoding = True
     lifts_limits = True
+    reads_text = False
     sides = 2
     unit = "rows"
 
@@ -514,6 +634,11 @@ class SourcesTask(Task):
             raise ConfigError(
                 f"model.sources={list(model.sources)} must say what data.sources are: {list(kinds)} for "
                 f"{', '.join(config.data.names)}"
+            )
+        if "sound" in model.sources and config.data.max_seconds > (longest := model.hearing().seconds):
+            raise ConfigError(
+                f"data.max_seconds={config.data.max_seconds:g} must be at most {longest:g}, which the model reads of a "
+                f"sound: model.max_frames={model.max_frames:,}"
             )
 
     def check_files(self, config: RunConfig, say: Say) -> None:
@@ -540,7 +665,7 @@ class SourcesTask(Task):
             return train_shared_tokenizer(texts, config, report)
 
         config, vocabularies = prepared_vocabularies(config, directory, trained, new=new)
-        return config, SourcesRun(config, train, valid, vocabularies, report)
+        return config, SourcesRun(config, train, valid, vocabularies, directory, report)
 
     def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> JsonObject:
         """Exact match and BLEU; the former with each source left out, and alone; and whose attention did what."""
@@ -649,7 +774,16 @@ class SourcesTask(Task):
         return sources_document(run, inputs, wanted, **decode)
 
     def looks(self, run: Run) -> bool:
-        return bool(attentions(run.model)) and "image" not in run.config.model_config().sources
+        return bool(attentions(run.model))
+
+    def requested(self, run: Run, given: Sequence[Any]) -> list[Any]:
+        """Rows that were sent as lists of sources, images and sounds in base64."""
+        from regard.tasks.verbs.combine import sent_row
+
+        return [sent_row(run, row, number) for number, row in enumerate(given, 1)]
+
+    def size(self, item: Sized) -> int:
+        return 1  # a row, of which no source is longer than the model reads
 
     def inputs(self, run: Run, words: Sequence[str], file: Path | None) -> list[Any]:
         from regard.tasks.verbs.combine import row_of
@@ -664,13 +798,20 @@ class SourcesTask(Task):
         pixels = torch.zeros(rows, images, model.channels, model.image_size, model.image_size)
         there = torch.ones(rows, images, dtype=torch.bool)
         lengths = torch.full((rows, texts), length)
-        return SourcedTexts(ids, lengths, pixels, there, target, rows * length, model.places)
+        found = SourcedTexts(ids, lengths, pixels, there, target, rows * length, model.places)
+        if not (sounds := model.sources.count("sound")):
+            return found
+        count = min(model.max_frames, round(config.data.max_seconds * model.rate / model.hop))
+        frames = torch.zeros(rows, sounds, count, model.bands)
+        return replace(
+            found, frames=frames, frame_lengths=torch.full((rows, sounds), count), reduction=model.subsampling
+        )
 
     def random_batches(self, config: RunConfig, count: int) -> tuple[RunConfig, Objective, list[SourcedTexts]]:
         config = config.with_stand_ins()
         model = config.model_config()
         length = min(config.data.max_len, model.max_len, 32) - 1
-        rows = max(1, config.train.batch_tokens // (len(model.sources) * length + length))
+        rows = max(1, config.train.batch_tokens // self.example(config, length).tokens)
         return config, SequenceToSequence(config.train.smoothing), [self.example(config, length, rows)] * count
 
 

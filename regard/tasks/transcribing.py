@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import nn
 
 from regard.config import JsonObject, Setting
-from regard.data.audio.sound import Sound, SoundSamples, open_sound, read_sound
+from regard.data.audio.sound import Sound, SoundSamples, open_sounds, read_sound
 from regard.data.audio.transcripts import (
     Part,
     SoundFiles,
@@ -350,21 +350,6 @@ def sound_arguments(words: Iterable[str], file: Path | None = None) -> Iterator[
             yield ("standard input", sys.stdin.buffer.read())
         else:
             yield from sound_paths(Path(word))
-
-
-def open_sounds(items: Sequence[Any], rate: int) -> list[Sound]:
-    """The sounds, opened: paths, arrays at this `rate`, a name with a file's bytes, or sounds already."""
-    found: list[Sound] = []
-    for number, item in enumerate(items, 1):
-        if isinstance(item, np.ndarray):
-            if item.ndim != 1:
-                raise DataError(f"sound {number} has shape {item.shape}; an array must have one channel")
-            found.append(SoundSamples(item.astype(np.float32), rate, f"sound {number}"))
-        elif isinstance(item, tuple):
-            found.append(open_sound(item[1], item[0]))
-        else:
-            found.append(item if isinstance(item, Sound) else open_sound(item))
-    return found
 
 
 class Transcriber:

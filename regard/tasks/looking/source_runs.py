@@ -61,8 +61,10 @@ def _row(run: Run, given: tuple[Any, ...], best: WrittenText, options: LookOptio
     said = {name: f"{100 * share:.1f} %" for name, share in zip(combiner.names, shares, strict=True)}
     shown, spans = readable(target.pieces(best.tokens)), piece_spans(target, best.text, best.tokens)
     nowhere, steps = (0, 0), len(row) - 1
+    kinds = zip(given, combiner.reader.kinds, strict=True)
+    named = [one if isinstance(one, str) else "-" if one is None else kind for one, kind in kinds]
     return Sentence(
-        source=Side(text=" | ".join(str(one) if isinstance(one, str) else "image" for one in given), pieces=pieces),
+        source=Side(text=" | ".join(named), pieces=pieces),
         target=Side.of(best.text, [*shown, END][:steps], [*spans, nowhere][:steps]),
         prefix=Side.of(best.text, [START, *shown][:steps], [nowhere, *spans][:steps]),
         attentions=tuple(maps),
@@ -79,6 +81,11 @@ def _pieces(run: Run, given: tuple[Any, ...], batch: Any) -> tuple[tuple[str, ..
     for place, one in enumerate(given):
         if place in combiner.reader.images:
             own = [f"{row},{column}" for row in range(1, grid + 1) for column in range(1, grid + 1)]
+        elif place in combiner.reader.sounds:
+            step = model.subsampling * model.hop / model.rate
+            heard = 0 if one is None else -(-len(one) // model.subsampling)
+            own = [f"{number * step:.2f}" for number in range(heard)]
+            own += ["·"] * (-(-batch.frames.shape[2] // model.subsampling) - heard)
         else:
             row = combiner.reader.tokens(one)
             own = [*readable(run.vocabularies.source.pieces(row[:-1])), END] if row else []

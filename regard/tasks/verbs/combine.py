@@ -88,6 +88,25 @@ def row_of(line: str) -> Any:
     return found if isinstance(found, list | dict) else line.split("\t")
 
 
+def sent_row(run: "Run", row: Any, number: int) -> tuple[Any, ...]:
+    """A row as it was sent: a server opens no files of its own, an image or a sound comes as base64."""
+    from regard.tasks.verbs.caption import SERVED_PIXELS, sent_image
+    from regard.tasks.verbs.transcribe import sent_sound
+
+    combiner = run.combiner
+    if isinstance(row, str) or not isinstance(row, Sequence) or len(row) != len(combiner.names):
+        raise DataError(f"row {number} must be a list of {len(combiner.names)} sources")
+    read = {"image": sent_image, "sound": sent_sound}
+    kinds = combiner.reader.kinds
+    found = [read[kind](one, number) if kind in read and one else one for one, kind in zip(row, kinds, strict=True)]
+    return combiner.checked(found, number, SERVED_PIXELS)
+
+
+def _texts(combiner: Any, row: Sequence[Any]) -> list[str]:
+    """The sources of a row that are texts."""
+    return [row[place] for place in combiner.reader.texts if place < len(row) and isinstance(row[place], str)]
+
+
 class Combine(Verb[CombineRequest, CombinedRow]):
     """Rows of many requests that are searched for alike go together."""
 
@@ -97,22 +116,15 @@ class Combine(Verb[CombineRequest, CombinedRow]):
         check_count(len(items), "rows", limits, "rows")
         combiner = run.combiner
         if limits is not None:
-            items = [self._sent(combiner, row, number) for number, row in enumerate(items, 1)]
-            check_characters([one for row in items for one in row if isinstance(one, str)], "rows", limits)
+            check_characters(
+                [one for row in items if isinstance(row, list | tuple) for one in _texts(combiner, row)], "rows", limits
+            )
         config = _config(run, request, limits)
         rows = max(config.beam, config.samples)
         said = f"{len(items)} rows x {rows} hypotheses x {config.max_len} tokens"
         check_budget(limits, len(items) * rows, config.max_len, said)
-        return [RowToCombine(combiner.checked(row, number), config) for number, row in enumerate(items, 1)]
-
-    def _sent(self, combiner: Any, row: Any, number: int) -> list[Any]:
-        """A row as it was sent: a server opens no files of its own, an image comes as base64."""
-        from regard.tasks.verbs.caption import sent_image
-
-        if isinstance(row, str) or len(row) != len(combiner.names):
-            raise DataError(f"row {number} must be a list of {len(combiner.names)} sources")
-        images = combiner.reader.images
-        return [sent_image(one, number) if place in images and one else one for place, one in enumerate(row)]
+        checked = combiner.checked if limits is None else lambda row, number: sent_row(run, row, number)
+        return [RowToCombine(checked(row, number), config) for number, row in enumerate(items, 1)]
 
     def key(self, run: "Run", request: CombineRequest) -> Hashable:
         config = _config(run, request, None)
@@ -120,10 +132,8 @@ class Combine(Verb[CombineRequest, CombinedRow]):
         return config if config.sampled else replace(config, seed=0)
 
     def cost(self, run: "Run", asked: Asked) -> Cost:
-        reader, config = run.combiner.reader, asked.item.config
-        read = sum(len(reader.tokens(asked.item.sources[place])) for place in reader.texts)
-        read += reader.model.places * len(reader.images)
-        return Cost(max(1, read), max(config.beam, config.samples) * config.max_len)
+        config = asked.item.config
+        return Cost(run.combiner.reader.places(asked.item.sources), max(config.beam, config.samples) * config.max_len)
 
     def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[CombinedRow]:
         found = run.combiner.combine(
@@ -159,15 +169,16 @@ def _config(run: "Run", request: CombineRequest, limits: RequestLimits | None) -
 
 COMBINE = Combine(
     name="combine",
-    help="""Write a text from several sources: texts and images, any of which may be missing.
+    help="""Write a text from several sources: texts, images and sounds, any of which may be missing.
 
     A row is a line with tabs between its sources, in the order of data.sources, or a JSON list, or a JSON object by
-    their names. An image is a file's path. Each row has its text on a line of its own.
+    their names. An image or a sound is a file's path. Each row has its text on a line of its own.
 
     \b
     Examples:
       regard combine runs/two '["the ▒ cat sleeps", "it is the old cat that ▒"]'
       regard combine runs/scenes '["there is a bat near the tree", "scene.png"]' --beam 3
+      regard combine runs/spoken '["a ▒ dog near the river", "word.wav"]'
       regard combine runs/two --input rows.jsonl --output texts.txt
     """,
     request=CombineRequest,
