@@ -21,7 +21,8 @@ from regard.data.images.augmentation import ImageRandom
 from regard.data.synthetic.speech import RATE, speak, utterance
 from regard.errors import ConfigError, DataError, TooLarge
 from regard.tasks.looking import LookOptions, document
-from regard.tasks.transcribing import AttentionPaths, HeadPath, Transcriber, _path, _together
+from regard.tasks.sound_attention import AttentionPaths, HeadPath, _path, _together
+from regard.tasks.transcriber import Transcriber
 from regard.tasks.verbs import VERBS, RequestLimits
 from regard.tasks.verbs.transcribe import TimedWord, WrittenTranscript
 from regard.trainer.trainer import Stopped

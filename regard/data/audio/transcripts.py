@@ -48,6 +48,11 @@ class SoundSource(Protocol):
     @property
     def texts(self) -> Sequence[str]: ...
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """What is to be said of them once."""
+        ...
+
     def samples(self, place: int, rate: int) -> Float[np.ndarray, " N"]:
         """One of the sounds, at `rate` samples per second."""
         ...

@@ -408,6 +408,10 @@ class SpokenSounds:
     def texts(self) -> list[str]:
         return [self.utterance(place).text for place in range(len(self.rows))]
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
     def samples(self, place: int, rate: int) -> Float[np.ndarray, " N"]:
         return spoken_samples(self.utterance(place), rate)
 
@@ -431,6 +435,10 @@ class Utterances:
     @property
     def texts(self) -> list[str]:
         return [one.text for one in self.said]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ()
 
     def samples(self, place: int, rate: int) -> Float[np.ndarray, " N"]:
         return spoken_samples(self.said[place], rate)

@@ -20,13 +20,13 @@ from regard.tasks.verbs.spec import (
     TopK,
     TopP,
     Verb,
+    WrittenText,
     check_budget,
     check_count,
     check_phrases,
     given,
     option,
     said_if_given,
-    unsaid,
 )
 
 if TYPE_CHECKING:
@@ -63,20 +63,13 @@ class TimedSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenTranscript:
-    """What was heard, its length-normalised score and log-probability, its tokens, and these as text, `pieces`.
+class WrittenTranscript(WrittenText):
+    """What was heard.
 
-    `words` say when each word was said. One that is not `finished` was cut at the greatest length that the settings, or
-    the model, allow. Of a recording that was read in pieces, scores are sums. `segments` are there where timestamps
-    were asked for, and `language`, the one spoken, where the model tells languages apart.
+    `words` say when each word was said. Of a recording that was read in pieces, scores are sums. `segments` are there
+    where timestamps were asked for, and `language`, the one spoken, where the model tells languages apart.
     """
 
-    text: str
-    score: float
-    log_prob: float
-    tokens: tuple[int, ...] = unsaid()
-    pieces: tuple[str, ...] = ()
-    finished: bool = True
     words: tuple[TimedWord, ...] = ()
     segments: tuple[TimedSegment, ...] | None = said_if_given()
     language: str | None = said_if_given()
