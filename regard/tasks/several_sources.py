@@ -1,7 +1,7 @@
 """Several sources: rows of texts, images and sounds, any of which may be missing, to a model that writes a text from
 them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,9 +29,6 @@ from regard.data.pair_store import Rows
 from regard.data.synthetic.several_sources import SOURCES, SourcedRow, SourcesKind, sourced_rows
 from regard.data.synthetic.speech import RATE, Utterance, Utterances, speak
 from regard.decode.config import DecodeConfig
-from regard.decode.constraints import unwanted
-from regard.decode.search import search
-from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import ConfigError, DataError, TooLarge
 from regard.look.document import Document
 from regard.look.watch import attentions
@@ -51,24 +48,28 @@ from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.run import Run, prepared_vocabularies
 from regard.tasks.spec import (
     MEASURING,
-    OF_PAIRS,
     Files,
     Measuring,
-    Progress,
     Report,
     Say,
-    Task,
     check_columns,
     check_length,
 )
 from regard.tasks.verbs.spec import WrittenText
+from regard.tasks.writing import (
+    UNUSED,
+    Writer,
+    WritingTask,
+    check_budget,
+    check_bundled,
+    check_single,
+    search_settings,
+)
 from regard.text import Vocabularies
 from regard.training.objectives import Objective, SequenceToSequence
 
 HELD_OUT = 1000
 """How many bundled rows serve for validation, and how many for test."""
-BATCH = 128
-"""Rows of one batch while texts are written greedily; fewer by the width of a beam."""
 ALIKE = 32
 """Rows whose lengths differ by less may share a batch: by exact length, each batch would be of rows of one kind, such
 as those with a pronoun, and a model that meets one kind at a time learns far more slowly."""
@@ -101,10 +102,7 @@ class SourcesData(Files):
     header: Header = "auto"
 
     def __post_init__(self) -> None:
-        if self.examples and self.train:
-            raise ConfigError("data.train and data.examples are two sources of training rows; give one")
-        if self.examples < 0 or self.examples_seed < 0:
-            raise ConfigError(f"data.examples={self.examples} and examples_seed must not be negative")
+        check_bundled(self, "examples", "rows")
         if self.examples and self.bundled == "none":
             raise ConfigError(f"data.examples needs data.bundled: {', '.join(SOURCES)}")
         check_length(self.max_len)
@@ -118,9 +116,7 @@ class SourcesData(Files):
                 raise ConfigError(f"data.sources: '{name}' must name a column, {NAMING}")
             if name.startswith(OTHER_PREFIXES):
                 raise ConfigError(f"data.sources: '{name}' is of no known kind; a text is named as COLUMN, {NAMING}")
-        for name in PARTS:
-            if len(getattr(self, name)) > 1:
-                raise ConfigError(f"data.{name} takes one table")
+        check_single(self, "one table")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -320,7 +316,7 @@ class SourcesRun(PreparedData):
     ) -> None:
         self.config, self.vocabularies, self.report = config, vocabularies, report
         self.cache = cache_directory(config, directory)
-        self.objective: Objective = SequenceToSequence(config.train.smoothing)
+        self.objective = TASK.objective(config)
         self.reader = SourceReader(vocabularies, config)
         train = self._short(train, "train")
         self.given, self.sizes, self.target = self._read(train, say=True)
@@ -337,11 +333,7 @@ class SourcesRun(PreparedData):
             f"{len(self.given):,} rows of {len(config.data.names)} sources{beside}"
             + "".join(f"; {one}" for one in missing)
         )
-        longest = self.bounds()[0]
-        if config.train.batch_tokens < longest:
-            raise ConfigError(
-                f"train.batch_tokens={config.train.batch_tokens} must hold the longest row: {longest} tokens"
-            )
+        check_budget(config, self.bounds()[0], "the longest row")
 
     def _short(self, found: list[SourcedRow], part: Part) -> list[SourcedRow]:
         """The rows whose sounds are no longer than `data.max_seconds`."""
@@ -448,18 +440,16 @@ def _sounds(given: Iterable[Any]) -> SoundSource:
     return SoundFiles(tuple(map(Path, found)), ("",) * len(found))
 
 
-class Combiner:
-    """Rows of sources in, texts out: `Stepper` is all it knows of its model."""
+class Combiner(Writer[WrittenText]):
+    """Rows of sources in, texts out."""
 
     def __init__(self, model: Any, vocabularies: Vocabularies, config: RunConfig) -> None:
-        self.model, self.vocabularies, self.config = model, vocabularies, config.decode
+        super().__init__(model, vocabularies, config)
         self.names: tuple[str, ...] = config.data.names
-        self.reader, self.max_len = SourceReader(vocabularies, config), config.model_config().max_len
-        self._stepper: Stepper[Any] = model
+        self.reader = SourceReader(vocabularies, config)
 
-    @property
-    def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+    def batch(self, items: Sequence[Sequence[Any]], texts: Sequence[Sequence[int]] | None = None) -> SourcedTexts:
+        return self.reader.batch(items, texts).to(self.device)
 
     def checked(self, row: Any, number: int = 1, largest: int = LARGEST) -> tuple[Any, ...]:
         """A row of sources in their order, read: from a list, or by name; an empty text is a missing one.
@@ -499,83 +489,17 @@ class Combiner:
         except DataError as error:
             raise type(error)(f"row {number}: {error}") from None
 
-    def combine(
-        self,
-        given: Sequence[Sequence[Any]],
-        config: DecodeConfig | None = None,
-        *,
-        numbers: Sequence[int] | None = None,
-        gone: Callable[[int], bool] | None = None,
-        progress: Progress | None = None,
-    ) -> list[list[WrittenText]]:
-        """The `top_beams` best texts (or `samples`) of each row, best first."""
-        config = config or self.config
-        size, found = max(1, BATCH // config.rows), []
-        for start in range(0, len(given), size):
-            part = range(start, min(len(given), start + size))
-            names = [place if numbers is None else numbers[place] for place in part]
-            found += self._decode([given[place] for place in part], names, config, start, gone)
-            if progress is not None:
-                progress(len(found), len(given))
-        return found
-
-    @torch.inference_mode()
-    def _decode(
-        self,
-        given: Sequence[Sequence[Any]],
-        names: Sequence[int],
-        config: DecodeConfig,
-        before: int,
-        gone: Callable[[int], bool] | None,
-    ) -> list[list[WrittenText]]:
-        self.model.eval()
-        target = self.vocabularies.target
-        state = self._stepper.start(self.reader.batch(given).to(self.device))
-        first = torch.full((len(given),), target.bos, device=self.device)
-        constraints = []
-        if gone is not None:
-            constraints.append(unwanted(target.eos, lambda row: gone(before + row), len(given)))
-        limit = min(config.max_len, self.max_len)
-        found = search(
-            self._stepper,
-            state,
-            first,
-            eos=target.eos,
-            config=config,
-            max_len=limit,
-            ids=names,
-            constraints=constraints,
-        )
-        return [[self.text(one, limit if config.force_end else None) for one in best] for best in found]
-
-    def text(self, hypothesis: Hypothesis, forced_at: int | None = None) -> WrittenText:
-        target = self.vocabularies.target
-        return WrittenText(
-            text=target.decode(hypothesis.tokens),
-            score=hypothesis.score,
-            log_prob=hypothesis.log_prob,
-            tokens=tuple(hypothesis.tokens),
-            pieces=tuple(target.pieces(hypothesis.tokens)),
-            finished=hypothesis.finished and len(hypothesis.token_log_probs) != forced_at,
-        )
-
-    def cut_note(self, cut: int, total: int, config: DecodeConfig) -> str:
-        """What to say of texts that are not finished; nothing where there are none."""
-        if not cut:
-            return ""
-        limit = min(config.max_len, self.max_len)
-        return f"{cut:,} of {total:,} texts were cut at {limit} tokens (max_len; the model's own is {self.max_len})"
+    combine = Writer.write
 
     @torch.inference_mode()
     def shares(self, given: Sequence[Sequence[Any]], texts: Sequence[str]) -> list[float]:
         """How much each source had to say over all steps that write these texts, by teacher forcing."""
         self.model.eval()
         total, steps = np.zeros(len(self.names)), 0
-        for start in range(0, len(given), BATCH):
-            target = self.vocabularies.target
-            rows = [self.vocabularies.target_row(target.encode(text)) for text in texts[start : start + BATCH]]
+        for start in range(0, len(given), self.rows):
+            rows = self.target_rows(texts[start : start + self.rows])
             rows = [row[: self.max_len + 1] for row in rows]  # a text that was cut has no end
-            batch = self.reader.batch(given[start : start + BATCH], rows).to(self.device)
+            batch = self.batch(given[start : start + self.rows], rows)
             real = (batch.labels >= 0)[..., None]
             found = self.model.shares(batch) * real
             total, steps = total + found.sum((0, 1)).cpu().numpy(), steps + int(real.sum())
@@ -607,7 +531,7 @@ class SourcesOptions:
     limit: int | None = None
 
 
-class SourcesTask(Task):
+class SourcesTask(WritingTask):
     """Rows of texts, images and sounds, any of which may be missing, to a model that writes a text from them."""
 
     name = "sources"
@@ -615,18 +539,14 @@ class SourcesTask(Task):
     data = SourcesData
     sources = ("train", "examples")
     evaluation = SourcesOptions
-    unused: ClassVar = (
-        *(*OF_PAIRS, "images", "train.vectors", "train.compile_loss", "train.r_drop", "train.pack"),
-        *("decode.max_ratio", "decode.max_extra", "decode.coverage_penalty", "decode.mbr", "decode.shortlist"),
-    )
+    unused: ClassVar = (*UNUSED, "images", "decode.shortlist")
     parts: ClassVar = {"combiner": combiner_of}
     methods: ClassVar = {"combine": combine, "combined": combined}
-    searches = True
-    keeps_decoding = True
-    lifts_limits = True
     reads_text = False
-    sides = 2
     unit = "rows"
+
+    def objective(self, config: RunConfig) -> Objective:
+        return SequenceToSequence(config.train.smoothing)
 
     def check(self, config: RunConfig) -> None:
         kinds, model = config.data.kinds, config.with_stand_ins().model_config()
@@ -674,14 +594,8 @@ class SourcesTask(Task):
         references = [row.output for row in found]
         given = [combiner.checked(row.sources, number) for number, row in enumerate(found, 1)]
         names = [plain_name(name) for name in combiner.names]
-        best = [one[0] for one in combiner.combine(given, config, progress=how.progress)]
+        best = self.best_outputs(combiner, given, len(given), config, how)
         texts = [one.text for one in best]
-        cut = sum(not one.finished for one in best)
-        if how.out is not None:
-            for text in texts:
-                how.out(text)
-        if how.say is not None and (note := combiner.cut_note(cut, len(texts), config)):
-            how.say(note)
         right = exact_matches(texts, references)
         shares = combiner.shares(given, texts)
         each = []
@@ -700,14 +614,14 @@ class SourcesTask(Task):
         bleu, signature = corpus_bleu(texts, references)
         return {
             "rows": len(found),
-            "cut": cut,
+            "cut": sum(not one.finished for one in best),
             "exact_match": float(right.mean()),
             "exact_match_interval": list(mean_interval(right)),
             "bleu": bleu,
             "bleu_signature": signature,
             "combine": run.config.model_config().combine,
             "sources": each,
-            "decode": {"beam": config.beam, "length_penalty": config.length_penalty, "length_form": config.length_form},
+            "decode": search_settings(config),
         }
 
     def _compared(
@@ -764,10 +678,6 @@ class SourcesTask(Task):
                 )
         return "\n".join(lines)
 
-    def compared(self, run: Run, limit: int | None, progress: Progress | None) -> JsonObject:
-        how = Measuring(options=SourcesOptions(limit=limit), decode={"beam": 1}, progress=progress)
-        return self.evaluate(run, how=how)
-
     def look(self, run: Run, inputs: Sequence[Any], wanted: LookOptions, **decode: Setting) -> Document:
         from regard.tasks.looking.source_runs import sources_document
 
@@ -812,7 +722,7 @@ class SourcesTask(Task):
         model = config.model_config()
         length = min(config.data.max_len, model.max_len, 32) - 1
         rows = max(1, config.train.batch_tokens // self.example(config, length).tokens)
-        return config, SequenceToSequence(config.train.smoothing), [self.example(config, length, rows)] * count
+        return config, self.objective(config), [self.example(config, length, rows)] * count
 
 
 TASK = SourcesTask()

@@ -31,7 +31,8 @@ from regard.tasks.verbs.spec import WrittenText
 from regard.text import Vocabularies
 from regard.training.objectives import Objective
 
-Written = TypeVar("Written", bound=WrittenText)
+Written = TypeVar("Written")
+"""An output: a `WrittenText`, or what is made of one."""
 
 UNUSED = (
     *(*OF_PAIRS, "train.vectors", "train.compile_loss", "train.r_drop", "train.pack"),
@@ -135,9 +136,10 @@ class Writer(Generic[Written]):
             constraints=[] if gone is None else [unwanted(last, gone, len(items))],
         )
         forced_at = limit if config.force_end and isinstance(limit, int) else None
+        dropped = [gone is not None and gone(row) for row in range(len(items))]
         return [
-            [self.text(one, forced_at, item=item, dropped=gone is not None and gone(row)) for one in best]
-            for row, (best, item) in enumerate(zip(found, items, strict=True))
+            [self.text(one, forced_at, item=item, dropped=left) for one in best]
+            for best, item, left in zip(found, items, dropped, strict=True)
         ]
 
     def text(

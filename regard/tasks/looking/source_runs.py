@@ -28,14 +28,10 @@ def sources_document(run: Run, rows: Sequence[Any], options: LookOptions, **deco
     if len(targets) != len(given):
         raise DataError(f"{len(targets)} targets for {len(given)} rows; give one each")
     written = combiner.combine(given, run.decode_config(**decode))
-    texts = [best[0] if target is None else _given(run, target) for best, target in zip(written, targets, strict=True)]
+    texts = [
+        best[0] if target is None else combiner.given(target) for best, target in zip(written, targets, strict=True)
+    ]
     return looked(run, [(_row(run, *one, options), "") for one in zip(given, texts, strict=True)])
-
-
-def _given(run: Run, text: str) -> WrittenText:
-    tokenizer = run.vocabularies.target
-    tokens = tokenizer.encode(text)
-    return WrittenText(text=text, score=0.0, log_prob=0.0, tokens=tuple(tokens), pieces=tuple(tokenizer.pieces(tokens)))
 
 
 @torch.inference_mode()
@@ -44,7 +40,7 @@ def _row(run: Run, given: tuple[Any, ...], best: WrittenText, options: LookOptio
     row = [target.bos, *best.tokens, *([target.eos] if best.finished else [])]
     if len(row) - 1 > combiner.max_len:
         raise DataError(f"a text of {len(row) - 1} tokens is longer than the model reads, so it cannot be shown")
-    batch = combiner.reader.batch([given], [row]).to(combiner.device)
+    batch = combiner.batch([given], [row])
     known = {name: one for name, one in attentions(run.model).items() if one.sides in (ACROSS, BEFORE)}
     with watch(run.model, list(known), heads=options.heads) as trace:
         hidden = run.model(batch)
