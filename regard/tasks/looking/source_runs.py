@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 
 from regard.config import Setting
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError
 from regard.look.document import Document, Sentence, Side
 from regard.look.watch import attention_map, attentions, watch
 from regard.nn.attention import ACROSS, BEFORE
-from regard.tasks.cross_attention import piece_spans
 from regard.tasks.looking.look_options import LookOptions
-from regard.tasks.looking.steps import END, START, candidates, looked, readable
+from regard.tasks.looking.steps import END, candidates, looked, readable
+from regard.tasks.looking.written_runs import given_targets, written_row, written_sides
 from regard.tasks.run import Run
 from regard.tasks.verbs.spec import WrittenText
 
@@ -24,9 +24,7 @@ def sources_document(run: Run, rows: Sequence[Any], options: LookOptions, **deco
         raise ConfigError("of a run of several sources only weights can be shown: no edits or vectors")
     combiner = run.combiner
     given = [combiner.checked(row, number) for number, row in enumerate(rows, 1)]
-    targets = [None] * len(given) if options.targets is None else options.targets
-    if len(targets) != len(given):
-        raise DataError(f"{len(targets)} targets for {len(given)} rows; give one each")
+    targets = given_targets(options, len(given), "row")
     written = combiner.combine(given, run.decode_config(**decode))
     texts = [
         best[0] if target is None else combiner.given(target) for best, target in zip(written, targets, strict=True)
@@ -37,9 +35,7 @@ def sources_document(run: Run, rows: Sequence[Any], options: LookOptions, **deco
 @torch.inference_mode()
 def _row(run: Run, given: tuple[Any, ...], best: WrittenText, options: LookOptions) -> Sentence:
     combiner, target = run.combiner, run.vocabularies.target
-    row = [target.bos, *best.tokens, *([target.eos] if best.finished else [])]
-    if len(row) - 1 > combiner.max_len:
-        raise DataError(f"a text of {len(row) - 1} tokens is longer than the model reads, so it cannot be shown")
+    row = written_row(combiner, best, f"a text of {len(best.tokens)} tokens")
     batch = combiner.batch([given], [row])
     known = {name: one for name, one in attentions(run.model).items() if one.sides in (ACROSS, BEFORE)}
     with watch(run.model, list(known), heads=options.heads) as trace:
@@ -55,14 +51,11 @@ def _row(run: Run, given: tuple[Any, ...], best: WrittenText, options: LookOptio
         maps.append(attention_map(name, one.sides, weights, heads=options.heads))
     shares = run.model.shares(batch)[0].mean(0).tolist()
     said = {name: f"{100 * share:.1f} %" for name, share in zip(combiner.names, shares, strict=True)}
-    shown, spans = readable(target.pieces(best.tokens)), piece_spans(target, best.text, best.tokens)
-    nowhere, steps = (0, 0), len(row) - 1
     kinds = zip(given, combiner.reader.kinds, strict=True)
     named = [one if isinstance(one, str) else "-" if one is None else kind for one, kind in kinds]
     return Sentence(
         source=Side(text=" | ".join(named), pieces=pieces),
-        target=Side.of(best.text, [*shown, END][:steps], [*spans, nowhere][:steps]),
-        prefix=Side.of(best.text, [START, *shown][:steps], [nowhere, *spans][:steps]),
+        **written_sides(target, best),
         attentions=tuple(maps),
         candidates=candidates(target, log_probs.exp(), row[1:]),
         scores={"score": f"{best.score:.3f}", **said},
