@@ -21,12 +21,12 @@ from regard.look.document import Document
 from regard.metrics.text import corpus_bleu, corpus_scores, exact_match
 from regard.nn.batch import CaptionedImages
 from regard.tasks.config import RunConfig
-from regard.tasks.corpora import FIRST_TOKEN, PreparedData, cache_directory, full_rows, train_shared_tokenizer
+from regard.tasks.corpora import FIRST_TOKEN, full_rows
 from regard.tasks.images import ImageReader
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.noun_attention import caption_probes, pointing_scores, probe_images
 from regard.tasks.probes import HeldOutData, Probe
-from regard.tasks.run import Run, prepared_vocabularies
+from regard.tasks.run import Run
 from regard.tasks.spec import (
     MEASURING,
     Files,
@@ -42,6 +42,7 @@ from regard.tasks.writing import (
     HeldOutTexts,
     TableTask,
     Writer,
+    WritingRun,
     check_budget,
     check_bundled,
     check_single,
@@ -95,7 +96,7 @@ def scenes_of(config: RunConfig, part: ScenePart) -> SceneImages:
     return SceneImages.of(SCENES_HELD_OUT, seed=0, part=part, size=size)
 
 
-class CaptioningRun(PreparedData):
+class CaptioningRun(WritingRun):
     """Images with captions to train on and, where there are any, to validate on."""
 
     def __init__(
@@ -107,11 +108,8 @@ class CaptioningRun(PreparedData):
         directory: Path,
         report: Report,
     ) -> None:
-        self.config, self.vocabularies, self.report = config, vocabularies, report
-        self.cache = cache_directory(config, directory)
-        model = config.model_config()
-        self.objective = TASK.objective(config)
-        self.patches: int = model.places
+        super().__init__(config, vocabularies, directory, report)
+        self.patches: int = config.model_config().places
         report.say("reading the images")
         self.train = self._store(train, "reading the training images")
         self.rows, self.of = self._captions(train)
@@ -122,13 +120,9 @@ class CaptioningRun(PreparedData):
         check_budget(config, self.bounds()[0], "one image and the longest caption")
         beside = "" if valid is None else f", {len(valid.captions):,} images to validate on"
         report.say(f"{len(self.train):,} images with {len(self.of):,} captions{beside}; {self.patches} places each")
-
-    def with_image_statistics(self) -> RunConfig:
-        """The configuration with the mean colour of the training images, where it names none."""
-        if self.config.images.mean:
-            return self.config
-        mean, std = self.train.mean_and_std()
-        return replace(self.config, images=replace(self.config.images, mean=mean, std=std))
+        if not config.images.mean:  # the training images' own
+            mean, std = self.train.mean_and_std()
+            self.config = replace(config, images=replace(config.images, mean=mean, std=std))
 
     def validation(self) -> Iterator[CaptionedImages] | None:
         if self.valid is None:
@@ -138,22 +132,17 @@ class CaptioningRun(PreparedData):
             pixels_of(self.valid_store), self.valid_rows, self.valid_of, images, budget=budget, patches=self.patches
         )
 
-    def scores(self, model: nn.Module) -> dict[str, float]:
+    def writer(self, model: nn.Module) -> "Captioner":
+        return Captioner(model, self.vocabularies, self.config)
+
+    def shown(self, count: int) -> tuple[Sequence[Any], Sequence[Any]]:
         if self.valid is None:
-            return {}
-        count = min(self.config.train.validate_sentences, len(self.valid.captions))
-        if not count:
-            return {}
-        captioner = Captioner(model, self.vocabularies, self.config)
+            return (), ()
         arrays = [image.transpose(1, 2, 0) for image in pixels_of(self.valid_store)[:count]]
-        found = [best[0] for best in captioner.caption(arrays, self.config.decode.greedy())]
-        cut = sum(not one.finished for one in found)
-        texts, references = [one.text for one in found], [list(one) for one in self.valid.captions[:count]]
-        return {
-            "bleu": corpus_bleu(texts, references)[0],
-            "exact_match": exact_match(texts, references),
-            "cut": float(cut),
-        }
+        return arrays, [list(one) for one in self.valid.captions[:count]]
+
+    def scored(self, texts: list[str], references: Sequence[Any]) -> dict[str, float]:
+        return {"bleu": corpus_bleu(texts, references)[0], "exact_match": exact_match(texts, references)}
 
     def bounds(self) -> tuple[int, int]:
         longest = self.patches + int(self.rows.lengths.max())
@@ -295,6 +284,7 @@ class CaptioningTask(TableTask):
     reads_text = False
     unit = inputs_named = "images"
     rows_named = "images with captions"
+    prepared = CaptioningRun
     otherwise = "data.scenes to a number of bundled scenes"
 
     def opened(self, name: str | Path, data: CaptioningData, part: Part | None = None) -> CaptionSource | None:
@@ -309,6 +299,9 @@ class CaptioningTask(TableTask):
     def count(self, given: CaptionSource) -> int:
         return len(given.captions)
 
+    def texts(self, given: CaptionSource) -> Iterator[str]:
+        return (text for several in given.captions for text in several)
+
     def objective(self, config: RunConfig) -> Objective:
         return Captioning(config.train.smoothing, config.model_config().place_penalty)
 
@@ -321,20 +314,6 @@ class CaptioningTask(TableTask):
                 f"bundled scenes are rendered with {SIDE} pixels on a side or a multiple, in a grid that divides "
                 f"{SIDE}: not model.image_size={model.image_size} with model.patch_size={model.patch_size}"
             )
-
-    def prepare(
-        self, config: RunConfig, directory: Path, report: Report, *, new: bool
-    ) -> tuple[RunConfig, CaptioningRun]:
-        """The images at one size and the captions as tokens; for a new run, with a tokenizer trained on them."""
-        train, valid = self.training(config)
-
-        def trained() -> Vocabularies:
-            return train_shared_tokenizer((text for several in train.captions for text in several), config, report)
-
-        config, vocabularies = prepared_vocabularies(config, directory, trained, new=new)
-        prepared = CaptioningRun(config, train, valid, vocabularies, directory, report)
-        prepared.config = prepared.with_image_statistics()
-        return prepared.config, prepared
 
     def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> JsonObject:
         """Scores of captions against all references of each image, and where heads looked.

@@ -39,8 +39,6 @@ from regard.tasks.corpora import (
     FIRST_TOKEN,
     PARTS,
     Part,
-    PreparedData,
-    cache_directory,
     full_rows,
     train_shared_tokenizer,
 )
@@ -59,6 +57,7 @@ from regard.tasks.verbs.spec import WrittenText
 from regard.tasks.writing import (
     UNUSED,
     Writer,
+    WritingRun,
     WritingTask,
     check_budget,
     check_bundled,
@@ -302,7 +301,7 @@ class SourcesLayout:
         )
 
 
-class SourcesRun(PreparedData):
+class SourcesRun(WritingRun):
     """Rows to train on and, where there are any, to validate on."""
 
     def __init__(
@@ -314,15 +313,13 @@ class SourcesRun(PreparedData):
         directory: Path,
         report: Report,
     ) -> None:
-        self.config, self.vocabularies, self.report = config, vocabularies, report
-        self.cache = cache_directory(config, directory)
-        self.objective = TASK.objective(config)
+        super().__init__(config, vocabularies, directory, report)
         self.reader = SourceReader(vocabularies, config)
         train = self._short(train, "train")
         self.given, self.sizes, self.target = self._read(train, say=True)
         valid = None if valid is None else self._short(valid, "valid")
         self.valid = None if valid is None else self._read(valid)
-        self.shown = (valid or [])[: config.train.validate_sentences]
+        self.valid_rows = valid or []
         beside = "" if valid is None else f", {len(valid):,} to validate on"
         missing = [
             f"{sum(row.sources[place] is None for row in train):,} without {plain_name(name)}"
@@ -418,18 +415,15 @@ class SourcesRun(PreparedData):
             for chosen in order
         )
 
-    def scores(self, model: nn.Module) -> dict[str, float]:
-        if not self.shown:
-            return {}
-        combiner = Combiner(model, self.vocabularies, self.config)
-        found = [
-            best[0].text for best in combiner.combine([row.sources for row in self.shown], self.config.decode.greedy())
-        ]
-        references = [row.output for row in self.shown]
-        return {
-            "bleu": corpus_bleu(found, references)[0],
-            "exact_match": float(exact_matches(found, references).mean()),
-        }
+    def writer(self, model: nn.Module) -> "Combiner":
+        return Combiner(model, self.vocabularies, self.config)
+
+    def shown(self, count: int) -> tuple[Sequence[Any], Sequence[Any]]:
+        return [row.sources for row in self.valid_rows[:count]], [row.output for row in self.valid_rows[:count]]
+
+    def scored(self, texts: list[str], references: Sequence[Any]) -> dict[str, float]:
+        exact = float(exact_matches(texts, list(references)).mean())
+        return {"bleu": corpus_bleu(texts, list(references))[0], "exact_match": exact}
 
 
 def _sounds(given: Iterable[Any]) -> SoundSource:

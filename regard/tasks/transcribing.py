@@ -37,10 +37,10 @@ from regard.metrics.text import bootstrap_signature, error_rate
 from regard.nn.attention import ACROSS
 from regard.nn.batch import Points, TranscribedSounds
 from regard.tasks.config import RunConfig
-from regard.tasks.corpora import FIRST_TOKEN, PreparedData, cache_directory, full_rows, train_shared_tokenizer
+from regard.tasks.corpora import FIRST_TOKEN, full_rows
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.probes import HeldOutData
-from regard.tasks.run import Run, prepared_vocabularies
+from regard.tasks.run import Run
 from regard.tasks.sound_attention import AttentionPaths
 from regard.tasks.spec import (
     MEASURING,
@@ -56,6 +56,7 @@ from regard.tasks.writing import (
     UNUSED,
     HeldOutTexts,
     TableTask,
+    WritingRun,
     check_budget,
     check_bundled,
     check_single,
@@ -134,7 +135,7 @@ def speech_of(data: TranscribingData, part: Part) -> SpokenSounds:
     return SpokenSounds.of(SPEECH_HELD_OUT, seed=0, part=part, lexicon=data.lexicon)
 
 
-class TranscribingRun(PreparedData):
+class TranscribingRun(WritingRun):
     """Sounds with texts to train on and, where there are any, to validate on."""
 
     def __init__(
@@ -146,10 +147,8 @@ class TranscribingRun(PreparedData):
         directory: Path,
         report: Report,
     ) -> None:
-        self.config, self.vocabularies, self.report = config, vocabularies, report
-        self.cache = cache_directory(config, directory)
+        super().__init__(config, vocabularies, directory, report)
         model = config.model_config()
-        self.objective = TASK.objective(config)
         self.reduction: int = model.reduction
         self.augment: SpecAugment = config.data.augment()
         report.say("reading the sounds")
@@ -172,20 +171,18 @@ class TranscribingRun(PreparedData):
         budget = self.config.train.batch_tokens
         return sound_batches(self.valid_store, self.valid_rows, self.valid_of, budget=budget, reduction=self.reduction)
 
-    def scores(self, model: nn.Module) -> dict[str, float]:
+    def writer(self, model: nn.Module) -> Transcriber:
+        return Transcriber(model, self.vocabularies, self.config)
+
+    def shown(self, count: int) -> tuple[Sequence[Any], Sequence[Any]]:
         if self.valid is None:
-            return {}
-        count = min(self.config.train.validate_sentences, len(self.valid_of))
-        if not count:
-            return {}
-        transcriber = Transcriber(model, self.vocabularies, self.config)
+            return (), ()
         places = self.valid_of[:count].tolist()
-        found = transcriber.decode([self.valid_store[place] for place in places], self.config.decode.greedy())
-        heard, said = [best[0].text.split() for best in found], self.valid.texts
-        return {
-            "word_error_rate": error_rate(heard, [str(said[place]).split() for place in places]).rate,
-            "cut": float(sum(not best[0].finished for best in found)),
-        }
+        return [self.valid_store[place] for place in places], [self.valid.texts[place] for place in places]
+
+    def scored(self, texts: list[str], references: Sequence[Any]) -> dict[str, float]:
+        heard, said = ([one.split() for one in several] for several in (texts, references))
+        return {"word_error_rate": error_rate(heard, said).rate}
 
     def bounds(self) -> tuple[int, int]:
         positions = positions_of(self.augment.frames_at_most(self.train.lengths[self.of]), self.reduction)
@@ -295,6 +292,7 @@ class TranscribingTask(TableTask):
     reads_text = False
     unit = inputs_named = "sounds"
     rows_named = "sounds with texts"
+    prepared = TranscribingRun
     otherwise = "data.speech to a number of bundled utterances"
 
     def opened(self, name: str | Path, data: TranscribingData, part: Part | None = None) -> SoundFiles | None:
@@ -309,6 +307,9 @@ class TranscribingTask(TableTask):
     def count(self, given: SoundSource) -> int:
         return len(given.names)
 
+    def texts(self, given: SoundSource) -> Sequence[str]:
+        return given.texts
+
     def objective(self, config: RunConfig) -> Objective:
         return Transcription(config.train.smoothing, config.model_config().ctc)
 
@@ -319,18 +320,6 @@ class TranscribingTask(TableTask):
                 f"data.max_seconds={config.data.max_seconds:g} must be at most {model.seconds:g}, which the model "
                 f"reads at a time: model.max_frames={model.max_frames:,}"
             )
-
-    def prepare(
-        self, config: RunConfig, directory: Path, report: Report, *, new: bool
-    ) -> tuple[RunConfig, TranscribingRun]:
-        """The sounds as frames and the texts as tokens; for a new run, with a tokenizer trained on them."""
-        train, valid = self.training(config)
-
-        def trained() -> Vocabularies:
-            return train_shared_tokenizer(train.texts, config, report)
-
-        config, vocabularies = prepared_vocabularies(config, directory, trained, new=new)
-        return config, TranscribingRun(config, train, valid, vocabularies, directory, report)
 
     def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> JsonObject:
         """Word and character error rates with intervals, and how the attention went through the sounds.

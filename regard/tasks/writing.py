@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import torch
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config import JsonObject
 from regard.data.batches import random_of, shuffled
@@ -23,10 +23,10 @@ from regard.decode.stepper import Hypothesis, Stepper
 from regard.errors import ConfigError, DataError
 from regard.nn.batch import Tokens, map_tensors
 from regard.tasks.config import RunConfig
-from regard.tasks.corpora import FIRST_TOKEN, PARTS, Part
+from regard.tasks.corpora import FIRST_TOKEN, PARTS, Part, PreparedData, cache_directory, train_shared_tokenizer
 from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData
-from regard.tasks.run import Run
-from regard.tasks.spec import OF_PAIRS, Files, Measuring, Progress, Say, Task
+from regard.tasks.run import Run, prepared_vocabularies
+from regard.tasks.spec import OF_PAIRS, Files, Measuring, Progress, Report, Say, Task
 from regard.tasks.verbs.spec import WrittenText
 from regard.text import Vocabularies
 from regard.training.objectives import Objective
@@ -240,6 +240,37 @@ class HeldOutTexts(HeldOutData):
         return [one[0].text for one in writer.write(self.items, config.decode.greedy())]
 
 
+class WritingRun(PreparedData):
+    """Inputs with texts to train on and, where there are any, to validate on."""
+
+    def __init__(self, config: RunConfig, vocabularies: Vocabularies, directory: Path, report: Report) -> None:
+        self.config, self.vocabularies, self.report = config, vocabularies, report
+        self.cache = cache_directory(config, directory)
+        task = config.kind
+        assert isinstance(task, WritingTask)
+        self.objective: Objective = task.objective(config)
+
+    def writer(self, model: nn.Module) -> Any:
+        """What writes by this model."""
+        raise NotImplementedError
+
+    def shown(self, count: int) -> tuple[Sequence[Any], Sequence[Any]]:
+        """The first so many inputs to validate on, and what is right of each."""
+        raise NotImplementedError
+
+    def scored(self, texts: list[str], references: Sequence[Any]) -> dict[str, float]:
+        """What a validation says of texts that were written greedily."""
+        raise NotImplementedError
+
+    def scores(self, model: nn.Module) -> dict[str, float]:
+        items, references = self.shown(self.config.train.validate_sentences)
+        if not len(items):
+            return {}
+        found = [best[0] for best in self.writer(model).write(items, self.config.decode.greedy())]
+        cut = sum(not one.finished for one in found)
+        return {**self.scored([one.text for one in found], references), "cut": float(cut)}
+
+
 class WritingTask(Task):
     """A model that writes a text of what it reads."""
 
@@ -310,6 +341,8 @@ class TableTask(WritingTask):
     """What its rows are called, such as `images with captions`."""
     otherwise: ClassVar[str]
     """What to set instead of files."""
+    prepared: ClassVar[Callable[..., WritingRun]]
+    """What makes a run of rows to train and to validate on."""
 
     def opened(self, name: str | Path, data: Any, part: Part | None = None) -> Any | None:
         """The rows of a table or a folder; None where it has no such part."""
@@ -326,6 +359,21 @@ class TableTask(WritingTask):
     def count(self, given: Any) -> int:
         """How many inputs there are."""
         raise NotImplementedError
+
+    def texts(self, given: Any) -> Iterable[str]:
+        """All texts that a tokenizer is trained on."""
+        raise NotImplementedError
+
+    def prepare(self, config: RunConfig, directory: Path, report: Report, *, new: bool) -> tuple[RunConfig, Any]:
+        """The rows read and the texts as tokens; for a new run, with a tokenizer trained on them."""
+        train, valid = self.training(config)
+
+        def trained() -> Vocabularies:
+            return train_shared_tokenizer(self.texts(train), config, report)
+
+        config, vocabularies = prepared_vocabularies(config, directory, trained, new=new)
+        found = self.prepared(config, train, valid, vocabularies, directory, report)
+        return found.config, found
 
     def part_of(self, config: RunConfig, part: Part) -> Any | None:
         """The rows to train on, to validate on or to test on, as they are named; None where none are."""
