@@ -5,7 +5,7 @@ from dataclasses import MISSING, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from regard.tasks.verbs.spec import Asked, Between, RequestLimits, SamplingOptions, WrittenText, option
-from regard.tasks.verbs.writing import ScoresDisplay, ToWrite, Writing, WritingVerb, sent_file
+from regard.tasks.verbs.writing import ScoresDisplay, ToWrite, WritingRequest, WritingVerb, sent_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ class WrittenCaption(WrittenText):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CaptionRequest(SamplingOptions, Writing):
+class CaptionRequest(SamplingOptions, WritingRequest):
     """Images, and how to caption them."""
 
     image: str | tuple[str, ...] = option(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.errors import DataError
 from regard.tasks.verbs.spec import Asked, RequestLimits, WrittenText, check_characters, lines_of, option
-from regard.tasks.verbs.writing import ScoresDisplay, ToWrite, Writing, WritingVerb
+from regard.tasks.verbs.writing import ScoresDisplay, ToWrite, WritingRequest, WritingVerb
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CombineRequest(Writing):
+class CombineRequest(WritingRequest):
     """Rows of sources, and how to write of them."""
 
     rows: tuple[tuple[str, ...], ...] = option(

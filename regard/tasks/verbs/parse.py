@@ -17,7 +17,7 @@ from regard.tasks.verbs.spec import (
     search_rows,
     unsaid,
 )
-from regard.tasks.verbs.writing import ScoresDisplay, Searching, ToWrite, WritingVerb
+from regard.tasks.verbs.writing import ScoresDisplay, SearchRequest, ToWrite, WritingVerb
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ParseRequest(Searching):
+class ParseRequest(SearchRequest):
     """Sentences, and how to parse them."""
 
     text: str | tuple[str | tuple[str, ...], ...] = option(

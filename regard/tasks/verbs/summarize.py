@@ -17,7 +17,7 @@ from regard.tasks.verbs.spec import (
     option,
 )
 from regard.tasks.verbs.translate import Translation
-from regard.tasks.verbs.writing import ScoresDisplay, ToWrite, Writing, WritingVerb
+from regard.tasks.verbs.writing import ScoresDisplay, ToWrite, WritingRequest, WritingVerb
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SummarizeRequest(Writing):
+class SummarizeRequest(WritingRequest):
     """Documents, and how to summarize them."""
 
     text: str | tuple[str, ...] = option(MISSING, "Documents, one each.")

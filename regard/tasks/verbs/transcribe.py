@@ -18,7 +18,7 @@ from regard.tasks.verbs.spec import (
     said_if_given,
     search_rows,
 )
-from regard.tasks.verbs.writing import ScoresDisplay, ToWrite, Writing, WritingVerb, sent_file
+from regard.tasks.verbs.writing import ScoresDisplay, ToWrite, WritingRequest, WritingVerb, sent_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +66,7 @@ class WrittenTranscript(WrittenText):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TranscribeRequest(Writing):
+class TranscribeRequest(WritingRequest):
     """Sounds, and how to transcribe them."""
 
     sound: str | tuple[str, ...] = option(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)  # without slots, so that it can be one of several bases
-class Searching(Sampling):
+class SearchRequest(Sampling):
     """How outputs are searched for."""
 
     beam: Beam = option(None, "Hypotheses kept at each step; 1 is greedy.")
@@ -41,7 +41,7 @@ class Searching(Sampling):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Writing(Searching):
+class WritingRequest(SearchRequest):
     """The same of texts, which have a length of their own."""
 
     max_len: Annotated[int | None, Between(1, "tokens")] = option(None, "Most tokens of an output.")
