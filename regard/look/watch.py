@@ -156,19 +156,19 @@ def watch(
 ) -> Iterator[Trace]:
     """A trace that fills while the model runs: `with watch(model, "decoder.*.cross_attention") as trace: ...`.
 
-    `names` are names or patterns of attentions, `layers` which layers of those, `heads` which heads to keep, `parts`
-    what of them: the weights, q, k or v; and of recurrent cells, whose names the patterns then are as well, their gates
-    and states: `trace.gates("layers.layers.0.cells.0")["f"]`. The fused kernels go on making the output; what was asked for, and no more, is
-    worked out beside them, a block of queries at a time. `edit(name, weights)` may return other weights, of the same
-    shape, which the model then uses; it needs all heads at once. Inside another `watch` the outer one's edits come
-    first, and it sees nothing of what the inner one sees.
+    `names` are names or patterns of attentions, `layers` which layers of those, `heads` which heads to keep,
+    `parts` what of them: the weights, q, k or v; and of recurrent cells, whose names the patterns then are as well,
+    their gates and states: `trace.gates("layers.layers.0.cells.0")["f"]`. The fused kernels go on making the
+    output; what was asked for, and no more, is worked out beside them, a block of queries at a time. `edit(name,
+    weights)` may return other weights, of the same shape, which the model then uses; it needs all heads at once.
+    Inside another `watch` the outer one's edits come first, and it sees nothing of what the inner one sees.
     """
     wanted: list[Part] = [parts] if isinstance(parts, str) else list(parts)
     for part in wanted:
         if part not in get_args(Part):
             raise ConfigError(f"unknown part '{part}'{nearest(part, get_args(Part))}")
     of_cells = [part for part in wanted if part in OF_RECURRENCE]
-    known = attentions(model) if len(of_cells) < len(wanted) else {}
+    known = attentions(model) if not of_cells or len(of_cells) < len(wanted) else {}
     cells = recurrences(model) if of_cells else {}
     if not known and not cells:
         raise ConfigError(f"this model has no {'recurrence' if of_cells else 'attention'} to watch{_instead(model)}")
@@ -323,7 +323,7 @@ def trace_document(
     item: int = 0,
     title: str = "What was watched",
 ) -> Document:
-    """The last call of every attention, and all of every cell, on one sequence of the batch; pieces are numbered where none are given.
+    """The last call of every attention and all of every cell, on one sequence; pieces are numbered where not given.
 
     `source` are the pieces that the model read, `target` those that its decoder read. A row of a decoder is the step
     after the piece it reads.
@@ -332,7 +332,7 @@ def trace_document(
     cells = seen_recurrences(trace, item)
     if not seen and not cells:
         raise ConfigError(
-            "nothing to show was seen: run the model inside the `with`, with 'weights', 'gates' or 'states' among the parts"
+            "no weights were seen, and no gates or states: run the model inside the `with`, with them among the parts"
         )
     maps: list[AttentionMap] = []
     sizes: dict[str, int] = {}

@@ -79,7 +79,7 @@ class LSTMNLayer(nn.Module):
 
     @torch.no_grad()
     def _tell(self, x: Tensor, outputs: Tensor, whole: Tape, means: Tensor, weights: Tensor) -> None:
-        """The gates and states of these positions to whoever watches, m and n, which are read from the tape, among them."""
+        """The gates and states of these positions to whoever watches; m and n are what was read from the tape."""
         if self.state_watcher is None:
             return
         cells = whole[2]

@@ -134,10 +134,10 @@ class TimeMix(nn.Module):
 
     @torch.no_grad()
     def _tell(self, k: Tensor, r: Tensor, mean: Tensor, sums: tuple[Tensor, ...]) -> None:
-        """To whoever watches: the gate r, the share w of what was read that a position keeps, and the mean let through.
+        """To whoever watches: the gate r, the share of its sums that a step keeps, and the mean let through.
 
-        Where a channel's decay is one number, `kept` is what it comes to: of all the weight that the channel has after a
-        position, the share that came before it.
+        A channel's decay is one number; `kept` is what comes of it: of all the weight that the channel has after a
+        position, the share of what came before.
         """
         if self.state_watcher is None:
             return

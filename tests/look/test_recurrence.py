@@ -101,7 +101,8 @@ def test_a_decoder_is_seen_step_by_step_even_where_an_edit_makes_it_go_again(att
         model(batch)
     decoder = [name for name, side in trace.reads.items() if side == "prefix"]
     encoder = [name for name, side in trace.reads.items() if side == "source"]
-    assert decoder and encoder
+    assert decoder
+    assert encoder
     assert all(trace.states(name)["h"].shape[1] == 4 for name in decoder)
     assert all(trace.states(name)["h"].shape[1] == 3 for name in encoder)
     if attention == "none":
@@ -191,18 +192,26 @@ def test_a_trace_of_a_recurrence_is_a_document_that_survives_json():
 
 def test_what_cannot_be_watched_or_shown_is_refused():
     model = RecurrentLanguageModel(RecurrentLanguageConfig(vocab_size=9, width=4, layers=1))
-    with pytest.raises(ConfigError, match=r"no attention to watch: it is recurrent, so watch parts=\('gates'"):
-        with watch(model):
-            pass
-    with pytest.raises(ConfigError, match="no recurrence to watch: it has attention"):
-        with watch(torch.nn.MultiheadAttention(4, 2), parts="gates"):
-            pass
-    with pytest.raises(ConfigError, match="no attention or cell is called 'layers.9'"):
-        with watch(model, "layers.9", parts="gates"):
-            pass
-    with pytest.raises(ConfigError, match="edit= changes attention weights"):
-        with watch(model, parts="gates", edit=lambda name, weights: weights):
-            pass
+    with (
+        pytest.raises(ConfigError, match=r"no attention to watch: it is recurrent, so watch parts=\('gates'"),
+        watch(model),
+    ):
+        pass
+    with (
+        pytest.raises(ConfigError, match="no recurrence to watch: it has attention"),
+        watch(torch.nn.MultiheadAttention(4, 2), parts="gates"),
+    ):
+        pass
+    with (
+        pytest.raises(ConfigError, match="no attention or cell is called 'nothing'"),
+        watch(model, "nothing", parts="gates"),
+    ):
+        pass
+    with (
+        pytest.raises(ConfigError, match="edit= changes attention weights"),
+        watch(model, parts="gates", edit=lambda name, weights: weights),
+    ):
+        pass
     with watch(model, parts="gates") as trace:
         model.read(Tokens.of([[3, 4]]))
         model.read(Tokens.of([[3, 4], [4, 5]]))
@@ -211,6 +220,6 @@ def test_what_cannot_be_watched_or_shown_is_refused():
     with pytest.raises(ConfigError, match=r"had \[1, 2\] rows"):
         trace.gates("layers.layers.0.cells.0")
     side = Side(text="a b", pieces=("a", "b"))
+    short = Recurrence(name="cell", steps="source", parts=(Units(name="h", values=[[0.0]]),))
     with pytest.raises(DataError, match="must be one, of 2 steps"):
-        short = Recurrence(name="cell", steps="source", parts=(Units(name="h", values=[[0.0]]),))
         Sentence(source=side, recurrences=(short,))

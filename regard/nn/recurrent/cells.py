@@ -4,8 +4,8 @@ A cell has two halves. `project` is what it computes from its inputs alone, for 
 step: from that and the previous state, the next state. A state is a tuple of tensors, of which the first is the output
 h; an LSTM has its cell c beside it. Where torch has a fused kernel for the same equations, `torch_kernel` names it.
 
-What a step multiplies by is in `gate_values`, which need no more than the input and the output before: so those of a whole
-sequence follow at once from its outputs, however these were computed, and `watch` gets them so.
+What a step multiplies by is in `gate_values`, which need no more than the input and the output before. So those of a
+whole sequence follow at once from its outputs, however these were computed, and `watch` gets them so.
 """
 
 from collections.abc import Callable

@@ -155,7 +155,7 @@ def _summary(model: Any, source: Tokens) -> Tensor | None:
 
 
 def _cells(run: Run, source: str, best: Translation, trace: Trace, options: LookOptions) -> dict[str, Any]:
-    """The gates and states of the encoder over the source and of the decoder over what it reads, and features of both."""
+    """Gates and states of the encoder over the source and of the decoder over what it reads, and features of both."""
     if not any(trace.cells.values()):
         return {}
     places = _places(run, source, best)
