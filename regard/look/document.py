@@ -166,11 +166,15 @@ class Units:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recurrence:
-    """The gates and states of one recurrent cell. Its steps are the pieces of a side, in the side's order."""
+    """The gates and states of one recurrent cell. Its steps are the pieces of a side, in the side's order.
+
+    With `backward` it read them from the last to the first.
+    """
 
     name: str
     steps: SideName
     parts: tuple[Units, ...]
+    backward: bool = False
 
     def check(self, pieces: int) -> None:
         """Refuse parts of other numbers of steps or units."""
@@ -472,7 +476,8 @@ class Sentence:
 class Document:
     """What a page shows: a title, perhaps a note under it, and one or more sentences.
 
-    `positions` are the model's positional encodings, `history` its heads over training.
+    `positions` are the model's positional encodings, `history` its heads over training. `beside` marks one of several
+    pages side by side, which show the same view of the same sentence.
     """
 
     title: str
@@ -480,6 +485,7 @@ class Document:
     note: str = ""
     positions: tuple[PositionTable, ...] = ()
     history: History | None = None
+    beside: bool = False
 
     def __post_init__(self) -> None:
         if not self.sentences:

@@ -55,6 +55,8 @@ class Trace:
     """The calls of recurrent cells, where gates or states are watched."""
     reads: dict[str, Reads] = field(default_factory=dict)
     """What the positions of each cell are: those of the text read, or of what a decoder has written."""
+    backward: frozenset[str] = frozenset()
+    """The cells that read from the end."""
 
     def gates(self, name: str) -> dict[str, Float[Tensor, "B T D"]]:
         """The gates of the cell called `name` over time: an LSTM's are i, f, o and g, a GRU's r and z."""
@@ -183,6 +185,7 @@ def watch(
         {name: known[name].sides for name in watched},
         {name: [] for name in stepped},
         {name: cells[name].reads for name in stepped},
+        frozenset(name for name in stepped if cells[name].backward),
     )
     before = {name: known[name].watcher for name in watched}
     cells_before = {name: cells[name].state_watcher for name in stepped}
@@ -381,7 +384,8 @@ def seen_recurrences(trace: Trace, item: int = 0) -> tuple[Recurrence, ...]:
                     # An LSTM's g is counted among its gates, but lies between -1 and 1.
                     parts.append(Units(name=letter, values=own, gate=part == "gates" and float(own.min()) >= 0))
         if parts:
-            found.append(Recurrence(name=name, steps=trace.reads[name], parts=tuple(parts)))
+            read = {"steps": trace.reads[name], "backward": name in trace.backward}
+            found.append(Recurrence(name=name, parts=tuple(parts), **read))
     return tuple(found)
 
 

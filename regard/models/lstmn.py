@@ -40,6 +40,7 @@ class LSTMNLayer(nn.Module):
         self.attention = ScoredAttention("additive", input_width + width, width, sides=WITHIN)
         self.state_watcher: StateWatcher | None = None
         self.reads: Reads = "source"
+        self.backward = False
 
     def initialise(self) -> None:
         """As an LSTM: begin by keeping, with matrices over the state that neither fade nor burst."""

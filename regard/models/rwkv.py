@@ -105,6 +105,7 @@ class TimeMix(nn.Module):
         self.output = nn.Linear(width, width, bias=False)
         self.state_watcher: StateWatcher | None = None
         self.reads: Reads = "source"
+        self.backward = False
 
     @property
     def width(self) -> int:

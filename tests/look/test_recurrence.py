@@ -1,5 +1,7 @@
 """Gates and states of every recurrent cell as watched, against the equations stepped through one position at a time."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from torch.testing import assert_close
 import regard
 from regard.errors import ConfigError, DataError
 from regard.look import recurrences, show, text_features, tracking, watch
+from regard.look.attention_svg import svg
 from regard.look.document import Document, Recurrence, Sentence, Side, Units
 from regard.models.lstmn import LSTMN, LSTMNConfig
 from regard.models.recurrent import RecurrentConfig, RecurrentModel
@@ -16,6 +19,7 @@ from regard.models.rwkv import RWKV, RWKVConfig
 from regard.nn.batch import Pairs, Tokens
 from regard.nn.recurrent.cells import CELLS
 from regard.nn.recurrent.layers import RecurrentLayer
+from regard.tasks.looking import LookOptions, document, load_at, look_options
 
 GATES = {
     "rnn": set(),
@@ -177,15 +181,15 @@ def test_a_trace_of_a_recurrence_is_a_document_that_survives_json():
     model = RecurrentLanguageModel(RecurrentLanguageConfig(vocab_size=9, width=4, layers=2)).eval()
     with torch.no_grad(), regard.watch(model, parts=("gates", "states")) as trace:
         model.read(Tokens.of([[3, 4, 5]]))
-    document = show(trace, ["a", "b", "c"])
-    back = Document.from_mapping(document.to_mapping()).sentences[0].recurrences
+    made = show(trace, ["a", "b", "c"])
+    back = Document.from_mapping(made.to_mapping()).sentences[0].recurrences
     assert [cell.name for cell in back] == ["layers.layers.0.cells.0", "layers.layers.1.cells.0"]
     assert [part.name for part in back[0].parts] == ["i", "f", "o", "g", "h", "c"]
     assert [part.gate for part in back[0].parts] == [True, True, True, False, False, False]
     for part in back[1].parts:
         found = {**trace.gates(back[1].name), **trace.states(back[1].name)}[part.name][0]
         assert part.array() == pytest.approx(found.numpy(), abs=1e-4)
-    plain = document.to_mapping(packed=False)["sentences"][0]["recurrences"][0]["parts"][0]["values"]
+    plain = made.to_mapping(packed=False)["sentences"][0]["recurrences"][0]["parts"][0]["values"]
     assert np.shape(plain) == (3, 4)
     assert trace._repr_html_().startswith("<iframe")
 
@@ -223,3 +227,52 @@ def test_what_cannot_be_watched_or_shown_is_refused():
     short = Recurrence(name="cell", steps="source", parts=(Units(name="h", values=[[0.0]]),))
     with pytest.raises(DataError, match="must be one, of 2 steps"):
         Sentence(source=side, recurrences=(short,))
+
+
+RUNS = Path(__file__).parents[1] / "compatibility" / "runs_0_1_0"
+
+
+def test_a_run_without_attention_is_looked_into_with_its_summary_and_features():
+    run = regard.load(RUNS / "sutskever", "cpu")
+    (seen,) = document(run, ['the "cat'], LookOptions(features={"t": "t"})).sentences
+    assert seen.attentions == ()
+    sides = {cell.name: cell.steps for cell in seen.recurrences}
+    assert set(sides.values()) == {"source", "prefix"}
+    assert {(one.name, one.side) for one in seen.features} >= {("inside quotes", "source"), ("t", "source")}
+    top = [cell for cell in seen.recurrences if cell.steps == "source" and cell.name.startswith("encoder")][-1]
+    state = next(part for part in top.parts if part.name == "h").array()
+    summary = seen.decoding.arrays()["summary"]
+    # What the decoder starts from is the encoder's state after the last piece, or backward the first.
+    assert summary[-state.shape[1] :] == pytest.approx(state[0 if top.backward else -1], abs=1e-3)
+    with pytest.raises(ConfigError, match="no heads to choose, to change or to measure"):
+        document(run, ["the cat"], LookOptions(edits=True))
+    with pytest.raises(ConfigError, match="no attention to plot"):
+        svg(document(run, ["the cat"]))
+
+
+def test_what_does_not_fit_a_page_is_said(monkeypatch):
+    run = regard.load(RUNS / "lstm-carried", "cpu")
+    (whole,) = document(run, ["the cat"]).sentences
+    assert len(whole.recurrences) > 1
+    steps, units = whole.recurrences[0].parts[0].array().shape
+    monkeypatch.setattr(look_options, "MOST_STATES", 6 * steps * units)
+    found = document(run, ["the cat"])
+    assert [cell.name for cell in found.sentences[0].recurrences] == [whole.recurrences[-1].name]
+    assert "the gates and states of the last 1 cells" in found.note
+    monkeypatch.setattr(look_options, "MOST_STATES", 0)
+    with pytest.raises(ConfigError, match="do not fit a page"):
+        document(run, ["the cat"])
+
+
+def test_a_model_that_reads_both_ways_at_once_has_no_steps():
+    with pytest.raises(ConfigError, match="Elmo reads a text both ways"):
+        document(regard.load(RUNS / "elmo", "cpu"), ["the cat"])
+
+
+def test_a_checkpoint_is_looked_into_by_its_path():
+    run, name = load_at(RUNS / "gpt" / "checkpoints" / "step-150", "cpu")
+    assert name == "gpt at step 150"
+    last, plain = load_at(RUNS / "gpt", "cpu")
+    assert plain == "gpt"
+    early, late = (document(one, ["the cat"]).sentences[0].attentions[0].array() for one in (run, last))
+    assert not np.allclose(early, late, atol=1e-4)

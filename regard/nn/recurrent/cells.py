@@ -38,11 +38,12 @@ class StateWatcher(Protocol):
 class Recurs(Protocol):
     """What `watch` asks of a module for its gates and states: while `state_watcher` is set, it hears of every call.
 
-    `reads` is the side that its steps go along: the text read, or what a decoder has written.
+    `reads` is the side that its steps go along: the text read, or what a decoder has written; `backward`, from its end.
     """
 
     state_watcher: StateWatcher | None
     reads: Reads
+    backward: bool
 
     @property
     def width(self) -> int:
@@ -74,6 +75,7 @@ class Cell(nn.Module):
     torch_kernel: ClassVar[Callable[..., Any] | None] = None
     state_watcher: StateWatcher | None = None
     reads: Reads = "source"
+    backward: bool = False
     inputs: nn.Linear
     hidden: StateLinear
 

@@ -58,6 +58,8 @@ class RecurrentLayer(nn.Module):
         self.kind: CellKind = kind
         self.direction, self.width, self.fused = direction, width, fused
         self.cells = Stack(CELLS[kind](input_width, width // ways) for _ in range(ways))
+        for number, cell in enumerate(self.cells):
+            cell.backward = number == 1 or direction == "backward"
         self.weight_drop = Dropout(weight_drop)
         self.initialise()
 
@@ -110,8 +112,8 @@ class RecurrentLayer(nn.Module):
         """Each direction to its watcher, at the positions of the text; what was read backward is told in its place."""
         ways = len(self.cells)
         starts = zip(*(part.chunk(ways, dim=-1) for part in state), strict=True)
-        for number, (cell, start, own) in enumerate(zip(self.cells, starts, outputs.chunk(ways, dim=-1), strict=True)):
-            if number == 1 or self.direction == "backward":
+        for cell, start, own in zip(self.cells, starts, outputs.chunk(ways, dim=-1), strict=True):
+            if cell.backward:
                 read, own = _flipped(x, lengths), _flipped(own, lengths)
                 cell.tell(cell.project(read), own, start, lambda part: _flipped(part, lengths))
             else:

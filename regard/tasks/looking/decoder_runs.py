@@ -17,6 +17,7 @@ from regard.errors import ConfigError, DataError
 from regard.look.document import AttentionMap, Branch, Candidate, Document, Sentence, Side
 from regard.look.recurrence import text_features
 from regard.look.watch import Trace, attention_map, attentions, seen_recurrences, watch
+from regard.models.protocols import ReadsText
 from regard.models.recurrent import RecurrentModel
 from regard.nn.attention import ACROSS, WITHIN
 from regard.nn.batch import Pairs, Pointings, Tokens
@@ -204,6 +205,8 @@ def _sides(run: Run, source: str, best: Translation, rows: tuple[list[int], list
 
 def language_document(run: Run, texts: Sequence[str], options: LookOptions, **decode: Setting) -> Document:
     """Each text as the model reads it. Nothing is decoded, so decoding settings do not apply."""
+    if not isinstance(run.model, ReadsText):
+        raise ConfigError(f"{type(run.model).__name__} reads a text both ways at once: there are no steps to look at")
     return looked(run, [_text(run, texts, number, options) for number in range(len(texts))])
 
 
