@@ -1,8 +1,10 @@
 """`regard look`: where the model looked, as one page."""
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -132,6 +134,7 @@ def look(
         return
     if spectral_radius is not None or settings:
         raise typer.BadParameter("--spectral-radius and --set go with --gradients")
+    from regard import load
     from regard.tasks.looking import LookOptions, load_at
 
     if beside is not None and (json_file or svg or png):
@@ -162,7 +165,8 @@ def look(
                 raise typer.BadParameter("--beside is for runs: import the checkpoint with `regard import hf`")
             _checkpoint(str(run).removeprefix(HUGGING_FACE), text or [], input, device, files, wanted, view, words)
             return
-        loaded, name = load_at(run, device)
+        # What is not there but looks like a name on the hub is told what to write before it.
+        loaded, name = load_at(run, device) if run.exists() else (load(run, device), run.name)
         given = loaded.task.inputs(loaded, text or [], input)
         others = None if beside is None else load_at(beside, device)
         _attention((loaded, name), given, files, wanted, beam, view, words, others)
@@ -228,7 +232,8 @@ def _checkpoint(
 
     given = lines_of(texts, input)
     _check_plots(files, given, view)
-    _write(look_at_checkpoint(directory, given, wanted, device=device), files, view, words)
+    told = partial(print, "regard:", file=sys.stderr)
+    _write(look_at_checkpoint(directory, given, wanted, device=device, tell=told), files, view, words)
 
 
 def _check_plots(files: dict[str, Path | None], texts: list[Any], view: str) -> None:

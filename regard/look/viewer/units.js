@@ -111,7 +111,7 @@ function drawUnits(root, state) {
   if (feature) root.append(element("h4", {}, `“${feature.name}” along the text`), unitText(Float32Array.from(feature.values), steps, 1, 0, labels, Math.max(...feature.values.map(Math.abs), 1e-9), "weight"));
 }
 
-// The whole map is one picture, made once, which the browser scrolls.
+// The whole map is one image, made once, which the browser scrolls.
 function unitMap(root, { steps, count, values, order }, extent, ramp, labels, readout, choose) {
   const sorted = new Float32Array(count * steps);
   order.forEach((unit, row) => {
