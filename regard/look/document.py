@@ -387,6 +387,19 @@ class History:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Worked:
+    """That numbers were typed, not computed by a model: a page lets its reader type others.
+
+    The scores are scaled by 1 / sqrt(`d_k`). With `raw` the scores themselves were given, so that there are no vectors
+    to show; `causal` hides keys after the query's place.
+    """
+
+    d_k: float
+    causal: bool = False
+    raw: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sentence:
     """One input and what the model made of it.
 
@@ -398,7 +411,7 @@ class Sentence:
     output came about, and `edited` what becomes of it when heads are changed. Steps are target pieces, or
     where there is no target the source's. `answers` are what a model says of the whole, such as classes, likeliest
     first. `tree` is what the target writes, where it is a tree over the source's words. `recurrences` are the gates and
-    states of recurrent cells, and `features` what their units may be compared with.
+    states of recurrent cells, and `features` what their units may be compared with. `worked` is of numbers typed.
     """
 
     source: Side
@@ -417,6 +430,7 @@ class Sentence:
     tree: tuple[TreeNode, ...] = ()
     recurrences: tuple[Recurrence, ...] = ()
     features: tuple[Feature, ...] = ()
+    worked: Worked | None = None
 
     def __post_init__(self) -> None:
         if not self.attentions and not self.recurrences:

@@ -8,6 +8,7 @@ import pytest
 
 from regard.errors import DataError
 from regard.look import tracking
+from regard.look.calculator import calculator
 from regard.look.document import Sentence
 from regard.look.page import render, side_by_side
 
@@ -182,3 +183,43 @@ def test_two_models_side_by_side_show_the_same_view(browser, tmp_path):
     page.close()
     with pytest.raises(DataError, match="2 sentences beside 1"):
         side_by_side(first, documents.many_heads())
+
+
+def written(page, key, text):
+    page.js(f"document.querySelector('[data-key=typed-{key}]').value = {text!r}")
+
+
+def test_the_calculator_steps_through_the_lectures_numbers_and_those_typed(browser, tmp_path):
+    page = opened(browser, tmp_path, calculator())
+    assert page.js("document.querySelector('[aria-selected=true]').dataset.key") == "tab-neurons"
+    assert page.texts("td.score") == ["112.00", "96.00"]
+    assert page.texts("td.scaled") == ["14.000", "12.000"]
+    assert page.texts("td.weight") == ["0.881", "0.119"]
+    page.choose("select[data-key=sentence]", 4)  # the look-ahead mask
+    page.choose("[data-key=neuron-token]", 2)
+    assert page.texts("td.weight") == ["0.095", "0.128", "0.777", "hidden", "hidden", "hidden"]
+    page.choose("select[data-key=sentence]", 3)
+    page.choose("[data-key=neuron-token]", 0)
+    assert page.texts("td.weight") == ["0.804", "0.196"]
+    # Type one's own, first wrongly.
+    written(page, "k", "1 1; 0")
+    page.click("[data-key=typed-go]")
+    assert "rows of 2 and 1 numbers" in page.text("#typed-readout")
+    written(page, "k", "2 1; 0 3; 1 1")
+    page.click("[data-key=typed-go]")
+    assert "3 keys and 2 values" in page.text("#typed-readout")
+    written(page, "v", "1;2;3")
+    page.click("[data-key=typed-go]")
+    page.choose("[data-key=neuron-token]", 1)
+    scores = np.array([3.0, 3.0, 2.0])
+    weights = np.exp(scores / 2**0.5) / np.exp(scores / 2**0.5).sum()
+    assert page.texts("td.score") == ["3.00", "3.00", "2.00"]
+    assert [float(one) for one in page.texts("td.weight")] == pytest.approx(weights, abs=6e-4)
+    page.click("[data-key=typed-other]")  # the same as scores
+    assert page.js("document.querySelector('[data-key=typed-scores]').value") == "1 3 1\n3 3 2"
+    written(page, "width", "16")
+    page.js("document.querySelector('[data-key=typed-causal]').checked = true")
+    page.click("[data-key=typed-go]")
+    page.choose("[data-key=neuron-token]", 1)
+    assert page.texts("td.weight") == ["0.500", "0.500", "hidden"]
+    finished(page)

@@ -169,7 +169,7 @@ function recalled() {
   const hash = new URLSearchParams(location.hash.slice(1));
   const attention = hash.has("attention") ? Number(hash.get("attention")) : lastCross();
   return {
-    view: hash.get("view"),
+    view: hash.get("view") ?? (regard.document.sentences[0].worked ? "neurons" : null),
     sentence: Number(hash.get("sentence")),
     attention,
     heads: hash.get("heads") === "all" ? "all" : (hash.get("heads") ?? "").split(".").filter(Boolean).map(Number),

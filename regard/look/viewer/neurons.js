@@ -63,6 +63,7 @@ function drawNeurons(root, state) {
     for (const part of table.querySelectorAll("[data-step]")) part.classList.toggle("unseen", Number(part.dataset.step) > step);
     say.replaceChildren(`${step}. `, stepText(attention, step));
   };
+  if (sentence.worked) root.append(typing(state, sentence, attention));
   root.append(
     element("div", { class: "caption" }, element("span", { class: "steps", role: "group", "aria-label": "Steps" }, ...steps, play), legend("−", "+", "signed")),
     say,
@@ -77,6 +78,10 @@ function drawNeurons(root, state) {
 // Additive scores have no product and no scale; the steps say what is done instead.
 function stepText(attention, step) {
   const { combine, scale, offsets } = attention.neurons;
+  const { worked } = sentenceOf(regard.state);
+  if (worked?.raw && step <= 2) return "The scores are given: what queries and keys made them does not matter from here on.";
+  if (worked && step === 3) return `Each score is divided by √${worked.d_k} = ${Math.sqrt(worked.d_k).toFixed(3)}.`;
+  if (worked?.causal && step === 4) return `The mask: a key after the query is hidden, its score becomes −∞. ${STEPS[3][1]}`;
   if (step === 2 && combine === "additive") return "tanh(q + k), feature by feature, times a learnt vector, summed up: the additive score.";
   if (step === 3 && offsets) return `The score is multiplied by ${scale.toFixed(4)}; then what the head adds for the distance between the tokens is added.`;
   if (step === 3 && scale === 1) return "This score is not scaled: it goes on as it is.";
@@ -150,18 +155,19 @@ function neuronTable(pieces, { query, all, sum }, row, write) {
       cell(5, "wide", strip(one.weighed, sizes.value, "weight × v")),
     ),
   );
+  const raw = sentenceOf(regard.state).worked?.raw;
   const heading = (step, label, wide = 1) => element("th", { "data-step": step, scope: "col", colspan: wide }, label);
   return element(
     "table",
-    { class: "neurons" },
+    { class: raw ? "neurons raw" : "neurons" },
     element(
       "thead",
       {},
-      element("tr", {}, element("th", { scope: "col" }, "token"), heading(1, "key k"), heading(2, "q × k", 2), heading(3, "scaled"), heading(4, "softmax"), heading(5, "weight × v")),
+      element("tr", {}, element("th", { scope: "col" }, "token"), heading(1, "key k"), raw ? heading(2, "score") : heading(2, "q × k", 2), heading(3, "scaled"), heading(4, "softmax"), heading(5, "weight × v")),
       element("tr", { class: "query" }, element("th", { scope: "row" }, "query of ", element("bdi", {}, pieces.rows[row])), cell(1, "wide", strip(query, sizes.key, "q")), element("td", { colspan: 5 })),
     ),
     element("tbody", {}, ...lines),
-    element("tfoot", {}, element("tr", {}, element("th", { scope: "row" }, all.length > shown.length ? `sum over all ${all.length}` : "sum"), element("td", { colspan: 5 }), cell(6, "", strip(sum, sizes.sum, "output")))),
+    element("tfoot", {}, element("tr", {}, element("th", { scope: "row" }, all.length > shown.length ? `sum over all ${all.length}` : "sum"), element("td", { colspan: raw ? 3 : 5 }), cell(6, "", strip(sum, sizes.sum, "output")))),
   );
 }
 
