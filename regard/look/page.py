@@ -18,21 +18,9 @@ from regard.look.document import Document
 SCRIPTS = [
     f"{name}.js"
     for name in (
-        *(
-            "core",
-            "packing",
-            "colour",
-            "matrix",
-            "chart",
-            "tiles",
-            "heads",
-            "heat",
-            "grid",
-            "text",
-            "neurons",
-            "calculator",
-        ),
-        *("flow", "units", "decoding", "edits", "patches", "sound", "trees", "positions", "history", "export", "page"),
+        *("core", "packing", "colour", "matrix", "chart", "tiles", "heads", "heat", "grid", "text"),
+        *("neurons", "calculator", "flow", "units", "decoding", "edits", "patches", "sound", "trees"),
+        *("positions", "history", "export", "page"),
     )
 ]
 """In the order in which the page runs them."""

@@ -85,7 +85,7 @@ function hasWords(sentence, attention) {
 // Whether any word was cut into pieces: then whole words are what a reader wants to see first.
 function cutsWords() {
   const sides = regard.document.sentences.flatMap((one) => [one.source, one.target]).filter((side) => side?.words);
-  return sides.some((side) => side.word_of.some((word, piece) => word !== null && side.word_of.indexOf(word) !== piece));
+  return sides.some((side) => side.word_of.some((word, piece) => piece > 0 && word !== null && word === side.word_of[piece - 1]));
 }
 
 // Brings a state back into what the document offers: after another sentence or layer is chosen, and for old links.
