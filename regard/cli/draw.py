@@ -143,14 +143,14 @@ def calculator(
       regard draw calculator --scores "6 4; 3 8" --d-k 16
       regard draw calculator --q "0 1; 1 1" --k "1 1; 0 -1" --v "1 0; -1 1" --causal
     """
-    from regard.look.calculator import Example, matrix_of
+    from regard.look.calculator import WorkedExample, matrix_of
     from regard.look.calculator import calculator as made
     from regard.look.page import render
 
     given = {"scores": scores, "q": q, "k": k, "v": v}
     rows = {name: matrix_of(f"--{name}", text) for name, text in given.items() if text is not None}
     typed = rows or d_k is not None or causal
-    own = Example(title="Your own numbers", tokens=(), **rows, d_k=d_k, causal=causal) if typed else None
+    own = WorkedExample(title="Your own numbers", tokens=(), **rows, d_k=d_k, causal=causal) if typed else None
     _write(render(made(own)), out)
 
 

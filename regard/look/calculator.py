@@ -19,7 +19,7 @@ MOST_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
+class WorkedExample:
     """Queries, keys and values, or in the place of queries and keys the raw `scores` that they gave at width `d_k`.
 
     Rows are vectors; of scores, a row is a query and a column a key. Without values each key has its own one-hot value,
@@ -114,26 +114,28 @@ LOOK_AHEAD = (
 )
 SIX = tuple(str(place) for place in range(1, 7))
 
-EXAMPLES: tuple[Example, ...] = (
-    Example(title="Two words: scores 112 and 96, d_k 64", tokens=("first", "second"), scores=((112, 96),), d_k=64),
-    Example(
+EXAMPLES: tuple[WorkedExample, ...] = (
+    WorkedExample(
+        title="Two words: scores 112 and 96, d_k 64", tokens=("first", "second"), scores=((112, 96),), d_k=64
+    ),
+    WorkedExample(
         title="Four words: scores 112, 96, 16 and 8, d_k 64",
         tokens=("first", "second", "third", "fourth"),
         scores=((112, 96, 16, 8),),
         d_k=64,
     ),
-    Example(
+    WorkedExample(
         title="Two queries: scores 6, 4 and 3, 8, d_k 16", tokens=("first", "second"), scores=((6, 4), (3, 8)), d_k=16
     ),
-    Example(
+    WorkedExample(
         title="One head over six features: two as query, two as key, two as value",
         tokens=("first", "second"),
         q=((0, 1), (1, 1)),
         k=((1, 1), (0, -1)),
         v=((1, 0), (-1, 1)),
     ),
-    Example(title="Look-ahead mask: six words, d_k 64", tokens=SIX, scores=LOOK_AHEAD, d_k=64, causal=True),
-    Example(
+    WorkedExample(title="Look-ahead mask: six words, d_k 64", tokens=SIX, scores=LOOK_AHEAD, d_k=64, causal=True),
+    WorkedExample(
         title="A database: the query is one of the keys, many times as long, and gets that key's value",
         tokens=("a", "b", "c"),
         q=((0, 20, 0),),
@@ -144,7 +146,7 @@ EXAMPLES: tuple[Example, ...] = (
 """Every worked example of attention in the lectures."""
 
 
-def calculator(own: Example | None = None) -> Document:
+def calculator(own: WorkedExample | None = None) -> Document:
     """The page: your own numbers first where given, then every worked example."""
     try:
         sentences = tuple(one.sentence() for one in ((own, *EXAMPLES) if own else EXAMPLES))

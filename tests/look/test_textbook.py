@@ -9,7 +9,7 @@ import torch
 
 from regard.cli import main
 from regard.errors import ConfigError, DataError
-from regard.look.calculator import EXAMPLES, LOOK_AHEAD, Example, calculator, matrix_of
+from regard.look.calculator import EXAMPLES, LOOK_AHEAD, WorkedExample, calculator, matrix_of
 from regard.look.textbook import dot_product_variances, masks_figure, positions_figure, softmax_figure
 from regard.nn.positions import sinusoidal
 
@@ -91,13 +91,13 @@ def test_worked_examples_open_with_their_right_weights(number):
 
 
 def test_a_calculator_opens_with_what_was_typed_and_says_what_is_wrong():
-    own = Example(title="mine", tokens=(), scores=matrix_of("--scores", "6 4; 3 8"), d_k=16)
+    own = WorkedExample(title="mine", tokens=(), scores=matrix_of("--scores", "6 4; 3 8"), d_k=16)
     found = calculator(own)
     assert len(found.sentences) == 1 + len(EXAMPLES)
     assert found.sentences[0].attentions[0].array()[0, 1] == pytest.approx([0.2227, 0.7773], abs=5e-4)
-    masked = Example(title="", tokens=(), scores=LOOK_AHEAD, d_k=64, causal=True).sentence()
+    masked = WorkedExample(title="", tokens=(), scores=LOOK_AHEAD, d_k=64, causal=True).sentence()
     assert masked.attentions[0].array()[0, 2] == pytest.approx([0.095, 0.128, 0.777, 0, 0, 0], abs=5e-4)
-    vectors = Example(title="", tokens=(), q=[[1.0]], k=[[2.0], [0.0]], v=[[1.0], [3.0]]).sentence()
+    vectors = WorkedExample(title="", tokens=(), q=[[1.0]], k=[[2.0], [0.0]], v=[[1.0], [3.0]]).sentence()
     assert (vectors.worked.d_k, vectors.worked.raw) == (1, False)
     for given, said in (
         ({"scores": [[1.0]]}, "give d_k"),
@@ -110,6 +110,6 @@ def test_a_calculator_opens_with_what_was_typed_and_says_what_is_wrong():
         ({"q": [[float("nan")]], "k": [[1.0]]}, "not finite"),
     ):
         with pytest.raises(DataError, match=said):
-            calculator(Example(title="", tokens=(), **given))
+            calculator(WorkedExample(title="", tokens=(), **given))
     with pytest.raises(DataError, match="must be numbers"):
         matrix_of("--q", "one two")
