@@ -9,6 +9,7 @@ gate and state of every cell. Beside it stands what the same search finds in the
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +44,7 @@ def main() -> None:
 
 
 @torch.inference_mode()
-def best_units(run: regard.Run, model: torch.nn.Module, text: str) -> dict[str, dict[str, object]]:
+def best_units(run: regard.Run, model: Any, text: str) -> dict[str, dict[str, object]]:
     """For each feature of the text the unit that tracks it best on the first half, and how well on the second."""
     tokenizer = run.generator.tokenizer
     ids, spans = tokenizer.encode(text), tokenizer.offsets(text)
@@ -58,7 +59,7 @@ def best_units(run: regard.Run, model: torch.nn.Module, text: str) -> dict[str, 
     values = {key: np.concatenate(found) for key, found in parts.items()}
     best = {}
     for feature in text_features(text, spans):
-        wanted = np.array(feature.values)
+        wanted = list(feature.values)
         chosen = {key: tracking(one[:half], wanted[:half]) for key, one in values.items()}
         cell, part = max(chosen, key=lambda key: float(np.abs(chosen[key]).max()))
         unit = int(np.abs(chosen[cell, part]).argmax())

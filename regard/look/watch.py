@@ -169,7 +169,7 @@ def watch(
     for part in wanted:
         if part not in get_args(Part):
             raise ConfigError(f"unknown part '{part}'{nearest(part, get_args(Part))}")
-    of_cells = [part for part in wanted if part in OF_RECURRENCE]
+    of_cells: list[Part] = [part for part in OF_RECURRENCE if part in wanted]
     known = attentions(model) if not of_cells or len(of_cells) < len(wanted) else {}
     cells = recurrences(model) if of_cells else {}
     if not known and not cells:

@@ -130,7 +130,7 @@ class TimeMix(nn.Module):
         last, a, b, p = state
         k, v, r = self._inputs(x, last)
         mean, after = wkv_step(k, v, self.decay.exp(), self.bonus, (a, b, p))
-        self._tell(*(part[:, None] for part in (k, r, mean)), tuple(part[:, None] for part in after))
+        self._tell(k[:, None], r[:, None], mean[:, None], tuple(part[:, None] for part in after))
         return self.output(r * mean), (x, *after)
 
     @torch.no_grad()
