@@ -1,10 +1,10 @@
 """What each kind of position is worth beyond the trained length: one small language model of characters per kind.
 
-python benchmarks/positions.py TRAIN VALID --out FOLDER [--steps 1500] [--length 128] [--device auto] [--kinds rotary,alibi]
+python benchmarks/positions.py TRAIN VALID --out FOLDER [--steps 1500] [--length 128] [--kinds rotary,alibi]
 
-Each is trained on windows of LENGTH characters and measured on the same last LENGTH / 2 characters of windows of LENGTH, of
-one more before them (all positions shifted by one), of twice and of four times as many: nats per character. A kind that
-knows no length gains from more text; one that does loses where its positions were never trained.
+Each is trained on windows of LENGTH characters and measured on the same last LENGTH / 2 characters of windows of
+LENGTH, of one more before them (all positions shifted by one), of twice and of four times as many: nats per character.
+A kind that knows no length gains from more text; one that does loses where its positions were never trained.
 """
 
 import argparse
