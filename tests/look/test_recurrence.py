@@ -1,5 +1,6 @@
 """Gates and states of every recurrent cell as watched, against the equations stepped through one position at a time."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from torch.testing import assert_close
 
 import regard
+from regard.cli import main
 from regard.errors import ConfigError, DataError
 from regard.look import recurrences, show, text_features, tracking, watch
 from regard.look.attention_svg import svg
@@ -276,3 +278,22 @@ def test_a_checkpoint_is_looked_into_by_its_path():
     assert plain == "gpt"
     early, late = (document(one, ["the cat"]).sentences[0].attentions[0].array() for one in (run, last))
     assert not np.allclose(early, late, atol=1e-4)
+
+
+def test_the_command_puts_a_checkpoint_beside_a_run_and_looks_for_what_is_named(tmp_path, capsys):
+    gpt, lstm = RUNS / "gpt", RUNS / "lstm-carried"
+    out = tmp_path / "two.html"
+    command = ["look", str(gpt / "checkpoints" / "step-150"), "the cat", "--device", "cpu", "--out", str(out)]
+    assert main([*command, "--beside", str(gpt)]) == 0
+    page = out.read_text(encoding="utf-8")
+    assert page.count("<iframe") == 2
+    assert "Where gpt at step 150 looked beside Where gpt looked" in page
+    assert main([*command, "--beside", str(gpt), "--json", str(tmp_path / "x.json")]) == 2
+    assert "--beside makes a page" in capsys.readouterr().err
+    told = ["look", str(lstm), "the cat", "--device", "cpu", "--json", str(tmp_path / "lstm.json")]
+    assert main([*told, "--feature", "vowel=[aeiou]"]) == 0
+    (seen,) = json.loads((tmp_path / "lstm.json").read_text(encoding="utf-8"))["sentences"]
+    assert "vowel" in {one["name"] for one in seen["features"]}
+    assert {part["name"] for part in seen["recurrences"][0]["parts"]} == set("ifoghc")
+    assert main([*told, "--feature", "vowel"]) == 2
+    assert "must be NAME=PATTERN" in capsys.readouterr().err

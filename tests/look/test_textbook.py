@@ -113,3 +113,11 @@ def test_a_calculator_opens_with_what_was_typed_and_says_what_is_wrong():
             calculator(WorkedExample(title="", tokens=(), **given))
     with pytest.raises(DataError, match="must be numbers"):
         matrix_of("--q", "one two")
+
+
+def test_the_command_writes_a_calculator_of_ones_own_numbers(tmp_path, capsys):
+    out = tmp_path / "page.html"
+    assert main(["draw", "calculator", "--scores", "6 4; 3 8", "--d-k", "16", "--out", str(out)]) == 0
+    assert "Your own numbers" in out.read_text(encoding="utf-8")
+    assert main(["draw", "calculator", "--scores", "6 4", "--out", str(out)]) == 2
+    assert "give d_k" in capsys.readouterr().err
