@@ -60,6 +60,20 @@ def evaluation_order(source: Lengths, target: Lengths, *, budget: int) -> list[n
     return _cut(_by_length(source, target, np.zeros(len(source)), 0), source, target, budget)
 
 
+@runtime_checkable
+class LaysOutByAndBy(Protocol):
+    """A layout that can say an epoch's batches one after the other, without working out all of them first."""
+
+    def groups(self, seed: int, epoch: int) -> Iterator[np.ndarray]:
+        """The same as `order`."""
+        ...
+
+
+def epoch_groups(layout: Layout, seed: int, epoch: int) -> Iterator[np.ndarray]:
+    """The rows of each batch of one epoch, as soon as they are known."""
+    return layout.groups(seed, epoch) if isinstance(layout, LaysOutByAndBy) else iter(layout.order(seed, epoch))
+
+
 def check_budget(source: Lengths, target: Lengths, budget: int) -> None:
     """Refuse a budget that the longest pair alone would exceed."""
     if not len(source):

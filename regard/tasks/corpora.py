@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from regard.data import Loader, Position
+from regard.data.batches import epoch_groups
 from regard.data.formats import Header
 from regard.data.loader import Layout
 from regard.data.readers import Corpus, Documents, PairFiles, SplitPairs, TextFiles, content_digest
@@ -376,7 +377,7 @@ class PreparedData:
     def trials(self, budget: int, *, pack: bool) -> list[Any]:
         """The batches of this budget that ask most of the memory; by default all ask the same."""
         layout = self.layout(budget, pack=pack)
-        return [layout.batch(layout.order(self.config.train.seed, 0)[0])]
+        return [layout.batch(next(epoch_groups(layout, self.config.train.seed, 0)))]
 
     def scores(self, model: nn.Module) -> dict[str, float]:
         """What a validation shows beside the loss."""
