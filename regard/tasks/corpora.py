@@ -15,10 +15,11 @@ from torch import nn
 
 from regard.data import Loader, Position
 from regard.data.batches import epoch_groups
+from regard.data.file_names import check_there, matching
 from regard.data.formats import Header
 from regard.data.loader import Layout
 from regard.data.readers import Corpus, Documents, PairFiles, SplitPairs, TextFiles, content_digest
-from regard.data.shards import Corpora, PairShards, check_shards, check_there, matching, pair_corpus
+from regard.data.shards import Corpora, PairShards, check_shards, pair_corpus
 from regard.data.sharing import Share
 from regard.data.synthetic.world.corpus import Grammar, sentences
 from regard.data.synthetic.world.sentence import ParallelSentence
@@ -216,12 +217,23 @@ def _training_files(config: PairData) -> Corpus:
 
 def documents_of(config: TextData, part: Part) -> Documents | None:
     """The running text to train on, to validate on or to test on; None where the configuration names none."""
-    names = getattr(config, part)
-    splits = bool(config.held_out and config.train and not config.valid) and part != "test"
+    named = corpus_files(config)
+    splits = bool(config.held_out and (config.train or named) and not config.valid) and part != "test"
     if splits:
-        found = Documents.of(config.train, config.text, config.header)
+        found = _training_texts(config, named)
         return found.split(config.held_out, part == "valid")
+    if part == "train" and named:
+        return _training_texts(config, named)
+    names = getattr(config, part)
     return Documents.of(names, config.text, config.header) if names else None
+
+
+def _training_texts(config: TextData, named: Mapping[str, Sequence[str]]) -> Documents:
+    """The running text of the files to train on: of one corpus, or of several one after the other."""
+    if config.train:
+        return Documents.of(config.train, config.text, config.header)
+    found = [Documents.of(files, config.text, config.header) for files in named.values()]
+    return Documents.together(found) if len(found) > 1 else found[0]
 
 
 def check_running_text(config: RunConfig, say: Say) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 
 from regard import config as settings
 from regard.config import JsonObject
+from regard.data.file_names import matching
 from regard.data.inspection import Finding
-from regard.data.shards import matching
 from regard.errors import ConfigError, DataError
 from regard.tasks.config import RunConfig, make_config
 from regard.tasks.spec import TASKS

@@ -11,9 +11,10 @@ import pytest
 from pyarrow import parquet
 
 from regard.data import PairFiles, PairList, pair_store, prepare
+from regard.data.file_names import files_of
 from regard.data.prepared_cache import CURSOR
 from regard.data.readers import SplitPairs
-from regard.data.shards import Corpora, Cursor, PairShards, check_shards, chunks_from, files_of, files_read, pair_corpus
+from regard.data.shards import Corpora, Cursor, PairShards, check_shards, chunks_from, files_read, pair_corpus
 from regard.errors import ConfigError, DataError
 from regard.text import TokenizerConfig, Vocabularies, train_vocabularies
 from regard.text.bpe_dropout import MergeDropout
@@ -192,7 +193,7 @@ def test_a_preparation_that_is_killed_goes_on_mid_shard_and_ends_in_the_same_byt
     command = [sys.executable, "-c", KILLED, str(folder), str(cache), str(tmp_path / "tokenizer.json"), "41"]
     assert subprocess.run(command, check=False).returncode == -9
     (begun,) = cache.iterdir()
-    left = json.loads((begun / CURSOR).read_text(encoding="utf-8"))
+    left = json.loads((begun / CURSOR).read_text(encoding="utf-8"))["state"]
     # Chunks of 4, 4, 4 and 3 in each shard; committed after every second.
     assert (left["read"], left["shard"], left["row"]) == (38, 2, 8)
     opened: list[str] = []
