@@ -66,7 +66,7 @@ def measured(args: argparse.Namespace, directory: Path) -> bool:
     kind = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     print(f"{args.preset}: {size / 1e6:.1f} M parameters, {precision}, {'packed' if pack else 'padded'}, {kind}")
 
-    stream = prepared.stream(Position(), pin=device.type == "cuda", pack=pack)
+    stream: Any = prepared.stream(Position(), pin=device.type == "cuda", pack=pack)
     with closing(stream):
         where = "pinned" if device.type == "cuda" else "cpu"
         held = [moved(next(stream), where) for _ in range(args.held)]

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from regard.config import JsonObject
 from regard.digests import DIGESTS, damage, digests_of
 from regard.errors import DataError
+from regard.text.tokenizing import TokenizingLost
 
 try:
     import fcntl
@@ -94,7 +95,7 @@ def _partial(cache: Path, begun: Path | None) -> Iterator[Path]:
     stays = False
     try:
         yield aside
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, TokenizingLost):
         stays = aside == begun and (aside / CURSOR).exists()
         raise
     finally:

@@ -211,6 +211,25 @@ def test_a_preparation_that_is_killed_goes_on_mid_shard_and_ends_in_the_same_byt
     assert contents(cache) == contents(tmp_path / "whole")
 
 
+def test_a_process_that_is_lost_loses_what_was_not_yet_synced_and_no_more(tmp_path, vocabularies, monkeypatch):
+    monkeypatch.setattr(pair_store, "CHUNK", 4)
+    monkeypatch.setattr(pair_store, "COMMIT", 2)
+    lost: list[Tokenizing] = []
+    original = Tokenizing.__enter__
+    monkeypatch.setattr(Tokenizing, "__enter__", lambda self: lost.append(self) or original(self))
+
+    def kill(read):
+        if read == 20:
+            lost[0]._processes[0]._process.kill()
+
+    with pytest.raises(DataError, match="ended with status -9"):
+        prepare(PairList(PAIRS), vocabularies, tmp_path, workers=1, progress=kill)
+    said: list[str] = []
+    assert len(prepare(PairList(PAIRS), vocabularies, tmp_path, workers=1, say=said.append)) == 60
+    assert said
+    assert said[0].startswith("going on after the ")
+
+
 @pytest.mark.parametrize("damage", ["flip", "cut", "cursor"])
 def test_what_was_begun_and_is_damaged_is_begun_again(tmp_path, vocabularies, monkeypatch, damage):
     monkeypatch.setattr(pair_store, "CHUNK", 4)
