@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from regard.data.mixing import Mixture, random_of, shuffled
+from regard.data.mixing import CorpusMixture, random_of, shuffled
 from regard.data.pair_store import PairStore, Rows
 from regard.data.sharing import bounds
 from regard.errors import ConfigError
@@ -119,7 +119,7 @@ def _cut(rows: np.ndarray, source: Lengths, target: Lengths, budget: int) -> lis
 class PaddedLayout:
     """Batches of like lengths, padded; of a `mixture` where there are several corpora."""
 
-    def __init__(self, store: PairStore, budget: int, mixture: Mixture | None = None) -> None:
+    def __init__(self, store: PairStore, budget: int, mixture: CorpusMixture | None = None) -> None:
         self.store, self.budget, self.mixture = store, budget, mixture
 
     def order(self, seed: int, epoch: int) -> list[np.ndarray]:

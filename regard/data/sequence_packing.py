@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from regard.data.batches import PaddedLayout, epoch_groups
-from regard.data.mixing import Mixture, random_of, shuffled
+from regard.data.mixing import CorpusMixture, random_of, shuffled
 from regard.data.pair_store import PairStore, Rows
 from regard.data.sharing import bounds
 from regard.nn.batch import Packed, PackedPairs, Pairs
@@ -24,7 +24,7 @@ class PackedLayout:
     fills is padding, which is not predicted.
     """
 
-    def __init__(self, store: PairStore, budget: int, mixture: Mixture | None = None) -> None:
+    def __init__(self, store: PairStore, budget: int, mixture: CorpusMixture | None = None) -> None:
         self.store, self.mixture = store, mixture
         self.sizes = np.stack((store.source.lengths, store.target.lengths - 1), 1).astype(np.int64)
         share = self.sizes.sum(0) / self.sizes.sum()
@@ -147,7 +147,12 @@ class VariantLayout:
     """
 
     def __init__(
-        self, stores: Sequence[PairStore], budget: int, *, pack: bool, mixtures: Sequence[Mixture | None] | None = None
+        self,
+        stores: Sequence[PairStore],
+        budget: int,
+        *,
+        pack: bool,
+        mixtures: Sequence[CorpusMixture | None] | None = None,
     ) -> None:
         mixed = list(zip(stores, mixtures or [None] * len(stores), strict=True))
         self.layouts: list[PaddedLayout | PackedLayout]
