@@ -45,8 +45,8 @@ class Corpus(Protocol):
 class PairFiles:
     """The pairs in two line-aligned files, or in one TSV, CSV, JSONL or Parquet file.
 
-    The format is the suffix's (`.tsv`, `.csv`, `.jsonl`, `.parquet`, else lines; `.gz`, `.bz2`, `.xz`, `.zst` are read as
-    what they hold) unless given. `keys` name the source's and the target's JSON key or column, a column also by its
+    The format is the suffix's (`.tsv`, `.csv`, `.jsonl`, `.parquet`, else lines; what is compressed is read as what it
+    holds) unless given. `keys` name the source's and the target's JSON key or column, a column also by its
     number from 1; a TSV or CSV without a header has them in that order and no others. Only a newline ends a line, with
     or without a carriage return. Blank texts are yielded like any other; `prepare` skips and counts them.
     """
