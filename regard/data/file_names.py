@@ -2,7 +2,7 @@
 
 import glob
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from regard.data.formats import COMPRESSED
@@ -36,6 +36,11 @@ def matching(name: str) -> list[Path]:
     found = sorted(Path(path) for path in glob.glob(name, recursive=True))
     _refuse_gaps(found)
     return found
+
+
+def matching_all(names: Iterable[str | Path]) -> list[Path]:
+    """The files and folders that all these names stand for."""
+    return [path for name in names for path in matching(str(name))]
 
 
 def files_of(name: str, suffixes: Sequence[str] | None = None) -> list[Path]:

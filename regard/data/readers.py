@@ -8,7 +8,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from regard.data.file_names import matching
+from regard.data.file_names import matching_all
 from regard.data.formats import (
     COMPRESSED,
     Columns,
@@ -206,7 +206,7 @@ class Documents:
         """The documents of these files, of the files in these folders and below, and of all that match these patterns,
         in order of their names."""
         paths: list[Path] = []
-        for path in (path for name in names for path in matching(str(name))):
+        for path in matching_all(names):
             if path.is_dir():
                 inside = sorted(file for file in path.rglob("*") if _readable(file, path))
                 if not inside:

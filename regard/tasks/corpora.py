@@ -15,7 +15,7 @@ from torch import nn
 
 from regard.data import Loader, Position
 from regard.data.batches import epoch_groups
-from regard.data.file_names import check_there, matching
+from regard.data.file_names import check_there, matching_all
 from regard.data.formats import Header
 from regard.data.loader import Layout
 from regard.data.readers import Corpus, Documents, PairFiles, SplitPairs, TextFiles, content_digest
@@ -306,7 +306,7 @@ def _say_each(notes: Iterable[str], say: Callable[[str], None]) -> None:
 def data_digest(config: Files) -> str:
     """Tells whether the files to train on are the same as before: of folders by names and sizes alone."""
     names = [*config.train, *(name for files in corpus_files(config).values() for name in files)]
-    found = [path for name in names for path in matching(name)]
+    found = matching_all(names)
     files = [path for path in found if not path.is_dir()]
     inside = [
         [str(path.relative_to(folder)), path.stat().st_size]

@@ -294,3 +294,15 @@ def test_several_corpora_are_one_store_that_knows_how_many_pairs_each_has(tmp_pa
     assert prepare(PairList(PAIRS), vocabularies, tmp_path / "cache").parts == ()
     split = SplitPairs(Corpora({"a": first, "b": PairList(PAIRS[:7])}), 0.3, True)
     assert sum(prepare(split, vocabularies, tmp_path / "cache").parts) == len(list(split))
+
+
+def test_labelled_texts_are_named_by_patterns_too(tmp_path):
+    from regard import make_config
+    from regard.tasks.spec import TASKS
+
+    for shard in range(2):
+        (tmp_path / f"{shard}.tsv").write_text(f"text {shard}\tyes\nother {shard}\tno\n", encoding="utf-8")
+    config = make_config(None, "lstm-classify", ["train.threads=1"], {"data": {"train": [str(tmp_path / "*.tsv")]}})
+    task = TASKS["classification"]
+    task.check_files(config, lambda said: None)
+    assert [item.texts[0] for item in task.items_of(config, "train")] == ["text 0", "other 0", "text 1", "other 1"]
