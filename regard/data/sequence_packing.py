@@ -1,5 +1,6 @@
 """Batches with hardly any padding: several sequences to a row, in rows whose number and width never change."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -26,7 +27,7 @@ class PackedLayout:
 
     def __init__(self, store: PairStore, budget: int, mixture: CorpusMixture | None = None) -> None:
         self.store, self.mixture = store, mixture
-        self.sizes = np.stack((store.source.lengths, store.target.lengths - 1), 1).astype(np.int64)
+        self.sizes = np.stack((store.source.lengths, store.target.lengths - 1), 1)
         share = self.sizes.sum(0) / self.sizes.sum()
         narrowest = np.maximum(self.sizes.max(0), NARROWEST * share / share.max())
         # Widths in the ratio of the sides, so that rows of both fill up together.
@@ -53,11 +54,13 @@ class PackedLayout:
             dealt = rows[shuffled(len(rows), random)]
         room = FILL * self.rows * np.array(self.widths)
         left, next_pair = np.empty(0, dtype=np.int64), 0
-        ends = np.cumsum(self.sizes[dealt], 0)
+        # To search a column of a table, or integers for a fraction, numpy would first copy all of it.
+        ends = [np.cumsum(self.sizes[dealt, side], dtype=np.int64) for side in (0, 1)]
         while next_pair < len(dealt) or len(left):
-            used = ends[next_pair - 1] if next_pair else np.zeros(2)
+            used = [side[next_pair - 1] if next_pair else 0 for side in ends]
             free = room - self.sizes[left].sum(0)
-            stop = min(int(np.searchsorted(ends[:, side], used[side] + free[side], "right")) for side in (0, 1))
+            most = [math.floor(used[side] + free[side]) for side in (0, 1)]
+            stop = min(int(np.searchsorted(ends[side], most[side], "right")) for side in (0, 1))
             # One at least, where none is left over: a row is as wide as the longest pair, but what is offered is less.
             stop = max(next_pair + (len(left) == 0), stop)
             offered = np.concatenate((left, dealt[next_pair:stop]))
