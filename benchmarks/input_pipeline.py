@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--held", type=int, default=64, help="batches held in memory")
     parser.add_argument("--saves", type=int, default=3)
     args = parser.parse_args()
+    sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportAttributeAccessIssue]
     with tempfile.TemporaryDirectory() as name:
         sys.exit(0 if measured(args, Path(name)) else "not reached")
 
