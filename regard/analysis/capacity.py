@@ -98,7 +98,7 @@ GPUS = {
 }
 """GPUs by name, as their data sheets have them."""
 
-FUSED_BYTES, PLAIN_BYTES = 2, 18
+FUSED_BYTES, PLAIN_BYTES = 2.0, 18.0
 """For each logit of a chunk: itself, in bfloat16; or with its logarithm, probability, target and gradient, in float32
 each, which without a fused kernel are there at a time."""
 
