@@ -21,6 +21,7 @@ from regard.data.inspection import Finding
 from regard.errors import ConfigError, DataError
 from regard.tasks.config import RunConfig, make_config
 from regard.tasks.spec import TASKS
+from regard.training.config import TrainConfig
 
 CPU_MINUTES, GPU_MINUTES = 10.0, 5.0
 """What a training may take where nothing is said."""
@@ -33,6 +34,9 @@ VALIDATIONS, FEWEST_VALIDATIONS = 10, 2
 VALIDATING, RESERVED = 0.06, 0.05
 """The share of a budget that validations may take before they are made fewer, and what saving and the end of a run
 take, about."""
+
+CHECKS, OVERRUN = 20, 0.03
+"""How often a run looks in its course whether it will end in time, and by what share of its budget it may be late."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -347,6 +351,48 @@ def steps_for(plan: Plan, seconds: float, timing: Timing) -> tuple[int, str]:
             f"({took}), but more than {plan.most_epochs:g} times through data of this size overfits"
         )
     return steps, f"{steps:,} updates, {passes}: what {seconds:.0f} s, which were left of the budget, pay for ({took})"
+
+
+@dataclass(slots=True)
+class Budget:
+    """The seconds that a run may take in all, and what its updates have taken in its course."""
+
+    seconds: float
+    began: float
+    """When the run began, by `time.monotonic`."""
+    update: float = 0.0
+    """What an update took, of late."""
+    paused: float = 0.0
+    """Seconds since the last look in which something else was done than training."""
+    validation: float = 0.0
+    """Seconds of one."""
+    seen: int | None = None
+    at: float = 0.0
+
+    def left(self) -> float:
+        return self.began + self.seconds - time.monotonic()
+
+    def due(self, number: int, steps: int) -> bool:
+        """Whether it is time to look, after this update of so many."""
+        return self.seen is None or number - self.seen >= max(1, steps // CHECKS)
+
+    def steps(self, number: int, options: TrainConfig) -> int:
+        """How many updates there are to be in all: as many as there were to be, or what the time that is left pays for.
+
+        Only by more than `OVERRUN` too late is too late: a guess is not exact, and other numbers would be no better.
+        """
+        now, seen = time.monotonic(), self.seen
+        spent, self.paused = now - self.at - self.paused, 0.0
+        self.at, self.seen = now, number
+        if seen is None or not options.validate_every:
+            return options.steps
+        self.update = spent / (number - seen)
+        checks = options.steps // options.validate_every - number // options.validate_every
+        left = self.left() - RESERVED * self.seconds - checks * self.validation
+        late = (options.steps - number) * self.update - left
+        if late < OVERRUN * self.seconds:
+            return options.steps
+        return min(options.steps, number + max(1, int(left / self.update)))
 
 
 def in_updates(plan: Plan, config: RunConfig, steps: int, validations: int = VALIDATIONS) -> RunConfig:
