@@ -35,8 +35,9 @@ VALIDATING, RESERVED = 0.06, 0.05
 """The share of a budget that validations may take before they are made fewer, and what saving and the end of a run
 take, about."""
 
-CHECKS, OVERRUN = 20, 0.03
-"""How often a run looks in its course whether it will end in time, and by what share of its budget it may be late."""
+CHECKS, LATE, EARLY = 20, 0.03, 0.1
+"""How often a run looks in its course whether it will end in time, and by what share of its budget it may be late, or
+early, before it makes fewer updates, or more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -335,13 +336,17 @@ def validations_for(seconds: float, timing: Timing) -> int:
     return max(FEWEST_VALIDATIONS, min(VALIDATIONS, int(VALIDATING * seconds / timing.validation)))
 
 
+def most_updates(plan: Plan, epoch: float | int) -> float:
+    """What data of this size may have, of which an epoch has so many: more would only overfit."""
+    return math.inf if math.isinf(plan.most_epochs) else float(max(1, math.ceil(plan.most_epochs * epoch)))
+
+
 def steps_for(plan: Plan, seconds: float, timing: Timing) -> tuple[int, str]:
     """How many updates to make in the seconds that are left of the budget, and a sentence that says why."""
     rate, epoch, checks = timing.update, timing.epoch, validations_for(seconds, timing)
     validating = checks * timing.validation
     afford = max(1, int((seconds * (1 - RESERVED) - validating) / rate))
-    most = math.inf if math.isinf(plan.most_epochs) else max(1, math.ceil(plan.most_epochs * epoch))
-    steps = int(min(afford, most))
+    steps = int(min(afford, most_updates(plan, epoch)))
     passes = f"{steps / epoch:.1f} times through the data"
     took = f"{1000 * rate:.1f} ms per update here"
     took += f", and {validating:.0f} s for {checks} validations" if timing.validation else ""
@@ -360,12 +365,14 @@ class Budget:
     seconds: float
     began: float
     """When the run began, by `time.monotonic`."""
-    update: float = 0.0
-    """What an update took, of late."""
-    paused: float = 0.0
-    """Seconds since the last look in which something else was done than training."""
+    most: float | int = math.inf
+    """Updates that data of its size may have."""
     validation: float = 0.0
     """Seconds of one."""
+    update: float = 0.0
+    """What an update took, of late more than long ago."""
+    paused: float = 0.0
+    """Seconds since the last look in which something else was done than training."""
     seen: int | None = None
     at: float = 0.0
 
@@ -377,22 +384,21 @@ class Budget:
         return self.seen is None or number - self.seen >= max(1, steps // CHECKS)
 
     def steps(self, number: int, options: TrainConfig) -> int:
-        """How many updates there are to be in all: as many as there were to be, or what the time that is left pays for.
-
-        Only by more than `OVERRUN` too late is too late: a guess is not exact, and other numbers would be no better.
-        """
+        """How many updates there are to be in all, by what those so far took: as many as planned, unless the run would
+        end too late by more than `LATE` of its seconds, or, as can be seen in its first half, too early by `EARLY`."""
         now, seen = time.monotonic(), self.seen
         spent, self.paused = now - self.at - self.paused, 0.0
         self.at, self.seen = now, number
-        if seen is None or not options.validate_every:
+        if seen is None:
             return options.steps
-        self.update = spent / (number - seen)
+        took = spent / (number - seen)
+        self.update = took if not self.update else 0.6 * self.update + 0.4 * took
         checks = options.steps // options.validate_every - number // options.validate_every
         left = self.left() - RESERVED * self.seconds - checks * self.validation
-        late = (options.steps - number) * self.update - left
-        if late < OVERRUN * self.seconds:
-            return options.steps
-        return min(options.steps, number + max(1, int(left / self.update)))
+        steps = int(min(self.most, number + max(1, int(left / self.update))))
+        difference = (steps - options.steps) * self.update / self.seconds
+        early = difference > EARLY and 2 * number < options.steps
+        return steps if difference < -LATE or early else options.steps
 
 
 def in_updates(plan: Plan, config: RunConfig, steps: int, validations: int = VALIDATIONS) -> RunConfig:

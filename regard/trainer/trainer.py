@@ -24,7 +24,7 @@ from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, whole_or_not
 from regard.runs.log import Log, NoLog
 from regard.tasks.config import RunConfig, overridden
 from regard.tasks.corpora import PreparedData, data_digest
-from regard.tasks.planning import PLAN, Budget, Plan, Timing, in_updates, steps_for, validations_for
+from regard.tasks.planning import PLAN, Budget, Plan, Timing, in_updates, most_updates, steps_for, validations_for
 from regard.tasks.run import Run, build_model, choose_device, choose_precision, load, load_config, packs
 from regard.tasks.spec import FollowsUpdates, Prepared, Report, Silence, Stream, TellsOutputs
 from regard.trainer.batch_size import BatchSizeFinder, HasTrialBatches
@@ -341,6 +341,7 @@ class _Trainer:
         self.waited, self.padded = 0.0, (0, 0)
         self.made: tuple[Objective, nn.Module, GraphReplay | None] | None = None
         self.budget: Budget | None = None
+        self.plan: Plan | None = None
         self.page = ""
 
     def fit_memory(self) -> RunConfig:
@@ -373,7 +374,8 @@ class _Trainer:
             updates = f"{self.config.train.steps:,} updates, as asked."
         else:
             timing = self._timed(min(TIMED_SECONDS, TIMED_SHARE * 60 * plan.minutes))
-            self.budget = Budget(60.0 * plan.minutes, began - plan.seconds, validation=timing.validation)
+            most = most_updates(plan, timing.epoch)
+            self.budget = Budget(60.0 * plan.minutes, began - plan.seconds, most, timing.validation)
             left = max(1.0, self.budget.left())
             steps, updates = steps_for(plan, left, timing)
             checks = validations_for(left, timing)
@@ -382,7 +384,7 @@ class _Trainer:
         options = self.config.train
         self.checkpointer = replace(self.checkpointer, options=options)
         self.rails = guard_rails(self.config, options.validate_sentences)
-        self.page = plan.with_config(self.config).page(updates)
+        self.plan, self.page = plan, plan.with_config(self.config).page(updates)
         write_text(self.directory / PLAN, self.page)
         return self.config
 
@@ -675,25 +677,26 @@ class _Trainer:
             self._keep_to_budget(step)
 
     def _keep_to_budget(self, step: Step) -> None:
-        """Make fewer updates where they have become so slow that those which are left would not end in time.
+        """Make fewer updates where they have become slow, or more where they are faster than when they were timed.
 
         What has been saved by then is what the new number goes on from, so a run that is stopped later resumes exactly.
         """
         assert self.budget is not None
+        assert self.plan is not None
         float(step.loss)  # which a GPU may still be busy with
         options = self.config.train
         steps = self.budget.steps(step.number, options)
         if steps == options.steps:
             return
         line = (
-            f"an update takes {1000 * self.budget.update:.1f} ms by now: {steps:,} updates rather than "
-            f"{options.steps:,} keep to the budget of {self.budget.seconds:.0f} s"
+            f"an update takes {1000 * self.budget.update:.1f} ms: {steps:,} updates rather than {options.steps:,} go "
+            f"into {self.budget.seconds:.0f} s"
         )
         self._check_finite(step)
         self._save(must=False)
-        options = replace(options, steps=steps)
-        self.config = self.prepared.config = replace(self.config, train=options)
-        self.checkpointer = replace(self.checkpointer, options=options)
+        checks = round(options.steps / options.validate_every)
+        self.config = self.prepared.config = in_updates(self.plan, self.config, steps, max(1, checks))
+        self.checkpointer = replace(self.checkpointer, options=self.config.train)
         self.page += f"\nAt update {step.number:,}: {line}.\n"
         write_json(self.directory / CONFIG, self.config.to_mapping())
         write_text(self.directory / PLAN, self.page)
@@ -703,11 +706,12 @@ class _Trainer:
         """Note a validation; whether it is the best so far."""
         step, best = self.progress.step, self.progress.best
         reached = self._reached(values)
-        better = best is None or reached < best
+        # Scores of few texts are often equal: the later weights, of a lower rate, are then the better ones.
+        better = best is None or reached < best or (reached == best and self.config.train.select_by != "loss")
+        stale = 0 if best is None or reached < best else self.progress.stale + 1
+        self.progress = replace(self.progress, stale=stale)
         if better:
-            self.progress = replace(self.progress, best=reached, best_step=step, stale=0)
-        else:
-            self.progress = replace(self.progress, stale=self.progress.stale + 1)
+            self.progress = replace(self.progress, best=reached, best_step=step)
         if self.budget is not None:
             self.budget.validation = values["seconds"]
         log.write("validation", step, values)

@@ -267,6 +267,8 @@ def test_decisions_that_hang_on_the_amount_of_data(tmp_path, files):
     (tmp_path / "long.tsv").write_text("".join(f"{number % 2}\t{text}\n" for number, text in enumerate(long)))
     assert regard.plan(tmp_path / "long.tsv", machine=CPU).config.data.max_len == 128
     assert planned(files, "films.tsv").config.data.max_len == 32
+    few, more = (planned(files, "films.tsv", machine=GPU), regard.plan(tmp_path / "long.tsv", machine=GPU))
+    assert 3 < more.most_epochs < few.most_epochs <= 30  # little is read more often
 
 
 def test_names_keep_their_capitals_where_words_are_tagged(tmp_path):
@@ -364,33 +366,48 @@ def test_one_thread_is_taken_where_several_wait_for_one_another(files, tmp_path,
         torch.set_num_threads(before)
 
 
-def test_a_machine_that_gets_slower_makes_fewer_updates_and_keeps_to_its_minutes(monkeypatch):
+def course(seconds_of, steps, monkeypatch, **options):
+    """A run of 100 s whose updates take so many: how many it makes, and when it ends."""
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    options = TrainConfig(steps=1000, validate_every=100)
-    budget = Budget(100.0, 0.0, validation=0.5)
+    train = TrainConfig(steps=steps, validate_every=100)
+    budget = Budget(100.0, 0.0, validation=0.5, **options)
     number = 0
-    while number < options.steps:
+    while number < train.steps:
         number += 1
-        now[0] += 0.08 if number < 400 else 0.16
-        if number % options.validate_every == 0:
+        now[0] += seconds_of(number)
+        if number % 100 == 0:
             now[0] += 0.5
             budget.paused += 0.5
-        if number < options.steps and budget.due(number, options.steps):
-            options = replace(options, steps=budget.steps(number, options))
-    assert 700 < options.steps < 800
-    assert 90 < now[0] < 103
+        if number < train.steps and budget.due(number, train.steps):
+            train = replace(train, steps=budget.steps(number, train))
+    return train.steps, now[0]
+
+
+def test_a_machine_that_gets_slower_makes_fewer_updates_and_keeps_to_its_minutes(monkeypatch):
+    steps, end = course(lambda number: 0.08 if number < 400 else 0.16, 1000, monkeypatch)
+    assert 700 < steps < 800
+    assert 90 < end < 103
+
+
+def test_a_machine_that_is_faster_than_it_was_timed_makes_more_updates(monkeypatch):
+    steps, end = course(lambda number: 0.01, 1000, monkeypatch)
+    assert 5000 < steps < 9000
+    assert 85 < end < 103
+    assert course(lambda number: 0.01, 1000, monkeypatch, most=3000)[0] == 3000
 
 
 def test_a_machine_as_fast_as_it_was_timed_makes_all_its_updates(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    options = TrainConfig(steps=1000, validate_every=100)
-    budget = Budget(100.0, 0.0)
-    for number in range(1, 1000):
-        now[0] += 0.096  # some late, but not by much
-        if budget.due(number, options.steps):
-            assert budget.steps(number, options) == 1000
+    assert course(lambda number: 0.091, 1000, monkeypatch)[0] == 1000
+    assert course(lambda number: 0.5 if number == 300 else 0.089, 1000, monkeypatch)[0] == 1000
+
+
+def test_of_equal_scores_the_later_weights_are_chosen(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(_Trainer, "_reached", lambda self, values: -1.0)
+    plan = planned(files, "films.tsv", overrides=(*SHORT, "train.validate_every=1", "model.layers=1"))
+    told = Told()
+    regard.train(plan, tmp_path / "run", told)
+    assert any("step 4" in line for line in told.lines), told.lines
 
 
 def test_fewer_updates_are_in_the_run_and_its_plan_so_that_resuming_is_exact(files, tmp_path, monkeypatch):
@@ -459,7 +476,7 @@ def test_the_best_weights_are_those_of_the_best_score(files, tmp_path):
     scores = {
         one["step"]: one["accuracy"] for one in read_log(run.directory / "log.jsonl") if one["kind"] == "validation"
     }
-    best = next(step for step, score in scores.items() if score == max(scores.values()))
+    best = max(step for step, score in scores.items() if score == max(scores.values()))
     assert json.loads((run.directory / "checkpoints" / "step-4" / "progress.json").read_text())["best_step"] == best
     told = Told()
     with pytest.raises(ConfigError, match="select_by='f1' is none of"):
