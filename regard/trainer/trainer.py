@@ -375,7 +375,7 @@ class _Trainer:
         else:
             timing = self._timed(min(TIMED_SECONDS, TIMED_SHARE * 60 * plan.minutes))
             most = most_updates(plan, timing.epoch)
-            self.budget = Budget(60.0 * plan.minutes, began - plan.seconds, most, timing.validation)
+            self.budget = Budget(60.0 * plan.minutes, began - plan.seconds, most, timing.validation, timing.update)
             left = max(1.0, self.budget.left())
             steps, updates = steps_for(plan, left, timing)
             checks = validations_for(left, timing)
