@@ -392,7 +392,7 @@ class Budget:
         if seen is None:
             return options.steps
         took = spent / (number - seen)
-        self.update = took if not self.update else 0.6 * self.update + 0.4 * took
+        self.update = took if not self.update else 0.75 * self.update + 0.25 * took
         checks = options.steps // options.validate_every - number // options.validate_every
         left = self.left() - RESERVED * self.seconds - checks * self.validation
         steps = int(min(self.most, number + max(1, int(left / self.update))))
