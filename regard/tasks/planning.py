@@ -359,7 +359,7 @@ def steps_for(plan: Plan, seconds: float, timing: Timing) -> tuple[int, str]:
 
 
 @dataclass(slots=True)
-class Budget:
+class TimeBudget:
     """The seconds that a run may take in all, and what its updates have taken in its course."""
 
     seconds: float

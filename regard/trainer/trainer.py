@@ -24,7 +24,7 @@ from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, whole_or_not
 from regard.runs.log import Log, NoLog
 from regard.tasks.config import RunConfig, overridden
 from regard.tasks.corpora import PreparedData, data_digest
-from regard.tasks.planning import PLAN, Budget, Plan, Timing, in_updates, most_updates, steps_for, validations_for
+from regard.tasks.planning import PLAN, Plan, TimeBudget, Timing, in_updates, most_updates, steps_for, validations_for
 from regard.tasks.run import Run, build_model, choose_device, choose_precision, load, load_config, packs
 from regard.tasks.spec import FollowsUpdates, Prepared, Report, Silence, Stream, TellsOutputs
 from regard.trainer.batch_size import BatchSizeFinder, HasTrialBatches
@@ -340,7 +340,7 @@ class _Trainer:
         self.rails = guard_rails(config, options.validate_sentences)
         self.waited, self.padded = 0.0, (0, 0)
         self.made: tuple[Objective, nn.Module, GraphReplay | None] | None = None
-        self.budget: Budget | None = None
+        self.budget: TimeBudget | None = None
         self.plan: Plan | None = None
         self.page = ""
 
@@ -375,7 +375,7 @@ class _Trainer:
         else:
             timing = self._timed(min(TIMED_SECONDS, TIMED_SHARE * 60 * plan.minutes))
             most = most_updates(plan, timing.epoch)
-            self.budget = Budget(60.0 * plan.minutes, began - plan.seconds, most, timing.validation, timing.update)
+            self.budget = TimeBudget(60.0 * plan.minutes, began - plan.seconds, most, timing.validation, timing.update)
             left = max(1.0, self.budget.left())
             steps, updates = steps_for(plan, left, timing)
             checks = validations_for(left, timing)

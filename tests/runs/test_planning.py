@@ -17,7 +17,7 @@ from regard.cli import main
 from regard.data.synthetic.commands import commands
 from regard.errors import ConfigError, DataError, RegardError
 from regard.runs.log import read_log
-from regard.tasks.planning import Budget, Machine, Recipe, Timing, between, steps_for, validations_for
+from regard.tasks.planning import Machine, Recipe, TimeBudget, Timing, between, steps_for, validations_for
 from regard.tasks.run import load_config
 from regard.trainer import trainer
 from regard.trainer.trainer import Stopped, _Trainer
@@ -371,7 +371,7 @@ def course(seconds_of, steps, monkeypatch, **options):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     train = TrainConfig(steps=steps, validate_every=100)
-    budget = Budget(100.0, 0.0, validation=0.5, **options)
+    budget = TimeBudget(100.0, 0.0, validation=0.5, **options)
     number = 0
     while number < train.steps:
         number += 1
@@ -412,8 +412,8 @@ def test_of_equal_scores_the_later_weights_are_chosen(files, tmp_path, monkeypat
 
 def test_fewer_updates_are_in_the_run_and_its_plan_so_that_resuming_is_exact(files, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "steps_for", lambda plan, seconds, timing: (10, "10 updates"))
-    monkeypatch.setattr(Budget, "steps", lambda self, number, options: 6 if number >= 3 else options.steps)
-    monkeypatch.setattr(Budget, "due", lambda self, number, steps: True)
+    monkeypatch.setattr(TimeBudget, "steps", lambda self, number, options: 6 if number >= 3 else options.steps)
+    monkeypatch.setattr(TimeBudget, "due", lambda self, number, steps: True)
     plan = planned(files, "commands.tsv", minutes=1, overrides=(*SHORT[1:], "train.log_every=1"))
     with pytest.raises(Stopped):
         regard.train(plan, tmp_path / "run", StopAt(4))
