@@ -45,11 +45,11 @@ class CaptionConfig:
 
     The encoder cuts `patches`, each a vector by one matrix, or is a `convolution`: layers of stride 2, one for each
     time that the patch size can be halved. `encoder_layers` blocks of self-attention follow, or none. The decoder is a
-    `transformer`, or `recurrent`: cells that look at the image for each word, where `place_penalty` is the weight of the
-    penalty on places that no word looked at. They `attend` by their state before the last word is read (Xu et al. 2015)
-    or after it (Lu et al. 2017), as the cell's output then asks for what comes next. `encoder_heads`, `decoder_heads` and
-    `cross_heads` give layers fewer heads, of the same width; 0 is none at all. `word_dropout` is the share of a
-    caption's words that the decoder does not get to read while it is trained, so that it has to look.
+    `transformer`, or `recurrent`: cells that look at the image for each word, by their state `before` they read the
+    last word (Xu et al. 2015) or `after` it (Lu et al. 2017), as `attend` says; `place_penalty` is the weight of the
+    penalty on places that no word looked at. `encoder_heads`, `decoder_heads` and `cross_heads` give layers fewer
+    heads, of the same width; 0 is none at all. `word_dropout` is the share of a caption's words that the decoder does
+    not get to read while it is trained, so that it has to look.
     """
 
     vocab_size: int
@@ -96,6 +96,8 @@ class CaptionConfig:
             raise ConfigError(f"patch_size={self.patch_size} must be a power of 2 for encoder='convolution'")
         if self.decoder == "transformer" and self.place_penalty:
             raise ConfigError(f"place_penalty={self.place_penalty} is for decoder='recurrent'")
+        if self.decoder == "transformer" and self.attend != "before":
+            raise ConfigError(f"attend={self.attend!r} is for decoder='recurrent'")
         check_layer_heads("encoder_heads", self.encoder_heads, self.encoder_layers, self.block())
         for name in ("decoder_heads", "cross_heads"):
             counts = getattr(self, name)

@@ -26,6 +26,8 @@ KINDS = {
     "patches, recurrent": {"decoder": "recurrent"},
     "convolution alone, recurrent": {"encoder": "convolution", "encoder_layers": 0, "decoder": "recurrent"},
     "recurrent, gru": {"decoder": "recurrent", "cell": "gru-after", "attention": "scaled-dot"},
+    "recurrent, looks after": {"decoder": "recurrent", "attend": "after", "attention": "general"},
+    "recurrent, widening cell": {"decoder": "recurrent", "attend": "after", "cell": "mut1"},
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -116,6 +118,7 @@ def test_the_place_penalty_counts_what_no_step_looked_at_row_by_row():
         ({"image_size": 13}, "image_size=13 must be a multiple of patch_size=4"),
         ({"encoder": "convolution", "patch_size": 6}, "patch_size=6 must be a power of 2"),
         ({"place_penalty": 1.0}, "place_penalty=1.0 is for decoder='recurrent'"),
+        ({"attend": "after"}, "attend='after' is for decoder='recurrent'"),
         ({"decoder": "recurrent", "cross_heads": (1, 1)}, "cross_heads is for decoder='transformer'"),
         ({"channels": 2}, "channels=2 must be 1"),
         ({"encoder_heads": (3,)}, "encoder_heads"),
