@@ -40,7 +40,8 @@ SERVED_SECONDS = 600.0
 
 STANDARD_INPUT = "-"
 
-OPTIONS = ("piece", "overlap", "timestamps", "language", "translate")
+THRESHOLDS = ("compression_ratio_threshold", "logprob_threshold", "no_speech_threshold", "temperature_increment")
+OPTIONS = ("piece", "overlap", "timestamps", "language", "translate", *THRESHOLDS)
 """Options of a request that say how sounds are read and written. Which of them apply is for the model to say."""
 
 
@@ -68,7 +69,9 @@ class WrittenTranscript:
 
     `words` say when each word was said. One that is not `finished` was cut at the greatest length that the settings, or
     the model, allow. Of a recording that was read in pieces, scores are sums. `segments` are there where timestamps
-    were asked for, and `language`, the one spoken, where the model tells languages apart.
+    were asked for, and `language`, the one spoken, where the model tells languages apart. Where thresholds were given,
+    `retried` counts the tries at a higher temperature, and `silences` are the stretches, in seconds, that were taken
+    for silence.
     """
 
     text: str
@@ -80,6 +83,8 @@ class WrittenTranscript:
     words: tuple[TimedWord, ...] = ()
     segments: tuple[TimedSegment, ...] | None = said_if_given()
     language: str | None = said_if_given()
+    retried: int | None = said_if_given()
+    silences: tuple[tuple[float, float], ...] | None = said_if_given()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,6 +110,18 @@ class TranscribeRequest:
     timestamps: bool = option(False, "Whisper: one line per segment, with its start and end in seconds.")
     language: str | None = option(None, "Whisper: the language spoken, such as fr; by default it is found out.", "CODE")
     translate: bool = option(False, "Whisper: write an English translation, not what is said.")
+    compression_ratio_threshold: Annotated[float | None, Between(0.0, 1000.0)] = option(
+        None, "Whisper: write a text anew, at a higher temperature, that zlib makes so many times shorter; such as 2.4."
+    )
+    logprob_threshold: Annotated[float | None, Between(-1000.0, 0.0)] = option(
+        None, "Whisper: the same for one whose tokens have a mean log-probability below this; such as -1."
+    )
+    no_speech_threshold: Annotated[float | None, Between(0.0, 1.0)] = option(
+        None, "Whisper: a window that is likelier to be silence, and whose text is no likelier than said, has none."
+    )
+    temperature_increment: Annotated[float | None, Between(0.01, 1.0)] = option(
+        None, "Whisper: by how much the temperature rises from try to try, up to 1; 0.2 unless said."
+    )
     temperature: Temperature = None
     top_k: TopK = None
     top_p: TopP = None
@@ -155,7 +172,7 @@ class WriteTranscripts(Verb[TranscribeRequest, SoundTranscripts]):
             [sent_sound(item, number) for number, item in enumerate(items, 1)] if limits is not None else list(items)
         )
         sounds = run.transcriber.read(named)
-        rows, pieces = max(config.beam, config.samples), 0
+        rows, pieces = max(config.beam, config.samples) + _tries(request), 0
         for sound in sounds:
             seconds = sound.frames / sound.rate
             if limits is not None and seconds > SERVED_SECONDS:
@@ -181,7 +198,7 @@ class WriteTranscripts(Verb[TranscribeRequest, SoundTranscripts]):
         pieces = run.transcriber.pieces(item.sound, item.piece, item.overlap)
         return Cost(
             pieces * run.transcriber.positions(item.piece),
-            pieces * max(item.config.beam, item.config.samples) * item.config.max_len,
+            pieces * (max(item.config.beam, item.config.samples) + _tries(asked.request)) * item.config.max_len,
         )
 
     def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[SoundTranscripts]:
@@ -244,6 +261,13 @@ def sent_sound(item: object, number: int) -> tuple[str, bytes]:
         raise DataError(
             f"{where} is not base64: send the bytes of a sound file, as base64 or a data: address"
         ) from None
+
+
+def _tries(request: TranscribeRequest) -> int:
+    """How many times a text may be written anew, at most."""
+    if request.compression_ratio_threshold is None and request.logprob_threshold is None:
+        return 0
+    return int((1.0 - (request.temperature or 0.0)) / (request.temperature_increment or 0.2) + 1e-6)
 
 
 def _pieces(run: "Run", request: TranscribeRequest) -> tuple[float, float]:
