@@ -44,12 +44,13 @@ class CaptionConfig:
     `max_len` tokens.
 
     The encoder cuts `patches`, each a vector by one matrix, or is a `convolution`: layers of stride 2, one for each
-    time that the patch size can be halved. `encoder_layers` blocks of self-attention follow, or none. The decoder is a
-    `transformer`, or `recurrent`: cells that look at the image for each word, by their state `before` they read the
-    last word (Xu et al. 2015) or `after` it (Lu et al. 2017), as `attend` says; `place_penalty` is the weight of the
-    penalty on places that no word looked at. `encoder_heads`, `decoder_heads` and `cross_heads` give layers fewer
-    heads, of the same width; 0 is none at all. `word_dropout` is the share of a caption's words that the decoder does
-    not get to read while it is trained, so that it has to look.
+    time that the patch size can be halved, then one of stride 1 over `last_kernel` places on a side; 1 leaves what a
+    place holds near it. `encoder_layers` blocks of self-attention follow, or none. The decoder is a `transformer`, or
+    `recurrent`: cells that look at the image for each word, by their state `before` they read the last word (Xu et al.
+    2015) or `after` it (Lu et al. 2017), as `attend` says; `place_penalty` is the weight of the penalty on places that
+    no word looked at. `encoder_heads`, `decoder_heads` and `cross_heads` give layers fewer heads, of the same width; 0
+    is none at all. `word_dropout` is the share of a caption's words that the decoder does not get to read while it is
+    trained, so that it has to look.
     """
 
     vocab_size: int
@@ -57,6 +58,7 @@ class CaptionConfig:
     patch_size: int = 8
     channels: int = 3
     encoder: Literal["patches", "convolution"] = "patches"
+    last_kernel: int = 3
     decoder: Literal["transformer", "recurrent"] = "transformer"
     width: int = 128
     heads: int = 4
@@ -94,6 +96,10 @@ class CaptionConfig:
             raise ConfigError(f"channels={self.channels} must be 1 (grey) or 3 (red, green and blue)")
         if self.encoder == "convolution" and (self.patch_size < 2 or self.patch_size & (self.patch_size - 1)):
             raise ConfigError(f"patch_size={self.patch_size} must be a power of 2 for encoder='convolution'")
+        if self.last_kernel < 1 or self.last_kernel % 2 == 0:
+            raise ConfigError(f"last_kernel={self.last_kernel} must be odd, so that it has a middle")
+        if self.encoder == "patches" and self.last_kernel != 3:
+            raise ConfigError(f"last_kernel={self.last_kernel} is for encoder='convolution'")
         if self.decoder == "transformer" and self.place_penalty:
             raise ConfigError(f"place_penalty={self.place_penalty} is for decoder='recurrent'")
         if self.decoder == "transformer" and self.attend != "before":
@@ -134,7 +140,7 @@ class ConvolutionalStem(nn.Module):
         widths = [config.channels, *(max(8, config.width >> (layers - 1 - layer)) for layer in range(layers))]
         widths[-1] = config.width
         self.convolutions = Stack(nn.Conv2d(before, after, 3, stride=2) for before, after in pairwise(widths))
-        self.convolutions.append(nn.Conv2d(config.width, config.width, 3))
+        self.convolutions.append(nn.Conv2d(config.width, config.width, config.last_kernel))
         self.norms = Stack(nn.GroupNorm(1, width) for width in (*widths[1:], config.width))
         self.grid = config.grid
         self.positions = nn.Parameter(torch.empty(1, config.grid**2, config.width))
@@ -151,7 +157,8 @@ class ConvolutionalStem(nn.Module):
             raise DataError(f"an image with {pixels.shape[1]} channels; the model reads {wanted}")
         # A window of 3 at stride 2 lies off its place's middle, to the right in all layers but the last: together they
         # then look at the middle of the place, not at its corner.
-        edges = iter([(0, 1, 0, 1)] * (len(self.convolutions) - 2) + [(1, 0, 1, 0), (1, 1, 1, 1)])
+        side = self.convolutions[-1].kernel_size[0] // 2
+        edges = iter([(0, 1, 0, 1)] * (len(self.convolutions) - 2) + [(1, 0, 1, 0), (side, side, side, side)])
         x = x.contiguous(memory_format=torch.channels_last)  # faster on a CPU
         for layer, norm in zip(self.convolutions, self.norms, strict=True):
             x = norm(layer(F.pad(x, next(edges)))).relu()
