@@ -2,7 +2,8 @@
 
     apt-get install libespeak-ng1
     python benchmarks/espeak.py sentences.txt spoken --train 20000
-    regard train --preset speech-tiny --data spoken --out runs/spoken
+    regard train --preset speech-sentences --data spoken --out runs/spoken
+    regard evaluate runs/spoken --data spoken/unheard.tsv
 
 The text is yours, one sentence per line. Of its words the most frequent are taken, and of its sentences those that have
 no others; a sentence that is held out is spoken in neither training nor validation. `test` has held-out sentences in
