@@ -47,10 +47,11 @@ class CaptionConfig:
     time that the patch size can be halved, then one of stride 1 over `last_kernel` places on a side; 1 leaves what a
     place holds near it. `encoder_layers` blocks of self-attention follow, or none. The decoder is a `transformer`, or
     `recurrent`: cells that look at the image for each word, by their state `before` they read the last word (Xu et al.
-    2015) or `after` it (Lu et al. 2017), as `attend` says; `place_penalty` is the weight of the penalty on places that
-    no word looked at. `encoder_heads`, `decoder_heads` and `cross_heads` give layers fewer heads, of the same width; 0
-    is none at all. `word_dropout` is the share of a caption's words that the decoder does not get to read while it is
-    trained, so that it has to look.
+    2015) or `after` it (Lu et al. 2017), as `attend` says. A word is read out of state, image and last word by their
+    sum, `linear` as published, or by its `tanh`; `place_penalty` is the weight of the penalty on places that no word
+    looked at. `encoder_heads`, `decoder_heads` and `cross_heads` give layers fewer heads, of the same width; 0 is none
+    at all. `word_dropout` is the share of a caption's words that the decoder does not get to read while it is trained,
+    so that it has to look.
     """
 
     vocab_size: int
@@ -77,6 +78,7 @@ class CaptionConfig:
     cell: CellKind = "lstm"
     attention: PlaceScore = "additive"
     attend: Literal["before", "after"] = "before"
+    readout: Literal["tanh", "linear"] = "tanh"
     place_penalty: float = 0.0
     dropout: float = 0.0
     attention_dropout: float = 0.0
@@ -102,8 +104,9 @@ class CaptionConfig:
             raise ConfigError(f"last_kernel={self.last_kernel} is for encoder='convolution'")
         if self.decoder == "transformer" and self.place_penalty:
             raise ConfigError(f"place_penalty={self.place_penalty} is for decoder='recurrent'")
-        if self.decoder == "transformer" and self.attend != "before":
-            raise ConfigError(f"attend={self.attend!r} is for decoder='recurrent'")
+        for name, usual in (("attend", "before"), ("readout", "tanh")):
+            if self.decoder == "transformer" and getattr(self, name) != usual:
+                raise ConfigError(f"{name}={getattr(self, name)!r} is for decoder='recurrent'")
         check_layer_heads("encoder_heads", self.encoder_heads, self.encoder_layers, self.block())
         for name in ("decoder_heads", "cross_heads"):
             counts = getattr(self, name)
@@ -236,7 +239,7 @@ class AttentiveDecoder(nn.Module):
         self.gate = nn.Linear(D, D)
         self.readout = nn.Linear(3 * D, D)
         self.dropout = Dropout(config.dropout)
-        self.after = config.attend == "after"
+        self.after, self.linear = config.attend == "after", config.readout == "linear"
 
     def start(self, memory: Float[Tensor, "B P D"]) -> AttentiveState:
         """The first states from the mean of all places."""
@@ -319,7 +322,8 @@ class AttentiveDecoder(nn.Module):
         return self.gate(query).sigmoid() * context
 
     def _read_out(self, output: Tensor, context: Tensor, words: Tensor) -> Tensor:
-        return self.dropout(self.readout(torch.cat((output, context, words), dim=-1)).tanh())
+        found = self.readout(torch.cat((output, context, words), dim=-1))
+        return self.dropout(found if self.linear else found.tanh())
 
 
 class CaptionModel(nn.Module):
