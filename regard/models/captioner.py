@@ -322,8 +322,9 @@ class AttentiveDecoder(nn.Module):
         return self.gate(query).sigmoid() * context
 
     def _read_out(self, output: Tensor, context: Tensor, words: Tensor) -> Tensor:
-        found = self.readout(torch.cat((output, context, words), dim=-1))
-        return self.dropout(found if self.linear else found.tanh())
+        # What was said is dropped, not what was seen: words that never stood side by side can be read off an image.
+        found = self.readout(torch.cat((self.dropout(output), context, self.dropout(words)), dim=-1))
+        return found if self.linear else found.tanh()
 
 
 class CaptionModel(nn.Module):
