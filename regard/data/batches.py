@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
+from regard.data.mixing import CorpusMixture, random_of, shuffled
 from regard.data.pair_store import PairStore, Rows
 from regard.data.sharing import bounds
 from regard.errors import ConfigError
@@ -53,21 +54,24 @@ def epoch_order(source: Lengths, target: Lengths, *, budget: int, seed: int, epo
     return [groups[index] for index in shuffled(len(groups), random)]
 
 
-def random_of(seed: int, epoch: int) -> np.random.Philox:
-    """The random bits of an epoch, the same on every machine."""
-    return np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))
-
-
-def shuffled(count: int, random: np.random.Philox) -> np.ndarray:
-    """The numbers below `count` in random order."""
-    # Raw bits only: numpy promises that these never change, which it does not promise of its distributions.
-    return np.argsort(random.random_raw(count), kind="stable")
-
-
 def evaluation_order(source: Lengths, target: Lengths, *, budget: int) -> list[np.ndarray]:
     """The rows of each batch, shortest first, every row once."""
     check_budget(source, target, budget)
     return _cut(_by_length(source, target, np.zeros(len(source)), 0), source, target, budget)
+
+
+@runtime_checkable
+class LaysOutByAndBy(Protocol):
+    """A layout that can say an epoch's batches one after the other, without working out all of them first."""
+
+    def groups(self, seed: int, epoch: int) -> Iterator[np.ndarray]:
+        """The same as `order`."""
+        ...
+
+
+def epoch_groups(layout: Layout, seed: int, epoch: int) -> Iterator[np.ndarray]:
+    """The rows of each batch of one epoch, as soon as they are known."""
+    return layout.groups(seed, epoch) if isinstance(layout, LaysOutByAndBy) else iter(layout.order(seed, epoch))
 
 
 def check_budget(source: Lengths, target: Lengths, budget: int) -> None:
@@ -113,14 +117,18 @@ def _cut(rows: np.ndarray, source: Lengths, target: Lengths, budget: int) -> lis
 
 
 class PaddedLayout:
-    """Batches of like lengths, padded."""
+    """Batches of like lengths, padded; of a `mixture` where there are several corpora."""
 
-    def __init__(self, store: PairStore, budget: int) -> None:
-        self.store, self.budget = store, budget
+    def __init__(self, store: PairStore, budget: int, mixture: CorpusMixture | None = None) -> None:
+        self.store, self.budget, self.mixture = store, budget, mixture
 
     def order(self, seed: int, epoch: int) -> list[np.ndarray]:
-        lengths = self.store.source.lengths, self.store.target.lengths
-        return epoch_order(*lengths, budget=self.budget, seed=seed, epoch=epoch)
+        source, target = self.store.source.lengths, self.store.target.lengths
+        if self.mixture is None:
+            return epoch_order(source, target, budget=self.budget, seed=seed, epoch=epoch)
+        rows = self.mixture.rows(seed, epoch)
+        groups = epoch_order(source[rows], target[rows], budget=self.budget, seed=seed, epoch=epoch)
+        return [rows[group] for group in groups]
 
     def batch(self, rows: np.ndarray) -> Pairs:
         return collate(self.store, rows)
