@@ -1,5 +1,6 @@
 """An image encoder and a decoder that writes what it sees: a Transformer's, or a recurrent one with soft attention."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, Literal
@@ -43,11 +44,14 @@ class CaptionConfig:
     `max_len` tokens.
 
     The encoder cuts `patches`, each a vector by one matrix, or is a `convolution`: layers of stride 2, one for each
-    time that the patch size can be halved. `encoder_layers` blocks of self-attention follow, or none. The decoder is a
-    `transformer`, or `recurrent`: cells that look at the image before each word (Xu et al. 2015), where
-    `place_penalty` is the weight of the penalty on places that no word looked at. `encoder_heads`, `decoder_heads` and
-    `cross_heads` give layers fewer heads, of the same width; 0 is none at all. `word_dropout` is the share of a
-    caption's words that the decoder does not get to read while it is trained, so that it has to look.
+    time that the patch size can be halved, then one of stride 1 over `last_kernel` places on a side; 1 leaves what a
+    place holds near it. `encoder_layers` blocks of self-attention follow, or none. The decoder is a `transformer`, or
+    `recurrent`: cells that look at the image for each word, by their state `before` they read the last word (Xu et al.
+    2015) or `after` it (Lu et al. 2017), as `attend` says. A word is read out of state, image and last word by their
+    sum, `linear` as published, or by its `tanh`; `place_penalty` is the weight of the penalty on places that no word
+    looked at. `encoder_heads`, `decoder_heads` and `cross_heads` give layers fewer heads, of the same width; 0 is none
+    at all. `word_dropout` is the share of a caption's words that the decoder does not get to read while it is trained,
+    so that it has to look.
     """
 
     vocab_size: int
@@ -55,6 +59,7 @@ class CaptionConfig:
     patch_size: int = 8
     channels: int = 3
     encoder: Literal["patches", "convolution"] = "patches"
+    last_kernel: int = 3
     decoder: Literal["transformer", "recurrent"] = "transformer"
     width: int = 128
     heads: int = 4
@@ -72,6 +77,8 @@ class CaptionConfig:
     bias: bool = True
     cell: CellKind = "lstm"
     attention: PlaceScore = "additive"
+    attend: Literal["before", "after"] = "before"
+    readout: Literal["tanh", "linear"] = "tanh"
     place_penalty: float = 0.0
     dropout: float = 0.0
     attention_dropout: float = 0.0
@@ -91,8 +98,15 @@ class CaptionConfig:
             raise ConfigError(f"channels={self.channels} must be 1 (grey) or 3 (red, green and blue)")
         if self.encoder == "convolution" and (self.patch_size < 2 or self.patch_size & (self.patch_size - 1)):
             raise ConfigError(f"patch_size={self.patch_size} must be a power of 2 for encoder='convolution'")
+        if self.last_kernel < 1 or self.last_kernel % 2 == 0:
+            raise ConfigError(f"last_kernel={self.last_kernel} must be odd, so that it has a middle")
+        if self.encoder == "patches" and self.last_kernel != 3:
+            raise ConfigError(f"last_kernel={self.last_kernel} is for encoder='convolution'")
         if self.decoder == "transformer" and self.place_penalty:
             raise ConfigError(f"place_penalty={self.place_penalty} is for decoder='recurrent'")
+        for name, usual in (("attend", "before"), ("readout", "tanh")):
+            if self.decoder == "transformer" and getattr(self, name) != usual:
+                raise ConfigError(f"{name}={getattr(self, name)!r} is for decoder='recurrent'")
         check_layer_heads("encoder_heads", self.encoder_heads, self.encoder_layers, self.block())
         for name in ("decoder_heads", "cross_heads"):
             counts = getattr(self, name)
@@ -129,7 +143,7 @@ class ConvolutionalStem(nn.Module):
         widths = [config.channels, *(max(8, config.width >> (layers - 1 - layer)) for layer in range(layers))]
         widths[-1] = config.width
         self.convolutions = Stack(nn.Conv2d(before, after, 3, stride=2) for before, after in pairwise(widths))
-        self.convolutions.append(nn.Conv2d(config.width, config.width, 3))
+        self.convolutions.append(nn.Conv2d(config.width, config.width, config.last_kernel))
         self.norms = Stack(nn.GroupNorm(1, width) for width in (*widths[1:], config.width))
         self.grid = config.grid
         self.positions = nn.Parameter(torch.empty(1, config.grid**2, config.width))
@@ -146,7 +160,8 @@ class ConvolutionalStem(nn.Module):
             raise DataError(f"an image with {pixels.shape[1]} channels; the model reads {wanted}")
         # A window of 3 at stride 2 lies off its place's middle, to the right in all layers but the last: together they
         # then look at the middle of the place, not at its corner.
-        edges = iter([(0, 1, 0, 1)] * (len(self.convolutions) - 2) + [(1, 0, 1, 0), (1, 1, 1, 1)])
+        side = self.convolutions[-1].kernel_size[0] // 2
+        edges = iter([(0, 1, 0, 1)] * (len(self.convolutions) - 2) + [(1, 0, 1, 0), (side, side, side, side)])
         x = x.contiguous(memory_format=torch.channels_last)  # faster on a CPU
         for layer, norm in zip(self.convolutions, self.norms, strict=True):
             x = norm(layer(F.pad(x, next(edges)))).relu()
@@ -192,21 +207,27 @@ class TransformerDecoder(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class AttentiveState:
-    """A recurrent decoder between two steps: `states` of its layers by row; the image once, by source."""
+    """A recurrent decoder between two steps: by row the `states` of its layers and what it gathered last; the image
+    once, by source."""
 
     states: CellStates
+    context: Float[Tensor, "R D"]
     memory: Float[Tensor, "N P D"]
     keys: Float[Tensor, "N P D"]
 
     def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> "AttentiveState":
-        states = tuple(tuple(part[rows] for part in state) for state in self.states)
+        states, context = tuple(tuple(part[rows] for part in state) for state in self.states), self.context[rows]
         if sources is None:
-            return AttentiveState(states, self.memory, self.keys)
-        return AttentiveState(states, self.memory[sources], self.keys[sources])
+            return AttentiveState(states, context, self.memory, self.keys)
+        return AttentiveState(states, context, self.memory[sources], self.keys[sources])
 
 
 class AttentiveDecoder(nn.Module):
-    """Show, attend and tell: before each word the state looks at the image, and a gate says how much of it to use."""
+    """Show, attend and tell: for each word the state looks at the image, and a gate says how much of it to use.
+
+    It looks `before` the cell reads the last word, or `after` that, by what the cell then knows; the cell in turn reads
+    what was gathered, in the same step or in the next one.
+    """
 
     def __init__(self, config: CaptionConfig) -> None:
         super().__init__()
@@ -218,12 +239,13 @@ class AttentiveDecoder(nn.Module):
         self.gate = nn.Linear(D, D)
         self.readout = nn.Linear(3 * D, D)
         self.dropout = Dropout(config.dropout)
+        self.after, self.linear = config.attend == "after", config.readout == "linear"
 
     def start(self, memory: Float[Tensor, "B P D"]) -> AttentiveState:
         """The first states from the mean of all places."""
         made = self.begin(memory.mean(1)).tanh().chunk(len(self.cells.layers) * self.parts, dim=-1)
         states = tuple(made[self.parts * layer : self.parts * (layer + 1)] for layer in range(len(self.cells.layers)))
-        return AttentiveState(states, memory, self.cross_attention.keys(memory))
+        return AttentiveState(states, torch.zeros_like(made[0]), memory, self.cross_attention.keys(memory))
 
     def forward(
         self, words: Float[Tensor, "B T D"], memory: Float[Tensor, "B P D"]
@@ -240,37 +262,69 @@ class AttentiveDecoder(nn.Module):
         return vectors, weights
 
     def step(self, x: Float[Tensor, "R 1 D"], state: AttentiveState) -> tuple[Float[Tensor, "R D"], AttentiveState]:
-        query, B = state.states[-1][0], state.memory.shape[0]
-        queries = query.unflatten(0, (B, -1))  # rows of one image stand side by side as its queries
-        weights = self.cross_attention.weights(queries, state.keys)
-        weights = self.cross_attention.watched(queries, state.keys, state.memory, weights)
-        context = self._gated((weights @ state.memory).flatten(0, 1), query)
-        word = x.squeeze(1)
-        output, states = self.cells.step(torch.cat((word, context), dim=-1), state.states)
-        return self._read_out(output, context, word), AttentiveState(states, state.memory, state.keys)
+        word, B = x.squeeze(1), state.memory.shape[0]
+
+        def look(query: Tensor) -> Tensor:
+            queries = query.unflatten(0, (B, -1))  # rows of one image stand side by side as its queries
+            weights = self.cross_attention.weights(queries, state.keys)
+            weights = self.cross_attention.watched(queries, state.keys, state.memory, weights)
+            return (weights @ state.memory).flatten(0, 1)
+
+        ahead = self._projected(word)
+        output, context, states = self._advance(ahead, state.context, state.states, look)
+        return self._read_out(output, context, word), AttentiveState(states, context, state.memory, state.keys)
 
     def _steps(
         self, words: Tensor, begun: AttentiveState, forced: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The vectors, queries and weights of every step; `forced` weights are used as they are."""
-        states, outputs, contexts, queries, kept = begun.states, [], [], [], []
-        for t, word in enumerate(words.unbind(1)):
-            query = states[-1][0]
-            found = self.cross_attention.weights(query[:, None], begun.keys) if forced is None else forced[:, t : t + 1]
-            context = self._gated((found @ begun.memory).squeeze(1), query)
-            output, states = self.cells.step(torch.cat((word, context), dim=-1), states)
+        states, context, outputs, contexts, queries, kept = begun.states, begun.context, [], [], [], []
+
+        def look(query: Tensor) -> Tensor:
+            t = len(queries)
+            queries.append(query)
+            kept.append(
+                self.cross_attention.weights(query[:, None], begun.keys) if forced is None else forced[:, t : t + 1]
+            )
+            return (kept[-1] @ begun.memory).squeeze(1)
+
+        for ahead in self._projected(words).unbind(1):
+            output, context, states = self._advance(ahead, context, states, look)
             outputs.append(output)
             contexts.append(context)
-            queries.append(query)
-            kept.append(found)
         vectors = self._read_out(torch.stack(outputs, 1), torch.stack(contexts, 1), words)
         return vectors, torch.stack(queries, 1), torch.cat(kept, 1)
+
+    def _advance(
+        self, word: Tensor, context: Tensor, states: CellStates, look: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor, CellStates]:
+        """The output after one more word, as `_projected` gives it, what was gathered, and the states."""
+        if self.after:
+            output, states = self._read(word, context, states)
+            return output, self._gated(look(output), output), states
+        query = states[-1][0]
+        context = self._gated(look(query), query)
+        output, states = self._read(word, context, states)
+        return output, context, states
+
+    def _projected(self, words: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows G"]:
+        """The words' part of what the first cell projects, for all positions at once; the words, where it widens."""
+        cell, D = self.cells.layers[0].cells[0], words.shape[-1]
+        return words if cell.widens else F.linear(words, cell.inputs.weight[:, :D], cell.inputs.bias)
+
+    def _read(self, word: Tensor, context: Tensor, states: CellStates) -> tuple[Tensor, CellStates]:
+        cell, D = self.cells.layers[0].cells[0], context.shape[-1]
+        if cell.widens:
+            return self.cells.step(torch.cat((word, context), dim=-1), states)
+        return self.cells.step(word + F.linear(context, cell.inputs.weight[:, -D:]), states, projected=True)
 
     def _gated(self, context: Tensor, query: Tensor) -> Tensor:
         return self.gate(query).sigmoid() * context
 
     def _read_out(self, output: Tensor, context: Tensor, words: Tensor) -> Tensor:
-        return self.dropout(self.readout(torch.cat((output, context, words), dim=-1)).tanh())
+        # What was said is dropped, not what was seen: words that never stood side by side can be read off an image.
+        found = self.readout(torch.cat((self.dropout(output), context, self.dropout(words)), dim=-1))
+        return found if self.linear else found.tanh()
 
 
 class CaptionModel(nn.Module):

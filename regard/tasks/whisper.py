@@ -4,6 +4,7 @@ Such a run is imported, not trained.
 """
 
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -62,13 +63,81 @@ class TokenSegment:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Fallback:
+    """When a window's text is taken for a failure and written anew at a higher temperature, as published (Radford et
+    al. 2022, section 4.5); without thresholds, never.
+
+    A text has failed whose bytes are more than `compression_ratio_threshold` times as many as zlib makes of them, since
+    it repeats itself, or whose tokens, its end with them, have a mean log-probability below `logprob_threshold`. The
+    temperature then rises by `temperature_increment`, up to 1. A window of which `<|nospeech|>` is likelier than
+    `no_speech_threshold`, and whose text is not above `logprob_threshold`, is silence: it has no text.
+    """
+
+    compression_ratio_threshold: float | None = None
+    logprob_threshold: float | None = None
+    no_speech_threshold: float | None = None
+    temperature_increment: float | None = None
+
+    def __post_init__(self) -> None:
+        retried = self.compression_ratio_threshold is not None or self.logprob_threshold is not None
+        if self.temperature_increment is not None and not retried:
+            raise ConfigError(
+                f"temperature_increment={self.temperature_increment:g} is for texts that failed: give "
+                "compression_ratio_threshold or logprob_threshold"
+            )
+        if self.temperature_increment is not None and not self.temperature_increment > 0:
+            raise ConfigError(f"temperature_increment={self.temperature_increment:g} must be above 0")
+        if self.no_speech_threshold is not None and not 0 <= self.no_speech_threshold <= 1:
+            raise ConfigError(f"no_speech_threshold={self.no_speech_threshold:g} is a probability, from 0 to 1")
+
+    def __bool__(self) -> bool:
+        return self != Fallback()
+
+    def attempts(self, config: DecodeConfig) -> Iterator[DecodeConfig]:
+        """How to search at first, and each time after that."""
+        yield config
+        if self.compression_ratio_threshold is None and self.logprob_threshold is None:
+            return
+        step, begin = self.temperature_increment or INCREMENT, config.temperature or 0.0
+        for number in range(1, int((1.0 - begin) / step + 1e-6) + 1):
+            hotter = replace(config.greedy(), temperature=begin + number * step, seed=config.seed + number)
+            yield replace(hotter, top_k=config.top_k, top_p=config.top_p, min_p=config.min_p)
+
+    def silent(self, found: Hypothesis, no_speech: float) -> bool:
+        if self.no_speech_threshold is None or no_speech <= self.no_speech_threshold:
+            return False
+        return self.logprob_threshold is None or mean_log_prob(found) <= self.logprob_threshold
+
+    def failed(self, found: Hypothesis, text: str) -> bool:
+        if self.compression_ratio_threshold is not None and compression_ratio(text) > self.compression_ratio_threshold:
+            return True
+        return self.logprob_threshold is not None and mean_log_prob(found) < self.logprob_threshold
+
+
+INCREMENT = 0.2
+"""By how much the temperature rises from try to try, unless something else is asked for."""
+
+
+def compression_ratio(text: str) -> float:
+    """How many times as many bytes a text has as zlib makes of it: above 2 or so, it repeats itself."""
+    data = text.encode()
+    return len(data) / len(zlib.compress(data))
+
+
+def mean_log_prob(found: Hypothesis) -> float:
+    """Of a token of an output, the end counted."""
+    return found.log_prob / (len(found.tokens) + 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
     """What to write of recordings: in which language they are (found out where it is not said), their own words or an
-    English translation, and whether segments are timed."""
+    English translation, whether segments are timed, and when a text is taken for a failure."""
 
     language: str | None = None
     translate: bool = False
     timestamps: bool = False
+    fallback: Fallback = Fallback()
 
 
 @dataclass(slots=True)
@@ -85,6 +154,8 @@ class _Recording:
     score: float = 0.0
     log_prob: float = 0.0
     finished: bool = True
+    retried: int = 0
+    silences: list[tuple[float, float]] = field(default_factory=list)
 
     @property
     def left(self) -> int:
@@ -123,7 +194,10 @@ def split_at_timestamps(
 class WhisperTranscriber:
     """Recordings in, texts out."""
 
-    options = ("timestamps", "language", "translate")
+    options = (
+        *("timestamps", "language", "translate"),
+        *("compression_ratio_threshold", "logprob_threshold", "no_speech_threshold", "temperature_increment"),
+    )
     """What of a request applies, beside how to search."""
 
     def __init__(self, model: Any, vocabularies: Vocabularies, config: RunConfig) -> None:
@@ -171,14 +245,32 @@ class WhisperTranscriber:
     def windows(self, sound: Sound) -> SoundWindows:
         return SoundWindows(sound, self.mel, self.shape.frames)
 
-    def check_options(self, timestamps: bool = False, language: str | None = None, translate: bool = False) -> None:
-        """Refuse what this model cannot be asked for."""
+    def check_options(
+        self,
+        timestamps: bool = False,
+        language: str | None = None,
+        translate: bool = False,
+        compression_ratio_threshold: float | None = None,
+        logprob_threshold: float | None = None,
+        no_speech_threshold: float | None = None,
+        temperature_increment: float | None = None,
+    ) -> Wanted:
+        """What is asked for; what this model cannot do is refused."""
         if language is not None:
             token = self.known.language(language)
             if not self.shape.multilingual and token != self.known.languages.get("en"):
                 raise ConfigError(f"language='{language}' needs a multilingual model, and this one knows English alone")
         if translate and not self.shape.multilingual:
             raise ConfigError("translate needs a multilingual model, and this one knows English alone")
+        fallback = Fallback(
+            compression_ratio_threshold=compression_ratio_threshold,
+            logprob_threshold=logprob_threshold,
+            no_speech_threshold=no_speech_threshold,
+            temperature_increment=temperature_increment,
+        )
+        if fallback.no_speech_threshold is not None and self.known.no_speech is None:
+            raise ConfigError("no_speech_threshold needs <|nospeech|>, which the vocabulary does not have")
+        return Wanted(language=language, translate=translate, timestamps=timestamps, fallback=fallback)
 
     def transcribe(
         self,
@@ -188,6 +280,10 @@ class WhisperTranscriber:
         timestamps: bool = False,
         language: str | None = None,
         translate: bool = False,
+        compression_ratio_threshold: float | None = None,
+        logprob_threshold: float | None = None,
+        no_speech_threshold: float | None = None,
+        temperature_increment: float | None = None,
         numbers: Sequence[int] | None = None,
         gone: Callable[[int], bool] | None = None,
         progress: Progress | None = None,
@@ -196,17 +292,27 @@ class WhisperTranscriber:
 
         A recording that is longer than a window is read in several, each from where the last whole segment ended; of
         such a one, and of one with `timestamps`, there is one transcript. The `language` is found out where it is not
-        said; `translate` writes English whatever is spoken, whose words have no times. What is sampled goes by a
+        said; `translate` writes English whatever is spoken, whose words have no times. Thresholds are those of
+        `Fallback`. What is sampled goes by a
         recording's number: its place here, or that in `numbers`. A recording that is `gone` is dropped between two
         steps; what comes back for it means nothing.
         """
         config = config or self.config
-        self.check_options(timestamps, language, translate)
-        wanted = Wanted(language=language, translate=translate, timestamps=timestamps)
+        wanted = self.check_options(
+            timestamps,
+            language,
+            translate,
+            compression_ratio_threshold=compression_ratio_threshold,
+            logprob_threshold=logprob_threshold,
+            no_speech_threshold=no_speech_threshold,
+            temperature_increment=temperature_increment,
+        )
         made = [_Recording(self.windows(sound), place) for place, sound in enumerate(self.read(sounds))]
-        if max(config.top_beams, config.samples) > 1 and (timestamps or any(one.windows.long for one in made)):
+        alone = timestamps or wanted.fallback or any(one.windows.long for one in made)
+        if max(config.top_beams, config.samples) > 1 and alone:
             raise ConfigError(
-                "timestamps, and recordings longer than a window, have one transcript: give no top_beams or samples"
+                "timestamps, thresholds of texts that failed, and recordings longer than a window, have one "
+                "transcript: give no top_beams or samples"
             )
         waiting, done, size = list(made), 0, max(1, BATCH // config.rows)
         while waiting:
@@ -230,6 +336,8 @@ class WhisperTranscriber:
             finished=recording.finished,
             words=tuple(word for segment in recording.segments for word in segment.words),
             segments=tuple(segments) if wanted.timestamps else None,
+            retried=recording.retried if wanted.fallback else None,
+            silences=tuple(recording.silences) if wanted.fallback else None,
         )
         further = [
             replace(
@@ -266,15 +374,42 @@ class WhisperTranscriber:
         self._find_languages(recordings, state, wanted)
         # Only by timestamps does a longer recording know where its next window begins; rows of a batch share a rule.
         timed = [wanted.timestamps or one.windows.long for one in recordings]
+        no_speech = self._no_speech(state, len(recordings)) if wanted.fallback.no_speech_threshold is not None else None
         for kind in dict.fromkeys(timed):
             rows = [row for row, own in enumerate(timed) if own == kind]
-            places = torch.tensor(rows, device=self.device)
-            chosen = [recordings[row] for row in rows]
-            prompts = [self.prompt(one.language, translate=wanted.translate, timed=kind) for one in chosen]
-            begun = state.select(places, places)
-            found = self._search(begun, prompts, config, kind, [names[row] for row in rows], chosen, gone)
-            for row, recording, best in zip(rows, chosen, found, strict=True):
-                self._move_on(recording, best, memory[row], wanted, kind)
+            found: dict[int, list[Hypothesis]] = {}
+            silent: set[int] = set()
+            for attempt in wanted.fallback.attempts(config):
+                left = [row for row in rows if row not in found or self._failed(found[row][0], wanted)]
+                left = [row for row in left if row not in silent]
+                if not left:
+                    break
+                places = torch.tensor(left, device=self.device)
+                chosen = [recordings[row] for row in left]
+                for recording in chosen if found else ():
+                    recording.retried += 1
+                prompts = [self.prompt(one.language, translate=wanted.translate, timed=kind) for one in chosen]
+                begun = state.select(places, places)
+                tried = self._search(begun, prompts, attempt, kind, [names[row] for row in left], chosen, gone)
+                found.update(zip(left, tried, strict=True))
+                if no_speech is not None:
+                    silent |= {row for row in left if wanted.fallback.silent(found[row][0], no_speech[row])}
+            for row in rows:
+                self._move_on(recordings[row], found[row], memory[row], wanted, kind, silent=row in silent)
+
+    def _failed(self, found: Hypothesis, wanted: Wanted) -> bool:
+        return wanted.fallback.failed(found, self._text(found.tokens))
+
+    def _first_step(self, state: Any, count: int) -> Float[Tensor, "B V"]:
+        """The log-probabilities of what follows <|startoftranscript|>; the state stays as it is."""
+        rows = torch.arange(count, device=self.device)
+        first = torch.full((count,), self.known.start, device=self.device)
+        log_probs, _ = self._stepper.step(first, state.select(rows))
+        return log_probs
+
+    def _no_speech(self, state: Any, count: int) -> list[float]:
+        """How likely the model thinks it that nothing is said in each window."""
+        return self._first_step(state, count)[:, self.known.no_speech].exp().tolist()
 
     def _find_languages(self, recordings: Sequence[_Recording], state: Any, wanted: Wanted) -> None:
         """Of a multilingual model, the language that was named or that the first window is likeliest in."""
@@ -288,9 +423,7 @@ class WhisperTranscriber:
             return
         if not self.known.languages:
             raise DataError("the vocabulary names no languages, such as <|en|>")
-        rows = torch.arange(len(recordings), device=self.device)
-        first = torch.full((len(recordings),), self.known.start, device=self.device)
-        log_probs, _ = self._stepper.step(first, state.select(rows))
+        log_probs = self._first_step(state, len(recordings))
         codes = list(self.known.languages)
         best = log_probs[:, list(self.known.languages.values())].argmax(-1).tolist()
         for row in unknown:
@@ -367,8 +500,14 @@ class WhisperTranscriber:
         memory: Float[Tensor, "S D"],
         wanted: Wanted,
         timed: bool,
+        silent: bool = False,
     ) -> None:
         left, offset, best = recording.left, recording.seek * HOP / RATE, several[0]
+        if silent:
+            end = min(offset + left * HOP / RATE, recording.windows.seconds)
+            recording.silences.append((round(offset, 3), round(end, 3)))
+            recording.seek += left
+            return
         found, step = [(0.0, left * HOP / RATE, best.tokens)], left
         if timed:
             found, step = split_at_timestamps(best.tokens, self.known, left)
@@ -535,16 +674,31 @@ def transcripts(
     timestamps: bool = False,
     language: str | None = None,
     translate: bool = False,
+    compression_ratio_threshold: float | None = None,
+    logprob_threshold: float | None = None,
+    no_speech_threshold: float | None = None,
+    temperature_increment: float | None = None,
     **decode: Setting,
 ) -> list[list[WrittenTranscript]]:
     """For each recording its best transcripts, with times: `transcripts(["talk.wav"])[0][0].words`.
 
-    `decode` are settings of `DecodeConfig`, such as `beam=5`.
+    The thresholds say which texts have failed and are written anew at a higher temperature: see `Fallback`. `decode`
+    are settings of `DecodeConfig`, such as `beam=5`.
     """
     if isinstance(sounds, str | Path):
         raise DataError("give a list of sounds, not one: [sound]")
     how = run.decode_config(**decode)
-    return run.transcriber.transcribe(list(sounds), how, timestamps=timestamps, language=language, translate=translate)
+    return run.transcriber.transcribe(
+        list(sounds),
+        how,
+        timestamps=timestamps,
+        language=language,
+        translate=translate,
+        compression_ratio_threshold=compression_ratio_threshold,
+        logprob_threshold=logprob_threshold,
+        no_speech_threshold=no_speech_threshold,
+        temperature_increment=temperature_increment,
+    )
 
 
 class WhisperTask(Task):

@@ -30,6 +30,7 @@ class WhisperTokens:
     previous: int | None
     languages: dict[str, int]
     special: frozenset[int]
+    no_speech: int | None = None
 
     @cached_property
     def first_timestamp(self) -> int:
@@ -76,4 +77,5 @@ def whisper_tokens(tokenizer: Tokenizer) -> WhisperTokens:
         previous=inner.token_to_id("<|startofprev|>"),
         languages=codes,
         special=special,
+        no_speech=inner.token_to_id("<|nospeech|>") or inner.token_to_id("<|nocaptions|>"),
     )

@@ -26,6 +26,9 @@ KINDS = {
     "patches, recurrent": {"decoder": "recurrent"},
     "convolution alone, recurrent": {"encoder": "convolution", "encoder_layers": 0, "decoder": "recurrent"},
     "recurrent, gru": {"decoder": "recurrent", "cell": "gru-after", "attention": "scaled-dot"},
+    "convolution by itself": {"encoder": "convolution", "last_kernel": 1},
+    "recurrent, looks after": {"decoder": "recurrent", "attend": "after", "attention": "general", "readout": "linear"},
+    "recurrent, widening cell": {"decoder": "recurrent", "attend": "after", "cell": "mut1"},
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -116,6 +119,10 @@ def test_the_place_penalty_counts_what_no_step_looked_at_row_by_row():
         ({"image_size": 13}, "image_size=13 must be a multiple of patch_size=4"),
         ({"encoder": "convolution", "patch_size": 6}, "patch_size=6 must be a power of 2"),
         ({"place_penalty": 1.0}, "place_penalty=1.0 is for decoder='recurrent'"),
+        ({"readout": "linear"}, "readout='linear' is for decoder='recurrent'"),
+        ({"last_kernel": 1}, "last_kernel=1 is for encoder='convolution'"),
+        ({"encoder": "convolution", "last_kernel": 2}, "last_kernel=2 must be odd"),
+        ({"attend": "after"}, "attend='after' is for decoder='recurrent'"),
         ({"decoder": "recurrent", "cross_heads": (1, 1)}, "cross_heads is for decoder='transformer'"),
         ({"channels": 2}, "channels=2 must be 1"),
         ({"encoder_heads": (3,)}, "encoder_heads"),

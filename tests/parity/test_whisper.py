@@ -12,13 +12,15 @@ from whisper_toys import EOS, FRAMES, NO_TIMESTAMPS, SPECIAL, START, TIMES, thei
 
 import regard
 from regard.data.audio import write_wav
+from regard.decode.config import DecodeConfig
+from regard.decode.stepper import Hypothesis
 from regard.errors import ConfigError, DataError, RegardError
 from regard.interop.huggingface import export_run, import_directory
 from regard.interop.parity import check_huggingface
 from regard.look.time_warping import median_filtered, step_starts, warping_path
 from regard.look.watch import watch
 from regard.tasks.looking.look_options import LookOptions
-from regard.tasks.whisper import plain_words, split_at_timestamps
+from regard.tasks.whisper import Fallback, plain_words, split_at_timestamps
 
 transformers = pytest.importorskip("transformers")
 SEEDS = (4, 6, 11)
@@ -361,3 +363,79 @@ def test_sounds_that_are_sent_are_transcribed_in_the_language_that_is_said(saved
     assert timed.json["results"][0]["transcripts"][0]["segments"][0]["start"] >= 0
     assert wrong.status == 400
     assert "is not one that this model knows" in wrong.json["error"]["message"]
+
+
+def hypothesis(tokens, log_prob):
+    return Hypothesis(tokens=tokens, log_prob=log_prob, score=log_prob, token_log_probs=[], finished=True, rows=[])
+
+
+def test_texts_fail_by_the_thresholds_of_the_published_decoder():
+    sure, unsure = hypothesis([1, 2, 3], -2.0), hypothesis([1, 2, 3], -6.0)  # means of -0.5 and -1.5, the end counted
+    both = Fallback(compression_ratio_threshold=2.4, logprob_threshold=-1.0, no_speech_threshold=0.6)
+    assert not both.failed(sure, "a text of its own")
+    assert both.failed(sure, "again and " * 20)
+    assert both.failed(unsure, "a text of its own")
+    assert not Fallback(compression_ratio_threshold=2.4).failed(unsure, "a text of its own")
+    assert [both.silent(one, likely) for one, likely in ((unsure, 0.7), (sure, 0.7), (unsure, 0.5))] == [True, 0, 0]
+    assert Fallback(no_speech_threshold=0.6).silent(sure, 0.7)
+    tried = list(both.attempts(DecodeConfig(beam=5)))
+    assert [one.beam for one in tried] == [5, 1, 1, 1, 1, 1]
+    assert [one.temperature for one in tried[1:]] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+    assert len({one.seed for one in tried}) == 6
+    assert len(list(Fallback(no_speech_threshold=0.6).attempts(DecodeConfig()))) == 1
+    by_half = Fallback(logprob_threshold=-1.0, temperature_increment=0.5).attempts(DecodeConfig(temperature=0.5))
+    assert [one.temperature for one in by_half] == [0.5, 1.0]
+
+
+def test_a_failed_text_is_sampled_anew_and_one_that_has_not_failed_stays(saved):
+    _, run, _ = saved["english"]
+    sounds = [tones(0.5, 1), tones(1.1, 2)]
+    plain = run.transcripts(sounds)
+    assert plain[0][0].retried is None
+    easy = run.transcripts(sounds, compression_ratio_threshold=1e3, logprob_threshold=-1e3)
+    assert [one[0].text for one in easy] == [one[0].text for one in plain]
+    assert [one[0].retried for one in easy] == [0, 0]
+    never = run.transcripts(sounds, logprob_threshold=0.0, temperature_increment=0.5)
+    assert never[0][0].retried == 2
+    assert never[1][0].retried >= 4  # of two windows at least
+    assert never[0][0].text != plain[0][0].text
+    last = run.transcripts(sounds[:1], temperature=1.0, seed=2)
+    assert last[0][0].tokens == never[0][0].tokens, "the last try is at temperature 1, whatever is read beside it"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["multilingual", "english"])
+def test_windows_are_taken_for_silence_as_transformers_does(saved, kind):
+    model, run, _ = saved[kind]
+    sounds = [tones(0.8, seed) for seed in range(4)]
+    features = torch.cat([their_features(one).input_features for one in sounds])
+    first = torch.full((len(sounds), 1), START)
+    wanted = model(input_features=features, decoder_input_ids=first).logits[:, 0].softmax(-1)[:, NO_TIMESTAMPS - 1]
+    state = run.model.begin(run.model.encode(features.mT))
+    assert run.transcriber._no_speech(state, len(sounds)) == pytest.approx(wanted.tolist(), rel=1e-4)
+    middle = float(wanted.sort().values[1:3].mean())
+    found = run.transcripts(sounds, no_speech_threshold=middle)
+    assert [bool(one[0].silences) for one in found] == (wanted > middle).tolist()
+    assert {bool(one[0].text) for one in found} == {True, False}
+    assert found[int(wanted.argmax())][0].silences == ((0.0, 0.8),)
+    how = {"language": "en", "task": "transcribe"} if kind == "multilingual" else {}
+    for number, sound in enumerate(sounds):
+        theirs = model.generate(
+            their_features(sound).input_features, return_timestamps=True, temperature=(0.0,), logprob_threshold=0.0,
+            no_speech_threshold=middle, return_segments=True, **how,
+        )["segments"][0]  # fmt: skip
+        assert (not theirs) == bool(found[number][0].silences)
+
+
+def test_thresholds_that_cannot_be_are_refused_by_name(saved):
+    _, run, _ = saved["english"]
+    for given, said in (
+        ({"temperature_increment": 0.1}, "temperature_increment=0.1 is for texts that failed"),
+        ({"no_speech_threshold": 1.5}, "no_speech_threshold=1.5 is a probability"),
+        ({"logprob_threshold": -1.0, "temperature_increment": 0.0}, "temperature_increment=0 must be above 0"),
+        ({"logprob_threshold": -1.0, "beam": 2, "top_beams": 2}, "have one transcript"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            run.transcripts([tones(0.2)], **given)
+    asked = run.ask("transcribe", [tones(0.4)], logprob_threshold=-0.001, temperature_increment=0.5)
+    assert asked[0].transcripts[0].retried == 2

@@ -1,6 +1,7 @@
 """Small runs to serve, a server on a real socket, and a client that sees what any client sees."""
 
 import asyncio
+import base64
 import http.client
 import json
 import socket
@@ -186,3 +187,16 @@ class Slow:
     def next(self):
         """Let one more step go on."""
         self.free += 1
+
+
+DROPPED = """(() => {
+  const file = new File([Uint8Array.from(atob("%s"), (one) => one.charCodeAt(0))], "%s", { type: "%s" });
+  const given = new DataTransfer();
+  given.items.add(file);
+  document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: given, bubbles: true, cancelable: true }));
+})()"""
+
+
+def dropping(data: bytes, name: str, kind: str) -> str:
+    """What drops a file on a page, as JavaScript."""
+    return DROPPED % (base64.b64encode(data).decode(), name, kind)

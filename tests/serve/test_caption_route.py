@@ -1,9 +1,7 @@
 """POST /v1/caption: the same as from Python, of images that are sent, and none of the server's own files."""
 
-import base64
-
 import pytest
-from serve_toys import serving
+from serve_toys import dropping, serving
 
 import regard
 from regard import make_config
@@ -68,30 +66,22 @@ def test_the_page_takes_files_of_a_kind_and_size_that_it_knows(captioner):
     assert "img-src data:" in front.headers["content-security-policy"]
 
 
-DROPPED = """(() => {
-  const file = new File([Uint8Array.from(atob("%s"), (one) => one.charCodeAt(0))], "%s", { type: "%s" });
-  const given = new DataTransfer();
-  given.items.add(file);
-  document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: given, bubbles: true, cancelable: true }));
-})()"""
-
-
 def test_an_image_that_is_dropped_on_the_page_is_shown_and_captioned_and_others_are_refused(captioner, browser):
     image = draw(scene(0, "test", 1))
     with serving(captioner, limits=Limits(body=40_000, grace=1.0)) as client:
         page = browser.page(f"http://127.0.0.1:{client.port}/")
         page.wait("document.querySelector('#task').value === 'caption'")
         assert page.js("document.querySelector('#text-label').hidden")
-        page.js(DROPPED % (base64.b64encode(png_bytes(image)).decode(), "one.png", "image/png"))
+        page.js(dropping(png_bytes(image), "one.png", "image/png"))
         page.wait("document.querySelector('#answer td') !== null")
         assert page.texts("#answer td")[0] == captioner.caption([image])[0]
         assert page.js("document.querySelector('#preview').src") == png_address(image)
         page.click("#look")
         page.wait("document.querySelector('#seen a') !== null")
-        page.js(DROPPED % ("bm8=", "notes.txt", "text/plain"))
+        page.js(dropping(b"no", "notes.txt", "text/plain"))
         page.wait("document.querySelector('#problem').textContent === 'notes.txt is no image but text/plain'")
-        page.js(DROPPED % (base64.b64encode(bytes(50_000)).decode(), "wide.png", "image/png"))
+        page.js(dropping(bytes(50_000), "wide.png", "image/png"))
         page.wait("document.querySelector('#problem').textContent.startsWith('wide.png has 50,000 bytes')")
-        page.js(DROPPED % (base64.b64encode(png_bytes(image)[:300]).decode(), "cut.png", "image/png"))
+        page.js(dropping(png_bytes(image)[:300], "cut.png", "image/png"))
         page.wait("document.querySelector('#problem').textContent.includes('cannot be read as an image')")
         page.close()

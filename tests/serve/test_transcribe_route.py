@@ -3,12 +3,13 @@
 import base64
 
 import pytest
-from serve_toys import serving
+from serve_toys import dropping, serving
 
 import regard
 from regard import make_config
 from regard.data.audio import write_wav
 from regard.data.synthetic.speech import RATE, speak, utterance
+from regard.serve.limits import Limits
 
 SMALL = [
     *("data.speech=8", "train.steps=2", "train.warmup=1", "train.batch_tokens=700", "train.threads=1"),
@@ -48,3 +49,25 @@ def test_sounds_that_are_sent_are_transcribed_and_paths_are_not_opened(transcrib
     assert {"transcribe", "look"} <= set(listed)
     assert looked.status == 200, looked.text
     assert looked.json["document"]["sentences"][0]["sound"]["seconds"] == pytest.approx(results[0]["seconds"], abs=1e-3)
+
+
+def test_a_sound_that_is_dropped_on_the_page_is_transcribed_and_others_are_refused(transcriber, browser, tmp_path):
+    data = write_wav(speak(utterance(0, "test", 1)).samples, RATE)
+    (tmp_path / "one.wav").write_bytes(data)
+    with serving(transcriber, limits=Limits(body=2 * len(data), grace=1.0)) as client:
+        page = browser.page(f"http://127.0.0.1:{client.port}/")
+        page.wait("document.querySelector('#task').value === 'transcribe'")
+        assert page.js("document.querySelector('#file-name').textContent") == "A sound: choose one, or drop it here"
+        page.js(dropping(data, "one.wav", "audio/wav"))
+        page.wait("document.querySelector('#answer td') !== null")
+        assert page.texts("#answer td")[0] == transcriber.transcribe([tmp_path / "one.wav"])[0]
+        assert page.js("document.querySelector('#preview').hidden"), "a sound is no picture"
+        page.click("#look")
+        page.wait("document.querySelector('#seen a') !== null")
+        page.js(dropping(b"no", "one.png", "image/png"))
+        page.wait("document.querySelector('#problem').textContent === 'one.png is no audio but image/png'")
+        page.js(dropping(bytes(2 * len(data)), "long.wav", "audio/wav"))
+        page.wait("document.querySelector('#problem').textContent.startsWith('long.wav has ')")
+        page.js(dropping(data[:300], "cut.wav", "audio/wav"))
+        page.wait("document.querySelector('#problem').textContent.includes('is cut')")
+        page.close()

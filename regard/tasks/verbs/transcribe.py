@@ -30,7 +30,8 @@ SERVED_SECONDS = 600.0
 
 STANDARD_INPUT = "-"
 
-OPTIONS = ("piece", "overlap", "timestamps", "language", "translate")
+THRESHOLDS = ("compression_ratio_threshold", "logprob_threshold", "no_speech_threshold", "temperature_increment")
+OPTIONS = ("piece", "overlap", "timestamps", "language", "translate", *THRESHOLDS)
 """Options of a request that say how sounds are read and written. Which of them apply is for the model to say."""
 
 
@@ -57,12 +58,16 @@ class WrittenTranscript(WrittenText):
     """What was heard.
 
     `words` say when each word was said. Of a recording that was read in pieces, scores are sums. `segments` are there
-    where timestamps were asked for, and `language`, the one spoken, where the model tells languages apart.
+    where timestamps were asked for, and `language`, the one spoken, where the model tells languages apart. Where
+    thresholds were given, `retried` counts the tries at a higher temperature, and `silences` are the stretches, in
+    seconds, that were taken for silence.
     """
 
     words: tuple[TimedWord, ...] = ()
     segments: tuple[TimedSegment, ...] | None = said_if_given()
     language: str | None = said_if_given()
+    retried: int | None = said_if_given()
+    silences: tuple[tuple[float, float], ...] | None = said_if_given()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +89,18 @@ class TranscribeRequest(WritingRequest):
     timestamps: bool = option(False, "Whisper: one line per segment, with its start and end in seconds.")
     language: str | None = option(None, "Whisper: the language spoken, such as fr; by default it is found out.", "CODE")
     translate: bool = option(False, "Whisper: write an English translation, not what is said.")
+    compression_ratio_threshold: Annotated[float | None, Between(0.0, 1000.0)] = option(
+        None, "Whisper: write a text anew, at a higher temperature, that zlib makes so many times shorter; such as 2.4."
+    )
+    logprob_threshold: Annotated[float | None, Between(-1000.0, 0.0)] = option(
+        None, "Whisper: the same for one whose tokens have a mean log-probability below this; such as -1."
+    )
+    no_speech_threshold: Annotated[float | None, Between(0.0, 1.0)] = option(
+        None, "Whisper: a window that is likelier to be silence, and whose text is no likelier than said, has none."
+    )
+    temperature_increment: Annotated[float | None, Between(0.01, 1.0)] = option(
+        None, "Whisper: by how much the temperature rises from try to try, up to 1; 0.2 unless said."
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,7 +142,7 @@ class WriteTranscripts(WritingVerb[TranscribeRequest, SoundTranscripts]):
             [sent_sound(item, number) for number, item in enumerate(items, 1)] if limits is not None else list(items)
         )
         sounds = run.transcriber.read(named)
-        rows, pieces = search_rows(config), 0
+        rows, pieces = search_rows(config) + _tries(request), 0
         for sound in sounds:
             seconds = sound.frames / sound.rate
             if limits is not None and seconds > SERVED_SECONDS:
@@ -149,7 +166,7 @@ class WriteTranscripts(WritingVerb[TranscribeRequest, SoundTranscripts]):
         pieces = run.transcriber.pieces(item.given, item.piece, item.overlap)
         return Cost(
             pieces * run.transcriber.positions(item.piece),
-            pieces * search_rows(item.config) * item.config.max_len,
+            pieces * (search_rows(item.config) + _tries(asked.request)) * item.config.max_len,
         )
 
     def write(
@@ -181,6 +198,13 @@ class WriteTranscripts(WritingVerb[TranscribeRequest, SoundTranscripts]):
 def sent_sound(item: object, number: int) -> tuple[str, bytes]:
     """The bytes of a sound that was sent in base64, plain or as a data: address."""
     return sent_file(item, f"sound {number}", "a sound")
+
+
+def _tries(request: TranscribeRequest) -> int:
+    """How many times a text may be written anew, at most."""
+    if request.compression_ratio_threshold is None and request.logprob_threshold is None:
+        return 0
+    return int((1.0 - (request.temperature or 0.0)) / (request.temperature_increment or 0.2) + 1e-6)
 
 
 def _pieces(run: "Run", request: TranscribeRequest) -> tuple[float, float]:
