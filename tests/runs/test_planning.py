@@ -342,8 +342,8 @@ def test_updates_are_timed_until_they_take_the_same(files, tmp_path, monkeypatch
     monkeypatch.setattr(ExponentialAverage, "update", slow_at_first)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     found = []
-    timed = _Trainer._timed
-    monkeypatch.setattr(_Trainer, "_timed", lambda self, seconds: found.append(timed(self, 12.0)) or found[0])
+    timed = _Trainer.timed
+    monkeypatch.setattr(_Trainer, "timed", lambda self, seconds: found.append(timed(self, 12.0)) or found[0])
     monkeypatch.setattr(_Trainer, "go", lambda self: None)
     with suppress(RegardError):
         regard.train(planned(files, "commands.tsv", minutes=0.01, overrides=SHORT[1:]), tmp_path / "run")
