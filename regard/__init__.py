@@ -1,16 +1,20 @@
 """Train, run and look inside attention models.
 
 import regard
-run = regard.load("runs/demo")
+run = regard.train("tiny", data=[("I am a student.", "Je suis étudiant."), ...], out="runs/first")
+run = regard.load("runs/first")
 run.translate(["I am a student."], beam=5)
+run.look(["I am a student."]).save("attention.html")
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from regard.errors import ConfigError, DataError, Diverged, RegardError, RunError
 from regard.moved import keep_old_names
 
 if TYPE_CHECKING:
+    from regard.analysis.training_curves import LiveCurves
     from regard.comparison import compare
     from regard.look import watch
     from regard.tasks.config import RunConfig, make_config, presets
@@ -23,8 +27,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ConfigError",
+    "DataError",
+    "Diverged",
+    "LiveCurves",
+    "RegardError",
     "Run",
     "RunConfig",
+    "RunError",
     "compare",
     "distill",
     "ensemble",
@@ -39,6 +49,7 @@ __all__ = [
 ]
 
 _WHERE = {
+    "LiveCurves": "regard.analysis.training_curves",
     "Run": "regard.tasks.run",
     "RunConfig": "regard.tasks.config",
     "compare": "regard.comparison",
@@ -54,18 +65,24 @@ _WHERE = {
     "watch": "regard.look",
 }
 
+_ROOMS = (
+    *("analysis", "bench", "comparison", "config", "data", "decode", "errors", "interop", "look", "metrics", "models"),
+    *("nn", "plugins", "runs", "serve", "tasks", "text", "trainer", "training"),
+)
+"""Modules and packages that can be reached as attributes, imported when they are asked for."""
+
 
 keep_old_names()
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "serve"})
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__, *_ROOMS})
 
 
 def __getattr__(name: str) -> Any:
     # Importing does no work: torch and the rest come with the first name that needs them.
     if name in _WHERE:
         return getattr(import_module(_WHERE[name]), name)
-    if name == "serve":
-        return import_module("regard.serve")
+    if name in _ROOMS:
+        return import_module(f"regard.{name}")
     raise AttributeError(f"module 'regard' has no attribute '{name}'")

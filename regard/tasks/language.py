@@ -301,6 +301,7 @@ class LanguageTask(Task):
     name = "language"
     about = "running text, to be continued: language modelling"
     data = LanguageData
+    row_columns: ClassVar = ("text",)
     evaluation = LanguageOptions
     unused: ClassVar = (
         *(*OF_PAIRS, "images", "train.compile_loss", "train.r_drop", "train.pack"),

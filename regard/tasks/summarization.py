@@ -189,6 +189,7 @@ class SummarizationTask(TranslationTask):
     name = "summarization"
     about = "documents with summaries, written from them: sequence to sequence, with copying and coverage"
     data = SummarizationData
+    row_columns: ClassVar = ("document", "summary")
     sources = ("train", "telegrams")
     evaluation = SummarizationOptions
     prepared = SummarizationRun
