@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
+from regard.data.mixing import Mixture, random_of, shuffled
 from regard.data.pair_store import PairStore, Rows
 from regard.data.sharing import bounds
 from regard.errors import ConfigError
@@ -51,17 +52,6 @@ def epoch_order(source: Lengths, target: Lengths, *, budget: int, seed: int, epo
     noise = random.random_raw(len(source)) * (JITTER / 2**64)
     groups = _cut(_by_length(source, target, noise, BATCHES_PER_BUCKET * budget), source, target, budget)
     return [groups[index] for index in shuffled(len(groups), random)]
-
-
-def random_of(seed: int, epoch: int) -> np.random.Philox:
-    """The random bits of an epoch, the same on every machine."""
-    return np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))
-
-
-def shuffled(count: int, random: np.random.Philox) -> np.ndarray:
-    """The numbers below `count` in random order."""
-    # Raw bits only: numpy promises that these never change, which it does not promise of its distributions.
-    return np.argsort(random.random_raw(count), kind="stable")
 
 
 def evaluation_order(source: Lengths, target: Lengths, *, budget: int) -> list[np.ndarray]:
@@ -113,14 +103,18 @@ def _cut(rows: np.ndarray, source: Lengths, target: Lengths, budget: int) -> lis
 
 
 class PaddedLayout:
-    """Batches of like lengths, padded."""
+    """Batches of like lengths, padded; of a `mixture` where there are several corpora."""
 
-    def __init__(self, store: PairStore, budget: int) -> None:
-        self.store, self.budget = store, budget
+    def __init__(self, store: PairStore, budget: int, mixture: Mixture | None = None) -> None:
+        self.store, self.budget, self.mixture = store, budget, mixture
 
     def order(self, seed: int, epoch: int) -> list[np.ndarray]:
-        lengths = self.store.source.lengths, self.store.target.lengths
-        return epoch_order(*lengths, budget=self.budget, seed=seed, epoch=epoch)
+        source, target = self.store.source.lengths, self.store.target.lengths
+        if self.mixture is None:
+            return epoch_order(source, target, budget=self.budget, seed=seed, epoch=epoch)
+        rows = self.mixture.rows(seed, epoch)
+        groups = epoch_order(source[rows], target[rows], budget=self.budget, seed=seed, epoch=epoch)
+        return [rows[group] for group in groups]
 
     def batch(self, rows: np.ndarray) -> Pairs:
         return collate(self.store, rows)

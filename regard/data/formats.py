@@ -6,10 +6,11 @@ What is wrong is said with its place.
 import bz2
 import csv
 import gzip
+import io
 import json
 import lzma
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +24,8 @@ Header = Literal["auto", True, False]
 """Whether the first row of a table names its columns; `auto` takes it for that where it holds their names."""
 
 _SUFFIXES: dict[str, Format] = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
-_COMPRESSED: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_UNREAD = (".zst", ".zip", ".7z", ".lz4", ".tgz", ".tar", ".xlsx", ".ods")
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+_UNREAD = (".zip", ".7z", ".lz4", ".tgz", ".tar", ".xlsx", ".ods")
 
 LONGEST = 1 << 28
 """Bytes of a compressed file's line, or characters of a CSV cell, at the most: a small file may unpack to any size."""
@@ -72,8 +73,8 @@ def format_of(path: Path) -> Format:
     """The format that the file's suffix names, one of compression aside; lines when it names none."""
     suffix = path.suffix.lower()
     if suffix in _UNREAD:
-        raise DataError(f"{path}: {suffix} files are not read; unpack it, or compress with .gz, .bz2 or .xz")
-    if suffix in _COMPRESSED:
+        raise DataError(f"{path}: {suffix} files are not read; unpack it, or compress with .gz, .bz2, .xz or .zst")
+    if suffix in COMPRESSED:
         inner = _SUFFIXES.get(Path(path.stem).suffix.lower(), "lines")
         if inner == "parquet":
             raise DataError(f"{path}: Parquet is compressed inside; decompress the file")
@@ -159,7 +160,7 @@ def unused(path: Path, names: Sequence[str], columns: Columns) -> list[str]:
 def notes_on(path: Path, format: Format, columns: Columns) -> tuple[str, ...]:
     """What should be said once about a file before it is read: its header, and what of it is not used."""
     if format in ("tsv", "csv"):
-        return _first_layout(path, format, columns).notes
+        return first_layout(path, format, columns).notes
     if format == "lines":
         return ()
     if format == "jsonl":
@@ -177,10 +178,11 @@ def notes_on(path: Path, format: Format, columns: Columns) -> tuple[str, ...]:
 
 def table_header(path: Path, format: Format, columns: Columns) -> bool:
     """Whether the file is a table whose first row names its columns."""
-    return format in ("tsv", "csv") and _first_layout(path, format, columns).header
+    return format in ("tsv", "csv") and first_layout(path, format, columns).header
 
 
-def _first_layout(path: Path, format: Format, columns: Columns) -> TableLayout:
+def first_layout(path: Path, format: Format, columns: Columns) -> TableLayout:
+    """Where the wanted columns stand, by the first row of a TSV or CSV."""
     first = next(_at_least_one(path, (cells for _, cells in raw_rows(path, format))))
     return table_layout(path, first, columns)
 
@@ -206,14 +208,14 @@ def whole_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _raw_lines(path: Path) -> Iterator[bytes]:
     suffix = path.suffix.lower()
-    if suffix not in _COMPRESSED:
+    if suffix not in COMPRESSED:
         with path.open("rb") as file:
             yield from file
         return
     # A path of its own error is said as such; what is wrong inside is the compression's.
     path.open("rb").close()
     try:
-        with _COMPRESSED[suffix](path) as file:
+        with _decompressed(path, suffix) as file:
             number = 0
             while raw := file.readline(LONGEST):
                 number += 1
@@ -224,6 +226,17 @@ def _raw_lines(path: Path) -> Iterator[bytes]:
                 yield raw
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"{path} is not a readable {suffix} file: {error}") from None
+
+
+def _decompressed(path: Path, suffix: str) -> Any:
+    """A compressed file, open for reading what it holds."""
+    if suffix != ".zst":
+        return {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}[suffix](path)
+    try:
+        import pyarrow
+    except ModuleNotFoundError:
+        raise DataError(f"reading {path} needs pyarrow: pip install 'regard[zstd]'") from None
+    return io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd"), buffer_size=1 << 16)
 
 
 def check_file(path: Path) -> None:

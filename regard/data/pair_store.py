@@ -1,27 +1,33 @@
 """Prepared pairs: tokenised once, token ids on disk, held in memory or mapped into it, read without copies."""
 
+import json
 import operator
+import os
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any, SupportsIndex
 
 import numpy as np
 from jaxtyping import Int32, Int64, UInt
 
-from regard.data.prepared_cache import cached, opened, stored, token_dtype, write_meta
+from regard import config as settings
+from regard.data.prepared_cache import CURSOR, cached, opened, stored, token_dtype, write_meta
 from regard.data.readers import Corpus
+from regard.data.shards import Cursor, Unchanged, chunks_from, files_read, shards_by_corpus
 from regard.errors import ConfigError, DataError
 from regard.text import Vocabularies
 from regard.text.bpe_dropout import SPELLINGS, MergeDropout
 from regard.text.encoder_inputs import Overlong
+from regard.text.tokenizing import EncodedTexts, Tokenizing, check_workers
 from regard.text.vocabularies import encode_with_copies
 
 VERSION = 1
 CHUNK = 4096  # pairs tokenised at a time: enough to keep every core busy, a few megabytes of text
+COMMIT = 64  # chunks after which what is written is synced, so that a preparation that is killed goes on from there
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,8 @@ class PairStore:
     source: Rows
     target: Rows
     counts: Counts
+    parts: tuple[int, ...] = ()
+    """How many pairs each of several corpora has, one after the other; empty where there is one."""
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], pad: int = 0) -> "PairStore":
@@ -107,7 +115,7 @@ class PairStore:
                 )
                 for side, tokens in (("source", counts.source_tokens), ("target", counts.target_tokens))
             )
-            return cls(source, target, counts)
+            return cls(source, target, counts, tuple(meta.get("parts", ())))
 
     def __len__(self) -> int:
         return len(self.source)
@@ -126,107 +134,278 @@ def prepare(
     progress: Callable[[int], None] | None = None,
     drop: MergeDropout | None = None,
     copying: bool = False,
+    workers: int = 0,
     say: Callable[[str], None] | None = None,
 ) -> PairStore:
     """The corpus as token ids, from a folder under `cache`: reused when nothing changed, else written now.
 
     `max_len` is the longest row a model may be given: a source's pieces and `eos`, or `bos` and a target's pieces.
     Pairs with a longer side are skipped, cut or refused as `overlong` says; pairs with a blank side are skipped;
-    the store's `counts` tell how many. Tokenises on all cores in memory that does not grow with the corpus.
-    `progress` is called with the number of pairs read so far. `drop` asks for a variant with merges left out,
-    which takes one core.
+    the store's `counts` tell how many. Memory does not grow with the corpus. Shards are read one after the other; a
+    preparation that is killed goes on in the midst of a shard, from what was last synced, and ends in the same bytes.
+    `workers` processes tokenise, or with 0 this one, on all cores. `progress` is called with the number of pairs read
+    so far. `drop` asks for a variant with merges left out, which takes one core unless there are `workers`.
     With `copying`, words of a source that a joint word vocabulary does not know are numbered after it.
     `say` is told where a folder is damaged, and prepared again.
     """
     if max_len < 2:
         raise ConfigError(f"max_len={max_len} must be at least 2: one piece and a special token")
+    check_workers(workers)
+    if copying and workers:
+        raise ConfigError(f"data.workers={workers} is not for models that copy: each pair extends the vocabulary")
     varied: list[Any] = [] if drop is None else [drop.rate, drop.variant, SPELLINGS]
     varied += ["copying"] if copying else []
-    return cached(
-        cache,
-        [VERSION, corpus.digest(), vocabularies.digest(), max_len, overlong, *varied],
-        PairStore.open,
-        lambda folder: _write(folder, corpus, vocabularies, max_len, overlong, progress, drop, copying),
-        say,
-    )
+    unchanged = Unchanged(files_read(corpus))
+    preparation = _Preparation(corpus, vocabularies, max_len, overlong, drop, copying, workers, progress, say)
+
+    def write(folder: Path) -> None:
+        preparation.write(folder)
+        unchanged.check()
+
+    key = [VERSION, corpus.digest(), vocabularies.digest(), max_len, overlong, *varied]
+    return cached(cache, key, PairStore.open, write, say, resumes=True)
 
 
-def _write(
-    folder: Path,
-    corpus: Corpus,
-    vocabularies: Vocabularies,
-    max_len: int,
-    overlong: Overlong,
-    progress: Callable[[int], None] | None,
-    drop: MergeDropout | None,
-    copying: bool,
-) -> None:
-    source, target = vocabularies.source, vocabularies.target
-    encode_source, encode_target = (
-        side.encode_batch if drop is None else drop.encoder(side) for side in (source, target)
-    )
-    largest = max(source.vocab_size, target.vocab_size) + (max_len if copying else 0)
-    dtype = token_dtype(largest)
-    read = kept = blank = long = cut = 0
-    with ExitStack() as stack:
-        sources = _Writer(folder, "source", dtype, stack)
-        targets = _Writer(folder, "target", dtype, stack)
-        for chunk in _chunks(corpus):
-            full = [(read + row, pair) for row, pair in enumerate(chunk, 1) if pair[0].strip() and pair[1].strip()]
-            read, blank = read + len(chunk), blank + len(chunk) - len(full)
-            texts = [pair for _, pair in full]
-            if copying:
-                encoded = [encode_with_copies(vocabularies, *pair) for pair in texts]
-            else:
-                sides = encode_source([one for one, _ in texts]), encode_target([other for _, other in texts])
-                encoded = list(zip(*sides, strict=True))
-            rows: list[tuple[list[int], list[int]]] = []
-            for (number, _), (ids, other) in zip(full, encoded, strict=True):
-                longest = max(len(source.opening) + len(ids), len(target.opening) + len(other)) + 1
-                if longest > max_len:
-                    if overlong == "refuse":
-                        raise DataError(f"pair {number} is {longest} tokens long; max_len={max_len} is the most")
-                    if overlong == "skip":
-                        long += 1
-                        continue
-                    cut += 1
-                    ids, other = (
-                        row[: max_len - 1 - len(side.opening)] for row, side in ((ids, source), (other, target))
-                    )
-                    if copying:  # what stood in the part of the source that was cut cannot be copied
-                        here = {*ids, *range(source.vocab_size)}
-                        other = [index if index in here else source.unk for index in other]
-                rows.append((vocabularies.source_row(ids), vocabularies.target_row(other)))
-            kept += len(rows)
-            sources.append([row[0] for row in rows])
-            targets.append([row[1] for row in rows])
-            if progress is not None:
-                progress(read)
-    if not kept:
-        raise DataError(f"none of {read} pairs can be used: {blank} have a blank side, {long} exceed max_len={max_len}")
-    counts = Counts(read, kept, blank, long, cut, sources.tokens, targets.tokens)
-    pads = {"source": source.pad, "target": target.pad}
-    write_meta(folder, VERSION, dtype=dtype.name, pad=pads, counts=asdict(counts))
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What has been written, and where reading then stood; `crcs` are checksums of each file."""
+
+    shard: int = 0
+    row: int = 0
+    read: int = 0
+    blank: int = 0
+    overlong: int = 0
+    truncated: int = 0
+    source_tokens: int = 0
+    target_tokens: int = 0
+    kept: tuple[int, ...] = ()
+    """Of each corpus."""
+    crcs: tuple[int, ...] = (0, 0, 0, 0)
 
 
-class _Writer:
-    """One side's token and offset files, appended to."""
+@dataclass(frozen=True, slots=True)
+class _Preparation:
+    """Pairs to token ids in a folder."""
 
-    def __init__(self, folder: Path, side: str, dtype: np.dtype, stack: ExitStack) -> None:
-        self._dtype = dtype
-        self._tokens: IO[bytes] = stack.enter_context((folder / f"{side}.tokens").open("wb"))
-        self._offsets: IO[bytes] = stack.enter_context((folder / f"{side}.offsets").open("wb"))
-        self._offsets.write(np.zeros(1, dtype=np.int64).tobytes())
-        self.tokens = 0
+    corpus: Corpus
+    vocabularies: Vocabularies
+    max_len: int
+    overlong: Overlong
+    drop: MergeDropout | None
+    copying: bool
+    workers: int
+    progress: Callable[[int], None] | None
+    say: Callable[[str], None] | None
 
-    def append(self, rows: list[list[int]]) -> None:
-        ends = self.tokens + np.cumsum([len(row) for row in rows], dtype=np.int64)
-        self._tokens.write(np.array([token for row in rows for token in row], dtype=self._dtype).tobytes())
-        self._offsets.write(ends.tobytes())
-        self.tokens = int(ends[-1]) if len(ends) else self.tokens
+    @property
+    def dtype(self) -> np.dtype:
+        source, target = self.vocabularies.source, self.vocabularies.target
+        return token_dtype(max(source.vocab_size, target.vocab_size) + (self.max_len if self.copying else 0))
+
+    def write(self, folder: Path) -> None:
+        """All pairs, or those that are left after what the folder has."""
+        named = shards_by_corpus(self.corpus)
+        shards = [shard for some in named.values() for shard in some]
+        corpus_of = np.repeat(np.arange(len(named)), [len(some) for some in named.values()])
+        with ExitStack() as stack:
+            files = _PairWriter(folder, self.dtype, stack)
+            done = files.take_up(len(named))
+            if done.read and self.say is not None:
+                self.say(f"going on after the {done.read:,} pairs that were tokenised before a kill")
+            chunks = chunks_from(shards, Cursor(done.shard, done.row), CHUNK)
+            for number, (cursor, chunk, encoded) in enumerate(self._encoded(chunks, done.read), 1):
+                done = self._appended(files, done, cursor, chunk, encoded, int(corpus_of[cursor.shard]))
+                if number % COMMIT == 0:
+                    files.commit(done)
+                if self.progress is not None:
+                    self.progress(done.read)
+        kept = sum(done.kept)
+        if not kept:
+            raise DataError(
+                f"none of {done.read} pairs can be used: {done.blank} have a blank side, {done.overlong} exceed "
+                f"max_len={self.max_len}"
+            )
+        if empty := [name for name, count in zip(named, done.kept, strict=True) if name and not count]:
+            raise DataError(f"no pair of the corpus '{empty[0]}' can be used: blank, or longer than {self.max_len}")
+        sizes = done.source_tokens, done.target_tokens
+        counts = Counts(done.read, kept, done.blank, done.overlong, done.truncated, *sizes)
+        pads = {"source": self.vocabularies.source.pad, "target": self.vocabularies.target.pad}
+        parts = {"parts": list(done.kept)} if len(named) > 1 else {}
+        write_meta(folder, VERSION, dtype=self.dtype.name, pad=pads, counts=asdict(counts), **parts)
+
+    def _encoded(
+        self, chunks: Iterator[tuple[Cursor, list[tuple[str, str]]]], read: int
+    ) -> "Iterator[tuple[Cursor, _Chunk, list[EncodedTexts]]]":
+        """The chunks in their order, each with the ids of both its sides."""
+
+        def jobs() -> "Iterator[tuple[tuple[Cursor, _Chunk], tuple[list[str], list[str]]]]":
+            first = read
+            for cursor, pairs in chunks:
+                full = [row for row, pair in enumerate(pairs) if pair[0].strip() and pair[1].strip()]
+                texts = [pairs[row][0] for row in full], [pairs[row][1] for row in full]
+                yield (cursor, _Chunk(first, len(pairs), np.array(full, dtype=np.int64))), texts
+                first += len(pairs)
+
+        if self.copying:
+            for (cursor, chunk), texts in jobs():
+                yield cursor, chunk, self._with_copies(*texts)
+            return
+        sides = self.vocabularies.source, self.vocabularies.target
+        with Tokenizing(sides, self.workers, self.drop) as tokenizing:
+            for (cursor, chunk), encoded in tokenizing.encode(jobs()):
+                yield cursor, chunk, encoded
+
+    def _with_copies(self, sources: list[str], targets: list[str]) -> list[EncodedTexts]:
+        rows = [encode_with_copies(self.vocabularies, *pair) for pair in zip(sources, targets, strict=True)]
+        source = self.vocabularies.source
+        most = self.max_len - 1 - len(source.opening)
+        for number, (ids, other) in enumerate(rows):
+            if len(ids) > most:  # what stood in the part of the source that is cut cannot be copied
+                here = {*ids[:most], *range(source.vocab_size)}
+                rows[number] = ids, [index if index in here else source.unk for index in other]
+        return [EncodedTexts.of([row[side] for row in rows]) for side in (0, 1)]
+
+    def _appended(
+        self,
+        files: "_PairWriter",
+        done: _Written,
+        cursor: Cursor,
+        chunk: "_Chunk",
+        encoded: list[EncodedTexts],
+        corpus: int,
+    ) -> _Written:
+        """The pairs of a chunk written, and what has been written then."""
+        source, target = self.vocabularies.source, self.vocabularies.target
+        around = np.array([len(source.opening) + 1, len(target.opening) + 1])
+        lengths = np.stack([side.lengths for side in encoded], 1) + around
+        longest = lengths.max(1)
+        long: np.ndarray = longest > self.max_len
+        if self.overlong == "refuse" and long.any():
+            first = int(long.argmax())
+            raise DataError(
+                f"pair {chunk.first + int(chunk.full[first]) + 1} is {longest[first]} tokens long; "
+                f"max_len={self.max_len} is the most"
+            )
+        skipped = int(long.sum()) if self.overlong == "skip" else 0
+        kept = ~long if skipped else np.ones_like(long)
+        prefixes = source.opening, (target.bos, *target.opening)
+        for name, side, prefix, one in zip(("source", "target"), encoded, prefixes, (source, target), strict=True):
+            files.append(name, _rows(side, kept, prefix, one.eos, self.max_len - 1 - len(one.opening)))
+        counts = list(done.kept)
+        counts[corpus] += int(kept.sum())
+        return replace(
+            done,
+            **asdict(cursor),
+            read=done.read + chunk.size,
+            blank=done.blank + chunk.size - len(chunk.full),
+            overlong=done.overlong + skipped,
+            truncated=done.truncated + int(long.sum()) - skipped,
+            source_tokens=files.tokens["source"],
+            target_tokens=files.tokens["target"],
+            kept=tuple(counts),
+        )
 
 
-def _chunks(corpus: Corpus) -> Iterator[list[tuple[str, str]]]:
-    pairs = iter(corpus)
-    while chunk := list(islice(pairs, CHUNK)):
-        yield chunk
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Some pairs: how many were read before them, how many they are, and which of them have two sides."""
+
+    first: int
+    size: int
+    full: np.ndarray
+
+
+def _rows(side: EncodedTexts, kept: np.ndarray, prefix: Sequence[int], eos: int, most: int) -> EncodedTexts:
+    """The texts that are kept, each cut to so many pieces, with what stands before and after them."""
+    ends = np.cumsum(side.lengths)
+    places = np.arange(len(side.ids)) - np.repeat(ends - side.lengths, side.lengths)
+    ids = side.ids[np.repeat(kept, side.lengths) & (places < most)]
+    lengths = np.minimum(side.lengths[kept], most) + len(prefix) + 1
+    ends = np.cumsum(lengths)
+    rows = np.empty(int(lengths.sum()), dtype=np.uint32)
+    inside = np.ones(len(rows), dtype=bool)
+    for place, token in enumerate(prefix):
+        rows[ends - lengths + place], inside[ends - lengths + place] = token, False
+    rows[ends - 1], inside[ends - 1] = eos, False
+    rows[inside] = ids
+    return EncodedTexts(rows, lengths)
+
+
+class _PairWriter:
+    """The token and offset files of both sides, appended to; what is committed outlives a kill."""
+
+    def __init__(self, folder: Path, dtype: np.dtype, stack: ExitStack) -> None:
+        self._folder, self._dtype = folder, dtype
+        self.tokens = {"source": 0, "target": 0}
+        self._paths = [folder / f"{side}.{kind}" for side in self.tokens for kind in ("tokens", "offsets")]
+        self._files: dict[str, IO[bytes]] = {}
+        self._crcs: dict[str, int] = {}
+        self._stack = stack
+
+    def take_up(self, corpora: int) -> _Written:
+        """What an earlier process had committed to the folder; nothing where that is not whole."""
+        done = self._committed()
+        sizes = self._sizes(done) if done is not None else [0] * len(self._paths)
+        if done is not None and (len(done.kept) != corpora or self._checksums(sizes) != done.crcs):
+            done, sizes = None, [0] * len(self._paths)
+        for path, size in zip(self._paths, sizes, strict=True):
+            file = self._stack.enter_context(path.open("r+b" if size else "wb"))
+            file.truncate(size)
+            file.seek(size)
+            self._files[path.name], self._crcs[path.name] = file, 0
+        if done is None:
+            for side in self.tokens:
+                self._write(f"{side}.offsets", np.zeros(1, dtype=np.int64))
+            return _Written(kept=(0,) * corpora)
+        self._crcs = dict(zip(self._files, done.crcs, strict=True))
+        self.tokens = {"source": done.source_tokens, "target": done.target_tokens}
+        return done
+
+    def append(self, side: str, rows: EncodedTexts) -> None:
+        self._write(f"{side}.tokens", rows.ids.astype(self._dtype))
+        ends = self.tokens[side] + np.cumsum(rows.lengths, dtype=np.int64)
+        self._write(f"{side}.offsets", ends)
+        self.tokens[side] = int(ends[-1]) if len(ends) else self.tokens[side]
+
+    def commit(self, done: _Written) -> None:
+        """Sync what has been written, and say how far that is."""
+        for file in self._files.values():
+            file.flush()
+            os.fsync(file.fileno())
+        text = json.dumps({"version": VERSION, **asdict(replace(done, crcs=tuple(self._crcs.values())))})
+        aside = self._folder / f"{CURSOR}.partial"
+        with aside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, self._folder / CURSOR)
+
+    def _write(self, name: str, array: np.ndarray) -> None:
+        data = array.tobytes()
+        self._files[name].write(data)
+        self._crcs[name] = zlib.crc32(data, self._crcs[name])
+
+    def _committed(self) -> _Written | None:
+        try:
+            found = json.loads((self._folder / CURSOR).read_text(encoding="utf-8"))
+            return settings.from_mapping(_Written, found) if found.pop("version") == VERSION else None
+        except (OSError, ValueError, KeyError, AttributeError, ConfigError):
+            return None
+
+    def _sizes(self, done: _Written) -> list[int]:
+        offsets = 8 * (sum(done.kept) + 1)
+        width = self._dtype.itemsize
+        return [width * done.source_tokens, offsets, width * done.target_tokens, offsets]
+
+    def _checksums(self, sizes: Sequence[int]) -> tuple[int, ...] | None:
+        found = []
+        for path, size in zip(self._paths, sizes, strict=True):
+            crc = 0
+            try:
+                with path.open("rb") as file:
+                    while size and (data := file.read(min(size, 1 << 20))):
+                        crc, size = zlib.crc32(data, crc), size - len(data)
+            except OSError:
+                return None
+            found.append(crc if not size else None)
+        return tuple(found)

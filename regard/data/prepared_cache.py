@@ -33,6 +33,11 @@ HELD = 256 << 20
 
 _ABANDONED = 3600.0  # seconds without a write after which an unfinished folder that none can lock belongs to no one
 _LOCKED = ".partial-locked-"
+_BEGUN = ".partial-begun-"
+_KEPT = 7 * 24 * 3600.0  # seconds after which one that could be gone on with is not waited for any longer
+
+CURSOR = "cursor.json"
+"""In a folder that is being written: how far it has come, so that it can be gone on with after a kill."""
 
 
 def cached(
@@ -41,14 +46,18 @@ def cached(
     open: Callable[[Path], Store],
     write: Callable[[Path], None],
     say: Callable[[str], None] | None = None,
+    *,
+    resumes: bool = False,
 ) -> Store:
     """What `open` finds in the folder of `cache` that `key` names; if that is not there or not whole, `write` it first.
 
     `open` raises a DataError where something is missing. Two processes may prepare the same at once. `say` is told
-    where what is there is damaged, and prepared again.
+    where what is there is damaged, and prepared again. With `resumes`, `write` may leave a file `CURSOR` that says how
+    far it has come: after a kill it is called again with what it left.
     """
     folder = cache / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]
-    _sweep(cache)
+    begun = cache / f"{_BEGUN}{folder.name}"
+    _sweep(cache, begun)
     try:
         return _whole(folder, open)
     except DataError as error:
@@ -56,8 +65,9 @@ def cached(
             say(f"{error}: it is prepared again")
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with _partial(cache) as aside:
+        with _partial(cache, begun if resumes else None) as aside:
             write(aside)
+            (aside / CURSOR).unlink(missing_ok=True)
             (aside / DIGESTS).write_text(digests_of(aside), encoding="utf-8", newline="\n")
             _settle(aside, folder, open)
     except OSError as error:
@@ -73,18 +83,39 @@ def _whole(folder: Path, open: Callable[[Path], Store]) -> Store:
 
 
 @contextmanager
-def _partial(cache: Path) -> Iterator[Path]:
-    """A new folder to prepare data in, removed in the end unless it has got another name.
+def _partial(cache: Path, begun: Path | None) -> Iterator[Path]:
+    """A folder to prepare data in, removed in the end unless it has got another name.
 
-    While it is being written its process holds a lock on it, which ends with the process, however that ends.
+    While it is being written its process holds a lock on it, which ends with the process, however that ends. It is the
+    one that was `begun` before, where there is one; that stays where its process is told to end.
     """
-    aside, handle = _claimed(cache)
+    aside, handle = (None if begun is None else _taken_up(begun)) or _claimed(cache)
+    stays = False
     try:
         yield aside
+    except (KeyboardInterrupt, SystemExit):
+        stays = aside == begun and (aside / CURSOR).exists()
+        raise
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        if not stays:
+            shutil.rmtree(aside, ignore_errors=True)
         if handle is not None:
             os.close(handle)
+
+
+def _taken_up(begun: Path) -> tuple[Path, int] | None:
+    """The folder that a preparation of the same data began, new or as it was left, and the lock on it.
+
+    None where it cannot be locked: another process is at work on it, or no folder can be.
+    """
+    if fcntl is None:
+        return None
+    begun.mkdir(exist_ok=True)
+    handle = os.open(begun, os.O_RDONLY)
+    if not _lock(handle) or not begun.exists():
+        os.close(handle)
+        return None
+    return begun, handle
 
 
 def _claimed(cache: Path) -> tuple[Path, int | None]:
@@ -145,19 +176,27 @@ def _complete(folder: Path, open: Callable[[Path], Any]) -> bool:
     return True
 
 
-def _sweep(cache: Path) -> None:
-    """Remove what preparations that were killed left behind: at once where its lock is free, else once it is old."""
+def _sweep(cache: Path, begun: Path) -> None:
+    """Remove what preparations that were killed left behind: at once where its lock is free, else once it is old.
+
+    What was `begun` of the same data stays, to be gone on with; what was of other data stays for a week.
+    """
     for aside in cache.glob(".partial-*"):
+        if aside == begun:
+            continue
         with suppress(OSError):  # finished meanwhile, or not ours to remove
             newest = max(path.stat().st_mtime for path in [aside, *aside.iterdir()])
-            old = time.time() - newest > _ABANDONED
-            if not aside.name.startswith(_LOCKED) or fcntl is None:
-                _remove(aside, old)
+            age = time.time() - newest
+            if not aside.name.startswith((_LOCKED, _BEGUN)) or fcntl is None:
+                _remove(aside, age > _ABANDONED)
                 continue
             handle = os.open(aside, os.O_RDONLY)
             try:
                 free = _lock(handle)
-                _remove(aside, old if free is None else free)
+                if free and aside.name.startswith(_BEGUN) and (aside / CURSOR).exists():
+                    _remove(aside, age > _KEPT)
+                else:
+                    _remove(aside, age > _ABANDONED if free is None else free)
             finally:
                 os.close(handle)
 

@@ -7,11 +7,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from regard.data.formats import Columns, Format, Header, format_of, lines, notes_on, rows, table_header, whole_lines
+from regard.data.formats import (
+    COMPRESSED,
+    Columns,
+    Format,
+    Header,
+    format_of,
+    lines,
+    notes_on,
+    rows,
+    table_header,
+    whole_lines,
+)
 from regard.errors import ConfigError, DataError
 
 SUFFIXES = (".txt", ".text", ".md", ".jsonl", ".parquet")
-COMPRESSED = (".gz", ".bz2", ".xz")
 """What is read of a folder, the first kinds also compressed."""
 
 PART_SIZE = 1 << 16

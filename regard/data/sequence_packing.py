@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from regard.data.batches import PaddedLayout, random_of, shuffled
+from regard.data.batches import PaddedLayout
+from regard.data.mixing import Mixture, random_of, shuffled
 from regard.data.pair_store import PairStore, Rows
 from regard.data.sharing import bounds
 from regard.nn.batch import Packed, PackedPairs, Pairs
@@ -23,8 +24,8 @@ class PackedLayout:
     fills is padding, which is not predicted.
     """
 
-    def __init__(self, store: PairStore, budget: int) -> None:
-        self.store = store
+    def __init__(self, store: PairStore, budget: int, mixture: Mixture | None = None) -> None:
+        self.store, self.mixture = store, mixture
         self.sizes = np.stack((store.source.lengths, store.target.lengths - 1), 1).astype(np.int64)
         share = self.sizes.sum(0) / self.sizes.sum()
         narrowest = np.maximum(self.sizes.max(0), NARROWEST * share / share.max())
@@ -34,12 +35,17 @@ class PackedLayout:
         self.rows = max(1, budget // sum(self.widths))
 
     def order(self, seed: int, epoch: int) -> list[np.ndarray]:
-        """For each batch of one epoch the pairs in it and the row of each; every pair once.
+        """For each batch of one epoch the pairs in it and the row of each; every pair once, or as the mixture has it.
 
         A function of the seed and the epoch: pairs are dealt in random order, the longest of a batch placed first, and
         what finds no room goes to the next batch.
         """
-        dealt = shuffled(len(self.store), random_of(seed, epoch))
+        random = random_of(seed, epoch)
+        if self.mixture is None:
+            dealt = shuffled(len(self.store), random)
+        else:
+            rows = self.mixture.rows(seed, epoch)
+            dealt = rows[shuffled(len(rows), random)]
         room = FILL * self.rows * np.array(self.widths)
         groups, left, next_pair = [], np.empty(0, dtype=np.int64), 0
         ends = np.cumsum(self.sizes[dealt], 0)
@@ -133,16 +139,19 @@ class VariantLayout:
     resuming are as exact as with one store. Packed batches have one shape in all variants.
     """
 
-    def __init__(self, stores: Sequence[PairStore], budget: int, *, pack: bool) -> None:
+    def __init__(
+        self, stores: Sequence[PairStore], budget: int, *, pack: bool, mixtures: Sequence[Mixture | None] | None = None
+    ) -> None:
+        mixed = list(zip(stores, mixtures or [None] * len(stores), strict=True))
         self.layouts: list[PaddedLayout | PackedLayout]
         if pack:
-            packings = [PackedLayout(store, budget) for store in stores]
+            packings = [PackedLayout(store, budget, mixture) for store, mixture in mixed]
             widths = tuple(int(width) for width in np.max([packing.widths for packing in packings], 0))
             for packing in packings:
                 packing.widths, packing.rows = widths, max(1, budget // sum(widths))
             self.layouts = [*packings]
         else:
-            self.layouts = [PaddedLayout(store, budget) for store in stores]
+            self.layouts = [PaddedLayout(store, budget, mixture) for store, mixture in mixed]
         # Pairs are numbered through all stores, so that a batch's rows say which store they are of.
         self.starts: list[int] = np.cumsum([0, *(len(store) for store in stores)]).tolist()
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int, UInt
 from torch import Tensor
 
-from regard.data.batches import random_of, shuffled
+from regard.data.mixing import random_of, shuffled
 from regard.data.prepared_cache import cached, opened, stored, token_dtype, write_meta
 from regard.data.readers import DocumentPart, Documents
 from regard.data.sharing import bounds

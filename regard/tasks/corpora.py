@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
@@ -17,6 +17,7 @@ from regard.data import Loader, Position
 from regard.data.formats import Header
 from regard.data.loader import Layout
 from regard.data.readers import Corpus, Documents, PairFiles, SplitPairs, TextFiles, content_digest
+from regard.data.shards import Corpora, PairShards, check_shards, check_there, matching, pair_corpus
 from regard.data.sharing import Share
 from regard.data.synthetic.world.corpus import Grammar, sentences
 from regard.data.synthetic.world.sentence import ParallelSentence
@@ -24,7 +25,17 @@ from regard.errors import ConfigError, DataError
 from regard.nn.batch import Texts, Tokens
 from regard.tasks.config import RunConfig
 from regard.tasks.run import Run
-from regard.tasks.spec import Files, Report, Say, check_columns, check_held_out, check_length
+from regard.tasks.spec import (
+    Files,
+    MixedFiles,
+    Report,
+    Say,
+    check_columns,
+    check_held_out,
+    check_length,
+    check_mixed,
+    corpus_files,
+)
 from regard.text import Vocabularies, train_tokenizer
 
 Part = Literal["train", "valid", "test"]
@@ -59,10 +70,10 @@ class TextData(Files):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TranslationData(Files):
-    """Pairs of texts: in two line-aligned files, in one `.tsv`, `.csv`, `.jsonl` or `.parquet`, or bundled.
+class TranslationData(MixedFiles):
+    """Pairs of texts: in two line-aligned files, in `.tsv`, `.csv`, `.jsonl` or `.parquet` tables, or bundled.
 
-    All but `.parquet` may be compressed too: `.gz`, `.bz2`, `.xz`. `source` and `target` name the two sides: the keys
+    All but `.parquet` may be compressed too: `.gz`, `.bz2`, `.xz`, `.zst`. `source` and `target` name the sides: keys
     of JSONL, the columns of a table, by name or by number from 1, the languages `en` and `fr` of the bundled corpus, in
     either direction. `header` says whether the first row of a TSV or CSV names its columns; `auto` takes it for that
     where it holds their names, and says so.
@@ -85,15 +96,14 @@ class TranslationData(Files):
 
     def __post_init__(self) -> None:
         check_held_out(self.held_out)
-        if self.world and self.train:
-            raise ConfigError("data.train and data.world are two sources of training pairs; give one")
+        check_mixed(self)
+        if self.world and (self.train or self.corpora):
+            which = "train" if self.train else "corpora"
+            raise ConfigError(f"data.{which} and data.world are two sources of training pairs; give one")
         if self.world and {self.source, self.target} != {"en", "fr"}:
             raise ConfigError(f"the bundled corpus has en and fr, not {self.source} and {self.target}")
         check_length(self.max_len)
         check_columns(source=self.source, target=self.target)
-        for name in PARTS:
-            if len(getattr(self, name)) > 2:
-                raise ConfigError(f"data.{name} takes one file of pairs or two line-aligned files")
 
     def bundled(self, part: Part) -> "WorldCorpus | None":
         """The pairs of a part that come with regard, where these are asked for."""
@@ -119,6 +129,9 @@ class PairData(Protocol):
 
     @property
     def train(self) -> tuple[str, ...]: ...
+
+    @property
+    def corpora(self) -> Mapping[str, Any]: ...
 
     @property
     def valid(self) -> tuple[str, ...]: ...
@@ -180,13 +193,24 @@ def grammar_digest(*key: Any) -> str:
 def corpus_of(config: PairData, part: Part) -> Corpus | None:
     """The pairs to train on, to validate on or to test on; None where the configuration names none."""
     files = getattr(config, part)
-    splits = bool(config.held_out and config.train and not config.valid)
+    named = bool(config.train or corpus_files(config))
+    splits = bool(config.held_out and named and not config.valid)
+    if part == "train" and named:
+        found = _training_files(config)
+        return SplitPairs(found, config.held_out, False) if splits else found
     if files:
-        found = files_corpus(files, config)
-        return SplitPairs(found, config.held_out, False) if splits and part == "train" else found
+        return files_corpus(files, config, f"data.{part}")
     if splits and part == "valid":
-        return SplitPairs(files_corpus(config.train, config), config.held_out, True)
+        return SplitPairs(_training_files(config), config.held_out, True)
     return config.bundled(part)
+
+
+def _training_files(config: PairData) -> Corpus:
+    """The pairs of the files to train on: of one corpus, or of several one after the other."""
+    if config.train:
+        return files_corpus(config.train, config)
+    found = {name: files_corpus(files, config, f"data.corpora.{name}") for name, files in corpus_files(config).items()}
+    return Corpora(found) if len(found) > 1 else next(iter(found.values()))
 
 
 def documents_of(config: TextData, part: Part) -> Documents | None:
@@ -202,9 +226,7 @@ def documents_of(config: TextData, part: Part) -> Documents | None:
 def check_running_text(config: RunConfig, say: Say) -> None:
     """Read the beginning of every file of running text that a configuration names."""
     for part in PARTS:
-        for file in getattr(config.data, part):
-            if not Path(file).exists():
-                raise DataError(f"no such file or folder: {file}")
+        check_there(getattr(config.data, part))
         if documents := documents_of(config.data, part):
             check_documents(documents, say)
 
@@ -241,10 +263,19 @@ def lines_of(words: Sequence[str], file: Path | None) -> list[str]:
     return texts
 
 
-def check_pairs(pairs: PairFiles, say: Callable[[str], None]) -> None:
-    """Read the first pair."""
-    next(iter(pairs))
+def check_pairs(pairs: PairFiles | PairShards, say: Callable[[str], None]) -> None:
+    """Read the first pair of every shard."""
+    check_shards(pairs)
     _say_each(pairs.notes(), say)
+
+
+def check_pair_files(config: PairData, say: Callable[[str], None]) -> None:
+    """Read the first pair of every file that a configuration names."""
+    for part in PARTS:
+        if files := getattr(config, part):
+            check_pairs(files_corpus(files, config, f"data.{part}"), say)
+    for name, files in corpus_files(config).items():
+        check_pairs(files_corpus(files, config, f"data.corpora.{name}"), say)
 
 
 def check_documents(documents: Documents, say: Callable[[str], None]) -> None:
@@ -261,22 +292,21 @@ def _say_each(notes: Iterable[str], say: Callable[[str], None]) -> None:
 
 def data_digest(config: Files) -> str:
     """Tells whether the files to train on are the same as before: of folders by names and sizes alone."""
-    files = [path for path in map(Path, config.train) if not path.is_dir()]
+    names = [*config.train, *(name for files in corpus_files(config).values() for name in files)]
+    found = [path for name in names for path in matching(name)]
+    files = [path for path in found if not path.is_dir()]
     inside = [
         [str(path.relative_to(folder)), path.stat().st_size]
-        for folder in map(Path, config.train)
+        for folder in found
         if folder.is_dir()
         for path in sorted(folder.rglob("*"))
     ]
     return content_digest(files, [json.dumps(inside)])
 
 
-def files_corpus(files: tuple[str, ...], config: PairData) -> PairFiles:
-    first, *others = map(Path, files)
-    if len(others) > 1:
-        raise ConfigError(f"pairs are in one file or in two line-aligned files, not in {len(files)}")
-    target = others[0] if others else None
-    return PairFiles(first, target, keys=(config.source, config.target), header=config.header)
+def files_corpus(files: Sequence[str], config: PairData, setting: str = "data.train") -> PairFiles | PairShards:
+    """The pairs in these files, folders and patterns; `setting` is what names them."""
+    return pair_corpus(files, (config.source, config.target), config.header, setting)
 
 
 def world_held_out(part: Part, source: str = "en", count: int | None = None, grammar: Grammar = "whole") -> WorldCorpus:

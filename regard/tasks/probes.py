@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +14,7 @@ from torch import nn
 from regard.data import Documents
 from regard.data.labelled_texts import Example, Question, Tagged
 from regard.data.sentence_store import split_sentences
+from regard.data.shards import is_there
 from regard.data.synthetic.world.sentence import ParallelSentence
 from regard.errors import ConfigError, DataError
 from regard.look.roles import (
@@ -55,7 +55,7 @@ def split_words(text: str) -> list[str]:
 
 def files_are_there(files: Sequence[str]) -> bool:
     """Whether a run's training files still are where it read them; none at all are always there."""
-    return all(Path(name).exists() for name in files)
+    return all(is_there(name) for name in files)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from regard.runs.checkpoint import check_weights, load_weights_strictly, read_mo
 from regard.runs.files import CONFIG, MODEL, TOKENIZER, read_json
 from regard.tasks.config import RunConfig, upgraded
 from regard.tasks.fine_tuning import copy_tokenizer
-from regard.tasks.spec import TASKS, Measuring, Task, field_names
+from regard.tasks.spec import TASKS, Measuring, Task, corpus_files, field_names
 from regard.tasks.verbs import VERBS, ask
 from regard.text import TokenizerConfig, Vocabularies
 from regard.text.phrases import phrase_settings
@@ -359,8 +359,13 @@ def packs(model: type[nn.Module], pack: str, device: torch.device) -> bool:
 def absolute(config: RunConfig) -> RunConfig:
     """The configuration with its files named from the root, so that the run can be taken up from anywhere."""
     names = ("train", "valid", "test")
-    files = {name: tuple(str(Path(file).resolve()) for file in getattr(config.data, name)) for name in names}
+    files: JsonObject = {
+        name: tuple(str(Path(file).resolve()) for file in getattr(config.data, name)) for name in names
+    }
     cache = None if config.data.cache is None else str(Path(config.data.cache).resolve())
+    if named := corpus_files(config.data):
+        resolved = {name: [str(Path(file).resolve()) for file in found] for name, found in named.items()}
+        files = {**files, "corpora": resolved}
     at = {name: getattr(config.train, name) for name in ("start_from", "vectors")}
     train = replace(
         config.train, **{name: None if path is None else str(Path(path).resolve()) for name, path in at.items()}

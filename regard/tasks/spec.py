@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from regard.data import Position
+    from regard.data.mixing import Mix
     from regard.look.document import Document
     from regard.tasks.config import RunConfig
     from regard.tasks.looking.look_options import LookOptions
@@ -77,6 +78,74 @@ class Files:
     valid: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
     cache: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MixedFiles(Files):
+    """Files to train on, or several corpora of them by name, mixed.
+
+    `corpora` has for each name what `train` has without: a file, or a list of files, folders and patterns. `mix` are
+    their weights: the shares of an epoch. Without weights a corpus's share is its size to the power of 1 /
+    `temperature`. `workers` processes tokenise; 0 tokenises in this process, on all cores.
+    """
+
+    corpora: Mapping[str, Any] = field(default_factory=dict)
+    mix: Mapping[str, Any] = field(default_factory=dict)
+    temperature: float = 1.0
+    workers: int = 0
+
+
+@runtime_checkable
+class Mixes(Protocol):
+    """A `[data]` section that may name several corpora."""
+
+    @property
+    def train(self) -> tuple[str, ...]: ...
+
+    @property
+    def corpora(self) -> Mapping[str, Any]: ...
+
+    @property
+    def mix(self) -> Mapping[str, Any]: ...
+
+    @property
+    def temperature(self) -> float: ...
+
+    @property
+    def workers(self) -> int: ...
+
+
+def check_mixed(data: Mixes) -> None:
+    """Refuse corpora that cannot be mixed."""
+    if data.workers < 0:
+        raise ConfigError(f"data.workers={data.workers} must not be negative; 0 tokenises in this process")
+    if data.corpora and data.train:
+        raise ConfigError("data.train and data.corpora both say what to train on; give one")
+    for name, files in data.corpora.items():
+        listed = [files] if isinstance(files, str) else files
+        if not isinstance(listed, (list, tuple)) or not all(isinstance(one, str) for one in listed):
+            raise ConfigError(f"data.corpora.{name}={files!r} must be the name of a file, or a list of names")
+        if not listed:
+            raise ConfigError(f"data.corpora.{name} names no files")
+    if (data.mix or data.temperature != 1) and len(data.corpora) < 2:
+        setting = f"data.mix={dict(data.mix)}" if data.mix else f"data.temperature={data.temperature}"
+        raise ConfigError(f"{setting} mixes the corpora of data.corpora, which has {len(data.corpora)}; it takes two")
+    mix_of(data)
+
+
+def corpus_files(data: object) -> dict[str, tuple[str, ...]]:
+    """The names of the files of each corpus that a `[data]` section names."""
+    corpora = data.corpora if isinstance(data, Mixes) else {}
+    return {name: (given,) if isinstance(given, str) else tuple(given) for name, given in corpora.items()}
+
+
+def mix_of(data: object) -> "Mix | None":
+    """How the corpora of a `[data]` section are mixed, where there are several."""
+    if not isinstance(data, Mixes) or len(data.corpora) < 2:
+        return None
+    from regard.data.mixing import Mix
+
+    return Mix(tuple(data.corpora), data.mix, data.temperature)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

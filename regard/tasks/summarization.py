@@ -16,7 +16,6 @@ from regard.errors import ConfigError, DataError
 from regard.metrics.rouge import NAMES, corpus_rouge, repeated_trigrams, rouge_f1, rouge_signature
 from regard.metrics.text import METRICS, exact_matches, mean_interval
 from regard.tasks.corpora import (
-    PARTS,
     Overlong,
     Part,
     check_pairs,
@@ -26,7 +25,17 @@ from regard.tasks.corpora import (
     grammar_digest,
 )
 from regard.tasks.run import Run
-from regard.tasks.spec import MEASURING, Files, Measuring, Progress, Say, check_columns, check_held_out, check_length
+from regard.tasks.spec import (
+    MEASURING,
+    Measuring,
+    MixedFiles,
+    Progress,
+    Say,
+    check_columns,
+    check_held_out,
+    check_length,
+    check_mixed,
+)
 from regard.tasks.translation import TranslationTask, files_named, score, scorer_of, translator_of, with_references
 from regard.tasks.translation_data import TranslationRun
 from regard.tasks.translation_metrics import corpus_perplexity, unknown_words
@@ -39,8 +48,8 @@ TITLES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SummarizationData(Files):
-    """Documents and summaries: in two line-aligned files, in one `.tsv`, `.csv`, `.jsonl` or `.parquet`, or bundled.
+class SummarizationData(MixedFiles):
+    """Documents and summaries: in two line-aligned files, in `.tsv`, `.csv`, `.jsonl` or `.parquet`, or bundled.
 
     `document` and `summary` name the two: keys of JSONL, or columns of a table, by name or by number from 1.
     `telegrams` is how many bundled sentences with their telegrams to train on; held-out ones then serve for validation
@@ -59,7 +68,8 @@ class SummarizationData(Files):
 
     def __post_init__(self) -> None:
         check_held_out(self.held_out)
-        if self.telegrams and self.train:
+        check_mixed(self)
+        if self.telegrams and (self.train or self.corpora):
             raise ConfigError("data.train and data.telegrams are two sources of training pairs; give one")
         if self.telegrams < 0 or self.telegrams_seed < 0:
             raise ConfigError(
@@ -67,9 +77,6 @@ class SummarizationData(Files):
             )
         check_length(self.max_len)
         check_columns(document=self.document, summary=self.summary)
-        for name in PARTS:
-            if len(getattr(self, name)) > 2:
-                raise ConfigError(f"data.{name} takes one file of pairs or two line-aligned files")
 
     @property
     def source(self) -> str | int:
@@ -190,7 +197,7 @@ class SummarizationTask(TranslationTask):
     about = "documents with summaries, written from them: sequence to sequence, with copying and coverage"
     data = SummarizationData
     row_columns: ClassVar = ("document", "summary")
-    sources = ("train", "telegrams")
+    sources = ("train", "telegrams", "corpora")
     evaluation = SummarizationOptions
     prepared = SummarizationRun
     otherwise = "--set data.telegrams=N, a number of bundled sentences with their telegrams"

@@ -21,9 +21,9 @@ from regard.nn.batch import Pairs, Tokens
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import (
     FIRST_TOKEN,
-    PARTS,
     TranslationData,
     WorldCorpus,
+    check_pair_files,
     check_pairs,
     corpus_of,
     files_corpus,
@@ -172,7 +172,7 @@ class TranslationTask(Task):
     about = "pairs of texts, the second written from the first: sequence to sequence"
     data = TranslationData
     row_columns: ClassVar = ("source", "target")
-    sources = ("train", "world")
+    sources = ("train", "world", "corpora")
     evaluation = TranslationOptions
     unused: ClassVar = ("images",)
     prepared: ClassVar[type[TranslationRun]] = TranslationRun
@@ -204,6 +204,10 @@ class TranslationTask(Task):
 
     def check(self, config: RunConfig) -> None:
         if config.model.get("copy"):
+            if config.data.workers:
+                raise ConfigError(
+                    f"data.workers={config.data.workers} is not for models that copy: each pair extends the vocabulary"
+                )
             if not config.tokenizer.joint or set(config.tokenizer.kinds) != {"word"}:
                 kind = "tokenizer.kind='word' and tokenizer.joint=true"
                 raise ConfigError(f"model.copy=true copies words: it needs {kind}")
@@ -213,12 +217,7 @@ class TranslationTask(Task):
             raise ConfigError(f"train.r_drop={config.train.r_drop} is not for model.coverage: it reads a batch once")
 
     def check_files(self, config: RunConfig, say: Say) -> None:
-        for part in PARTS:
-            for file in getattr(config.data, part):
-                if not Path(file).exists():
-                    raise DataError(f"no such file: {file}")
-            if files := getattr(config.data, part):
-                check_pairs(files_corpus(files, config.data), say)
+        check_pair_files(config.data, say)
 
     def prepare(
         self, config: RunConfig, directory: Path, report: Report, *, new: bool

@@ -22,7 +22,7 @@ from regard.runs.files import TOKENIZER
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData, cache_directory, corpus_of
 from regard.tasks.run import load_config
-from regard.tasks.spec import Report
+from regard.tasks.spec import Report, mix_of
 from regard.tasks.translator import Overlong, Translator
 from regard.text import Vocabularies, train_vocabularies
 from regard.text.bpe_dropout import MergeDropout
@@ -74,6 +74,9 @@ class TranslationRun(PreparedData):
         self.stores = self._variants(corpus)
         self.train = self.stores[0]
         report.say(self.train.counts.describe())
+        self.mix = mix_of(config.data)
+        if self.mix is not None:
+            report.say(self.mix.describe(self.mix.of(self.train.parts), "pairs"))
         self._check_budget()
         valid = corpus_of(config.data, "valid")
         self.valid = None if valid is None else self._store(valid, "reading and tokenising the validation pairs")
@@ -168,9 +171,11 @@ class TranslationRun(PreparedData):
         return round(sum(found for found, _ in counts) / max(1, sum(total for _, total in counts)), 5)
 
     def layout(self, budget: int, *, pack: bool = False) -> Layout:
+        mixtures = [None if self.mix is None else self.mix.of(store.parts) for store in self.stores]
         if len(self.stores) > 1:
-            return VariantLayout(self.stores, budget, pack=pack)
-        return PackedLayout(self.train, budget) if pack else PaddedLayout(self.train, budget)
+            return VariantLayout(self.stores, budget, pack=pack, mixtures=mixtures)
+        kind = PackedLayout if pack else PaddedLayout
+        return kind(self.train, budget, mixtures[0])
 
     def _variants(self, corpus: Corpus) -> list[PairStore]:
         """The training pairs as tokens, in as many ways as the tokenizer's settings ask for."""
@@ -191,6 +196,7 @@ class TranslationRun(PreparedData):
             progress=lambda pairs: self.report.progress(what, pairs),
             drop=drop,
             copying=bool(self.config.model.get("copy")),
+            workers=data.workers,
             say=self.report.say,
         )
 

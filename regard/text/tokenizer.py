@@ -91,6 +91,11 @@ class Tokenizer:
         return tuple(ids[:-1] if ids[-1:] == [self.eos] else ids)
 
     @property
+    def special_names(self) -> tuple[str | None, str | None]:
+        """The names of `eos` and `bos` that `from_json` needs beside the JSON, in a vocabulary from elsewhere."""
+        return self._end, self._begin
+
+    @property
     def inner(self) -> tokenizers.Tokenizer:
         """The library's own."""
         return self._inner

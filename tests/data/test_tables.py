@@ -6,6 +6,7 @@ import gzip
 import json
 import lzma
 
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +26,16 @@ from regard.data.labelled_texts import (
 from regard.errors import DataError
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), min_size=1, max_size=8)
-PACK = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+def zstd(data: bytes) -> bytes:
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.CompressedOutputStream(sink, "zstd") as file:
+        file.write(data)
+    return sink.getvalue().to_pybytes()
+
+
+PACK = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd}
 
 
 def write(path, content):
@@ -54,7 +64,7 @@ def test_pairs_are_read_from_compressed_files_as_what_they_are(tmp_path, compres
     path = write(tmp_path / f"a{suffix}{compression}", PACK[compression](content.encode()))
     assert list(PairFiles(path, keys=("en", "fr"))) == [("a b", "c"), ("d", "e")]
     with pytest.raises(DataError, match="unpack it"):
-        PairFiles(tmp_path / f"a{suffix}.zst")
+        PairFiles(tmp_path / f"a{suffix}.zip")
 
 
 def test_lines_and_documents_are_read_from_compressed_files(tmp_path):
@@ -68,7 +78,7 @@ def test_lines_and_documents_are_read_from_compressed_files(tmp_path):
         Documents.of([tmp_path])
 
 
-@pytest.mark.parametrize("compression", [".gz", ".bz2", ".xz"])
+@pytest.mark.parametrize("compression", [".gz", ".bz2", ".xz", ".zst"])
 def test_a_damaged_compressed_file_is_refused_in_one_line(tmp_path, compression):
     whole = PACK[compression]("\n".join(f"{n}\t{n * 7919 % 1000}" for n in range(5000)).encode())
     for content in (b"nothing of the kind", whole[: len(whole) // 2]):
