@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
 
-.PHONY: demo test test-long test-numbers docs-test docs-long lint types bench clean help
+.PHONY: demo test test-long test-numbers docs-test docs-long site lint types bench clean help
 
 help:
 	@echo "make demo   train a small English-French Transformer (about 4 minutes), translate, evaluate, look inside"
@@ -11,6 +11,7 @@ help:
 	@echo "make test-long  the tests that take minutes: bridges to Hugging Face, compared at random"
 	@echo "make docs-test  the blocks of the documents and of the companion, with what they print"
 	@echo "make docs-long  the same with the companion's longer parts"
+	@echo "make site   the documents as a site, in build/site, with every link checked"
 	@echo "make test-numbers  what hangs on the processor, with AVX2 alone and with no vector instructions"
 	@echo "make bench  speed beside Hugging Face, in one run"
 	@echo "make clean  remove the environment and the demo's run"
@@ -48,6 +49,11 @@ lint: .venv/.developing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/codespell *.md docs notebooks regard deploy examples benchmarks
+
+# Documents, API reference and live pages in build/site; a link that leads nowhere is an error.
+site: .venv/.developing
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 types: .venv/.developing
 	$(BIN)/basedpyright --level error

@@ -28,12 +28,13 @@ from regard.tasks.corpora import PreparedData, data_digest
 from regard.tasks.planning import PLAN, Plan, Timing, in_updates, steps_for, validations_for
 from regard.tasks.run import Run, build_model, choose_device, choose_precision, load, load_config, packs
 from regard.tasks.spec import FollowsUpdates, Prepared, Report, Silence, Stream, TellsOutputs
-from regard.trainer.asked import Asked, ready
 from regard.trainer.batch_size import BatchSizeFinder, HasTrialBatches
 from regard.trainer.checkpointing import Checkpointer
 from regard.trainer.doctor import guard_rails
 from regard.trainer.initialize import initialize_model
 from regard.trainer.machine import check_machine, deterministic_algorithms, stop_signals
+from regard.trainer.trackers import Reports, reporting
+from regard.trainer.training_request import TrainingRequest, ready
 from regard.training.cuda_graphs import GraphReplay
 from regard.training.loop import Step, fit, validate
 from regard.training.objectives import Objective, compiled
@@ -100,7 +101,7 @@ Adjust = Callable[[RunConfig, Prepared], RunConfig]
 def train(
     config: RunConfig | Plan | str | Path | None = None,
     out: str | Path | None = None,
-    report: Report | None = None,
+    report: Reports = None,
     *,
     data: object = None,
     valid: object = None,
@@ -129,26 +130,27 @@ def train(
     them. A dict as `data` holds settings of that section, or the parts themselves: `{"train": rows, "valid": rows}`.
 
     Settings are given by section, `train={"steps": 100}, model={"width": 64}`, or as with `--set` in `overrides`.
-    `start` is a run to start from. `fit_memory` first finds the largest `train.batch_tokens` that the GPU's memory
-    holds, and trains with that. `adjust` may change settings of the model and of training once the data is known.
-    `verify` compares what is read, a run to start from and data prepared before, with the digests that it was written
-    with. `directory` is the older name of `out`.
+    `report` is told how it goes: a `Report`, such as `regard.LiveCurves()`, names of trackers, `"tensorboard,wandb"`,
+    or a list of both. `start` is a run to start from. `fit_memory` first finds the largest `train.batch_tokens` that the
+    GPU's memory holds, and trains with that. `adjust` may change settings of the model and of training once the data is
+    known. `verify` compares what is read, a run to start from and data prepared before, with the digests that it was
+    written with. `directory` is the older name of `out`.
 
     Processes that torchrun has started train the run together; where it starts them again after a failure, they go on.
     """
-    directory, report = _where(out, directory), report or Silence()
+    directory = _where(out, directory)
     sections = settings.sections(
         **{"task": task, "images": images, "tokenizer": tokenizer, "model": model, "train": train, "decode": decode}
     )
-    asked = Asked(data, valid, test, minutes, start, sections, settings.listed(overrides))
-    with ready(config, asked, directory, report) as made:
+    asked = TrainingRequest(data, valid, test, minutes, start, sections, settings.listed(overrides))
+    with reporting(report, directory) as told, ready(config, asked, directory, told) as made:
         plan, config = (made, made.config) if isinstance(made, Plan) else (None, made)
         with verifying(verify), memory_errors(lambda: _BEFORE_TRAINING), _together(config, directory) as processes:
             if processes.rank:
                 return _follow(directory, processes)
             if restarted() and (directory / CONFIG).exists():
-                return _resume(load_config(directory), directory, {}, report, processes)
-            return _train(config, directory, report, fit_memory, adjust, processes, plan)
+                return _resume(load_config(directory), directory, {}, told, processes)
+            return _train(config, directory, told, fit_memory, adjust, processes, plan)
 
 
 def _where(out: str | Path | None, directory: str | Path | None) -> Path:
@@ -257,7 +259,7 @@ def _check_free(directory: Path) -> None:
 def resume(
     directory: str | Path,
     overrides: str | Sequence[str] = (),
-    report: Report | None = None,
+    report: Reports = None,
     *,
     train: Mapping[str, Any] | None = None,
     decode: Mapping[str, Any] | None = None,
@@ -269,14 +271,14 @@ def resume(
     `overrides` are the same as with `--set`. `verify` compares the checkpoint, the weights and the prepared data with
     the digests that they were written with; a damaged checkpoint is set aside, and the one before it taken up.
     """
-    directory, report = Path(directory), report or Silence()
+    directory = Path(directory)
     layer = settings.override(settings.sections(train=train, decode=decode), settings.listed(overrides))
     with verifying(verify), memory_errors(lambda: _BEFORE_TRAINING), said_once():
         config = load_config(directory)
-        with _together(config, directory) as processes:
+        with reporting(report, directory) as told, _together(config, directory) as processes:
             if processes.rank:
                 return _follow(directory, processes)
-            return _resume(config, directory, layer, report, processes)
+            return _resume(config, directory, layer, told, processes)
 
 
 def _resume(config: RunConfig, directory: Path, layer: Mapping[str, Any], report: Report, processes: Processes) -> Run:

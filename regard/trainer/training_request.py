@@ -26,7 +26,7 @@ PARTS = {"train": "train", "valid": "valid", "validation": "valid", "test": "tes
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TrainingRequest:
     """Everything that `regard.train` is given beside a configuration."""
 
     data: object = None
@@ -46,7 +46,7 @@ class Asked:
 
 @contextmanager
 def ready(
-    config: RunConfig | Plan | str | Path | None, asked: Asked, directory: Path, report: Report
+    config: RunConfig | Plan | str | Path | None, asked: TrainingRequest, directory: Path, report: Report
 ) -> Iterator[RunConfig | Plan]:
     """The run as configured or planned. Rows are in its directory, and gone again where no run comes of it."""
     if isinstance(config, RunConfig | Plan):
@@ -75,7 +75,7 @@ def ready(
         raise
 
 
-def _configured(config: str | Path | None, asked: Asked, directory: Path, report: Report) -> RunConfig | Plan:
+def _configured(config: str | Path | None, asked: TrainingRequest, directory: Path, report: Report) -> RunConfig | Plan:
     own, parts = _parts(asked)
     rows = {part: given for part, given in parts.items() if is_rows(given)}
     files: JsonObject = {part: _names(part, given) for part, given in parts.items() if part not in rows}
@@ -122,7 +122,7 @@ def _configured(config: str | Path | None, asked: Asked, directory: Path, report
     return make_config(config, None, asked.overrides, settings.merge(extra, {"data": told.data}))
 
 
-def _parts(asked: Asked) -> tuple[JsonObject, dict[str, object]]:
+def _parts(asked: TrainingRequest) -> tuple[JsonObject, dict[str, object]]:
     """Settings of `[data]`, and what was given for each part of the data."""
     own: JsonObject = {}
     parts: dict[str, object] = {"valid": asked.valid, "test": asked.test}
