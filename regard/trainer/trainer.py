@@ -131,10 +131,10 @@ def train(
 
     Settings are given by section, `train={"steps": 100}, model={"width": 64}`, or as with `--set` in `overrides`.
     `report` is told how it goes: a `Report`, such as `regard.LiveCurves()`, names of trackers, `"tensorboard,wandb"`,
-    or a list of both. `start` is a run to start from. `fit_memory` first finds the largest `train.batch_tokens` that the
-    GPU's memory holds, and trains with that. `adjust` may change settings of the model and of training once the data is
-    known. `verify` compares what is read, a run to start from and data prepared before, with the digests that it was
-    written with. `directory` is the older name of `out`.
+    or a list of both. `start` is a run to start from. `fit_memory` first finds the largest `train.batch_tokens` that
+    the GPU's memory holds, and trains with that. `adjust` may change settings of the model and of training once the
+    data is known. `verify` compares what is read, a run to start from and data prepared before, with the digests that
+    it was written with. `directory` is the older name of `out`.
 
     Processes that torchrun has started train the run together; where it starts them again after a failure, they go on.
     """
