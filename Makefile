@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
 
-.PHONY: demo test test-long test-numbers docs-test docs-long site lint types bench clean help
+.PHONY: demo test test-long test-numbers test-all-numbers docs-test docs-long site lint types bench clean help
 
 help:
 	@echo "make demo   train a small English-French Transformer (about 4 minutes), translate, evaluate, look inside"
@@ -30,7 +30,7 @@ demo: .venv/.installed
 test: .venv/.developing lint types
 	$(BIN)/pytest -n 2 --dist worksteal
 
-test-long: .venv/.developing
+test-long: .venv/.developing test-all-numbers
 	$(BIN)/pytest -m long
 
 docs-test: .venv/.developing
@@ -40,10 +40,16 @@ docs-long: .venv/.developing
 	$(BIN)/pytest tests/docs -m "long or not long"
 
 # The processor's kernels are chosen by what it can do: the same tests with those of an older one, and of none.
-NUMBERS := $(BIN)/pytest -n 2 --dist worksteal -m numbers
+OLDER := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2
+PLAIN := ATEN_CPU_CAPABILITY=default
+NUMBERS := $(BIN)/pytest -n 2 --dist worksteal
 test-numbers: .venv/.developing
-	ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 $(NUMBERS)
-	ATEN_CPU_CAPABILITY=default $(NUMBERS)
+	$(OLDER) $(NUMBERS) -m kernels
+	$(PLAIN) $(NUMBERS) -m kernels
+
+test-all-numbers: .venv/.developing
+	$(OLDER) $(NUMBERS) -m numbers
+	$(PLAIN) $(NUMBERS) -m numbers
 
 lint: .venv/.developing
 	$(BIN)/ruff check .
