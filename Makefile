@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
 
-.PHONY: demo test test-long test-numbers test-all-numbers docs-test docs-long site lint types bench clean help
+.PHONY: demo test test-long test-numbers test-all-numbers docs-test docs-long site reference lint types bench clean help
 
 help:
 	@echo "make demo   train a small English-French Transformer (about 4 minutes), translate, evaluate, look inside"
@@ -60,6 +60,10 @@ lint: .venv/.developing
 # Documents, API reference and live pages in build/site; a link that leads nowhere is an error.
 site: .venv/.developing
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# The tables of docs/cli.md and docs/settings.md, from the code.
+reference: .venv/.developing
+	$(BIN)/python docs/reference.py
 
 types: .venv/.developing
 	$(BIN)/basedpyright --level error
