@@ -6,8 +6,10 @@
 DATA has train.en and train.de of Multi30k. Where it has no val and test_2016_flickr files as well, the last 2,000 pairs
 are held out, 1,000 for each. The teacher is the preset `multi30k` with 6+6 layers and norms first; the students are
 `multi30k-deep-shallow`, trained at the same time: `distilled` on the teacher's translations, `mixed` on these and
-the references, `plain` on the references alone. All have as many updates. What comes out: a run for each, its log, and
-their scores on the test set, by beam and greedily, in OUT/scores.json.
+the references, `plain` on the references alone; `begun` and `begun-mixed` are the first two, but begin as some of the
+teacher's layers instead of at random, with a lower rate. A number after a name is how many layers the decoder has. All
+students have as many updates. What comes out: a run for each, its log, and their scores on the test set, by beam and
+greedily, in OUT/scores.json.
 """
 
 import argparse
@@ -20,7 +22,9 @@ from pathlib import Path
 LANGUAGES = ("en", "de")
 NAMES = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
 HELD_OUT = 1000
-STUDENTS = ("distilled", "mixed", "plain")
+STUDENTS = ("distilled", "mixed", "plain", "begun", "begun-mixed")
+BEGUN = ("train.learning_rate=1e-3", "train.warmup=200")
+"""How those learn that begin as their teacher."""
 STUDENT = "multi30k-deep-shallow"
 TEACHER = ("model.encoder_layers=6", "model.decoder_layers=6", "model.norm_first=true")
 
@@ -44,13 +48,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--steps", type=int, default=4000, help="updates of the teacher and of each student")
-    parser.add_argument("--students", nargs="+", default=["distilled", "mixed"], choices=STUDENTS)
+    parser.add_argument("--steps", type=int, default=4000, help="updates of the teacher")
+    parser.add_argument("--student-steps", type=int, default=4000, help="updates of each student")
+    parser.add_argument(
+        "--students", nargs="+", default=["mixed", "begun-mixed"], help=f"{', '.join(STUDENTS)}; or with -2 after it"
+    )
     parser.add_argument("--set", action="append", default=[], help="a setting of all of them")
     parser.add_argument("--limit", type=int, help="score on so many test pairs")
     options = parser.parse_args()
     files = held_out(options.data, options.out / "data")
-    common = [f"--set=train.steps={options.steps}", "--set=train.validate_every=1000", "--set=train.save_every=100000"]
+    common = ["--set=train.validate_every=1000", "--set=train.save_every=100000"]
     common += [f"--set={setting}" for setting in options.set]
     given = [f"--{'data' if part == 'train' else part}={file}" for part, several in files.items() for file in several]
     teacher, began = options.out / "teacher", time.monotonic()
@@ -67,17 +74,26 @@ def main() -> None:
             sys.exit(f"{name} failed")
 
     options.out.mkdir(parents=True, exist_ok=True)
-    settings = [f"--set={setting}" for setting in TEACHER]
+    settings = [f"--set={setting}" for setting in (*TEACHER, f"train.steps={options.steps}")]
     finished("teacher", regard("teacher", "train", "--preset=multi30k", *settings, *given, *common, f"--out={teacher}"))
     ways = {
         "distilled": ["distill", str(teacher)],
         "mixed": ["distill", str(teacher), "--keep-references"],
         "plain": ["train", f"--set=tokenizer.taken_from={teacher}", *given],
     }
-    under_way = {
-        name: regard(name, *ways[name], f"--preset={STUDENT}", *common, f"--out={options.out / name}")
-        for name in options.students
-    }
+    for name in ("distilled", "mixed"):
+        begun = [f"--set={setting}" for setting in BEGUN]
+        ways[name.replace("distilled", "begun").replace("mixed", "begun-mixed")] = [
+            *ways[name],
+            "--from-teacher",
+            *begun,
+        ]
+    under_way = {}
+    for name in options.students:
+        way, _, layers = name.rpartition("-") if name[-1].isdigit() else (name, "", "1")
+        shape = [f"--preset={STUDENT}", f"--set=model.decoder_layers={layers}"]
+        long = f"--set=train.steps={options.student_steps}"
+        under_way[name] = regard(name, *ways[way], *shape, long, *common, f"--out={options.out / name}")
     for name, process in under_way.items():
         finished(name, process)
     scores = {name: measured(options.out / name, options.limit) for name in ("teacher", *options.students)}

@@ -31,6 +31,13 @@ def distill(
     keep_references: Annotated[
         bool, typer.Option("--keep-references", help="Train on the teacher's own training pairs as well.")
     ] = False,
+    from_teacher: Annotated[
+        bool,
+        typer.Option(
+            "--from-teacher",
+            help="Begin with the teacher's weights; with fewer layers these are some of the teacher's, spread evenly.",
+        ),
+    ] = False,
     only_data: Annotated[
         bool, typer.Option("--only-data", help="Write the pairs to train on, and train nothing.")
     ] = False,
@@ -45,6 +52,7 @@ def distill(
     Examples:
       regard distill runs/base --preset transformer-deep-shallow --out runs/fast
       regard distill runs/mine --set model.encoder_layers=6 --set model.decoder_layers=1 --out runs/fast
+      regard distill runs/mine --set model.decoder_layers=1 --from-teacher --out runs/fast
       regard distill runs/mine --only-data --out runs/fast
     """
     from regard import ensemble
@@ -52,8 +60,10 @@ def distill(
     from regard.errors import ConfigError
     from regard.trainer.distillation import distill, write_distilled
 
-    if only_data and (preset is not None or settings):
-        raise ConfigError("--only-data trains nothing: leave out --preset and --set")
+    if only_data and (preset is not None or settings or from_teacher):
+        raise ConfigError("--only-data trains nothing: leave out --preset, --set and --from-teacher")
+    if from_teacher and others:
+        raise ConfigError("--from-teacher begins with the weights of one teacher: leave out --with")
     learnt_from = ensemble([teacher, *others], device) if others else teacher
     with TrainingProgress() as progress:
         if only_data:
@@ -69,6 +79,7 @@ def distill(
             progress,
             beam=beam,
             keep_references=keep_references,
+            from_teacher=from_teacher,
             device=device,
         )
     print(out)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import ENGINE, ENGINE_FILES, NO_VERIFY, PRECISION, precision_for, with_engine
+from regard.cli.options import ENGINE, ENGINE_FILES, NO_VERIFY, PRECISION, number_of_threads, precision_for, with_engine
 from regard.digests import verifying
 
 if TYPE_CHECKING:
@@ -64,6 +64,10 @@ def serve(
     engine_files: ENGINE_FILES = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     precision: PRECISION = "auto",
+    threads: Annotated[
+        str,
+        typer.Option(help="CPU threads of a model: a number, or auto: one fewer than there are.", metavar="NUMBER"),
+    ] = "auto",
     no_verify: NO_VERIFY = False,
 ) -> None:
     """Serve runs over HTTP: JSON in, JSON out, many requests together. SIGTERM or Ctrl-C ends it.
@@ -97,7 +101,7 @@ def serve(
         header_timeout=header_timeout,
         idle_timeout=idle_timeout,
     )
-    keys = _keys(api_key_file)
+    keys, count = _keys(api_key_file), number_of_threads(threads)
     precision = precision_for(engine, precision)
     if averaged and engine != "torch":
         from regard.errors import ConfigError
@@ -123,6 +127,7 @@ def serve(
             allow_hosts=allow_host or (),
             device=device,
             precision=precision,
+            threads=count,
             ready=ready,
         )
 

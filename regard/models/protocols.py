@@ -22,7 +22,8 @@ class Capabilities:
 
     `tasks` are those it can be trained for. A model that `packs` tells several sequences of one row apart; one that
     reads `both_ways` predicts each token from those before it and from those after it. A run that starts from another
-    may change the settings that the model `tunes` and, where they are asked for, those that it `resizes`. It may also
+    may change the settings that the model `tunes` and, where they are asked for, those that it `resizes`; it may have
+    fewer layers, of those that `stacks` names: the setting that counts them, and the part that holds them. It may also
     start from a model named in `encoders`: the two have the encoder's settings and weights under the same names.
     The weights of one that `halves` may be bfloat16 when it is used, its log-probabilities staying float32.
     `layer_heads` says which setting has the number of heads of each layer, by what an attention's queries and keys are:
@@ -35,6 +36,7 @@ class Capabilities:
     halves: bool = False
     tunes: tuple[str, ...] = ()
     resizes: tuple[str, ...] = ()
+    stacks: Mapping[str, str] = field(default_factory=dict)
     encoders: tuple[str, ...] = ()
     layer_heads: Mapping[Sides, str] = field(default_factory=dict)
 

@@ -158,6 +158,7 @@ class Transformer(nn.Module):
         tasks=("translation", "summarization"),
         packs=True,
         halves=True,
+        stacks={"encoder_layers": "encoder", "decoder_layers": "decoder"},
         layer_heads={WITHIN: "encoder_heads", BEFORE: "decoder_heads", ACROSS: "cross_heads"},
     )
 

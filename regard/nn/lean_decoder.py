@@ -1,6 +1,7 @@
 """A Transformer decoder's step in as few torch operations as it takes, for a CPU: where rows are few, calling an
 operation costs more than what it computes. It gives what the blocks give, but nobody can watch it."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -17,7 +18,7 @@ from regard.nn.quantized import Int8Linear
 Change = Callable[[Tensor], Tensor]
 """Rows of vectors to rows of vectors."""
 
-GROWTH = 16  # positions that the cache grows by: as much may be copied in vain when rows are reordered
+GROWTH = 8  # positions that the cache grows by: as much may be copied in vain when rows are reordered
 
 
 class LeanState:
@@ -30,7 +31,7 @@ class LeanState:
         self.decoder, self.length = decoder, 0
         self.layers, self.heads, self.head_width = len(decoder.layers), decoder.heads, decoder.head_width
         self._store: Float[Tensor, "N R H S K"] | None = None  # N is two per layer, first its keys, then its values
-        self._spare: Tensor | None = None
+        self._memory: list[Tensor] = []  # what the store lies in, then what it is copied to when rows are reordered
         self._hold(memories)
 
     def _hold(self, memories: tuple[SourceMemory, ...]) -> None:
@@ -48,27 +49,31 @@ class LeanState:
         if sources is not None:
             self._hold(tuple(memory.select(sources) for memory in self.memories))
         if self._store is not None:
-            store, R = self._store, rows.shape[0]
-            if self._spare is None or self._spare.shape[1:4] != (R, *store.shape[2:4]):
-                self._spare = store.new_empty(store.shape[0], R, *store.shape[2:])
-            torch.index_select(store, 1, rows, out=self._spare)
-            # Whatever is left of another shape is of no more use.
-            self._store, self._spare = self._spare, store if store.shape == self._spare.shape else None
+            self._store = torch.index_select(self._store, 1, rows, out=self._other(rows.shape[0], self._store.shape[3]))
         return self
 
     def next_position(self, like: Float[Tensor, "R D"]) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         """For each layer where its new keys and values go, (2, R, H, K); then all keys, all values, layer by layer."""
         N, R, H, K = 2 * self.layers, like.shape[0], self.heads, self.head_width
         store, place = self._store, self.length
+        if store is None:
+            self._memory = [like.new_empty(0), like.new_empty(0)]
         if store is None or store.shape[3] <= place:
-            larger = like.new_empty(N, R, H, place + GROWTH, K)
+            larger = self._other(R, place + GROWTH)
             if store is not None:
                 larger[:, :, :, :place] = store
-            self._store, self._spare = larger, None
-            store = larger
+            self._store = store = larger
         self.length = place + 1
         new = store.view(self.layers, 2, R, H, -1, K).select(4, place).unbind(0)
         return new, store.view(N, R * H, -1, K).narrow(2, 0, place + 1).unbind(0)
+
+    def _other(self, rows: int, positions: int) -> Float[Tensor, "N R H S K"]:
+        """A store of these sizes where the present one is not. Memory is kept: fresh pages cost more than a copy."""
+        shape = 2 * self.layers, rows, self.heads, positions, self.head_width
+        self._memory.reverse()
+        if (needed := math.prod(shape)) > self._memory[0].numel():
+            self._memory[0] = self._memory[0].new_empty(max(needed, 2 * self._memory[0].numel()))
+        return self._memory[0][:needed].view(shape)
 
 
 class LeanDecoder:

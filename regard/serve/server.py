@@ -36,11 +36,13 @@ def serve(
     allow_hosts: Sequence[str] = (),
     device: str = "auto",
     precision: str = "auto",
+    threads: int | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve the runs at this address until SIGTERM or Ctrl-C; `ready` is told the URL once requests are taken.
 
-    On this machine's own addresses only requests to them by name are answered, and those to `allow_hosts`.
+    On this machine's own addresses only requests to them by name are answered, and those to `allow_hosts`. A model
+    computes with as many CPU `threads`; without a number one is left for connections, and one computes a few rows.
     """
     limits = limits or Limits()
     bound = _bound(host, port)
@@ -56,7 +58,11 @@ def serve(
             device=device,
             precision=precision,
         )
-        _share_the_cores()
+        _share_the_cores(threads)
+        if threads is not None:
+            for served in app.state.models:
+                if "translate" in served.run.task.methods:
+                    served.run.translator.threads = threads
         server = Server(app, bound, limits, lambda: ready(_url(bound)) if ready else None)
         # Not the loop that Windows would choose, which watches no socket for us.
         with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
@@ -114,11 +120,11 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def _share_the_cores() -> None:
-    """Leave connections their part of the machine, however busy a model is."""
+def _share_the_cores(threads: int | None = None) -> None:
+    """Leave connections their part of the machine, however busy a model is, where nothing is said of `threads`."""
     import torch
 
-    torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 2) - 1)))
+    torch.set_num_threads(threads or max(1, min(torch.get_num_threads(), (os.cpu_count() or 2) - 1)))
     # After this, a thread that computes gives way to one that has sent or received something: with Python's own 5 ms
     # the few words to be said to a thousand clients take many seconds.
     sys.setswitchinterval(0.0001)

@@ -52,7 +52,8 @@ def settings_from_base(
         free |= {field.name for field in fields(kind[0])} - {field.name for field in fields(MODELS[name][0])}
     written = (own or {}).get("model") or {}
     asked = {setting.partition("=")[0].strip().removeprefix("model.") for setting in overrides} | {*written}
-    resized = asked & {*capabilities(kind[1]).resizes}  # not where a preset happens to name a size
+    offered = capabilities(kind[1])
+    resized = asked & {*offered.resizes, *offered.stacks}  # not where a preset happens to name a size
     mended = RETRAINED if mapping.get("tokenizer", {}).get("retrain") else ()
     for setting in overrides:
         key = setting.partition("=")[0].strip()
@@ -62,6 +63,8 @@ def settings_from_base(
             raise ConfigError(f"'{setting}' cannot change in a run that starts from {base}, whose model it takes over")
     _refuse_others(own or {}, theirs, base, {*free, *resized, "name"}, mended)
     model.pop("labels", None)
+    for key in resized & {*offered.stacks}:
+        kept_layers(mine[key], _layers(model, own_name, key), key, base)  # refuses more than there are
     model |= {key: value for key, value in mine.items() if key in free | resized}
     if model.get("pooler") == "none" and model.get("head") in ("pretraining", "classes") and "pooler" not in mine:
         model["pooler"] = "relu" if model.get("segments") == 0 else "tanh"
@@ -147,6 +150,18 @@ def known_labels(model: Mapping[str, Any], base: str | None, found: Set[str]) ->
     return tuple(known) if known and found <= set(known) else None
 
 
+def _layers(model: Mapping[str, Any], name: str, setting: str) -> int:
+    """How many layers the settings of a model have where `setting` counts them."""
+    return model.get(setting, MODELS[name][0].__dataclass_fields__[setting].default)
+
+
+def kept_layers(count: int, there: int, setting: str, base: Path) -> list[int]:
+    """Which of the layers that are `there` a model with `count` of them begins with: spread evenly, from the first."""
+    if not isinstance(count, int) or not 1 <= count <= there:
+        raise ConfigError(f"model.{setting}={count} must be 1 to {there} in a run that starts from {base}")
+    return [round(place * (there - 1) / max(count - 1, 1)) for place in range(count)]
+
+
 Pieces = Mapping[str, Sequence[str]]
 """Of the source and of the target, what each entry of a vocabulary is."""
 
@@ -164,9 +179,19 @@ def load_base_weights(
     labels = list(settings.get("labels") or ())
     same = before.get("head") == settings.get("head") and list(before.get("labels") or ()) == labels
     fresh, faults, kept = set(), [], list[str]()
+    places: dict[str, list[int]] = {}
+    if isinstance(shape := before.get("name"), str) and shape == settings.get("name", shape):
+        for setting, stack in capabilities(type(model)).stacks.items():
+            count, there = (_layers(one, shape, setting) for one in (settings, before))
+            places[stack] = kept_layers(count, there, setting, base)
+            if count < there:
+                which = ", ".join(str(place + 1) for place in places[stack])
+                kept.append(f"of {there} layers of the {stack} {count} kept, from the first: {which}")
     for name, value in weights_of(model).items():
-        part = name.split(".")[0]
+        part, *below = name.split(".")
         found = theirs.get(name)
+        if part in places and below and below[0].isdigit():
+            found = theirs.get(".".join((part, str(places[part][int(below[0])]), *below[1:])))
         if found is not None and isinstance(model, Refits):
             found = model.refitted(name, found)
         names_labels = part == "classifier" or (part == "head" and bool(labels))
@@ -174,8 +199,8 @@ def load_base_weights(
             side = "source" if part == "source" else "target"
             before_pieces, now = pieces[0][side], pieces[1][side]
             if found.shape == (len(before_pieces), *value.shape[1:]) and len(value) == len(now):
-                places = {piece: row for row, piece in enumerate(before_pieces)}
-                rows = [(row, places[piece]) for row, piece in enumerate(now) if piece in places]
+                known = {piece: row for row, piece in enumerate(before_pieces)}
+                rows = [(row, known[piece]) for row, piece in enumerate(now) if piece in known]
                 value[[row for row, _ in rows]] = found[[row for _, row in rows]]
                 kept.append(f"{name}: {len(rows):,} of {len(now):,} rows kept, {len(now) - len(rows):,} new")
                 continue

@@ -85,19 +85,21 @@ def distill(
     *,
     beam: int = 5,
     keep_references: bool = False,
+    from_teacher: bool = False,
     device: str = "auto",
 ) -> Run:
     """Train a student in `out` on what the `teacher` makes of its own training sources, and return it ready to use.
 
     The student has the settings of `preset`, without one the teacher's own, and `overrides` over these: a
     `model.decoder_layers=1`, say. Its tokenizer is the teacher's, and so are the pairs it is validated and tested on.
-    With `keep_references` it learns from the teacher's own training pairs as well. Stopped while translating, the same
-    call goes on from there; once the student trains, `resume` does.
+    With `keep_references` it learns from the teacher's own training pairs as well. With `from_teacher` it begins as the
+    teacher, or as some of its layers where it has fewer; else at random. Stopped while translating, the same call goes
+    on from there; once the student trains, `resume` does.
     """
     report = report or Silence()
     run = _teacher(teacher, device)
     out = Path(out)
-    config = student_config(run, out, preset, overrides)  # before hours of translating
+    config = student_config(run, out, preset, overrides, from_teacher=from_teacher)  # before hours of translating
     check_machine(config)
     write_distilled(run, out, report, beam=beam, keep_references=keep_references)
     if not isinstance(teacher, Run):
@@ -149,7 +151,9 @@ def write_distilled(
     return pairs
 
 
-def student_config(teacher: Run, out: Path, preset: str | None = None, overrides: Sequence[str] = ()) -> RunConfig:
+def student_config(
+    teacher: Run, out: Path, preset: str | None = None, overrides: Sequence[str] = (), *, from_teacher: bool = False
+) -> RunConfig:
     """The settings of a student in `out`: those of the preset or the teacher's own, on the pairs that it distils."""
     for name in DECIDED:
         if found := [one for one in overrides if one.partition("=")[0].strip() == name]:
@@ -164,6 +168,12 @@ def student_config(teacher: Run, out: Path, preset: str | None = None, overrides
     extra: JsonObject = {"task": theirs.task, "data": data, "tokenizer": {"taken_from": str(teacher.directory)}}
     if preset is None:
         extra = settings.merge(_recipe(theirs), extra)
+    if from_teacher:
+        if not (teacher.directory / CONFIG).exists():
+            raise ConfigError(f"a student cannot start from several teachers at once ({teacher.directory})")
+        shape = preset_mapping(preset).get("model", {}) if preset is not None else {}
+        extra = settings.merge(extra, {"model": shape, "train": {"start_from": str(teacher.directory)}})
+        del extra["tokenizer"]
     return make_config(None, preset, overrides, extra)
 
 

@@ -37,6 +37,7 @@ def test_the_pairs_alone_and_then_the_student(cli, trained, tmp_path):
 def test_what_cannot_be_is_refused(refused, trained, tmp_path):
     out = ["--out", tmp_path / "new"]
     assert "--only-data trains nothing" in refused("distill", trained, *out, "--only-data", "--preset", "tiny")
+    assert "one teacher: leave out --with" in refused("distill", trained, *out, "--from-teacher", "--with", trained)
     assert "unknown preset 'tinny'" in refused("distill", trained, *out, "--preset", "tinny")
     assert "is for language" in refused("distill", trained, *out, "--preset", "gpt-tiny")
     assert "already holds a run" in refused("distill", trained, "--out", trained)

@@ -4,15 +4,20 @@ import json
 import random
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 
 import regard
 from regard.errors import ConfigError, DataError, RunError
+from regard.runs.checkpoint import weights_of
 from regard.runs.files import read_json
+from regard.tasks.fine_tuning import kept_layers
 from regard.tasks.verbs.translate import Translation
 from regard.trainer import distillation
 from regard.trainer.distillation import write_distilled
+from regard.trainer.initialize import initialize_model
 from regard.trainer.trainer import Stopped
 
 WORDS = ["the", "a", "cat", "dog", "sees", "hears", "big", "small", "red", "house", "runs", "sleeps"]
@@ -197,6 +202,30 @@ def test_without_a_preset_the_student_has_its_teachers_recipe(teacher, tmp_path)
     assert student.config.train == teacher.config.train
     assert student.config.decode == teacher.config.decode
     assert {**student.config.model, "decoder_layers": 2} == teacher.config.model
+
+
+def test_a_student_begins_as_some_of_its_teachers_layers(teacher, tmp_path):
+    heard = Heard()
+    student = regard.distill(
+        teacher, tmp_path / "student", overrides=["model.decoder_layers=1"], report=heard, from_teacher=True
+    )
+    assert "of 2 layers of the decoder 1 kept, from the first: 1" in "".join(heard.said)
+    assert student.config.model == {**teacher.config.model, "decoder_layers": 1}
+    begun = weights_of(initialize_model(student.config, tmp_path / "fresh", heard))
+    whole = weights_of(teacher.model)
+    assert begun.keys() == {name for name in whole if not name.startswith("decoder.1.")}
+    assert all(torch.equal(value, whole[name]) for name, value in begun.items())
+    with pytest.raises(ConfigError, match=r"model.decoder_layers=3 must be 1 to 2 in a run that starts from"):
+        regard.distill(teacher, tmp_path / "more", overrides=["model.decoder_layers=3"], from_teacher=True)
+    with pytest.raises(ConfigError, match=r"'model.width=\d+' cannot change in a run that starts from"):
+        regard.distill(teacher, tmp_path / "wide", "tiny-deep-shallow", from_teacher=True)
+    assert not (tmp_path / "more").exists()
+
+
+def test_layers_are_kept_from_first_to_last_and_evenly():
+    assert kept_layers(2, 6, "decoder_layers", Path("x")) == [0, 5]
+    assert kept_layers(3, 12, "decoder_layers", Path("x")) == [0, 6, 11]
+    assert kept_layers(6, 6, "decoder_layers", Path("x")) == [*range(6)]
 
 
 def test_bundled_pairs_to_validate_on_are_written_beside_the_others(tmp_path, monkeypatch):

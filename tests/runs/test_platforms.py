@@ -328,6 +328,27 @@ def test_a_server_runs_on_the_loop_that_can_watch_its_socket(monkeypatch):
     monkeypatch.setattr(asyncio, "new_event_loop", lambda: pytest.fail("the system's own loop"))
     monkeypatch.setattr(server, "Server", Server)
     monkeypatch.setattr(server, "make_app", lambda *arguments, **more: None)
-    monkeypatch.setattr(server, "_share_the_cores", lambda: None)
+    monkeypatch.setattr(server, "_share_the_cores", lambda threads: None)
     server.serve({}, port=0)
     assert isinstance(ran[0], asyncio.SelectorEventLoop)
+
+
+def test_a_server_computes_with_the_threads_it_is_given(monkeypatch):
+    class Server:
+        def __init__(self, *arguments):
+            pass
+
+        async def serve(self, sockets):
+            pass
+
+    translates, classifies = (
+        SimpleNamespace(run=SimpleNamespace(task=SimpleNamespace(methods=methods), translator=SimpleNamespace()))
+        for methods in (("translate",), ("classify",))
+    )
+    app, told = SimpleNamespace(state=SimpleNamespace(models=[translates, classifies])), []
+    monkeypatch.setattr(server, "Server", Server)
+    monkeypatch.setattr(server, "make_app", lambda *arguments, **more: app)
+    monkeypatch.setattr(server, "_share_the_cores", told.append)
+    server.serve({}, port=0, threads=3)
+    assert (told, translates.run.translator.threads) == ([3], 3)
+    assert not vars(classifies.run.translator)
