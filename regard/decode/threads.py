@@ -1,4 +1,4 @@
-"""How many CPU threads a search uses: few rows of small matrices are multiplied faster by one."""
+"""How many CPU threads a search uses: few rows of small int8 matrices are multiplied as fast by one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,13 +8,13 @@ import torch
 FEW_ROWS = 8
 """Hypotheses under way, up to which a small product is over before a second thread has begun."""
 
-WIDEST, WIDEST_INT8 = 256, 1024
-"""The widest model whose products count as small, in float32 or bfloat16 and in int8."""
+WIDEST = 512
+"""The widest model in int8 whose products count as small. In float32 a second thread paid at every width measured."""
 
 
 def threads_for(rows: int, width: int, *, int8: bool) -> int | None:
-    """One for few rows of small matrices; None leaves torch's choice."""
-    return 1 if rows <= FEW_ROWS and width <= (WIDEST_INT8 if int8 else WIDEST) else None
+    """One for few rows of small int8 matrices; None leaves torch's choice. See `benchmarks/decoding_threads.py`."""
+    return 1 if int8 and rows <= FEW_ROWS and width <= WIDEST else None
 
 
 @contextmanager

@@ -3,20 +3,20 @@
 import pytest
 import torch
 
-from regard.decode.threads import FEW_ROWS, WIDEST, WIDEST_INT8, limited_threads, threads_for
+from regard.decode.threads import FEW_ROWS, WIDEST, limited_threads, threads_for
 
 
 @pytest.mark.parametrize(
     ("rows", "width", "int8", "count"),
     [
-        (5, WIDEST, False, 1),
-        (5, WIDEST + 1, False, None),
+        (5, WIDEST, True, 1),
+        (FEW_ROWS, 64, True, 1),
         (FEW_ROWS + 1, 64, True, None),
-        (FEW_ROWS, WIDEST_INT8, True, 1),
-        (1, WIDEST_INT8 + 1, True, None),
+        (1, WIDEST + 1, True, None),
+        (1, 64, False, None),
     ],
 )
-def test_few_rows_of_small_matrices_have_one_thread(rows, width, int8, count):
+def test_few_rows_of_small_int8_matrices_have_one_thread(rows, width, int8, count):
     assert threads_for(rows, width, int8=int8) == count
 
 
