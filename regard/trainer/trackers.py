@@ -9,6 +9,7 @@ A tracker is made with the run's directory and hears what a `Report` hears. A pa
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -59,7 +60,7 @@ class WandbTracker:
 
     def __init__(self, directory: Path) -> None:
         try:
-            import wandb
+            wandb = import_module("wandb")
         except ImportError:
             raise ConfigError("--report wandb needs the wandb package: pip install 'regard[wandb]'") from None
         self._directory, self._library, self._run = directory, wandb, None

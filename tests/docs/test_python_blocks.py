@@ -17,7 +17,6 @@ ELSEWHERE = {
     "head_roles(": "takes a minute; tests/runs/test_heads.py",
     "head_alignment(": "takes long on the bundled corpus; tests/runs/test_evaluation.py",
     "importance(": "takes long on the bundled corpus; tests/runs/test_pruning.py",
-    "regard.train(config, ": "trains on the bundled corpus; tests/runs/test_training.py",
     "regard.train(plan, ": "trains for the minutes it names; tests/runs/test_planning.py does for seconds",
     "regard.distill(": "translates a whole training set; tests/runs/test_distillation.py",
     "class Objective(Protocol[B])": "a signature",

@@ -142,7 +142,8 @@ def _brief(words):
     preset = words[words.index("--preset") + 1] if "--preset" in words else None
     if preset in presets() and "--from" not in words:
         config = make_config(preset=preset)
-        model, data = config.every_setting()["model"], config.every_setting()["data"]
+        model, data, decode = (config.every_setting().get(name, {}) for name in ("model", "data", "decode"))
+        settings += ["decode.max_len=4"] * ("max_len" in decode) + ["train.validate_sentences=2"]
         narrow = {"width": 32, "heads": 2, "feed_forward": 32}
         settings += [f"model.{name}={value}" for name, value in narrow.items() if isinstance(model.get(name), int)]
         few = {"world": 40, "trees": 40, "telegrams": 40, "examples": 40, "scenes": 40, "spoken": 20, "utterances": 20}
