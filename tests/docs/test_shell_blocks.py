@@ -7,6 +7,7 @@ test_lectures.py. A line that is not run has a reason, by what is in it.
 import re
 import shlex
 import shutil
+from pathlib import Path
 
 import pytest
 from test_docs import blocks
@@ -22,7 +23,7 @@ MOST = {"--families": 4}
 ELSEWHERE = {
     # What waits or leaves the process.
     "regard serve": "listens until it is stopped; tests/serve",
-    "--processes": "starts processes; tests/runs/test_processes.py and tests/long",
+    "--processes": "starts processes; tests/training/test_processes.py and tests/long",
     "regard --version": "ends the process; tests/cli",
     "--help": "ends the process; tests/cli",
     "--chat": "needs weights that are not in the repository; tests/text/test_chat.py",
@@ -33,7 +34,7 @@ ELSEWHERE = {
     "runs/minilm": "needs weights that are not in the repository; tests/parity/test_minilm.py",
     "runs/whisper": "needs weights that are not in the repository; tests/parity/test_whisper.py",
     "runs/vit-base": "needs weights that are not in the repository; tests/parity/test_huggingface_images.py",
-    "emoji": "needs images that are not in the repository; tests/runs/test_captions.py",
+    "emoji": "needs images that are not in the repository; tests/runs/test_captioning.py",
     "flowers": "needs photographs; tests/runs/test_images.py",
     "photos": "needs photographs; tests/runs/test_images.py",
     "photo.png": "needs photographs; tests/runs",
@@ -41,11 +42,24 @@ ELSEWHERE = {
     "words.tsv": "needs a pronouncing dictionary; tests/runs",
     "pairs.csv.gz": "needs that file; tests/data/test_tables.py reads such",
     "pairs.jsonl": "needs that file; tests/data/test_tables.py reads such",
-    "names.tsv": "needs tagged sentences; tests/runs/test_tagging.py",
-    "tags.jsonl": "needs tagged sentences; tests/runs/test_tagging.py",
+    "names.tsv": "needs tagged sentences; tests/runs/test_labelled_files.py",
+    "tags.jsonl": "needs tagged sentences; tests/runs/test_labelled_files.py",
     "questions.jsonl": "needs questions; tests/runs/test_answering.py",
+    "dev.tsv": "needs labelled texts of that name; tests/runs/test_labelled_files.py",
+    "--valid held-out.tsv": "needs held-out pairs or labelled texts of that name; tests/runs",
+    "scenes": "needs scenes; tests/runs/test_captioning.py and tests/runs/test_several_sources_runs.py",
+    "spoken": "needs recordings; tests/runs/test_transcribing.py",
+    "proteins/": "needs sequences; tests/runs/test_symbols.py",
+    "telegrams/": "needs telegrams; tests/runs/test_summarization.py",
+    "problems/": "needs problems; tests/runs/test_pointing.py",
+    "digits/": "needs digits; tests/runs/test_images.py",
+    "speech-tiny": "takes long to make its sounds; tests/runs/test_transcribing.py",
+    "bert-tiny": "needs more text than is here; tests/runs/test_bert.py",
+    "runs/en-de": "needs a run of that name; tests/runs/test_fine_tuning.py",
+    "elmo": "needs more text than is here; tests/models/test_readers.py",
+    "resume runs/base": "needs a run of that name; tests/runs/test_training.py",
     "data.text=sentence1": "needs pairs of labelled texts; tests/runs",
-    "articles.txt --data headlines.txt": "needs articles with headlines; tests/runs/test_summaries.py",
+    "articles.txt --data headlines.txt": "needs articles with headlines; tests/runs/test_summarization.py",
     "--fit": "needs a GPU; tests/training tries it with a stand-in",
     "--device cuda": "needs a GPU",
     "runs/films --data test.tsv": "needs labelled texts of that name; tests/cli/test_cli_evaluate.py",
@@ -61,19 +75,18 @@ ELSEWHERE = {
     "export onnx": "takes long; tests/parity/test_onnx.py",
     "--world --limit": "takes long on the bundled corpus; tests/cli/test_cli_evaluate.py",
     "regard heads": "compares with 29 untrained models; tests/runs/test_heads.py",
-    "regard doctor": "trains to overfit a batch; tests/runs/test_doctor.py",
+    "regard doctor": "trains to overfit a batch; tests/training/test_guard_rails.py",
     "regard prune": "ranks heads on held-out data; tests/cli/test_cli_prune.py",
 }
 KINDS = {
     "sort|hull|tsp": "tests/runs/test_pointing.py",
-    "scenes": "tests/runs/test_captions.py",
-    "digits|spoken": "tests/runs/test_speech.py",
+    "scenes": "tests/runs/test_captioning.py",
+    "digits|spoken": "tests/runs/test_transcribing.py",
     "trees|bank|fine": "tests/runs/test_parsing.py",
-    "telegrams|headlines": "tests/runs/test_summaries.py",
-    "two": "tests/runs/test_sources.py",
-    "proteins": "tests/runs/test_contacts.py",
+    "telegrams|headlines": "tests/runs/test_summarization.py",
+    "two": "tests/runs/test_several_sources_runs.py",
     "names|answers|entails|tags|same": "tests/runs",
-    "elmo|lstmn|bahdanau|history|shakespeare|en-de|smaller": "tests/runs and tests/models",
+    "lstmn|bahdanau|history|shakespeare|en-de|smaller": "tests/runs and tests/models",
 }
 """Runs of other kinds, whose lines take long to make ready: where such runs are made and used."""
 
@@ -119,10 +132,10 @@ def small(line):
     for place, word in enumerate(words[:-1]):
         if word in SIZES and words[place + 1].isdecimal():
             words[place + 1] = str(min(int(words[place + 1]), MOST.get(word, 12)))
+    words = [re.sub(r"^train\.steps=\d+$", "train.steps=3", word) for word in words]
+    words = [re.sub(r"^model\.width=256$", "model.width=32", word) for word in words]
     if words[0] == "train" and "--resume" not in words:
         words += _brief(words)
-    if words[0] == "train" and "--resume" in words:
-        words = [re.sub(r"train.steps=\d+", "train.steps=3", word) for word in words]
     return words
 
 
@@ -186,3 +199,10 @@ def test_a_line_that_is_not_run_has_a_reason_and_a_reason_a_line():
     unused = [names for names in KINDS if not any(re.search(rf"runs/(?:{names})\b", line) for line in lines())]
     assert not unused
     assert len(RUN) > 0.4 * len(lines())
+
+
+@pytest.mark.parametrize("why", sorted({*ELSEWHERE.values(), *KINDS.values()}))
+def test_where_else_a_line_is_said_to_be_tried_is_there(why):
+    root = Path(__file__).parents[2]
+    for named in re.findall(r"tests/[\w/]+(?:\.py)?", why):
+        assert (root / named).exists(), named
