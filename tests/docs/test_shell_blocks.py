@@ -78,6 +78,18 @@ ELSEWHERE = {
     "regard doctor": "trains to overfit a batch; tests/training/test_guard_rails.py",
     "regard prune": "ranks heads on held-out data; tests/cli/test_cli_prune.py",
 }
+MINE = """
+[data]
+train = ["pairs.tsv"]
+max_len = 64
+[model]
+name = "transformer"
+width = 32
+heads = 2
+encoder_layers = 1
+decoder_layers = 1
+feed_forward = 32
+"""
 KINDS = {
     "sort|hull|tsp": "tests/runs/test_pointing.py",
     "scenes": "tests/runs/test_captioning.py",
@@ -178,7 +190,7 @@ def run(line, home, tmp_path, monkeypatch):
     if words[0] == "data":
         words[2] = str(tmp_path / words[2])
     if words[1:2] == ["my.toml"]:
-        (home / "my.toml").write_text('[data]\nworld = 40\n[model]\nname = "transformer"\n', encoding="utf-8")
+        (home / "my.toml").write_text(MINE, encoding="utf-8")
     assert main(words) == 0, " ".join(words)
 
 
