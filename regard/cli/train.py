@@ -27,7 +27,8 @@ def train(
     data: Annotated[
         list[str] | None,
         typer.Option(
-            help="Training pairs: one .tsv, .jsonl or .parquet file, or two line-aligned files (give it twice).",
+            help="Training pairs: .tsv, .csv, .jsonl or .parquet files, or two line-aligned files (give it twice). "
+            "A folder or a quoted pattern names many.",
             metavar="FILE",
         ),
     ] = None,

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from regard.data.mixing import Mixture, random_of, shuffled
+from regard.data.mixing import CorpusMixture, random_of, shuffled
 from regard.data.pair_store import PairStore, Rows
 from regard.data.sharing import bounds
 from regard.errors import ConfigError
@@ -60,6 +60,20 @@ def evaluation_order(source: Lengths, target: Lengths, *, budget: int) -> list[n
     return _cut(_by_length(source, target, np.zeros(len(source)), 0), source, target, budget)
 
 
+@runtime_checkable
+class LaysOutByAndBy(Protocol):
+    """A layout that can say an epoch's batches one after the other, without working out all of them first."""
+
+    def groups(self, seed: int, epoch: int) -> Iterator[np.ndarray]:
+        """The same as `order`."""
+        ...
+
+
+def epoch_groups(layout: Layout, seed: int, epoch: int) -> Iterator[np.ndarray]:
+    """The rows of each batch of one epoch, as soon as they are known."""
+    return layout.groups(seed, epoch) if isinstance(layout, LaysOutByAndBy) else iter(layout.order(seed, epoch))
+
+
 def check_budget(source: Lengths, target: Lengths, budget: int) -> None:
     """Refuse a budget that the longest pair alone would exceed."""
     if not len(source):
@@ -105,7 +119,7 @@ def _cut(rows: np.ndarray, source: Lengths, target: Lengths, budget: int) -> lis
 class PaddedLayout:
     """Batches of like lengths, padded; of a `mixture` where there are several corpora."""
 
-    def __init__(self, store: PairStore, budget: int, mixture: Mixture | None = None) -> None:
+    def __init__(self, store: PairStore, budget: int, mixture: CorpusMixture | None = None) -> None:
         self.store, self.budget, self.mixture = store, budget, mixture
 
     def order(self, seed: int, epoch: int) -> list[np.ndarray]:

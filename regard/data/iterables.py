@@ -36,7 +36,7 @@ def is_rows(data: object) -> bool:
     if isinstance(data, (str, bytes, os.PathLike)) or data is None:
         return False
     if isinstance(data, Sequence) and data and all(isinstance(one, (str, os.PathLike)) for one in data):
-        from regard.data.shards import is_there
+        from regard.data.file_names import is_there
 
         return not any(isinstance(one, os.PathLike) or is_there(str(one)) for one in data[:1])
     frame = any(callable(getattr(data, name, None)) for name in ("itertuples", "iter_rows", "to_batches"))

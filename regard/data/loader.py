@@ -6,13 +6,13 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import islice
 from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 
-from regard.data.batches import Layout, PaddedLayout, Position, check_budget
+from regard.data.batches import Layout, PaddedLayout, Position, check_budget, epoch_groups
 from regard.data.pair_store import PairStore
 from regard.data.prepared_cache import whole_batches
 from regard.data.sequence_packing import PackedLayout
@@ -103,22 +103,21 @@ class Loader:
 
 def _batch_rows(layout: Layout, seed: int, start: Position, rank: int, world: int) -> Iterator[BatchRows]:
     """The rows of each of this process's batches, and the position after every process has taken its own."""
-
-    @lru_cache(maxsize=2)
-    def order(epoch: int) -> list[np.ndarray]:
-        return layout.order(seed, epoch)
-
-    def forward(position: Position, batches: int) -> Position:
-        epoch, index = position.epoch, position.index + batches
-        while index >= len(order(epoch)):
-            index -= len(order(epoch))
-            epoch += 1
-        return Position(epoch, index)
-
-    here = start
+    stream = islice(_from_epoch(layout, seed, start.epoch), start.index, None)
+    following, mine = next(stream), np.empty(0)
     while True:
-        mine, here = forward(here, rank), forward(here, world)
-        yield order(mine.epoch)[mine.index], here
+        for member in range(world):
+            (rows, _), following = following, next(stream)
+            mine = rows if member == rank else mine
+        yield mine, following[1]
+
+
+def _from_epoch(layout: Layout, seed: int, epoch: int) -> Iterator[BatchRows]:
+    """The rows of each batch from the first of this epoch on, and where it lies."""
+    while True:
+        for index, rows in enumerate(epoch_groups(layout, seed, epoch)):
+            yield rows, Position(epoch, index)
+        epoch += 1
 
 
 def _batches(layout: Layout, rows_of_batches: Iterator[BatchRows]) -> Iterator[tuple[Any, Position]]:

@@ -31,7 +31,7 @@ class Mix:
     def __post_init__(self) -> None:
         check_mix(self.names, self.weights, self.temperature)
 
-    def of(self, sizes: Sequence[int]) -> "Mixture":
+    def of(self, sizes: Sequence[int]) -> "CorpusMixture":
         """The mixture of corpora of these sizes."""
         assert len(sizes) == len(self.names)
         if self.weights:
@@ -39,9 +39,9 @@ class Mix:
         else:
             # Of shares, so that no power is too large to be formed.
             parts = [(size / max(sizes)) ** (1 / self.temperature) for size in sizes]
-        return Mixture(tuple(sizes), tuple(part / sum(parts) for part in parts))
+        return CorpusMixture(tuple(sizes), tuple(part / sum(parts) for part in parts))
 
-    def describe(self, mixture: "Mixture", unit: str) -> str:
+    def describe(self, mixture: "CorpusMixture", unit: str) -> str:
         """One line for a person: how many rows of each corpus an epoch has."""
         said = [
             f"{name} {count:,} ({100 * count / sum(mixture.counts):.3g} %, each {count / size:.3g} times)"
@@ -66,7 +66,7 @@ def check_mix(names: Sequence[str], weights: Mapping[str, Any], temperature: flo
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture:
+class CorpusMixture:
     """Corpora of these `sizes`, one after the other in a store, of which each has a share of an epoch.
 
     An epoch has as many rows as all corpora together. Each corpus is gone through again and again in orders of its

@@ -1,21 +1,18 @@
 """Prepared pairs: tokenised once, token ids on disk, held in memory or mapped into it, read without copies."""
 
-import json
 import operator
-import os
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 from jaxtyping import Int32, Int64, UInt
 
 from regard import config as settings
-from regard.data.prepared_cache import CURSOR, cached, opened, stored, token_dtype, write_meta
+from regard.data.prepared_cache import AppendedFiles, cached, opened, stored, token_dtype, write_meta
 from regard.data.readers import Corpus
 from regard.data.shards import Cursor, Unchanged, chunks_from, files_read, shards_by_corpus
 from regard.errors import ConfigError, DataError
@@ -168,7 +165,7 @@ def prepare(
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What has been written, and where reading then stood; `crcs` are checksums of each file."""
+    """What has been written, and where reading then stood."""
 
     shard: int = 0
     row: int = 0
@@ -180,7 +177,6 @@ class _Written:
     target_tokens: int = 0
     kept: tuple[int, ...] = ()
     """Of each corpus."""
-    crcs: tuple[int, ...] = (0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,80 +328,29 @@ def _rows(side: EncodedTexts, kept: np.ndarray, prefix: Sequence[int], eos: int,
 
 
 class _PairWriter:
-    """The token and offset files of both sides, appended to; what is committed outlives a kill."""
+    """The token and offset files of both sides, appended to."""
 
     def __init__(self, folder: Path, dtype: np.dtype, stack: ExitStack) -> None:
-        self._folder, self._dtype = folder, dtype
+        self._dtype = dtype
         self.tokens = {"source": 0, "target": 0}
-        self._paths = [folder / f"{side}.{kind}" for side in self.tokens for kind in ("tokens", "offsets")]
-        self._files: dict[str, IO[bytes]] = {}
-        self._crcs: dict[str, int] = {}
-        self._stack = stack
+        names = [f"{side}.{kind}" for side in self.tokens for kind in ("tokens", "offsets")]
+        self._files = AppendedFiles(folder, names, VERSION, stack)
 
     def take_up(self, corpora: int) -> _Written:
-        """What an earlier process had committed to the folder; nothing where that is not whole."""
-        done = self._committed()
-        sizes = self._sizes(done) if done is not None else [0] * len(self._paths)
-        if done is not None and (len(done.kept) != corpora or self._checksums(sizes) != done.crcs):
-            done, sizes = None, [0] * len(self._paths)
-        for path, size in zip(self._paths, sizes, strict=True):
-            file = self._stack.enter_context(path.open("r+b" if size else "wb"))
-            file.truncate(size)
-            file.seek(size)
-            self._files[path.name], self._crcs[path.name] = file, 0
-        if done is None:
-            for side in self.tokens:
-                self._write(f"{side}.offsets", np.zeros(1, dtype=np.int64))
-            return _Written(kept=(0,) * corpora)
-        self._crcs = dict(zip(self._files, done.crcs, strict=True))
-        self.tokens = {"source": done.source_tokens, "target": done.target_tokens}
-        return done
+        """What an earlier process had committed to the folder, or nothing."""
+        if (state := self._files.take_up()) is not None:
+            done = settings.from_mapping(_Written, state)
+            self.tokens = {"source": done.source_tokens, "target": done.target_tokens}
+            return done
+        for side in self.tokens:
+            self._files.write(f"{side}.offsets", np.zeros(1, dtype=np.int64).tobytes())
+        return _Written(kept=(0,) * corpora)
 
     def append(self, side: str, rows: EncodedTexts) -> None:
-        self._write(f"{side}.tokens", rows.ids.astype(self._dtype))
+        self._files.write(f"{side}.tokens", rows.ids.astype(self._dtype).tobytes())
         ends = self.tokens[side] + np.cumsum(rows.lengths, dtype=np.int64)
-        self._write(f"{side}.offsets", ends)
+        self._files.write(f"{side}.offsets", ends.tobytes())
         self.tokens[side] = int(ends[-1]) if len(ends) else self.tokens[side]
 
     def commit(self, done: _Written) -> None:
-        """Sync what has been written, and say how far that is."""
-        for file in self._files.values():
-            file.flush()
-            os.fsync(file.fileno())
-        text = json.dumps({"version": VERSION, **asdict(replace(done, crcs=tuple(self._crcs.values())))})
-        aside = self._folder / f"{CURSOR}.partial"
-        with aside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, self._folder / CURSOR)
-
-    def _write(self, name: str, array: np.ndarray) -> None:
-        data = array.tobytes()
-        self._files[name].write(data)
-        self._crcs[name] = zlib.crc32(data, self._crcs[name])
-
-    def _committed(self) -> _Written | None:
-        try:
-            found = json.loads((self._folder / CURSOR).read_text(encoding="utf-8"))
-            return settings.from_mapping(_Written, found) if found.pop("version") == VERSION else None
-        except (OSError, ValueError, KeyError, AttributeError, ConfigError):
-            return None
-
-    def _sizes(self, done: _Written) -> list[int]:
-        offsets = 8 * (sum(done.kept) + 1)
-        width = self._dtype.itemsize
-        return [width * done.source_tokens, offsets, width * done.target_tokens, offsets]
-
-    def _checksums(self, sizes: Sequence[int]) -> tuple[int, ...] | None:
-        found = []
-        for path, size in zip(self._paths, sizes, strict=True):
-            crc = 0
-            try:
-                with path.open("rb") as file:
-                    while size and (data := file.read(min(size, 1 << 20))):
-                        crc, size = zlib.crc32(data, crc), size - len(data)
-            except OSError:
-                return None
-            found.append(crc if not size else None)
-        return tuple(found)
+        self._files.commit(asdict(done))

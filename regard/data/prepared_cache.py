@@ -7,10 +7,11 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from regard.config import JsonObject
 from regard.digests import DIGESTS, damage, digests_of
 from regard.errors import DataError
+from regard.text.tokenizing import TokenizingLost
 
 try:
     import fcntl
@@ -93,7 +95,7 @@ def _partial(cache: Path, begun: Path | None) -> Iterator[Path]:
     stays = False
     try:
         yield aside
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, TokenizingLost):
         stays = aside == begun and (aside / CURSOR).exists()
         raise
     finally:
@@ -222,6 +224,68 @@ def write_meta(folder: Path, version: int, **values: object) -> None:
     """Describe the arrays in `folder`."""
     text = json.dumps({"version": version, **values}, indent=2)
     (folder / "meta.json").write_text(text + "\n", encoding="utf-8", newline="\n")
+
+
+class AppendedFiles:
+    """Files of a folder that are written piece by piece; what is committed outlives a kill, and can be gone on with."""
+
+    def __init__(self, folder: Path, names: Sequence[str], version: int, stack: ExitStack) -> None:
+        self._folder, self._names, self._version, self._stack = folder, tuple(names), version, stack
+        self._files: dict[str, IO[bytes]] = {}
+        self._written: dict[str, tuple[int, int]] = dict.fromkeys(names, (0, 0))
+        """Of each its bytes, and their checksum."""
+
+    def take_up(self) -> JsonObject | None:
+        """What was said when an earlier process last committed; None, and empty files, where that is not whole."""
+        state = self._committed()
+        for name, (size, _) in self._written.items():
+            file = self._stack.enter_context((self._folder / name).open("r+b" if size else "wb"))
+            file.truncate(size)
+            file.seek(size)
+            self._files[name] = file
+        return state
+
+    def write(self, name: str, data: bytes) -> None:
+        size, checksum = self._written[name]
+        self._files[name].write(data)
+        self._written[name] = size + len(data), zlib.crc32(data, checksum)
+
+    def commit(self, state: JsonObject) -> None:
+        """Sync what has been written, with what is to be known to go on from there."""
+        for file in self._files.values():
+            file.flush()
+            os.fsync(file.fileno())
+        aside = self._folder / f"{CURSOR}.partial"
+        with aside.open("w", encoding="utf-8") as file:
+            json.dump({"version": self._version, "written": self._written, "state": state}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, self._folder / CURSOR)
+
+    def _committed(self) -> JsonObject | None:
+        try:
+            found = json.loads((self._folder / CURSOR).read_text(encoding="utf-8"))
+            written = {name: (int(size), int(checksum)) for name, (size, checksum) in found["written"].items()}
+            if found["version"] != self._version or tuple(written) != self._names:
+                return None
+            if any(_checksum(self._folder / name, size) != checksum for name, (size, checksum) in written.items()):
+                return None
+            state = dict(found["state"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        self._written = written
+        return state
+
+
+def _checksum(path: Path, size: int) -> int | None:
+    """Of the first bytes of a file; None where it has not so many."""
+    checksum = 0
+    with path.open("rb") as file:
+        while size:
+            if not (data := file.read(min(size, 1 << 20))):
+                return None
+            checksum, size = zlib.crc32(data, checksum), size - len(data)
+    return checksum
 
 
 _mapped: WeakKeyDictionary[mmap.mmap, Path] = WeakKeyDictionary()

@@ -4,9 +4,11 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from regard.data.file_names import matching_all
 from regard.data.formats import (
     COMPRESSED,
     Columns,
@@ -43,8 +45,8 @@ class Corpus(Protocol):
 class PairFiles:
     """The pairs in two line-aligned files, or in one TSV, CSV, JSONL or Parquet file.
 
-    The format is the suffix's (`.tsv`, `.csv`, `.jsonl`, `.parquet`, else lines; `.gz`, `.bz2` and `.xz` are read as
-    what they hold) unless given. `keys` name the source's and the target's JSON key or column, a column also by its
+    The format is the suffix's (`.tsv`, `.csv`, `.jsonl`, `.parquet`, else lines; what is compressed is read as what it
+    holds) unless given. `keys` name the source's and the target's JSON key or column, a column also by its
     number from 1; a TSV or CSV without a header has them in that order and no others. Only a newline ends a line, with
     or without a carriage return. Blank texts are yielded like any other; `prepare` skips and counts them.
     """
@@ -196,14 +198,15 @@ class Documents:
     """The share that is held out: documents of a table by their text, of a plain file its end."""
     held_out: bool = False
     """Whether it is that share, or the rest."""
+    corpora: tuple[int, ...] = ()
+    """How many of the files are of each of several corpora; empty where there is one."""
 
     @classmethod
     def of(cls, names: Sequence[str | Path], key: str | int = "text", header: Header = "auto") -> "Documents":
-        """The documents of these files, and of the files in these folders and below, in order of their names."""
+        """The documents of these files, of the files in these folders and below, and of all that match these patterns,
+        in order of their names."""
         paths: list[Path] = []
-        for path in map(Path, names):
-            if not path.exists():
-                raise DataError(f"no such file or folder: {path}")
+        for path in matching_all(names):
             if path.is_dir():
                 inside = sorted(file for file in path.rglob("*") if _readable(file, path))
                 if not inside:
@@ -213,6 +216,17 @@ class Documents:
             else:
                 paths.append(path)
         return cls(tuple(paths), key, header)
+
+    @classmethod
+    def together(cls, documents: "Sequence[Documents]") -> "Documents":
+        """Several corpora, one after the other."""
+        paths = tuple(path for one in documents for path in one.paths)
+        return replace(documents[0], paths=paths, corpora=tuple(len(one.paths) for one in documents))
+
+    def corpus_of(self, file: int) -> int:
+        """Which of the corpora a file is of, by its number."""
+        ends = accumulate(self.corpora or (len(self.paths),))
+        return next(number for number, end in enumerate(ends) if file < end)
 
     def __iter__(self) -> Iterator[DocumentPart]:
         for path in self.paths:
@@ -260,8 +274,9 @@ class Documents:
 
     def digest(self) -> str:
         """The same for two that yield the same documents from files of the same kinds."""
-        split = [str(self.share), str(self.held_out)] if self.share else []
-        return content_digest(self.paths, ["documents", *map(self._kind, self.paths), str(self.key), *split])
+        more = [str(self.share), str(self.held_out)] if self.share else []
+        more += ["corpora", *map(str, self.corpora)] if self.corpora else []
+        return content_digest(self.paths, ["documents", *map(self._kind, self.paths), str(self.key), *more])
 
     def _kind(self, path: Path) -> str:
         """What a digest says of how a file is read: of files that were always read so, what it always said."""

@@ -1,12 +1,13 @@
 """Batches with hardly any padding: several sequences to a row, in rows whose number and width never change."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 
-from regard.data.batches import PaddedLayout
-from regard.data.mixing import Mixture, random_of, shuffled
+from regard.data.batches import PaddedLayout, epoch_groups
+from regard.data.mixing import CorpusMixture, random_of, shuffled
 from regard.data.pair_store import PairStore, Rows
 from regard.data.sharing import bounds
 from regard.nn.batch import Packed, PackedPairs, Pairs
@@ -24,9 +25,9 @@ class PackedLayout:
     fills is padding, which is not predicted.
     """
 
-    def __init__(self, store: PairStore, budget: int, mixture: Mixture | None = None) -> None:
+    def __init__(self, store: PairStore, budget: int, mixture: CorpusMixture | None = None) -> None:
         self.store, self.mixture = store, mixture
-        self.sizes = np.stack((store.source.lengths, store.target.lengths - 1), 1).astype(np.int64)
+        self.sizes = np.stack((store.source.lengths, store.target.lengths - 1), 1)
         share = self.sizes.sum(0) / self.sizes.sum()
         narrowest = np.maximum(self.sizes.max(0), NARROWEST * share / share.max())
         # Widths in the ratio of the sides, so that rows of both fill up together.
@@ -35,10 +36,15 @@ class PackedLayout:
         self.rows = max(1, budget // sum(self.widths))
 
     def order(self, seed: int, epoch: int) -> list[np.ndarray]:
+        """All batches of one epoch, as `groups` gives them."""
+        return list(self.groups(seed, epoch))
+
+    def groups(self, seed: int, epoch: int) -> Iterator[np.ndarray]:
         """For each batch of one epoch the pairs in it and the row of each; every pair once, or as the mixture has it.
 
         A function of the seed and the epoch: pairs are dealt in random order, the longest of a batch placed first, and
-        what finds no room goes to the next batch.
+        what finds no room goes to the next batch. Placing takes some microseconds per pair, so batches are worked out
+        as they are asked for: with millions of pairs the first need not wait for the last.
         """
         random = random_of(seed, epoch)
         if self.mixture is None:
@@ -47,19 +53,20 @@ class PackedLayout:
             rows = self.mixture.rows(seed, epoch)
             dealt = rows[shuffled(len(rows), random)]
         room = FILL * self.rows * np.array(self.widths)
-        groups, left, next_pair = [], np.empty(0, dtype=np.int64), 0
-        ends = np.cumsum(self.sizes[dealt], 0)
+        left, next_pair = np.empty(0, dtype=np.int64), 0
+        # To search a column of a table, or integers for a fraction, numpy would first copy all of it.
+        ends = [np.cumsum(self.sizes[dealt, side], dtype=np.int64) for side in (0, 1)]
         while next_pair < len(dealt) or len(left):
-            used = ends[next_pair - 1] if next_pair else np.zeros(2)
+            used = [side[next_pair - 1] if next_pair else 0 for side in ends]
             free = room - self.sizes[left].sum(0)
-            stop = min(int(np.searchsorted(ends[:, side], used[side] + free[side], "right")) for side in (0, 1))
+            most = [math.floor(used[side] + free[side]) for side in (0, 1)]
+            stop = min(int(np.searchsorted(ends[side], most[side], "right")) for side in (0, 1))
             # One at least, where none is left over: a row is as wide as the longest pair, but what is offered is less.
             stop = max(next_pair + (len(left) == 0), stop)
             offered = np.concatenate((left, dealt[next_pair:stop]))
             placed = self._place(offered)
-            groups.append(np.stack((offered[placed >= 0], placed[placed >= 0]), 1))
+            yield np.stack((offered[placed >= 0], placed[placed >= 0]), 1)
             left, next_pair = offered[placed < 0], stop
-        return groups
 
     def fit(self, pairs: np.ndarray) -> np.ndarray:
         """Just these pairs as a group for `batch`, in as many rows as they need."""
@@ -71,14 +78,17 @@ class PackedLayout:
 
     def _place(self, pairs: np.ndarray) -> np.ndarray:
         """The row of each pair, or -1: the longest first, each in the first row with room for both its sides."""
-        free = np.tile(np.array(self.widths), (self.rows, 1))
+        # A side's free places by themselves, since arrays of one dimension are compared in half the time.
+        source, target = (np.full(self.rows, width) for width in self.widths)
         found = np.full(len(pairs), -1)
         sizes = self.sizes[pairs]
-        for index in np.argsort(-(sizes / np.array(self.widths)).max(1), kind="stable"):
-            fits: np.ndarray = np.all(free >= sizes[index], axis=1)
+        order = np.argsort(-(sizes / np.array(self.widths)).max(1), kind="stable")
+        for index, (one, other) in zip(order.tolist(), sizes[order].tolist(), strict=True):
+            fits = (source >= one) & (target >= other)
             row = int(fits.argmax())
             if fits[row]:
-                free[row] -= sizes[index]
+                source[row] -= one
+                target[row] -= other
                 found[index] = row
         return found
 
@@ -140,7 +150,12 @@ class VariantLayout:
     """
 
     def __init__(
-        self, stores: Sequence[PairStore], budget: int, *, pack: bool, mixtures: Sequence[Mixture | None] | None = None
+        self,
+        stores: Sequence[PairStore],
+        budget: int,
+        *,
+        pack: bool,
+        mixtures: Sequence[CorpusMixture | None] | None = None,
     ) -> None:
         mixed = list(zip(stores, mixtures or [None] * len(stores), strict=True))
         self.layouts: list[PaddedLayout | PackedLayout]
@@ -156,8 +171,12 @@ class VariantLayout:
         self.starts: list[int] = np.cumsum([0, *(len(store) for store in stores)]).tolist()
 
     def order(self, seed: int, epoch: int) -> list[np.ndarray]:
+        return list(self.groups(seed, epoch))
+
+    def groups(self, seed: int, epoch: int) -> Iterator[np.ndarray]:
         variant = (seed + epoch) % len(self.layouts)
-        return [self._shifted(rows, self.starts[variant]) for rows in self.layouts[variant].order(seed, epoch)]
+        for rows in epoch_groups(self.layouts[variant], seed, epoch):
+            yield self._shifted(rows, self.starts[variant])
 
     def batch(self, rows: np.ndarray, /) -> Pairs | PackedPairs:
         layout, own = self._own(rows)

@@ -1,98 +1,22 @@
-"""Corpora in many files: names and patterns to files, shards read one after the other, and where reading stands."""
+"""Corpora in many files: shards read one after the other, where reading stands, and several corpora together."""
 
-import glob
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from regard.data.formats import COMPRESSED, Header, TableLayout, first_layout, format_of
+from regard.data.file_names import files_of, inner_suffix, is_there
+from regard.data.formats import Header, TableLayout, first_layout, format_of
 from regard.data.readers import Corpus, PairFiles, SplitPairs
 from regard.errors import ConfigError, DataError
 
 TABLES = (".tsv", ".csv", ".jsonl", ".parquet")
 """What is read of a folder of pairs, all but the last also compressed."""
 
-_NUMBERED = re.compile(r"(.*?)(\d+)-of-(\d+)(.*)")
-
 Row = TypeVar("Row")
-
-
-def is_pattern(name: str) -> bool:
-    """Whether a name stands for all files that match it: `shards/*.jsonl.gz`."""
-    return glob.has_magic(name) and not Path(name).exists()
-
-
-def is_there(name: str) -> bool:
-    """Whether a name is that of a file or folder, or a pattern that some match."""
-    return Path(name).exists() or (is_pattern(name) and next(glob.iglob(name, recursive=True), None) is not None)
-
-
-def check_there(names: Sequence[str]) -> None:
-    """Refuse a name that no file has, and a pattern that none matches."""
-    for name in names:
-        if not is_there(name):
-            raise DataError(f"no file matches {name}" if glob.has_magic(name) else f"no such file or folder: {name}")
-
-
-def matching(name: str) -> list[Path]:
-    """The files and folders that a name stands for, in order of their names; all of `00000-of-00008` and so on."""
-    check_there([name])
-    if not is_pattern(name):
-        return [Path(name)]
-    found = sorted(Path(path) for path in glob.glob(name, recursive=True))
-    _refuse_gaps(found)
-    return found
-
-
-def files_of(name: str, suffixes: Sequence[str] | None = None) -> list[Path]:
-    """The files that a name stands for: one, those that match a pattern, or those in a folder and below.
-
-    Of folders, files with one of the `suffixes`, compressed or not, or all that are not hidden.
-    """
-    found: list[Path] = []
-    for path in matching(name):
-        if not path.is_dir():
-            found.append(path)
-            continue
-        inside = sorted(file for file in path.rglob("*") if file.is_file() and _visible(file, path))
-        kept = [file for file in inside if suffixes is None or inner_suffix(file) in suffixes]
-        if not kept:
-            kinds = "" if suffixes is None else f"; known kinds: {', '.join(suffixes)}"
-            raise DataError(f"{path} holds no file to read{kinds}")
-        _refuse_gaps(kept)
-        found += kept
-    return found
-
-
-def inner_suffix(file: Path) -> str:
-    """The suffix, that of a compression aside."""
-    suffix = file.suffix.lower()
-    return Path(file.stem).suffix.lower() if suffix in COMPRESSED else suffix
-
-
-def _visible(file: Path, folder: Path) -> bool:
-    return not any(part.startswith(".") for part in file.relative_to(folder).parts)
-
-
-def _refuse_gaps(files: Sequence[Path]) -> None:
-    """Refuse shards numbered `3-of-8` of which one is not there."""
-    groups: dict[tuple[str, ...], set[int]] = {}
-    for file in files:
-        if found := _NUMBERED.fullmatch(file.name):
-            before, number, total, after = found.groups()
-            groups.setdefault((str(file.parent), before, total, after, str(len(number))), set()).add(int(number))
-    for (folder, before, total, after, width), numbers in groups.items():
-        first = 0 if 0 in numbers else 1
-        missing = sorted(set(range(first, first + int(total))) - numbers)
-        if missing:
-            name = Path(folder) / f"{before}{missing[0]:0{width}}-of-{total}{after}"
-            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            raise DataError(f"a shard is missing: {name}{more}; there are {len(numbers)} of {int(total)}")
 
 
 @dataclass(frozen=True, slots=True)

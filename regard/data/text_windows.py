@@ -1,7 +1,8 @@
 """Language-model data: documents as one long row of ids, cut into windows in random order or into parallel streams."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -10,17 +11,22 @@ import torch
 from jaxtyping import Int, UInt
 from torch import Tensor
 
-from regard.data.mixing import random_of, shuffled
-from regard.data.prepared_cache import cached, opened, stored, token_dtype, write_meta
+from regard import config as settings
+from regard.data.mixing import Mix, random_of, shuffled
+from regard.data.prepared_cache import AppendedFiles, cached, opened, stored, token_dtype, write_meta
 from regard.data.readers import DocumentPart, Documents
+from regard.data.shards import Unchanged
 from regard.data.sharing import bounds
 from regard.errors import ConfigError, DataError
 from regard.nn.batch import Packed, StreamedWindows, Tokens, Windows
 from regard.nn.losses.cross_entropy import IGNORE
 from regard.text import Tokenizer
+from regard.text.tokenizing import EncodedTexts, Tokenizing
 
 VERSION = 1
 CHUNK = 64  # parts tokenised at a time
+COMMIT = 64  # chunks after which what is written is synced
+NO_TEXT = "there is no text: every document is blank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,15 @@ class TextCounts:
     tokens: int
     characters: int
     bytes: int
+
+    def plus(self, parts: Sequence[DocumentPart], tokens: int) -> "TextCounts":
+        """With these parts of documents, of so many tokens."""
+        return TextCounts(
+            self.documents + sum(part.last for part in parts),
+            self.tokens + tokens,
+            self.characters + sum(len(part.text) for part in parts),
+            self.bytes + sum(len(part.text.encode()) for part in parts),
+        )
 
     def describe(self) -> str:
         """One line for a person."""
@@ -45,20 +60,39 @@ class TextStore:
     ids: UInt[np.ndarray, " tokens"]
     eos: int
     counts: TextCounts
+    parts: tuple[int, ...] = ()
+    """How many tokens each of several corpora has, one after the other; empty where there is one."""
 
     @classmethod
     def of(cls, parts: Iterator[DocumentPart] | list[DocumentPart], tokenizer: Tokenizer) -> "TextStore":
         """A store in memory."""
-        encoded, counts = zip(*_encoded(iter(parts), tokenizer), strict=True)
-        ids = np.concatenate([np.array([tokenizer.eos], dtype=np.uint32), *encoded])
-        return cls(ids.astype(np.uint32), tokenizer.eos, _sum(counts))
+        rows, total = [np.array([tokenizer.eos], dtype=np.uint32)], TextCounts(0, 1, 0, 0)
+        following = iter(parts)
+        while chunk := list(islice(following, CHUNK)):
+            ids = _closed(EncodedTexts.of(tokenizer.encode_batch([part.text for part in chunk])), chunk, tokenizer.eos)
+            rows.append(ids)
+            total = total.plus(chunk, len(ids))
+        if len(rows) == 1:
+            raise DataError(NO_TEXT)
+        return cls(np.concatenate(rows), tokenizer.eos, total)
 
     @classmethod
     def open(cls, folder: Path) -> "TextStore":
         """The store that `prepare_text` left in `folder`."""
         with opened(folder, "text", VERSION) as meta:
             counts = TextCounts(**meta["counts"])
-            return cls(stored(folder / "text.tokens", meta["dtype"], counts.tokens), meta["eos"], counts)
+            ids = stored(folder / "text.tokens", meta["dtype"], counts.tokens)
+            return cls(ids, meta["eos"], counts, tuple(meta.get("parts", ())))
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenText:
+    """What has been written, and where reading then stood: after so many parts of a file."""
+
+    counts: TextCounts
+    parts: tuple[int, ...]
+    file: int = 0
+    part: int = 0
 
 
 def prepare_text(
@@ -67,25 +101,60 @@ def prepare_text(
     cache: Path,
     progress: Callable[[int], None] | None = None,
     say: Callable[[str], None] | None = None,
+    workers: int = 0,
 ) -> TextStore:
     """The documents as ids, from a folder under `cache`: reused when nothing changed, else written now.
 
-    `progress` is called with the number of tokens written so far, `say` told where a folder is damaged.
+    Memory does not grow with the text. A preparation that is killed goes on in the midst of a file, from what was last
+    synced. `workers` processes tokenise, or with 0 this one, on all cores. `progress` is called with the number of
+    tokens written so far, `say` told where a folder is damaged.
     """
+    unchanged = Unchanged(documents.paths)
+
+    def chunks(done: _WrittenText) -> Iterator[tuple[tuple[int, int, list[DocumentPart]], list[list[str]]]]:
+        for file in range(done.file, len(documents.paths)):
+            place = done.part if file == done.file else 0
+            parts = islice(iter(replace(documents, paths=(documents.paths[file],), corpora=())), place, None)
+            while chunk := list(islice(parts, CHUNK)):
+                place += len(chunk)
+                yield (file, place, chunk), [[part.text for part in chunk]]
 
     def write(folder: Path) -> None:
         dtype = token_dtype(tokenizer.vocab_size)
-        counts: list[TextCounts] = []
-        with (folder / "text.tokens").open("wb") as file:
-            file.write(np.array([tokenizer.eos], dtype=dtype).tobytes())
-            for ids, found in _encoded(iter(documents), tokenizer):
-                file.write(ids.astype(dtype).tobytes())
-                counts.append(found)
+        with ExitStack() as stack:
+            files = AppendedFiles(folder, ["text.tokens"], VERSION, stack)
+            if (state := files.take_up()) is not None:
+                done = settings.from_mapping(_WrittenText, state)
+                if say is not None:
+                    say(f"going on after the {done.counts.tokens:,} tokens that were written before a kill")
+            else:
+                files.write("text.tokens", np.array([tokenizer.eos], dtype=dtype).tobytes())
+                done = _WrittenText(TextCounts(0, 1, 0, 0), (1, *[0] * (max(1, len(documents.corpora)) - 1)))
+            tokenizing = stack.enter_context(Tokenizing([tokenizer], workers))
+            for number, ((file, place, chunk), (encoded,)) in enumerate(tokenizing.encode(chunks(done)), 1):
+                ids = _closed(encoded, chunk, tokenizer.eos)
+                files.write("text.tokens", ids.astype(dtype).tobytes())
+                parts = list(done.parts)
+                parts[documents.corpus_of(file)] += len(ids)
+                done = _WrittenText(done.counts.plus(chunk, len(ids)), tuple(parts), file, place)
+                if number % COMMIT == 0:
+                    files.commit(asdict(done))
                 if progress is not None:
-                    progress(sum(one.tokens for one in counts))
-        write_meta(folder, VERSION, dtype=dtype.name, eos=tokenizer.eos, counts=asdict(_sum(counts)))
+                    progress(done.counts.tokens)
+        if not done.counts.documents:
+            raise DataError(NO_TEXT)
+        unchanged.check()
+        more = {"parts": done.parts} if documents.corpora else {}
+        write_meta(folder, VERSION, dtype=dtype.name, eos=tokenizer.eos, counts=asdict(done.counts), **more)
 
-    return cached(cache, ["text", VERSION, documents.digest(), tokenizer.digest()], TextStore.open, write, say)
+    key = ["text", VERSION, documents.digest(), tokenizer.digest()]
+    return cached(cache, key, TextStore.open, write, say, resumes=True)
+
+
+def _closed(encoded: EncodedTexts, parts: Sequence[DocumentPart], eos: int) -> UInt[np.ndarray, " tokens"]:
+    """The ids of some parts, an `eos` after each document."""
+    ends = np.cumsum(encoded.lengths)[[part.last for part in parts]]
+    return np.insert(encoded.ids, ends, np.uint32(eos))
 
 
 class WindowLayout:
@@ -93,10 +162,13 @@ class WindowLayout:
 
     An epoch cuts the text into windows from a place of its own, so that over epochs a token stands at every place of
     a window, and takes them in an order of its own. What does not fill a batch is left to other epochs. `isolate`
-    hides documents from each other: a document begins with the `eos` before it.
+    hides documents from each other: a document begins with the `eos` before it. Of several corpora a `mix` says how
+    many windows of each an epoch has; none then reaches from one corpus into another.
     """
 
-    def __init__(self, store: TextStore, length: int, *, budget: int, isolate: bool = False) -> None:
+    def __init__(
+        self, store: TextStore, length: int, *, budget: int, isolate: bool = False, mix: Mix | None = None
+    ) -> None:
         if len(store.ids) <= length:
             raise DataError(
                 f"the text has {len(store.ids):,} tokens, too few for one window of {length} and the token after it; "
@@ -106,18 +178,44 @@ class WindowLayout:
             raise ConfigError(f"budget={budget} tokens per batch is less than one window, which has {length}")
         self.store, self.length, self.isolate = store, length, isolate
         self.rows = budget // length
+        self.mixture = None if mix is None else mix.of(self._windows(mix.names))
+
+    def _windows(self, names: Sequence[str]) -> list[int]:
+        """How many windows of each corpus there are, from whatever place they are cut."""
+        found = [(tokens - 1) // self.length for tokens in self.store.parts]
+        for name, tokens, windows in zip(names, self.store.parts, found, strict=True):
+            if not windows:
+                raise DataError(
+                    f"the corpus '{name}' has {tokens:,} tokens, too few for one window of {self.length} and the token "
+                    f"after it; lower data.max_len"
+                )
+        return found
 
     def order(self, seed: int, epoch: int) -> list[Int[np.ndarray, " rows"]]:
         """Where the windows of each batch begin."""
         random = random_of(seed, epoch)
-        spare = len(self.store.ids) - 1 - self.length
-        first = int(random.random_raw() % min(self.length, spare + 1))
-        starts = np.arange(first, spare + 1, self.length)
+        if self.mixture is None:
+            spare = len(self.store.ids) - 1 - self.length
+            first = int(random.random_raw() % min(self.length, spare + 1))
+            starts = np.arange(first, spare + 1, self.length)
+        else:
+            starts = self._mixed_starts(seed, epoch, random)
         starts = starts[shuffled(len(starts), random)]
         if len(starts) < self.rows:
             return [starts]
         full = len(starts) - len(starts) % self.rows
         return list(starts[:full].reshape(-1, self.rows))
+
+    def _mixed_starts(self, seed: int, epoch: int, random: np.random.Philox) -> Int[np.ndarray, " rows"]:
+        """Where the windows of an epoch begin, those of each corpus from a place of its own."""
+        assert self.mixture is not None
+        tokens, windows = np.array(self.store.parts), np.array(self.mixture.sizes)
+        begins, firsts = np.cumsum(tokens) - tokens, np.cumsum(windows) - windows
+        spare = tokens - 1 - windows * self.length
+        places = begins + (random.random_raw(len(tokens)) % (spare + 1).astype(np.uint64)).astype(np.int64)
+        rows = self.mixture.rows(seed, epoch)
+        corpus = np.searchsorted(firsts, rows, "right") - 1
+        return places[corpus] + (rows - firsts[corpus]) * self.length
 
     def batch(self, rows: Int[np.ndarray, " rows"]) -> Windows:
         ids = _gather(self.store, rows, self.length + 1)
@@ -222,34 +320,6 @@ def _inputs(ids: Int[Tensor, "B T"], eos: int, isolate: bool) -> Tokens | Packed
     columns = torch.arange(T).expand(B, T)
     places = columns - torch.where(begins, columns, 0).cummax(1).values
     return Packed(ids, places, 1 + begins.cumsum(1))
-
-
-def _encoded(
-    parts: Iterator[DocumentPart], tokenizer: Tokenizer
-) -> Iterator[tuple[UInt[np.ndarray, " tokens"], TextCounts]]:
-    """The ids of a few parts at a time, an `eos` after each document."""
-    found = False
-    while chunk := list(islice(parts, CHUNK)):
-        found = True
-        rows = tokenizer.encode_batch([part.text for part in chunk])
-        closed = ([*row, tokenizer.eos] if part.last else row for row, part in zip(rows, chunk, strict=True))
-        ids = [token for row in closed for token in row]
-        yield (
-            np.array(ids, dtype=np.uint32),
-            TextCounts(
-                documents=sum(part.last for part in chunk),
-                tokens=len(ids),
-                characters=sum(len(part.text) for part in chunk),
-                bytes=sum(len(part.text.encode()) for part in chunk),
-            ),
-        )
-    if not found:
-        raise DataError("there is no text: every document is blank")
-
-
-def _sum(counts: Sequence[TextCounts]) -> TextCounts:
-    total = TextCounts(*(sum(column) for column in zip(*map(astuple, counts), strict=True)))
-    return replace(total, tokens=total.tokens + 1)  # the eos that opens the text
 
 
 def _cuts(predictions: int, length: int, streams: int, first: int) -> list[Int[np.ndarray, " numbers"]]:

@@ -14,10 +14,12 @@ import torch
 from torch import nn
 
 from regard.data import Loader, Position
+from regard.data.batches import epoch_groups
+from regard.data.file_names import check_there, matching_all
 from regard.data.formats import Header
 from regard.data.loader import Layout
 from regard.data.readers import Corpus, Documents, PairFiles, SplitPairs, TextFiles, content_digest
-from regard.data.shards import Corpora, PairShards, check_shards, check_there, matching, pair_corpus
+from regard.data.shards import Corpora, PairShards, check_shards, pair_corpus
 from regard.data.sharing import Share
 from regard.data.synthetic.world.corpus import Grammar, sentences
 from regard.data.synthetic.world.sentence import ParallelSentence
@@ -215,12 +217,23 @@ def _training_files(config: PairData) -> Corpus:
 
 def documents_of(config: TextData, part: Part) -> Documents | None:
     """The running text to train on, to validate on or to test on; None where the configuration names none."""
-    names = getattr(config, part)
-    splits = bool(config.held_out and config.train and not config.valid) and part != "test"
+    named = corpus_files(config)
+    splits = bool(config.held_out and (config.train or named) and not config.valid) and part != "test"
     if splits:
-        found = Documents.of(config.train, config.text, config.header)
+        found = _training_texts(config, named)
         return found.split(config.held_out, part == "valid")
+    if part == "train" and named:
+        return _training_texts(config, named)
+    names = getattr(config, part)
     return Documents.of(names, config.text, config.header) if names else None
+
+
+def _training_texts(config: TextData, named: Mapping[str, Sequence[str]]) -> Documents:
+    """The running text of the files to train on: of one corpus, or of several one after the other."""
+    if config.train:
+        return Documents.of(config.train, config.text, config.header)
+    found = [Documents.of(files, config.text, config.header) for files in named.values()]
+    return Documents.together(found) if len(found) > 1 else found[0]
 
 
 def check_running_text(config: RunConfig, say: Say) -> None:
@@ -293,7 +306,7 @@ def _say_each(notes: Iterable[str], say: Callable[[str], None]) -> None:
 def data_digest(config: Files) -> str:
     """Tells whether the files to train on are the same as before: of folders by names and sizes alone."""
     names = [*config.train, *(name for files in corpus_files(config).values() for name in files)]
-    found = [path for name in names for path in matching(name)]
+    found = matching_all(names)
     files = [path for path in found if not path.is_dir()]
     inside = [
         [str(path.relative_to(folder)), path.stat().st_size]
@@ -376,7 +389,7 @@ class PreparedData:
     def trials(self, budget: int, *, pack: bool) -> list[Any]:
         """The batches of this budget that ask most of the memory; by default all ask the same."""
         layout = self.layout(budget, pack=pack)
-        return [layout.batch(layout.order(self.config.train.seed, 0)[0])]
+        return [layout.batch(next(epoch_groups(layout, self.config.train.seed, 0)))]
 
     def scores(self, model: nn.Module) -> dict[str, float]:
         """What a validation shows beside the loss."""

@@ -10,6 +10,7 @@ import torch
 
 from regard.config import JsonObject, Setting
 from regard.data import Documents
+from regard.data.file_names import matching_all
 from regard.data.formats import Columns, format_of, notes_on
 from regard.data.labelled_texts import Example, Keys, LabelledLayout, LabelledRows, Question, Tagged
 from regard.data.readers import is_held_out
@@ -101,7 +102,7 @@ class LabelledTask(EncoderTask):
     def read_all(self, config: RunConfig, files: Iterable[str | Path]) -> list[Labelled]:
         """What these files hold, in the way of the run."""
         keys = keys_of(config)
-        items = [item for path in map(Path, files) for item in type(self).read(path, keys)]
+        items = [item for path in matching_all(files) for item in type(self).read(path, keys)]
         if not items:
             raise DataError("there is not one labelled text")
         return items
@@ -120,7 +121,7 @@ class LabelledTask(EncoderTask):
         from regard.tasks.plans.labelled import labelled_statistics
 
         keys = Keys(data.text, data.pair, data.label, data.header)
-        read = lambda files: (item for path in map(Path, files) for item in type(self).read(path, keys))  # noqa: E731
+        read = lambda files: (item for path in matching_all(files) for item in type(self).read(path, keys))  # noqa: E731
         valid = read(data.valid) if data.valid else None
         return labelled_statistics(read(data.train), valid, classes="classes" in self.heads)
 
@@ -144,7 +145,7 @@ class LabelledTask(EncoderTask):
     def check_labelled(self, config: RunConfig, files: Iterable[str | Path], say: Say) -> None:
         """Read the first item of each file."""
         keys = keys_of(config)
-        for path in map(Path, files):
+        for path in matching_all(files):
             if next(type(self).read(path, keys), None) is None:
                 raise DataError(f"{path} is empty")
             if wanted := self.columns(path, keys):

@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -52,7 +52,18 @@ from regard.tasks.looking.steps import START, readable
 from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData, Probe, held_out_files, running_text_probes
 from regard.tasks.run import NOT_DRAWN, Run, prepared_vocabularies
 from regard.tasks.scorer import TextScorer
-from regard.tasks.spec import MEASURING, OF_PAIRS, GradientSide, Measuring, Report, Say, Task, WordIds
+from regard.tasks.spec import (
+    MEASURING,
+    OF_PAIRS,
+    GradientSide,
+    Measuring,
+    Report,
+    Say,
+    Task,
+    WordIds,
+    check_mixed,
+    mix_of,
+)
 from regard.tasks.verbs.score import Scored
 from regard.text import Tokenizer
 from regard.training.loop import validate
@@ -87,7 +98,10 @@ class LanguageRun(PreparedData):
         report.say("reading and tokenising the text")
         self.train = self._store(documents)
         report.say(self.train.counts.describe())
-        self.layout(config.train.batch_tokens)  # refuses a text that is too short before anything else is read
+        self.mix = mix_of(config.data)
+        layout = self.layout(config.train.batch_tokens)  # refuses a text that is too short before anything else is read
+        if self.mix is not None and isinstance(layout, WindowLayout) and layout.mixture is not None:
+            report.say(self.mix.describe(layout.mixture, "windows"))
         valid = documents_of(config.data, "valid")
         self.valid = None if valid is None else self._store(valid)
 
@@ -112,10 +126,11 @@ class LanguageRun(PreparedData):
         data = self.config.data
         if data.carry:
             return StreamLayout(self.train, data.max_len, budget=budget)
-        return WindowLayout(self.train, data.max_len, budget=budget, isolate=data.isolate)
+        return WindowLayout(self.train, data.max_len, budget=budget, isolate=data.isolate, mix=self.mix)
 
     def _store(self, documents: Documents) -> TextStore:
-        return prepare_text(documents, self.tokenizer, self.cache, say=self.report.say)
+        workers = self.config.data.workers
+        return prepare_text(documents, self.tokenizer, self.cache, say=self.report.say, workers=workers)
 
 
 BUDGET = 8192
@@ -281,11 +296,22 @@ class LanguageData(TextData):
     """Running text in any number of files and folders.
 
     `max_len` is the length of a window. `isolate` hides the documents of one window from each other. `carry` reads text
-    in streams, in which a model's state at the end of a window is its state at the start of the next.
+    in streams, in which a model's state at the end of a window is its state at the start of the next. `corpora`, `mix`,
+    `temperature` and `workers` are as for pairs: several corpora mixed, and how many processes tokenise.
     """
 
     isolate: bool = False
     carry: bool = False
+    corpora: Mapping[str, Any] = field(default_factory=dict)
+    mix: Mapping[str, Any] = field(default_factory=dict)
+    temperature: float = 1.0
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        TextData.__post_init__(self)
+        check_mixed(self)
+        if self.carry and len(self.corpora) > 1:
+            raise ConfigError("data.carry=true reads one text in streams: it does not go with several data.corpora")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -302,6 +328,7 @@ class LanguageTask(Task):
     about = "running text, to be continued: language modelling"
     data = LanguageData
     row_columns: ClassVar = ("text",)
+    sources = ("train", "corpora")
     evaluation = LanguageOptions
     unused: ClassVar = (
         *(*OF_PAIRS, "images", "train.compile_loss", "train.r_drop", "train.pack"),

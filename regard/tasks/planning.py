@@ -17,8 +17,8 @@ from typing import Any
 
 from regard import config as settings
 from regard.config import JsonObject
+from regard.data.file_names import matching_all
 from regard.data.inspection import Finding
-from regard.data.shards import matching
 from regard.errors import ConfigError, DataError
 from regard.tasks.config import RunConfig, make_config
 from regard.tasks.spec import TASKS
@@ -301,7 +301,7 @@ def _recognised(files: Sequence[str], wanted: str | None, data: Mapping[str, Any
     """The task that data is for, and how it is to be read: the surest, or the one that was asked for."""
     if not files:
         raise ConfigError("no training data: give --data with your files or folders")
-    paths = [path for name in files for path in matching(name)]
+    paths = matching_all(files)
     if wanted is not None:
         found = TASKS.named(wanted).recognise(paths)
         return wanted, found or Recognised(certainty=1.0, why="as asked")

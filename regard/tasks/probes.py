@@ -12,9 +12,9 @@ import numpy as np
 from torch import nn
 
 from regard.data import Documents
+from regard.data.file_names import is_there
 from regard.data.labelled_texts import Example, Question, Tagged
 from regard.data.sentence_store import split_sentences
-from regard.data.shards import is_there
 from regard.data.synthetic.world.sentence import ParallelSentence
 from regard.errors import ConfigError, DataError
 from regard.look.roles import (

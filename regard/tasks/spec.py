@@ -4,6 +4,7 @@ Trainer, decoder, viewer, server, command line and exporters ask a run's task an
 work is one file with a `Task` in it, here or in a package of its own that names it as an entry point `regard.tasks`.
 """
 
+import glob
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -281,7 +282,7 @@ class Task:
         """Refuse, before any work is done, files that cannot be used."""
         for part in ("train", "valid", "test"):
             for file in getattr(config.data, part):
-                if not Path(file).exists():
+                if not (Path(file).exists() or any(glob.iglob(file, recursive=True))):
                     raise ConfigError(f"no such file or folder: {file}")
 
     def prepare(

@@ -23,7 +23,8 @@ class TokenizerConfig:
     `vocab_size` counts the four special tokens too; a small corpus may fill less of it. `joint` shares one
     vocabulary between source and target. `min_count` is how often a word, or a pair of pieces, must occur to get
     a token of its own; `unigram` weighs pieces by likelihood and ignores it. `source_kind` and `target_kind` give a
-    side another kind than `kind`. `dropout` is BPE dropout in training, in `variants` ways.
+    side another kind than `kind`. `dropout` is BPE dropout in training, in `variants` ways. `sample` is how many texts
+    or pairs, taken at random, a tokenizer is trained on, where there are more; 0 takes all.
     `eos` and `bos` are of imported tokenizers: the names of the tokens that end a text and that a decoder begins with.
     `taken_from` is a run whose tokenizer is taken instead of training one; the other settings are then that run's.
     With `retrain` a run that starts from another has a tokenizer of its own, trained on its own data in the other's
@@ -41,6 +42,7 @@ class TokenizerConfig:
     target_kind: Kind | None = None
     dropout: float = 0.0
     variants: int = 8
+    sample: int = 0
     taken_from: str | None = None
     retrain: bool = False
 
@@ -63,6 +65,8 @@ class TokenizerConfig:
             raise ConfigError(f"dropout={self.dropout} leaves out merges, which only kind='bpe' has")
         if self.variants < 1:
             raise ConfigError(f"variants={self.variants} must be at least 1")
+        if self.sample < 0:
+            raise ConfigError(f"sample={self.sample} must not be negative; 0 trains the tokenizer on all texts")
         if self.min_count < 1:
             raise ConfigError(f"min_count={self.min_count} must be at least 1")
 

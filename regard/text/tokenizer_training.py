@@ -1,11 +1,12 @@
 """Tokenizers trained on a corpus: the parts of each kind, and training that gives the same corpus the same bytes."""
 
 import json
+import random
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -14,6 +15,8 @@ from regard.errors import ConfigError, DataError
 from regard.text.config import MASK, SPECIALS, Kind, TokenizerConfig
 from regard.text.tokenizer import JOINER, SPACE, WORD_START, Tokenizer, panics
 from regard.text.vocabularies import Vocabularies
+
+Item = TypeVar("Item")
 
 _UNKNOWN = SPECIALS[3]
 _WORD = r"\p{L}\p{M}\p{N}_"
@@ -51,6 +54,7 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig, *, masks: boo
     if masks:
         return with_masks(train_tokenizer(texts, replace(config, vocab_size=config.vocab_size - 1)), config.kind)
     inner = pipeline(config.kind, lowercase=config.lowercase)
+    texts = sampled(texts, config.sample) if config.sample else texts
     corpus = _Corpus(texts if config.kind != "spaced" else map(_without_specials, texts))
     if config.kind == "wordpiece":
         inner = _train_wordpiece(inner, corpus, config)
@@ -87,6 +91,8 @@ def train_vocabularies(pairs: Iterable[tuple[str, str]], config: TokenizerConfig
 
     Separate vocabularies read the pairs twice, so `pairs` must then be something that can be iterated twice.
     """
+    if config.sample:
+        pairs, config = sampled(pairs, config.sample), replace(config, sample=0)
     if config.joint:
         shared = train_tokenizer((text for pair in pairs for text in pair), config)
         return Vocabularies(shared, shared)
@@ -97,6 +103,18 @@ def train_vocabularies(pairs: Iterable[tuple[str, str]], config: TokenizerConfig
         train_tokenizer((source for source, _ in pairs), config.side(source_kind)),
         train_tokenizer((target for _, target in pairs), config.side(target_kind)),
     )
+
+
+def sampled(items: Iterable[Item], most: int) -> list[Item]:
+    """So many of the items at random, in their order: reservoir sampling, in memory for those alone."""
+    chance = random.Random(0)
+    kept: list[tuple[int, Item]] = []
+    for number, item in enumerate(items):
+        if number < most:
+            kept.append((number, item))
+        elif (place := int(chance.random() * (number + 1))) < most:
+            kept[place] = number, item
+    return [item for _, item in sorted(kept, key=lambda one: one[0])]
 
 
 def _without_specials(text: str) -> str:

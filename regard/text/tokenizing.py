@@ -27,6 +27,12 @@ _LENGTH = struct.Struct("<Q")
 _FAILED = b"\1"
 
 
+class TokenizingLost(DataError):
+    """A process that tokenises has ended before its work was done; what it was at can be tried again."""
+
+    exit_code = 75
+
+
 class EncodedTexts(NamedTuple):
     """The ids of texts one after the other, and how many each text has."""
 
@@ -139,7 +145,7 @@ class _Process:
         except OSError:
             answer = None
         if answer is None:
-            raise DataError(
+            raise TokenizingLost(
                 f"a process that tokenises ended with status {self._process.wait()}, perhaps for want of memory; "
                 f"lower data.workers"
             )

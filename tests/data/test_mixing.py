@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from regard.data import Loader, PairStore, Position
 from regard.data.batches import PaddedLayout
-from regard.data.mixing import Mix, Mixture
+from regard.data.mixing import CorpusMixture, Mix
 from regard.data.sequence_packing import PackedLayout
 from regard.data.sharing import Share
 from regard.errors import ConfigError
@@ -53,7 +53,7 @@ def test_weights_that_cannot_be_are_refused(weights, temperature, said):
 )
 def test_all_rows_of_a_corpus_come_equally_often_and_an_epoch_has_its_share_of_each(sizes, weights, seed):
     parts = weights[: len(sizes)]
-    mixture = Mixture(tuple(sizes), tuple(part / sum(parts) for part in parts))
+    mixture = CorpusMixture(tuple(sizes), tuple(part / sum(parts) for part in parts))
     bounds = np.cumsum([0, *sizes])
     met = Counter(dict.fromkeys(range(bounds[-1]), 0))
     for epoch in range(4):

@@ -11,9 +11,10 @@ import pytest
 from pyarrow import parquet
 
 from regard.data import PairFiles, PairList, pair_store, prepare
+from regard.data.file_names import files_of
 from regard.data.prepared_cache import CURSOR
 from regard.data.readers import SplitPairs
-from regard.data.shards import Corpora, Cursor, PairShards, check_shards, chunks_from, files_of, files_read, pair_corpus
+from regard.data.shards import Corpora, Cursor, PairShards, check_shards, chunks_from, files_read, pair_corpus
 from regard.errors import ConfigError, DataError
 from regard.text import TokenizerConfig, Vocabularies, train_vocabularies
 from regard.text.bpe_dropout import MergeDropout
@@ -192,7 +193,7 @@ def test_a_preparation_that_is_killed_goes_on_mid_shard_and_ends_in_the_same_byt
     command = [sys.executable, "-c", KILLED, str(folder), str(cache), str(tmp_path / "tokenizer.json"), "41"]
     assert subprocess.run(command, check=False).returncode == -9
     (begun,) = cache.iterdir()
-    left = json.loads((begun / CURSOR).read_text(encoding="utf-8"))
+    left = json.loads((begun / CURSOR).read_text(encoding="utf-8"))["state"]
     # Chunks of 4, 4, 4 and 3 in each shard; committed after every second.
     assert (left["read"], left["shard"], left["row"]) == (38, 2, 8)
     opened: list[str] = []
@@ -208,6 +209,25 @@ def test_a_preparation_that_is_killed_goes_on_mid_shard_and_ends_in_the_same_byt
     assert said == ["going on after the 38 pairs that were tokenised before a kill"]
     assert opened == ["02.tsv", "03.jsonl.gz"]
     assert contents(cache) == contents(tmp_path / "whole")
+
+
+def test_a_process_that_is_lost_loses_what_was_not_yet_synced_and_no_more(tmp_path, vocabularies, monkeypatch):
+    monkeypatch.setattr(pair_store, "CHUNK", 4)
+    monkeypatch.setattr(pair_store, "COMMIT", 2)
+    lost: list[Tokenizing] = []
+    original = Tokenizing.__enter__
+    monkeypatch.setattr(Tokenizing, "__enter__", lambda self: lost.append(self) or original(self))
+
+    def kill(read):
+        if read == 20:
+            lost[0]._processes[0]._process.kill()
+
+    with pytest.raises(DataError, match="ended with status -9"):
+        prepare(PairList(PAIRS), vocabularies, tmp_path, workers=1, progress=kill)
+    said: list[str] = []
+    assert len(prepare(PairList(PAIRS), vocabularies, tmp_path, workers=1, say=said.append)) == 60
+    assert said
+    assert said[0].startswith("going on after the ")
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "cursor"])
@@ -274,3 +294,15 @@ def test_several_corpora_are_one_store_that_knows_how_many_pairs_each_has(tmp_pa
     assert prepare(PairList(PAIRS), vocabularies, tmp_path / "cache").parts == ()
     split = SplitPairs(Corpora({"a": first, "b": PairList(PAIRS[:7])}), 0.3, True)
     assert sum(prepare(split, vocabularies, tmp_path / "cache").parts) == len(list(split))
+
+
+def test_labelled_texts_are_named_by_patterns_too(tmp_path):
+    from regard import make_config
+    from regard.tasks.spec import TASKS
+
+    for shard in range(2):
+        (tmp_path / f"{shard}.tsv").write_text(f"text {shard}\tyes\nother {shard}\tno\n", encoding="utf-8")
+    config = make_config(None, "lstm-classify", ["train.threads=1"], {"data": {"train": [str(tmp_path / "*.tsv")]}})
+    task = TASKS["classification"]
+    task.check_files(config, lambda said: None)
+    assert [item.texts[0] for item in task.items_of(config, "train")] == ["text 0", "other 0", "text 1", "other 1"]

@@ -1,6 +1,7 @@
 """Running text: documents from files, one row of ids, and windows of it in an order that can be taken up anywhere."""
 
 import json
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -19,7 +20,9 @@ from regard.data import (
     prepare_text,
     readers,
     strided_windows,
+    text_windows,
 )
+from regard.data.mixing import Mix
 from regard.data.readers import DocumentPart
 from regard.data.text_windows import TextCounts
 from regard.errors import ConfigError, DataError
@@ -190,3 +193,59 @@ def test_what_cannot_be_is_refused():
         WindowLayout(store(20), 10, budget=9)
     with pytest.raises(ConfigError, match="stride=11"):
         list(islice(strided_windows(store(20), 10, stride=11, budget=10), 1))
+
+
+def corpora(tmp_path) -> Documents:
+    for name, lines in (("a", 40), ("b", 400)):
+        (tmp_path / name).mkdir()
+        for shard in range(2):
+            rows = [json.dumps({"text": f"{name} {shard} {line} words"}) + "\n" for line in range(lines)]
+            (tmp_path / name / f"{shard}.jsonl").write_text("".join(rows), encoding="utf-8")
+    return Documents.together([Documents.of([tmp_path / "a"]), Documents.of([str(tmp_path / "b" / "*.jsonl")])])
+
+
+def test_windows_of_several_corpora_are_mixed_and_none_reaches_into_another(tmp_path):
+    store = prepare_text(corpora(tmp_path), TOKENIZER, tmp_path / "cache")
+    assert sum(store.parts) == len(store.ids)
+    assert store.parts[1] > 8 * store.parts[0]
+    mix = Mix(("a", "b"), {"a": 1, "b": 1})
+    layout = WindowLayout(store, 16, budget=64, mix=mix)
+    first = store.parts[0]
+    seen = set()
+    for epoch in range(12):
+        starts = np.concatenate(layout.order(3, epoch))
+        assert not ((starts < first) & (starts + 16 >= first)).any()
+        assert starts.max() + 16 < len(store.ids)
+        assert abs((starts < first).mean() - 0.5) < 0.02
+        seen |= set(starts.tolist())
+        assert np.array_equal(starts, np.concatenate(layout.order(3, epoch)))
+    assert len({start for start in seen if start < first}) > first // 16  # cut from other places each time
+    with pytest.raises(DataError, match=r"the corpus 'a' has .* tokens, too few for one window of 9999"):
+        WindowLayout(replace(store, parts=(first, 20_000)), 9999, budget=9999, mix=mix)
+
+
+def test_text_is_tokenised_in_processes_and_after_a_kill_to_the_same_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_windows, "CHUNK", 7)
+    monkeypatch.setattr(text_windows, "COMMIT", 3)
+    monkeypatch.setattr(readers, "PART_SIZE", 100)
+    documents = corpora(tmp_path)
+    (tmp_path / "plain.txt").write_text("one line\n" * 1000, encoding="utf-8")
+    documents = replace(documents, paths=(*documents.paths, tmp_path / "plain.txt"), corpora=(2, 3))
+    whole = prepare_text(documents, TOKENIZER, tmp_path / "whole")
+    assert whole.ids.tolist() == TextStore.of(iter(documents), TOKENIZER).ids.tolist()
+    assert whole.counts == TextStore.of(iter(documents), TOKENIZER).counts
+    assert prepare_text(documents, TOKENIZER, tmp_path / "two", workers=2).ids.tolist() == whole.ids.tolist()
+
+    for tokens in (whole.counts.tokens // 3, 2 * whole.counts.tokens // 3):
+
+        def interrupt(done, most=tokens):
+            if done > most:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            prepare_text(documents, TOKENIZER, tmp_path / "cut", progress=interrupt)
+    said = []
+    again = prepare_text(documents, TOKENIZER, tmp_path / "cut", say=said.append)
+    assert again.ids.tolist() == whole.ids.tolist()
+    assert (again.counts, again.parts) == (whole.counts, whole.parts)
+    assert said[0].startswith("going on after the ")

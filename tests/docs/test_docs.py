@@ -139,7 +139,9 @@ def test_every_setting_is_documented_with_its_default(heading, section, kinds):
     assert rows.keys() == settings.keys()
     for name, field in settings.items():
         shown = rows[name].strip("`")
-        if field.default is MISSING:
+        if field.default_factory is not MISSING:
+            assert tomllib.loads(f"value = {shown}")["value"] == field.default_factory(), name
+        elif field.default is MISSING:
             assert shown == "from the tokenizer", name
         elif field.default is None:
             assert shown == "none", name

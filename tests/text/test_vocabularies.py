@@ -5,8 +5,9 @@ import json
 import pytest
 import tokenizers
 
-from regard.errors import DataError, RunError
-from regard.text import Tokenizer, TokenizerConfig, Vocabularies, train_vocabularies
+from regard.errors import ConfigError, DataError, RunError
+from regard.text import Tokenizer, TokenizerConfig, Vocabularies, train_tokenizer, train_vocabularies
+from regard.text.tokenizer_training import sampled
 
 PAIRS = [("the street", "la rue"), ("the animal", "l'animal"), ("the wide street", "la rue large")]
 
@@ -98,3 +99,19 @@ def test_a_missing_file_and_an_unwritable_place_are_said(tmp_path):
         Vocabularies.load(tmp_path / "none.json")
     with pytest.raises(RunError, match="cannot write"):
         train_vocabularies(PAIRS, TokenizerConfig(kind="word")).save(tmp_path / "no" / "tokenizer.json")
+
+
+def test_a_tokenizer_is_trained_on_a_sample_of_many_texts_the_same_one_each_time():
+    assert sampled(range(10), 20) == list(range(10))
+    found = sampled(iter(range(10_000)), 100)
+    assert found == sampled(range(10_000), 100)
+    assert found == sorted(set(found))
+    assert len(found) == 100
+    assert 3000 < sum(found) / 100 < 7000
+    pairs = [(f"a{n}", f"b{n}") for n in range(200)]
+    config = TokenizerConfig(kind="word", vocab_size=1000, joint=False, sample=10)
+    vocabularies = train_vocabularies(iter(pairs), config)
+    assert vocabularies.source.vocab_size == vocabularies.target.vocab_size == 14  # ten words and four special tokens
+    assert train_tokenizer((f"w{n}" for n in range(50)), TokenizerConfig(kind="word", sample=7)).vocab_size == 11
+    with pytest.raises(ConfigError, match="sample=-1 must not be negative"):
+        TokenizerConfig(sample=-1)

@@ -184,7 +184,7 @@ WHY = {
 
 
 def recognise_pairs(files: Sequence[Path]) -> Recognised | None:
-    """Two line-aligned files, or a table of two texts."""
+    """Two line-aligned files, or tables of two texts."""
     if len(files) == 2 and all(map(plain, files)):
         counts = [_line_count(file) for file in files]
         if counts[0] != counts[1]:
@@ -193,18 +193,21 @@ def recognise_pairs(files: Sequence[Path]) -> Recognised | None:
                 f"them as running text give --set task=language"
             )
         return Recognised(certainty=0.9, why=f"two files of {counts[0]:,} lines each, read line by line as pairs")
-    if len(files) != 1 or not tabular(files[0]):
+    if not all(map(tabular, files)):
         return None
     found, _ = columns(files[0])
+    shards = "" if len(files) == 1 else f" in {len(files)} files"
     texts = [column for column in found if column.textual]
     named = {column.name.casefold(): column for column in texts}
     for source, target in (("source", "target"), ("src", "tgt"), ("src", "trg"), ("input", "output"), ("en", "fr")):
         if source in named and target in named:
             keys = {"source": named[source].key, "target": named[target].key}
-            return Recognised(certainty=0.95, why=f"columns {source} and {target}", data=keys)
+            return Recognised(certainty=0.95, why=f"columns {source} and {target}{shards}", data=keys)
     if len(found) == 2 and len(texts) == 2 and label_column(found) is None:
         keys = {"source": texts[0].key, "target": texts[1].key}
-        return Recognised(certainty=0.8, why="two columns of texts, the second written from the first", data=keys)
+        return Recognised(
+            certainty=0.8, why=f"two columns of texts{shards}, the second written from the first", data=keys
+        )
     return None
 
 

@@ -81,7 +81,7 @@ def recognise_text(files: Sequence[Path]) -> Recognised | None:
         if texts and texts > sum(suffix in IMAGES for suffix in inside):
             return Recognised(certainty=0.6, why=f"a folder of {texts:,} texts, to be continued")
         return None
-    if len(files) == 1 and files[0].is_file() and format_of(files[0]) in ("jsonl", "parquet"):
+    if all(file.is_file() and format_of(file) in ("jsonl", "parquet") for file in files):
         found, _ = columns(files[0])
         texts = [column for column in found if column.textual]
         if len(texts) == 1 and len(found) == 1:
