@@ -157,6 +157,8 @@ def _choices(meaning: str, kind: type, field: Field[Any]) -> str:
 
 
 def _value(field: Field[Any]) -> str:
+    if field.default_factory is not MISSING:
+        return f"`{_toml(field.default_factory())}`"
     if field.default is MISSING:
         return "from the tokenizer"
     if field.default is None:

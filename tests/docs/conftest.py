@@ -89,7 +89,7 @@ def home(tmp_path_factory):
         train="pairs.tsv",
         valid="test.tsv",
     )
-    train("words", "gpt-tiny", *short, "decode.max_len=20", train="corpus.txt")
+    train("words", "gpt-tiny", *short, "data.max_len=64", "decode.max_len=20", train="corpus.txt", valid="book.txt")
     train("bert", "bert-tiny", *short, "model.head=words", "tokenizer.vocab_size=200", train="corpus.txt")
     train("films", "bert-classify", *short, "tokenizer.vocab_size=200", train="films.tsv")
     for name in ("mine", "opus", "demo-2", "demo-3", "fast", "one", "other"):
