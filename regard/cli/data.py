@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +16,16 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
+# What most commands are asked alike.
+Directory = Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")]
+Training = Annotated[int, typer.Option(help="How many to train on.", min=1)]
+Validation = Annotated[int, typer.Option(help="How many to validate on.", min=1)]
+Testing = Annotated[int, typer.Option(help="How many to test on.", min=1)]
+Fewest = Annotated[int | None, typer.Option(help="The fewest, where sizes should differ.", min=3)]
+Seed = Annotated[int, typer.Option(help="Other seeds give others to train on.", min=0)]
+AnySeed = Annotated[int, typer.Option(help="Other seeds give others to train on.")]
+
+
 @app.callback()
 def data() -> None:
     """Make data to train on."""
@@ -22,11 +33,11 @@ def data() -> None:
 
 @app.command("world")
 def world(
-    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
-    train: Annotated[int, typer.Option(help="Training pairs.", min=1)] = 100_000,
-    valid: Annotated[int, typer.Option(help="Validation pairs.", min=1)] = 2000,
-    test: Annotated[int, typer.Option(help="Test pairs.", min=1)] = 2000,
-    seed: Annotated[int, typer.Option(help="Other seeds give other sentences.")] = 1,
+    out: Directory,
+    train: Training = 100_000,
+    valid: Validation = 2000,
+    test: Testing = 2000,
+    seed: AnySeed = 1,
     grammar: Annotated[
         str, typer.Option(help="whole, or plain: fewer words, no pronouns, long sentences as common as short.")
     ] = "whole",
@@ -43,39 +54,24 @@ def world(
       regard data world corpus --train 5000
       regard train --preset tiny --data corpus/train.tsv --valid corpus/valid.tsv --out runs/mine
     """
-    from regard.cli.progress import counting
     from regard.data.synthetic.world import Grammar, Split, sentences
     from regard.errors import ConfigError, nearest
-    from regard.runs.files import whole_file, whole_or_nothing
 
     if grammar not in get_args(Grammar):
         raise ConfigError(f"unknown grammar '{grammar}'{nearest(grammar, get_args(Grammar))}")
-    parts: dict[Split, int] = {"train": train, "valid": valid, "test": test}
-    with whole_or_nothing(out), ExitStack() as stack:
-        for split, count in parts.items():
-            with (
-                counting(f"writing {split}") as progress,
-                stack.enter_context(whole_file(out / f"{split}.tsv")).open(
-                    "w", encoding="utf-8", newline="\n"
-                ) as pairs,
-                stack.enter_context(whole_file(out / f"{split}.jsonl")).open(
-                    "w", encoding="utf-8", newline="\n"
-                ) as gold,
-            ):
-                drawn = sentences(count, seed=seed, split=split, grammar=cast("Grammar", grammar))
-                for number, sentence in enumerate(drawn, 1):
-                    pairs.write(f"{sentence.english}\t{sentence.french}\n")
-                    record = {"en": sentence.english, "fr": sentence.french, **asdict(sentence)}
-                    gold.write(json.dumps(record, ensure_ascii=False) + "\n")
-                    if number % 1000 == 0:
-                        progress(number, count)
-    for split in parts:
-        print(out / f"{split}.tsv")
+    chosen = cast("Grammar", grammar)
+
+    def rows(split: Split, count: int) -> Iterator[tuple[str, ...]]:
+        for one in sentences(count, seed=seed, split=split, grammar=chosen):
+            record = {"en": one.english, "fr": one.french, **asdict(one)}
+            yield f"{one.english}\t{one.french}", json.dumps(record, ensure_ascii=False)
+
+    write_parts(out, {"train": train, "valid": valid, "test": test}, (".tsv", ".jsonl"), rows)
 
 
 @app.command("digits", short_help="Write scikit-learn's handwritten digits as arrays.")
 def digits(
-    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
+    out: Directory,
 ) -> None:
     """Write scikit-learn's handwritten digits as arrays: 1,797 images of 8 x 8 pixels.
 
@@ -110,11 +106,11 @@ def digits(
 
 @app.command("commands", short_help="Write commands and the actions they mean.")
 def commands(
-    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
-    train: Annotated[int, typer.Option(help="Training pairs.", min=1)] = 16_000,
-    valid: Annotated[int, typer.Option(help="Validation pairs.", min=1)] = 1000,
-    test: Annotated[int, typer.Option(help="Test pairs.", min=1)] = 1000,
-    seed: Annotated[int, typer.Option(help="Other seeds give other commands.")] = 1,
+    out: Directory,
+    train: Training = 16_000,
+    valid: Validation = 1000,
+    test: Testing = 1000,
+    seed: AnySeed = 1,
 ) -> None:
     """Write commands and the actions they mean: a small grammar with nesting and repetition.
 
@@ -146,11 +142,11 @@ def commands(
 
 @app.command("telegrams", short_help="Write English sentences and their telegrams.")
 def telegrams(
-    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
-    train: Annotated[int, typer.Option(help="Training pairs.", min=1)] = 40_000,
-    valid: Annotated[int, typer.Option(help="Validation pairs.", min=1)] = 1000,
-    test: Annotated[int, typer.Option(help="Test pairs.", min=1)] = 1000,
-    seed: Annotated[int, typer.Option(help="Other seeds give other sentences.")] = 1,
+    out: Directory,
+    train: Training = 40_000,
+    valid: Validation = 1000,
+    test: Testing = 1000,
+    seed: AnySeed = 1,
 ) -> None:
     """Write English sentences and their telegrams, for models that copy.
 
@@ -162,37 +158,26 @@ def telegrams(
       regard data telegrams telegrams
       regard train --preset see-2017 --data telegrams/train.tsv --valid telegrams/valid.tsv --out runs/telegrams
     """
-    from regard.cli.progress import counting
     from regard.data.synthetic.world import Split
     from regard.data.synthetic.world import telegrams as draw
-    from regard.runs.files import whole_file, whole_or_nothing
 
-    parts: dict[Split, int] = {"train": train, "valid": valid, "test": test}
-    with whole_or_nothing(out), ExitStack() as stack:
-        for split, count in parts.items():
-            with (
-                counting(f"writing {split}") as progress,
-                stack.enter_context(whole_file(out / f"{split}.tsv")).open("w", encoding="utf-8", newline="\n") as file,
-            ):
-                for number, pair in enumerate(draw(count, seed=seed, split=split), 1):
-                    file.write("\t".join(pair) + "\n")
-                    if number % 1000 == 0:
-                        progress(number, count)
-    for split in parts:
-        print(out / f"{split}.tsv")
+    def rows(split: Split, count: int) -> Iterator[tuple[str, ...]]:
+        return (("\t".join(pair),) for pair in draw(count, seed=seed, split=split))
+
+    write_parts(out, {"train": train, "valid": valid, "test": test}, (".tsv",), rows)
 
 
 @app.command("trees", short_help="Write trees of the grammar, or of bracketed files.")
 def trees(
-    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
+    out: Directory,
     files: Annotated[
         list[Path] | None,
         typer.Option("--from", help="Bracketed files to take the trees from instead; may be repeated.", metavar="FILE"),
     ] = None,
     train: Annotated[int | None, typer.Option(help="Training trees; of files, all that are left.", min=1)] = None,
-    valid: Annotated[int, typer.Option(help="Validation trees.", min=1)] = 1000,
-    test: Annotated[int, typer.Option(help="Test trees.", min=1)] = 1000,
-    seed: Annotated[int, typer.Option(help="Other seeds give other trees of the grammar.", min=0)] = 1,
+    valid: Validation = 1000,
+    test: Testing = 1000,
+    seed: Seed = 1,
 ) -> None:
     """Write constituency trees in brackets, one per line: of the bundled grammar, or of a treebank's files.
 
@@ -207,11 +192,11 @@ def trees(
       regard train --preset parse-tiny --data trees/train.trees --valid trees/valid.trees --out runs/trees
     """
     from regard.data.synthetic.world import Split
-    from regard.data.trees import cleaned, grammar_trees, read_trees
+    from regard.data.trees import Tree, cleaned, grammar_trees, read_trees
     from regard.errors import DataError
-    from regard.runs.files import whole_file, whole_or_nothing
 
-    parts: dict[Split, Any]
+    parts: dict[Split, int] = {"train": train or 20_000, "valid": valid, "test": test}
+    found: list[Tree] = []
     if files:
         read = [cleaned(tree) for file in files for tree in read_trees(file)]
         found = [tree for tree in read if tree is not None]
@@ -220,30 +205,27 @@ def trees(
             raise DataError(
                 f"{len(found):,} trees are too few for {train or 1:,} of training, --valid={valid} and --test={test}"
             )
-        first = train or left
-        parts = {"train": found[:first], "valid": found[left : left + valid], "test": found[left + valid :]}
+        parts["train"] = train or left
         if len(read) > len(found):
             print(f"{len(read) - len(found):,} trees without a word are left out", file=sys.stderr)
-    else:
-        counts: dict[Split, int] = {"train": train or 20_000, "valid": valid, "test": test}
-        parts = {split: grammar_trees(count, seed=seed, split=split) for split, count in counts.items()}
-    with whole_or_nothing(out), ExitStack() as stack:
-        for split, several in parts.items():
-            aside = stack.enter_context(whole_file(out / f"{split}.trees"))
-            with aside.open("w", encoding="utf-8", newline="\n") as file:
-                file.writelines(f"{tree}\n" for tree in several)
-    for split in parts:
-        print(out / f"{split}.trees")
+
+    def rows(split: Split, count: int) -> Iterator[tuple[str, ...]]:
+        if not files:
+            return ((str(tree),) for tree in grammar_trees(count, seed=seed, split=split))
+        first = {"train": 0, "valid": len(found) - valid - test, "test": len(found) - test}[split]
+        return ((str(tree),) for tree in found[first : first + count])
+
+    write_parts(out, parts, (".trees",), rows)
 
 
 @app.command("proteins", short_help="Write toy proteins with planted contacts.")
 def proteins(
-    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
-    train: Annotated[int, typer.Option(help="Training proteins.", min=1)] = 10_000,
-    valid: Annotated[int, typer.Option(help="Validation proteins.", min=1)] = 500,
-    test: Annotated[int, typer.Option(help="Test proteins.", min=1)] = 500,
+    out: Directory,
+    train: Training = 10_000,
+    valid: Validation = 500,
+    test: Testing = 500,
     families: Annotated[int, typer.Option(help="Folds, each with contacts of its own.", min=1, max=1000)] = 8,
-    seed: Annotated[int, typer.Option(help="Other seeds give other proteins.", min=0)] = 1,
+    seed: Seed = 1,
 ) -> None:
     """Write toy proteins with planted contacts, for masked pre-training over a fixed alphabet.
 
@@ -259,31 +241,26 @@ def proteins(
     """
     from regard.data.synthetic.proteins import proteins as sampled
     from regard.data.synthetic.world import Split
-    from regard.runs.files import whole_file, whole_or_nothing
 
-    parts: dict[Split, int] = {"train": train, "valid": valid, "test": test}
-    with whole_or_nothing(out), ExitStack() as stack:
-        for split, count in parts.items():
-            aside = stack.enter_context(whole_file(out / f"{split}.jsonl"))
-            with aside.open("w", encoding="utf-8", newline="\n") as file:
-                for one in sampled(count, families=families, seed=seed, split=split):
-                    file.write(json.dumps({"text": one.text, "contacts": one.contacts}) + "\n")
-    for split in parts:
-        print(out / f"{split}.jsonl")
+    def rows(split: Split, count: int) -> Iterator[tuple[str, ...]]:
+        for one in sampled(count, families=families, seed=seed, split=split):
+            yield (json.dumps({"text": one.text, "contacts": one.contacts}),)
+
+    write_parts(out, {"train": train, "valid": valid, "test": test}, (".jsonl",), rows)
 
 
 @app.command("scenes", short_help="Write scenes with captions.")
 def scenes(
-    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
-    train: Annotated[int, typer.Option(help="Training scenes.", min=1)] = 20_000,
-    valid: Annotated[int, typer.Option(help="Validation scenes.", min=1)] = 1000,
-    test: Annotated[int, typer.Option(help="Test scenes.", min=1)] = 1000,
+    out: Directory,
+    train: Training = 20_000,
+    valid: Validation = 1000,
+    test: Testing = 1000,
     combinations: Annotated[
         int, typer.Option(help="Scenes with colours and shapes that the others never have together.", min=1)
     ] = 1000,
     language: Annotated[str, typer.Option(help="Of the captions: en or fr.")] = "en",
     size: Annotated[int, typer.Option(help="Pixels on a side.", min=64, max=1024)] = 64,
-    seed: Annotated[int, typer.Option(help="Other seeds give other scenes.", min=0)] = 1,
+    seed: Seed = 1,
 ) -> None:
     """Write scenes of coloured shapes, with captions in English or French and the box of every noun.
 
@@ -297,56 +274,42 @@ def scenes(
       regard data scenes scenes --train 5000
       regard train --preset caption-tiny --data scenes --out runs/scenes
     """
-    from regard.cli.progress import counting
     from regard.data.synthetic.scenes import SIDE, Language, ScenePart, draw
     from regard.data.synthetic.scenes import scenes as sampled
     from regard.errors import ConfigError, nearest
     from regard.look.packed_arrays import png_bytes
-    from regard.runs.files import whole_file, whole_or_nothing
 
     if language not in get_args(Language):
         raise ConfigError(f"unknown language '{language}'{nearest(language, get_args(Language))}")
     if size % SIDE:
         raise ConfigError(f"--size={size} must be a multiple of {SIDE}")
+
+    def rows(part: ScenePart, count: int) -> Iterator[tuple[str, ...]]:
+        for number, scene in enumerate(sampled(count, seed=seed if part == "train" else 0, part=part)):
+            name = f"{part}/{number:06d}.png"
+            (out / name).write_bytes(png_bytes(draw(scene, size)))
+            captions = scene.captions(cast("Language", language))
+            record = {
+                "image": name,
+                "kind": scene.kind,
+                "things": [{**asdict(thing), "box": thing.box} for thing in scene.things],
+                "captions": [asdict(caption.scaled(size // SIDE)) for caption in captions],
+            }
+            pairs = "\n".join(f"{name}\t{caption.text}" for caption in captions)
+            yield pairs, json.dumps(record, ensure_ascii=False)
+
     parts: dict[ScenePart, int] = {"train": train, "valid": valid, "test": test, "combinations": combinations}
-    with whole_or_nothing(out), ExitStack() as stack:
-        for part, count in parts.items():
-            (out / part).mkdir(exist_ok=True)
-            with (
-                counting(f"writing {part}") as progress,
-                stack.enter_context(whole_file(out / f"{part}.tsv")).open("w", encoding="utf-8", newline="\n") as pairs,
-                stack.enter_context(whole_file(out / f"{part}.jsonl")).open(
-                    "w", encoding="utf-8", newline="\n"
-                ) as gold,
-            ):
-                pairs.write("image\tcaption\n")
-                for number, scene in enumerate(sampled(count, seed=seed if part == "train" else 0, part=part)):
-                    name = f"{part}/{number:06d}.png"
-                    (out / name).write_bytes(png_bytes(draw(scene, size)))
-                    captions = scene.captions(cast("Language", language))
-                    for caption in captions:
-                        pairs.write(f"{name}\t{caption.text}\n")
-                    record = {
-                        "image": name,
-                        "kind": scene.kind,
-                        "things": [{**asdict(thing), "box": thing.box} for thing in scene.things],
-                        "captions": [asdict(caption.scaled(size // SIDE)) for caption in captions],
-                    }
-                    gold.write(json.dumps(record, ensure_ascii=False) + "\n")
-                    if number % 100 == 0:
-                        progress(number, count)
-    for part in parts:
-        print(out / f"{part}.tsv")
+    write_parts(out, parts, (".tsv", ".jsonl"), rows, header="image\tcaption", folders=True)
 
 
 @app.command("speech", short_help="Write spoken digits or words.")
 def speech(
-    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
-    train: Annotated[int, typer.Option(help="Training sounds.", min=1)] = 5000,
-    valid: Annotated[int, typer.Option(help="Validation sounds.", min=1)] = 500,
-    test: Annotated[int, typer.Option(help="Test sounds.", min=1)] = 500,
+    out: Directory,
+    train: Training = 5000,
+    valid: Validation = 500,
+    test: Testing = 500,
     lexicon: Annotated[str, typer.Option(help="What is said: digits, or words.")] = "digits",
-    seed: Annotated[int, typer.Option(help="Other seeds give other sounds.", min=0)] = 1,
+    seed: Seed = 1,
 ) -> None:
     """Write spoken digits or words of the bundled synthesiser, in voices that differ, in noise.
 
@@ -359,111 +322,86 @@ def speech(
       regard data speech spoken --train 2000
       regard train --preset speech-tiny --data spoken --out runs/spoken
     """
-    from regard.cli.progress import counting
     from regard.data.audio import write_wav
     from regard.data.synthetic.speech import RATE, Lexicon, SpeechPart, speak, utterances
     from regard.errors import ConfigError, nearest
-    from regard.runs.files import whole_file, whole_or_nothing
 
     if lexicon not in get_args(Lexicon):
         raise ConfigError(f"unknown lexicon '{lexicon}'{nearest(lexicon, get_args(Lexicon))}")
+    chosen = cast("Lexicon", lexicon)
+
+    def rows(part: SpeechPart, count: int) -> Iterator[tuple[str, ...]]:
+        own = seed if part == "train" else 0
+        for number, said in enumerate(utterances(count, seed=own, part=part, lexicon=chosen)):
+            name, spoken = f"{part}/{number:06d}.wav", speak(said)
+            (out / name).write_bytes(write_wav(spoken.samples, RATE))
+            record = {
+                "sound": name,
+                "text": said.text,
+                "voice": said.voice,
+                "above_noise": round(said.above_noise, 2),
+                "times": spoken.times,
+            }
+            yield f"{name}\t{said.text}", json.dumps(record)
+
     parts: dict[SpeechPart, int] = {"train": train, "valid": valid, "test": test}
-    with whole_or_nothing(out), ExitStack() as stack:
-        for part, count in parts.items():
-            (out / part).mkdir(exist_ok=True)
-            with (
-                counting(f"writing {part}") as progress,
-                stack.enter_context(whole_file(out / f"{part}.tsv")).open("w", encoding="utf-8", newline="\n") as pairs,
-                stack.enter_context(whole_file(out / f"{part}.jsonl")).open(
-                    "w", encoding="utf-8", newline="\n"
-                ) as gold,
-            ):
-                pairs.write("sound\ttext\n")
-                own = seed if part == "train" else 0
-                for number, said in enumerate(utterances(count, seed=own, part=part, lexicon=cast("Lexicon", lexicon))):
-                    name, spoken = f"{part}/{number:06d}.wav", speak(said)
-                    (out / name).write_bytes(write_wav(spoken.samples, RATE))
-                    pairs.write(f"{name}\t{said.text}\n")
-                    record = {
-                        "sound": name,
-                        "text": said.text,
-                        "voice": said.voice,
-                        "above_noise": round(said.above_noise, 2),
-                        "times": spoken.times,
-                    }
-                    gold.write(json.dumps(record) + "\n")
-                    if number % 100 == 0:
-                        progress(number, count)
-    for part in parts:
-        print(out / f"{part}.tsv")
+    write_parts(out, parts, (".tsv", ".jsonl"), rows, header="sound\ttext", folders=True)
 
 
 @app.command("sources", short_help="Write rows of several sources.")
 def sources(
-    out: Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")],
-    kind: Annotated[str, typer.Option(help="paraphrases or ambiguous.")] = "paraphrases",
-    train: Annotated[int, typer.Option(help="Training rows.", min=1)] = 20_000,
-    valid: Annotated[int, typer.Option(help="Validation rows.", min=1)] = 1000,
-    test: Annotated[int, typer.Option(help="Test rows.", min=1)] = 1000,
-    seed: Annotated[int, typer.Option(help="Other seeds give other rows to train on.", min=0)] = 1,
+    out: Directory,
+    kind: Annotated[str, typer.Option(help="paraphrases, ambiguous or spoken.")] = "paraphrases",
+    train: Training = 20_000,
+    valid: Validation = 1000,
+    test: Testing = 1000,
+    seed: Seed = 1,
 ) -> None:
     """Write rows of several sources that only together decide what to write.
 
     paraphrases: two ways to say one statement, words of each smudged, and the statement. ambiguous: an English
     sentence, a scene as a PNG file, and the French sentence, of which the scene decides a word; a third of those to
-    train on have no sentence and say what the scene shows. Writes train.tsv, valid.tsv and test.tsv, whose header
+    train on have no sentence and say what the scene shows. spoken: an English sentence of which a word is smudged, a
+    WAV file with that word, and the whole sentence. Writes train.tsv, valid.tsv and test.tsv, whose header
     names the sources and the output.
 
     \b
     Examples:
       regard data sources rows --train 5000
       regard data sources scenes --kind ambiguous
+      regard data sources words --kind spoken --train 2000
     """
     import numpy as np
 
-    from regard.cli.progress import counting
+    from regard.data.audio.sound import write_wav
     from regard.data.synthetic.several_sources import SOURCES, SourcesKind, SourcesPart, sourced_rows
+    from regard.data.synthetic.speech import RATE, Utterance, speak
     from regard.errors import ConfigError, nearest
     from regard.look.packed_arrays import png_bytes
-    from regard.runs.files import whole_file, whole_or_nothing
 
     if kind not in get_args(SourcesKind):
         raise ConfigError(f"unknown kind '{kind}'{nearest(kind, get_args(SourcesKind))}")
     chosen = cast("SourcesKind", kind)
+    names = [name.rpartition(":")[2] for name in SOURCES[chosen]]
+
+    def rows(part: SourcesPart, count: int) -> Iterator[tuple[str, ...]]:
+        drawn = sourced_rows(chosen, count, seed=seed if part == "train" else 0, part=part)
+        for number, row in enumerate(drawn):
+            cells = []
+            for one in row.sources:
+                if isinstance(one, np.ndarray):
+                    cells.append(f"{part}/{number:06d}.png")
+                    (out / cells[-1]).write_bytes(png_bytes(one))
+                elif isinstance(one, Utterance):
+                    cells.append(f"{part}/{number:06d}.wav")
+                    (out / cells[-1]).write_bytes(write_wav(speak(one).samples, RATE))
+                else:
+                    cells.append(one or "")
+            yield ("\t".join([*cells, row.output]),)
+
     parts: dict[SourcesPart, int] = {"train": train, "valid": valid, "test": test}
-    names = [name.removeprefix("image:") for name in SOURCES[chosen]]
-    with whole_or_nothing(out), ExitStack() as stack:
-        for part, count in parts.items():
-            if kind == "ambiguous":
-                (out / part).mkdir(exist_ok=True)
-            with (
-                counting(f"writing {part}") as progress,
-                stack.enter_context(whole_file(out / f"{part}.tsv")).open("w", encoding="utf-8", newline="\n") as file,
-            ):
-                file.write("\t".join([*names, "output"]) + "\n")
-                drawn = sourced_rows(chosen, count, seed=seed if part == "train" else 0, part=part)
-                for number, row in enumerate(drawn):
-                    cells = []
-                    for one in row.sources:
-                        if not isinstance(one, np.ndarray):
-                            cells.append(one or "")
-                            continue
-                        cells.append(f"{part}/{number:06d}.png")
-                        (out / cells[-1]).write_bytes(png_bytes(one))
-                    file.write("\t".join([*cells, row.output]) + "\n")
-                    if number % 100 == 0:
-                        progress(number, count)
-    for part in parts:
-        print(out / f"{part}.tsv")
-
-
-# What the three puzzles are asked alike.
-Directory = Annotated[Path, typer.Argument(help="The directory to write to.", metavar="DIRECTORY")]
-Training = Annotated[int, typer.Option(help="Training problems.", min=1)]
-Validation = Annotated[int, typer.Option(help="Validation problems.", min=1)]
-Testing = Annotated[int, typer.Option(help="Test problems.", min=1)]
-Fewest = Annotated[int | None, typer.Option(help="The fewest, where sizes should differ.", min=3)]
-Seed = Annotated[int, typer.Option(help="Other seeds give other problems.", min=0)]
+    filed = any(":" in name for name in SOURCES[chosen])
+    write_parts(out, parts, (".tsv",), rows, header="\t".join([*names, "output"]), folders=filed)
 
 
 @app.command("sort", short_help="Write sorting problems.")
@@ -527,6 +465,40 @@ def tsp(
       regard data tsp problems --size 10 --test 500
     """
     write_puzzle("tsp", out, train, valid, test, size, fewest, seed)
+
+
+def write_parts(
+    out: Path,
+    parts: Mapping[Any, int],
+    suffixes: Sequence[str],
+    rows: Callable[[Any, int], Iterable[tuple[str, ...]]],
+    *,
+    header: str = "",
+    folders: bool = False,
+) -> None:
+    """A file of each suffix for every part, all of them or none; their first ones are printed.
+
+    `rows` gives so many rows of a part: what each file has of it. The first file begins with the `header`. With
+    `folders` each part has a folder of its name, for files that rows name.
+    """
+    from regard.cli.progress import counting
+    from regard.runs.files import whole_file, whole_or_nothing
+
+    with whole_or_nothing(out), ExitStack() as stack:
+        for part, count in parts.items():
+            if folders:
+                (out / part).mkdir(exist_ok=True)
+            paths = [stack.enter_context(whole_file(out / f"{part}{suffix}")) for suffix in suffixes]
+            with counting(f"writing {part}") as progress, ExitStack() as opened:
+                files = [opened.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths]
+                files[0].write(f"{header}\n" if header else "")
+                for number, row in enumerate(rows(part, count), 1):
+                    for file, line in zip(files, row, strict=True):
+                        file.write(f"{line}\n")
+                    if number % 100 == 0:
+                        progress(number, count)
+    for part in parts:
+        print(out / f"{part}{suffixes[0]}")
 
 
 def write_puzzle(

@@ -1,4 +1,4 @@
-"""A Transformer that writes from several sources, texts or images: attended to in turn, as one, or by a gate."""
+"""A Transformer that writes from texts, images and sounds: attended to in turn, as one, or by a gate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,11 +8,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from regard.data.audio.log_mel import MelScale
 from regard.errors import ConfigError, check_at_least, check_fractions
 from regard.models.captioner import CaptionConfig, ConvolutionalStem
+from regard.models.listener import ListenerConfig, Subsampling, TransformerEncoder
 from regard.models.protocols import Capabilities
 from regard.nn.attention import ACROSS, BEFORE, Attention, softmax_visible
-from regard.nn.batch import SourcedTexts, Tokens
+from regard.nn.batch import Points, SourcedTexts, Tokens
 from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, FeedForward, NormKind, Stack, Sublayer, make_norm
 from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.initialization import initialise
@@ -20,7 +22,7 @@ from regard.nn.kv_cache import KVCache, SourceMemory
 from regard.nn.masks import Visible
 from regard.nn.positions import Positions
 
-SourceKind = Literal["text", "image"]
+SourceKind = Literal["text", "image", "sound"]
 Combining = Literal["turn", "concatenate", "gate"]
 
 
@@ -32,7 +34,9 @@ class SourcesConfig:
     what came of each then weighed by a learned `gate` (hierarchical attention, Libovický and Helcl 2017). In training
     each source is left out of a row with probability `source_dropout`, never all of them, so that the model can do
     without. Pixels, between 0 and 1, are read less `image_mean` and over `image_std`: a convolution learns much sooner
-    from images whose own these are.
+    from images whose own these are. Sounds are read as log-mel frames, as `ListenerConfig` says, each of at most
+    `max_frames`, by a convolution that keeps one position for every `subsampling` frames and `encoder_layers` of
+    self-attention.
     """
 
     vocab_size: int
@@ -45,6 +49,13 @@ class SourcesConfig:
     channels: int = 3
     image_mean: float = 0.5
     image_std: float = 0.25
+    rate: int = 16000
+    window: int = 400
+    hop: int = 160
+    bands: int = 80
+    mel_scale: MelScale = "slaney"
+    max_frames: int = 3000
+    subsampling: int = 4
     width: int = 128
     heads: int = 4
     encoder_layers: int = 2
@@ -62,9 +73,10 @@ class SourcesConfig:
         if not self.image_std > 0:
             raise ConfigError(f"image_std={self.image_std} must be positive")
         if not self.sources:
-            raise ConfigError("sources=[] must name at least one: text or image")
+            raise ConfigError("sources=[] must name at least one: text, image or sound")
         self.block()
         self.picture()
+        self.hearing()
 
     @property
     def places(self) -> int:
@@ -79,6 +91,14 @@ class SourcesConfig:
         """How an image is read: by a captioner's convolution."""
         names = ("vocab_size", "image_size", "patch_size", "channels", "width", "heads", "feed_forward", "dropout")
         return CaptionConfig(**{name: getattr(self, name) for name in names}, encoder="convolution")
+
+    def hearing(self) -> ListenerConfig:
+        """How a sound is read: by the Transformer encoder of a listener."""
+        names = (
+            *("vocab_size", "rate", "window", "hop", "bands", "mel_scale", "max_frames", "subsampling", "width"),
+            *("heads", "encoder_layers", "feed_forward", "activation", "norm", "norm_epsilon", "dropout"),
+        )
+        return ListenerConfig(**{name: getattr(self, name) for name in names}, ctc=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +227,24 @@ def _gathered(attention: Attention, x: Float[Tensor, "B W D"], memory: SourceMem
     return attention.gather(attention.queries(x), memory.keys, memory.values, memory.visible)
 
 
+class SoundEncoder(nn.Module):
+    """Log-mel frames to vectors, fewer by `subsampling`: what a listener is before its decoder."""
+
+    def __init__(self, config: ListenerConfig) -> None:
+        super().__init__()
+        self.encoder = TransformerEncoder(config)
+        initialise(self.encoder)
+        self.subsampling = Subsampling(config)
+
+    def forward(self, frames: Float[Tensor, "B F M"], lengths: Int[Tensor, " B"]) -> EncodedSource:
+        """A sound that is missing, of length 0, is read as one frame, so that no attention is without a key."""
+        found = self.encoder(self.subsampling(Points(frames, lengths.clamp_min(1), padded=True)))
+        there = torch.arange(found.values.shape[1], device=frames.device) < found.lengths[:, None]
+        return EncodedSource(found.values, there & (lengths > 0)[:, None])
+
+
 class SeveralSources(nn.Module):
-    """Encoders of texts and images, a decoder that attends to all of them, and a head over the vocabulary."""
+    """Encoders of texts, images and sounds, a decoder that attends to all of them, and a head over the vocabulary."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(tasks=("sources",))
 
@@ -233,6 +269,7 @@ class SeveralSources(nn.Module):
         nn.init.normal_(self.marks, std=config.width**-0.5)
         images = config.sources.count("image")
         self.image_encoders = Stack(ConvolutionalStem(config.picture()) for _ in range(images))
+        self.sound_encoders = Stack(SoundEncoder(config.hearing()) for _ in range(config.sources.count("sound")))
 
     def forward(self, batch: SourcedTexts) -> Float[Tensor, "B T D"]:
         """For each token that the decoder reads, the vector from which `head` predicts the next one."""
@@ -250,7 +287,7 @@ class SeveralSources(nn.Module):
 
     def encode(self, batch: SourcedTexts) -> tuple[list[EncodedSource], Bool[Tensor, "B N"]]:
         """The vectors of every source, in their order, and which of them each row has."""
-        found, present, text, image = [], [], 0, 0
+        found, present, text, image, sound = [], [], 0, 0, 0
         for number, kind in enumerate(self.config.sources):
             if kind == "text":
                 lengths = batch.lengths[:, text]
@@ -258,6 +295,14 @@ class SeveralSources(nn.Module):
                 real = torch.arange(vectors.shape[1], device=vectors.device) < lengths[:, None]
                 present.append(lengths > 0)
                 text += 1
+            elif kind == "sound":
+                assert batch.frames is not None, "a model with a sound among its sources reads its frames"
+                assert batch.frame_lengths is not None
+                lengths = batch.frame_lengths[:, sound]
+                heard = self.sound_encoders[sound](batch.frames[:, sound], lengths)
+                vectors, real = heard.vectors, heard.real
+                present.append(lengths > 0)
+                sound += 1
             else:
                 vectors = self.image_encoders[image](batch.pixels[:, image])
                 real = torch.ones(vectors.shape[:2], dtype=torch.bool, device=vectors.device)

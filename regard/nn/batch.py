@@ -136,16 +136,11 @@ class Packed(Movable):
         return Visible(packed=packed).build(queries.ids.shape[1], self.ids.shape[1], self.ids.device)
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs(Movable):
-    """Source rows and, when known, the target rows they belong to: whole, from `bos` to `eos`.
+class WithTarget(Movable):
+    """A batch whose rows may have a `target`, what is to be written of each, from its first token to its last."""
 
-    `count` is how many predictions the target asks for, known without waiting for a device.
-    """
-
-    source: Tokens
-    target: Tokens | None = None
-    count: int = 0
+    __slots__ = ()
+    target: Tokens | None
 
     @property
     def inputs(self) -> Tokens:
@@ -159,6 +154,18 @@ class Pairs(Movable):
         assert self.target is not None
         labels = self.target.ids[:, 1:]
         return labels.masked_fill(~self.target.mask()[:, 1:], IGNORE) if self.target.padded else labels
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs(WithTarget):
+    """Source rows and, when known, the target rows they belong to: whole, from `bos` to `eos`.
+
+    `count` is how many predictions the target asks for, known without waiting for a device.
+    """
+
+    source: Tokens
+    target: Tokens | None = None
+    count: int = 0
 
     @property
     def tokens(self) -> int:
@@ -289,7 +296,7 @@ class Images(Movable):
 
 
 @dataclass(frozen=True, slots=True)
-class CaptionedImages(Movable):
+class CaptionedImages(WithTarget):
     """Images as normalised numbers and, when known, the caption of each: whole, from `bos` to `eos`.
 
     `count` is how many predictions the captions ask for, `patches` how many tokens a model reads of each image.
@@ -301,30 +308,19 @@ class CaptionedImages(Movable):
     patches: int = 1
 
     @property
-    def inputs(self) -> Tokens:
-        """What the decoder reads: each caption without its last token."""
-        assert self.target is not None
-        return Tokens(self.target.ids[:, :-1], self.target.lengths - 1, self.target.padded)
-
-    @property
-    def labels(self) -> Int[Tensor, "B T"]:
-        """What it should predict: each caption without its first token, padding marked to be ignored."""
-        assert self.target is not None
-        labels = self.target.ids[:, 1:]
-        return labels.masked_fill(~self.target.mask()[:, 1:], IGNORE) if self.target.padded else labels
-
-    @property
     def tokens(self) -> int:
         """Tokens read and predicted."""
         return self.pixels.shape[0] * self.patches + self.count
 
 
 @dataclass(frozen=True, slots=True)
-class SourcedTexts(Movable):
-    """Rows of several sources each, texts and images, and, when known, the text to write of each, from `bos` to `eos`.
+class SourcedTexts(WithTarget):
+    """Rows of several sources each, texts, images and sounds, and, when known, the text to write of each, from `bos` to
+    `eos`.
 
     The k-th text of row `b` is `lengths[b, k]` tokens long, 0 where it is missing; `pictured` says which of P images
-    are there. `patches` is how many places a model reads of each.
+    are there. `patches` is how many places a model reads of each. The a-th sound has `frame_lengths[b, a]` log-mel
+    frames, 0 where it is missing, of which a model reads one position for every `reduction`.
     """
 
     ids: Int[Tensor, "B K S"]
@@ -334,24 +330,15 @@ class SourcedTexts(Movable):
     target: Tokens | None = None
     count: int = 0
     patches: int = 1
-
-    @property
-    def inputs(self) -> Tokens:
-        """What the decoder reads: each target without its last token."""
-        assert self.target is not None
-        return Tokens(self.target.ids[:, :-1], self.target.lengths - 1, self.target.padded)
-
-    @property
-    def labels(self) -> Int[Tensor, "B T"]:
-        """What it should predict: each target without its first token, padding marked to be ignored."""
-        assert self.target is not None
-        labels = self.target.ids[:, 1:]
-        return labels.masked_fill(~self.target.mask()[:, 1:], IGNORE) if self.target.padded else labels
+    frames: Float[Tensor, "B A F M"] | None = None
+    frame_lengths: Int[Tensor, "B A"] | None = None
+    reduction: int = 1
 
     @property
     def tokens(self) -> int:
-        """Real tokens and places read, and tokens predicted."""
-        return int(self.lengths.sum()) + int(self.pictured.sum()) * self.patches + self.count
+        """Real tokens, places and positions read, and tokens predicted."""
+        heard = 0 if self.frame_lengths is None else int(-(-self.frame_lengths // self.reduction).sum())
+        return int(self.lengths.sum()) + int(self.pictured.sum()) * self.patches + heard + self.count
 
 
 END = 0
@@ -424,7 +411,7 @@ FIRST_LABEL = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Parses(Movable):
+class Parses(WithTarget):
     """Sentences as pieces of words and, when known, the symbols of their trees: whole, from END to END.
 
     `word_of` is the word of each piece, counted from 1, and 0 of special tokens. Row `b` has `lengths[b]` words, none
@@ -439,26 +426,13 @@ class Parses(Movable):
     count: int = 0
 
     @property
-    def inputs(self) -> Tokens:
-        """What the decoder reads: each tree without its last symbol."""
-        assert self.target is not None
-        return Tokens(self.target.ids[:, :-1], self.target.lengths - 1, self.target.padded)
-
-    @property
-    def labels(self) -> Int[Tensor, "B T"]:
-        """What it should predict: each tree without its first symbol, padding marked to be ignored."""
-        assert self.target is not None
-        labels = self.target.ids[:, 1:]
-        return labels.masked_fill(~self.target.mask()[:, 1:], IGNORE) if self.target.padded else labels
-
-    @property
     def tokens(self) -> int:
         """Real pieces read and symbols predicted. Waits for the device unless the batch is still on the host."""
         return int(self.source.tokens.lengths.sum()) + self.count
 
 
 @dataclass(frozen=True, slots=True)
-class TranscribedSounds(Movable):
+class TranscribedSounds(WithTarget):
     """Log-mel frames of sounds and, when known, the text of each: whole, from `bos` to `eos`.
 
     `count` is how many predictions the texts ask for. A model reads one position for every `reduction` frames.
@@ -468,19 +442,6 @@ class TranscribedSounds(Movable):
     target: Tokens | None = None
     count: int = 0
     reduction: int = 1
-
-    @property
-    def inputs(self) -> Tokens:
-        """What the decoder reads: each text without its last token."""
-        assert self.target is not None
-        return Tokens(self.target.ids[:, :-1], self.target.lengths - 1, self.target.padded)
-
-    @property
-    def labels(self) -> Int[Tensor, "B T"]:
-        """What it should predict: each text without its first token, padding marked to be ignored."""
-        assert self.target is not None
-        labels = self.target.ids[:, 1:]
-        return labels.masked_fill(~self.target.mask()[:, 1:], IGNORE) if self.target.padded else labels
 
     @property
     def tokens(self) -> int:

@@ -1,6 +1,6 @@
 """Constituency parsing: sentences to their trees, written in brackets by a model that cannot write anything else."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import nn
+from jaxtyping import Int
+from torch import Tensor, nn
 
 from regard.config import JsonObject, Setting
 from regard.data.trees import (
@@ -27,9 +28,8 @@ from regard.data.trees import (
     tree_from,
 )
 from regard.decode.config import DecodeConfig
-from regard.decode.constraints import unwanted
-from regard.decode.search import batches, search
-from regard.decode.stepper import Hypothesis, Stepper
+from regard.decode.search import batches
+from regard.decode.stepper import Hypothesis
 from regard.errors import ConfigError, DataError
 from regard.look.document import Document
 from regard.metrics.bracket_scores import bracket_scores
@@ -47,12 +47,12 @@ from regard.tasks.spec import (
     Progress,
     Report,
     Say,
-    Task,
     check_length,
 )
 from regard.tasks.tagging import split_words
 from regard.tasks.verbs.parse import ParseTree
-from regard.text import Tokenizer
+from regard.tasks.writing import Writer, WritingTask, check_budget, check_bundled, search_settings
+from regard.text import Tokenizer, Vocabularies
 from regard.text.encoder_inputs import InputBuilder
 from regard.training.objectives import Objective, Parsing
 
@@ -83,10 +83,7 @@ class ParsingData(Files):
     overlong: Overlong = "skip"
 
     def __post_init__(self) -> None:
-        if self.trees and self.train:
-            raise ConfigError("data.train and data.trees are two sources of training trees; give one")
-        if self.trees < 0 or self.trees_seed < 0:
-            raise ConfigError(f"data.trees={self.trees} and data.trees_seed={self.trees_seed} must not be negative")
+        check_bundled(self, "trees", "trees")
         if self.overlong == "truncate":
             raise ConfigError("data.overlong='truncate' is not possible: a tree cannot be cut; use skip or refuse")
         check_length(self.max_len)
@@ -110,7 +107,7 @@ class ParsingRun(PreparedData):
         self, config: RunConfig, trees: list[Tree], valid: list[Tree] | None, tokenizer: Tokenizer, report: Report
     ) -> None:
         self.config, self.tokenizer, self.valid_trees = config, tokenizer, valid
-        self.objective: Objective = Parsing(config.train.smoothing)
+        self.objective = TASK.objective(config)
         self.train = self._rows(trees, report.say, "training")
         self.valid = None if valid is None else self._rows(valid, report.say, "validation")
         pieces, longest = self.train.pieces.lengths, int((self.train.pieces.lengths + self.train.target_lengths).max())
@@ -118,11 +115,7 @@ class ParsingRun(PreparedData):
             f"{len(self.train):,} trees of {int(self.train.counts.sum()):,} words in {int(pieces.sum()):,} pieces, "
             f"{len(config.model['labels'])} symbols"
         )
-        if config.train.batch_tokens < longest:
-            raise ConfigError(
-                f"train.batch_tokens={config.train.batch_tokens} must hold the longest sentence and its tree: "
-                f"{longest} tokens at least"
-            )
+        check_budget(config, longest, "the longest sentence and its tree")
 
     def validation(self) -> Iterator[Parses] | None:
         return None if self.valid is None else self.valid.evaluation(self.config.train.batch_tokens)
@@ -192,22 +185,15 @@ def symbol_numbers(labels: Sequence[str]) -> dict[str, int]:
     return {label: number for number, label in enumerate(labels, FIRST_LABEL)}
 
 
-class TreeReader:
-    """Words in, trees out: `Stepper` is all it knows of its model."""
+class TreeReader(Writer[ParseTree]):
+    """Words in, trees out."""
 
     def __init__(self, model: Any, tokenizer: Tokenizer, config: RunConfig) -> None:
-        self.model, self.tokenizer, self.config = model, tokenizer, config.decode
-        shape: Any = config.model_config()
-        self.labels: tuple[str, ...] = shape.labels
-        self.max_len: int = shape.max_len
-        self.symbols_per_word: int = 2 * shape.max_open + 1
+        super().__init__(model, Vocabularies(tokenizer, tokenizer), config)
+        self.tokenizer, self.labels = tokenizer, tuple(self.shape.labels)
+        self.symbols_per_word: int = 2 * self.shape.max_open + 1
         """The most symbols of a tree for each of its words: brackets that open and close, and the word itself."""
         self.builder = InputBuilder(tokenizer, self.max_len)
-        self._stepper: Stepper[Any] = model
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.model.parameters()).device
 
     @cached_property
     def tagged(self) -> bool:
@@ -241,38 +227,31 @@ class TreeReader:
     def fits(self, words: Sequence[str]) -> bool:
         return len(source_row(self.builder, words).ids) <= self.max_len
 
-    def batch(self, sentences: Sequence[Sequence[str]], targets: Sequence[Sequence[int]] | None = None) -> Parses:
+    def batch(self, items: Sequence[Sequence[str]], texts: Sequence[Sequence[int]] | None = None) -> Parses:
         """Sentences as the model reads them, with rows of symbols from END to END where these are known."""
-        rows = [source_row(self.builder, words) for words in sentences]
-        found = TreeRows.of(rows, [len(words) for words in sentences], targets, self.tokenizer.pad)
+        rows = [source_row(self.builder, words) for words in items]
+        found = TreeRows.of(rows, [len(words) for words in items], texts, self.tokenizer.pad)
         return found.batch(np.arange(len(rows))).to(self.device)
 
-    def parse(
-        self,
-        sentences: Sequence[Sequence[str]],
-        config: DecodeConfig | None = None,
-        *,
-        numbers: Sequence[int] | None = None,
-        gone: Callable[[int], bool] | None = None,
-        progress: Progress | None = None,
-    ) -> list[list[ParseTree]]:
-        """The `top_beams` best trees (or `samples`) of each sentence, best first.
+    @property
+    def ends(self) -> tuple[int, int]:
+        return END, END
 
-        What is sampled goes by a sentence's number: its place here, or that in `numbers`. A sentence that is `gone` is
-        dropped between two steps; what comes back for it means nothing.
-        """
-        config = config or self.config
-        found: list[list[ParseTree]] = [[] for _ in sentences]
-        done = 0
-        for places in batches([len(words) for words in sentences], max(1, BUDGET // config.rows)):
-            names = [place if numbers is None else numbers[place] for place in places]
-            parsed = self._decode([sentences[place] for place in places], names, config, places, gone)
-            for place, best in zip(places, parsed, strict=True):
-                found[place] = best
-            done += len(places)
-            if progress is not None:
-                progress(done, len(sentences))
-        return found
+    def groups(self, items: Sequence[Sequence[str]], config: DecodeConfig) -> Iterator[Sequence[int]]:
+        """Sentences of like length go together."""
+        return iter(batches([len(words) for words in items], max(1, BUDGET // config.rows)))
+
+    def limit(self, batch: Parses, config: DecodeConfig) -> Int[Tensor, " B"]:
+        return batch.lengths.cpu() * self.symbols_per_word + 1
+
+    def text(
+        self, hypothesis: Hypothesis, forced_at: int | None = None, *, item: Any = None, dropped: bool = False
+    ) -> ParseTree:
+        choices = tuple(hypothesis.tokens)
+        tree = "" if dropped else str(self.tree(choices, item))
+        return ParseTree(tree, hypothesis.score, hypothesis.log_prob, self.names(choices), choices)
+
+    parse = Writer.write
 
     def trees(
         self, sentences: Sequence[Sequence[str]], config: DecodeConfig | None = None, progress: Progress | None = None
@@ -287,41 +266,6 @@ class TreeReader:
     def names(self, choices: Iterable[int]) -> tuple[str, ...]:
         """Symbols as text."""
         return tuple(")" if choice == CLOSE else self.labels[choice - FIRST_LABEL] for choice in choices)
-
-    @torch.inference_mode()
-    def _decode(
-        self,
-        sentences: Sequence[Sequence[str]],
-        names: Sequence[int],
-        config: DecodeConfig,
-        places: Sequence[int],
-        gone: Callable[[int], bool] | None,
-    ) -> list[list[ParseTree]]:
-        self.model.eval()
-        batch = self.batch(sentences)
-        first = torch.full((len(sentences),), END, device=self.device)
-        limits = batch.lengths.cpu() * self.symbols_per_word + 1
-        left: Callable[[int], bool] = lambda row: gone is not None and gone(places[row])  # noqa: E731
-        constraints = [] if gone is None else [unwanted(END, left, len(sentences))]
-        found = search(
-            self._stepper,
-            self._stepper.start(batch),
-            first,
-            eos=END,
-            config=config,
-            max_len=limits,
-            ids=names,
-            constraints=constraints,
-        )
-        return [
-            [self._parsed(one, words, dropped=left(row)) for one in best]
-            for row, (best, words) in enumerate(zip(found, sentences, strict=True))
-        ]
-
-    def _parsed(self, hypothesis: Hypothesis, words: Sequence[str], *, dropped: bool) -> ParseTree:
-        choices = tuple(hypothesis.tokens)
-        tree = "" if dropped else str(self.tree(choices, words))
-        return ParseTree(tree, hypothesis.score, hypothesis.log_prob, self.names(choices), choices)
 
 
 def parser_of(run: Run) -> TreeReader:
@@ -366,7 +310,7 @@ class ParsingOptions:
     limit: int | None = None
 
 
-class ParsingTask(Task):
+class ParsingTask(WritingTask):
     """Sentences to their trees."""
 
     name = "parsing"
@@ -385,10 +329,11 @@ class ParsingTask(Task):
     )
     parts: ClassVar = {"parser": parser_of}
     methods: ClassVar = {"parse": parse, "parses": parses}
-    searches = True
-    keeps_decoding = True
-    sides = 2
+    lifts_limits = False
     unit = "sentences"
+
+    def objective(self, config: RunConfig) -> Objective:
+        return Parsing(config.train.smoothing)
 
     def check_files(self, config: RunConfig, say: Say) -> None:
         super().check_files(config, say)
@@ -442,7 +387,7 @@ class ParsingTask(Task):
         return {
             **bracket_scores(found, trees, tagged=parser.tagged),
             "too_long": flat,
-            "decode": {"beam": config.beam, "length_penalty": config.length_penalty, "length_form": config.length_form},
+            "decode": search_settings(config),
         }
 
     def _given(self, run: Run, data: Any) -> Sequence[Tree]:
@@ -477,18 +422,10 @@ class ParsingTask(Task):
             "exact match": f"{100 * scores['exact_match']:.2f} %",
         }
 
-    def compared(self, run: Run, limit: int | None, progress: Progress | None) -> JsonObject:
-        return self.evaluate(
-            run, how=Measuring(options=ParsingOptions(limit=limit), decode={"beam": 1}, progress=progress)
-        )
-
     def look(self, run: Run, inputs: Sequence[Any], wanted: LookOptions, **decode: Setting) -> Document:
         from regard.tasks.looking.parse_runs import parse_document
 
         return parse_document(run, inputs, wanted, **decode)
-
-    def looks(self, run: Run) -> bool:
-        return True
 
     def held_out_data(self, run: Run, files: Sequence[str] | None, limit: int) -> HeldOutData:
         found = read_cleaned(files) if files else None
@@ -514,7 +451,7 @@ class ParsingTask(Task):
             config = replace(config, model={**config.model, "labels": list(STAND_INS)})
         length = config.data.max_len
         rows = max(1, config.train.batch_tokens // (2 * length + 4))
-        return config, Parsing(config.train.smoothing), [self.example(config, length, rows) for _ in range(count)]
+        return config, self.objective(config), [self.example(config, length, rows) for _ in range(count)]
 
 
 TASK = ParsingTask()

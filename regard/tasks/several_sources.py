@@ -1,7 +1,8 @@
-"""Several sources: rows of texts and images, any of which may be missing, to a model that writes a text from them."""
+"""Several sources: rows of texts, images and sounds, any of which may be missing, to a model that writes a text from
+them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -11,95 +12,110 @@ import torch
 from torch import nn
 
 from regard.config import JsonObject, Setting
+from regard.data.audio.sound import Sound, SoundSamples, clock, open_sounds, read_sound
+from regard.data.audio.transcripts import (
+    SoundFiles,
+    SoundSource,
+    check_lengths,
+    prepare_sounds,
+    sound_frames,
+    too_long_note,
+)
 from regard.data.batches import epoch_order, evaluation_order
 from regard.data.formats import Columns, Header, format_of, notes_on, rows
 from regard.data.images.image_files import LARGEST, decode_image, read_image
 from regard.data.images.image_store import resized
 from regard.data.pair_store import Rows
-from regard.data.synthetic.several_sources import SOURCES, SourcedRow, sourced_rows
+from regard.data.synthetic.several_sources import SOURCES, SourcedRow, SourcesKind, sourced_rows
+from regard.data.synthetic.speech import RATE, Utterance, Utterances, speak
 from regard.decode.config import DecodeConfig
-from regard.decode.constraints import unwanted
-from regard.decode.search import search
-from regard.decode.stepper import Hypothesis, Stepper
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, TooLarge
 from regard.look.document import Document
 from regard.look.watch import attentions
 from regard.metrics.text import corpus_bleu, exact_matches, mean_interval
 from regard.nn.batch import SourcedTexts, Tokens
 from regard.tasks.config import RunConfig
-from regard.tasks.corpora import FIRST_TOKEN, PARTS, Part, PreparedData, full_rows, train_shared_tokenizer
+from regard.tasks.corpora import (
+    FIRST_TOKEN,
+    PARTS,
+    Part,
+    full_rows,
+    train_shared_tokenizer,
+)
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.run import Run, prepared_vocabularies
 from regard.tasks.spec import (
     MEASURING,
-    OF_PAIRS,
     Files,
     Measuring,
-    Progress,
     Report,
     Say,
-    Task,
     check_columns,
     check_length,
 )
 from regard.tasks.verbs.spec import WrittenText
+from regard.tasks.writing import (
+    UNUSED,
+    Writer,
+    WritingRun,
+    WritingTask,
+    check_budget,
+    check_bundled,
+    check_single,
+    search_settings,
+)
 from regard.text import Vocabularies
 from regard.training.objectives import Objective, SequenceToSequence
 
 HELD_OUT = 1000
 """How many bundled rows serve for validation, and how many for test."""
-BATCH = 128
-"""Rows of one batch while texts are written greedily; fewer by the width of a beam."""
 ALIKE = 32
 """Rows whose lengths differ by less may share a batch: by exact length, each batch would be of rows of one kind, such
 as those with a pronoun, and a model that meets one kind at a time learns far more slowly."""
-IMAGE = "image:"
-"""Stands before the name of a source that is an image."""
-SOUND = ("audio:", "sound:", "speech:")
-"""What one may try for a source that is sound, which none can be."""
+PREFIXES = {"image": "image:", "sound": "sound:"}
+"""What stands before the name of a source that is no text."""
+OTHER_PREFIXES = ("audio:", "speech:", "picture:")
+"""What one may try instead."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourcesData(Files):
     """Rows of a table (`.tsv`, `.csv`, `.jsonl`, `.parquet`): a column for each source, and one for the text to write.
 
-    `sources` names the columns: a text by its name, an image file, named from the table's folder, as `image:NAME`. An
-    empty cell is a source that is missing. `output` is the column of the text to write. `bundled` and `examples` train
-    on so many rows that come with regard: `paraphrases`, two smudged ones of one statement, or `ambiguous`, a sentence
-    with a scene that decides it; held-out ones then serve for validation and test.
+    `sources` names the columns: a text by its name, an image file, named from the table's folder, as `image:NAME`, a
+    sound file as `sound:NAME`. An empty cell is a source that is missing. `output` is the column of the text to write.
+    `bundled` and `examples` train on so many rows that come with regard: `paraphrases`, two smudged ones of one
+    statement, `ambiguous`, a sentence with a scene that decides it, or `spoken`, a sentence of which one word is only
+    heard; held-out ones then serve for validation and test. `overlong` says what becomes of rows with a text of more
+    than `max_len` tokens; those with a sound of more than `max_seconds` are skipped or refused, and never cut.
     """
 
     sources: tuple[str, ...] = ()
     output: str | int = "output"
-    bundled: Literal["none", "paraphrases", "ambiguous"] = "none"
+    bundled: Literal["none"] | SourcesKind = "none"
     examples: int = 0
     examples_seed: int = 1
     max_len: int = 256
+    max_seconds: float = 20.0
     overlong: Literal["skip", "truncate", "refuse"] = "skip"
     header: Header = "auto"
 
     def __post_init__(self) -> None:
-        if self.examples and self.train:
-            raise ConfigError("data.train and data.examples are two sources of training rows; give one")
-        if self.examples < 0 or self.examples_seed < 0:
-            raise ConfigError(f"data.examples={self.examples} and examples_seed must not be negative")
+        check_bundled(self, "examples", "rows")
         if self.examples and self.bundled == "none":
-            raise ConfigError("data.examples needs data.bundled: paraphrases or ambiguous")
+            raise ConfigError(f"data.examples needs data.bundled: {', '.join(SOURCES)}")
         check_length(self.max_len)
+        if not self.max_seconds > 0:
+            raise ConfigError(f"data.max_seconds={self.max_seconds} must be above 0")
         check_columns(output=self.output)
         if len(set(self.sources)) < len(self.sources):
             raise ConfigError(f"data.sources={list(self.sources)} must be different columns")
         for name in self.sources:
             if not plain_name(name).strip():
-                raise ConfigError(f"data.sources: '{name}' must name a column, an image as {IMAGE}COLUMN")
-            if name.startswith(SOUND):
-                raise ConfigError(
-                    f"data.sources: '{name}' is sound; a source may be a text, as COLUMN, or an image, as "
-                    f"{IMAGE}COLUMN. Write down what is said first (regard transcribe) and name that column"
-                )
-        for name in PARTS:
-            if len(getattr(self, name)) > 1:
-                raise ConfigError(f"data.{name} takes one table")
+                raise ConfigError(f"data.sources: '{name}' must name a column, {NAMING}")
+            if name.startswith(OTHER_PREFIXES):
+                raise ConfigError(f"data.sources: '{name}' is of no known kind; a text is named as COLUMN, {NAMING}")
+        check_single(self, "one table")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,12 +124,20 @@ class SourcesData(Files):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        return tuple("image" if name.startswith(IMAGE) else "text" for name in self.names)
+        return tuple(kind_of(name) for name in self.names)
+
+
+NAMING = "an image as image:COLUMN, a sound as sound:COLUMN"
+
+
+def kind_of(source: str) -> str:
+    """What a source is, by its name."""
+    return next((kind for kind, prefix in PREFIXES.items() if source.startswith(prefix)), "text")
 
 
 def plain_name(source: str) -> str:
-    """A source's name without what says that it is an image."""
-    return source.removeprefix(IMAGE)
+    """A source's name without what says of which kind it is."""
+    return source.removeprefix(PREFIXES.get(kind_of(source), ""))
 
 
 @dataclass(frozen=True)
@@ -171,28 +195,49 @@ def rows_of(config: RunConfig, part: Part) -> list[SourcedRow] | None:
 
 
 class SourceReader:
-    """Rows as a run's model reads them: tokens, and images at the model's size."""
+    """Rows as a run's model reads them: tokens, images at the model's size, and log-mel frames of sounds."""
 
     def __init__(self, vocabularies: Vocabularies, config: RunConfig) -> None:
         self.vocabularies, self.model = vocabularies, config.model_config()
         self.kinds: tuple[str, ...] = self.model.sources
-        self.texts = [place for place, kind in enumerate(self.kinds) if kind == "text"]
-        self.images = [place for place, kind in enumerate(self.kinds) if kind == "image"]
+        self.texts, self.images, self.sounds = (
+            [place for place, own in enumerate(self.kinds) if own == kind] for kind in ("text", "image", "sound")
+        )
+        self.mel, self.longest = self.model.hearing().mel(), self.model.hearing().seconds
 
     def tokens(self, text: Any) -> list[int]:
         """The tokens of a source, its end with them; none where it is missing."""
         source = self.vocabularies.source
         return [] if text is None or not text.strip() else self.vocabularies.source_row(source.encode(text))
 
-    def pixels(self, image: Any) -> np.ndarray:
-        """A file, a name with a file's bytes, or an array, at the model's size."""
+    def pixels(self, image: Any, largest: int = LARGEST) -> np.ndarray:
+        """A file, a name with a file's bytes of at most `largest` pixels, or an array, at the model's size."""
         if isinstance(image, tuple):
-            image = decode_image(image[1], image[0], self.model.channels, LARGEST)
+            image = decode_image(image[1], image[0], self.model.channels, largest)
         elif not isinstance(image, np.ndarray):
             image = read_image(Path(image), self.model.channels)
         if image.ndim != 3 or image.shape[2] != self.model.channels:
             raise DataError(f"an image of shape {image.shape}; the model reads {self.model.channels} channels, last")
         return resized(image, self.model.image_size, "stretch")
+
+    def frames(self, sound: Any) -> np.ndarray:
+        """The frames of a sound that is no longer than the model reads: a file, a name with a file's bytes, samples at
+        the model's rate, or the frames themselves. They are kept as halves, as those of training are."""
+        if isinstance(sound, np.ndarray) and sound.ndim == 2:
+            return sound
+        if isinstance(sound, Utterance):
+            sound = SoundSamples(speak(sound).samples, RATE, sound.text)
+        (opened,) = open_sounds([sound], self.mel.rate)
+        if (seconds := opened.frames / opened.rate) > self.longest:
+            raise TooLarge(f"{opened.name} is {clock(seconds)} long; the model reads {clock(self.longest)} of a source")
+        return sound_frames(read_sound(opened, self.mel.rate), self.mel).astype(np.float16)
+
+    def places(self, row: Sequence[Any]) -> int:
+        """How many tokens, places and positions the model reads of a row."""
+        read = sum(len(self.tokens(row[place])) for place in self.texts)
+        read += sum(self.model.places for place in self.images if row[place] is not None)
+        heard = [len(self.frames(row[place])) for place in self.sounds if row[place] is not None]
+        return read + sum(-(-frames // self.model.subsampling) for frames in heard)
 
     def batch(self, given: Sequence[Sequence[Any]], targets: Sequence[Sequence[int]] | None = None) -> SourcedTexts:
         """These rows of sources, with the tokens to write where they are known."""
@@ -216,7 +261,19 @@ class SourceReader:
         lengths = torch.tensor([[len(one) for one in row] for row in texts], dtype=torch.long).view(len(given), -1)
         target = None if targets is None else Tokens.of(targets, self.vocabularies.target.pad)
         count = 0 if targets is None else sum(len(row) - 1 for row in targets)
-        return SourcedTexts(ids, lengths, pixels, pictured, target, count, self.model.places)
+        found = SourcedTexts(ids, lengths, pixels, pictured, target, count, self.model.places)
+        return replace(found, **self._heard(given)) if self.sounds else found
+
+    def _heard(self, given: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """What a batch has of sounds: their frames, padded to the longest, and how many there are of each."""
+        rows = [[None if row[place] is None else self.frames(row[place]) for place in self.sounds] for row in given]
+        lengths = torch.tensor([[0 if one is None else len(one) for one in row] for row in rows])
+        frames = torch.zeros(*lengths.shape, max(1, int(lengths.max())), self.mel.bands)
+        for b, row in enumerate(rows):
+            for a, one in enumerate(row):
+                if one is not None:
+                    frames[b, a, : len(one)] = torch.from_numpy(one.astype(np.float32))
+        return {"frames": frames, "frame_lengths": lengths, "reduction": self.model.subsampling}
 
 
 def _at_size(image: object, model: Any) -> bool:
@@ -244,7 +301,7 @@ class SourcesLayout:
         )
 
 
-class SourcesRun(PreparedData):
+class SourcesRun(WritingRun):
     """Rows to train on and, where there are any, to validate on."""
 
     def __init__(
@@ -253,14 +310,16 @@ class SourcesRun(PreparedData):
         train: list[SourcedRow],
         valid: list[SourcedRow] | None,
         vocabularies: Vocabularies,
+        directory: Path,
         report: Report,
     ) -> None:
-        self.config, self.vocabularies, self.report = config, vocabularies, report
-        self.objective: Objective = SequenceToSequence(config.train.smoothing)
+        super().__init__(config, vocabularies, directory, report)
         self.reader = SourceReader(vocabularies, config)
+        train = self._short(train, "train")
         self.given, self.sizes, self.target = self._read(train, say=True)
+        valid = None if valid is None else self._short(valid, "valid")
         self.valid = None if valid is None else self._read(valid)
-        self.shown = (valid or [])[: config.train.validate_sentences]
+        self.valid_rows = valid or []
         beside = "" if valid is None else f", {len(valid):,} to validate on"
         missing = [
             f"{sum(row.sources[place] is None for row in train):,} without {plain_name(name)}"
@@ -271,17 +330,47 @@ class SourcesRun(PreparedData):
             f"{len(self.given):,} rows of {len(config.data.names)} sources{beside}"
             + "".join(f"; {one}" for one in missing)
         )
-        longest = self.bounds()[0]
-        if config.train.batch_tokens < longest:
-            raise ConfigError(
-                f"train.batch_tokens={config.train.batch_tokens} must hold the longest row: {longest} tokens"
+        check_budget(config, self.bounds()[0], "the longest row")
+
+    def _short(self, found: list[SourcedRow], part: Part) -> list[SourcedRow]:
+        """The rows whose sounds are no longer than `data.max_seconds`."""
+        data, kept = self.config.data, found
+        for place in self.reader.sounds:
+            spoken = [row for row in kept if row.sources[place] is not None]
+            short = set(check_lengths(_sounds(row.sources[place] for row in spoken), data.max_seconds))
+            long = {id(row) for number, row in enumerate(spoken) if number not in short}
+            kept = [row for row in kept if id(row) not in long]
+        if left := len(found) - len(kept):
+            if data.overlong == "refuse":
+                raise DataError(too_long_note(left, data.max_seconds, "too long"))
+            self.report.say(f"{part}: {too_long_note(left, data.max_seconds, 'left out, with their rows')}")
+        if not kept:
+            raise DataError(f"no row has a sound as short as data.max_seconds={data.max_seconds:g}")
+        return kept
+
+    def _frames(self, found: list[SourcedRow]) -> list[dict[int, np.ndarray]]:
+        """Of each row the frames of its sounds, by place: prepared once, in the run's cache."""
+        heard: list[dict[int, np.ndarray]] = [{} for _ in found]
+        for place in self.reader.sounds:
+            rows = [number for number, row in enumerate(found) if row.sources[place] is not None]
+            if not rows:
+                continue
+            store = prepare_sounds(
+                _sounds(found[number].sources[place] for number in rows),
+                self.reader.mel,
+                self.cache,
+                progress=lambda done: self.report.progress("reading the sounds", done),
+                say=self.report.say,
             )
+            for start, end, number in zip(store.offsets, store.offsets[1:], rows, strict=False):
+                heard[number][place] = store.frames[start:end]
+        return heard
 
     def _read(self, found: list[SourcedRow], *, say: bool = False) -> tuple[list[tuple[Any, ...]], np.ndarray, Rows]:
         """Sources with images at the model's size, their lengths in all, and what to write of each row."""
         data, target, reader = self.config.data, self.vocabularies.target, self.reader
         given, sizes, targets, long = [], [], [], 0
-        for row in found:
+        for row, heard in zip(found, self._frames(found), strict=True):
             tokens = self.vocabularies.target_row(target.encode(row.output))
             lengths = [len(reader.tokens(row.sources[place])) for place in reader.texts]
             if max([len(tokens), *lengths]) > data.max_len:
@@ -296,10 +385,10 @@ class SourcesRun(PreparedData):
             sources = list(row.sources)
             for place in reader.images:
                 sources[place] = None if sources[place] is None else reader.pixels(sources[place])
+            for place, frames in heard.items():
+                sources[place] = frames
             given.append(tuple(sources))
-            sizes.append(
-                sum(lengths) + reader.model.places * sum(sources[place] is not None for place in reader.images)
-            )
+            sizes.append(reader.places(sources))
             targets.append(tokens)
         if long and say:
             done = "left out" if data.overlong == "skip" else "cut"
@@ -326,35 +415,41 @@ class SourcesRun(PreparedData):
             for chosen in order
         )
 
-    def scores(self, model: nn.Module) -> dict[str, float]:
-        if not self.shown:
-            return {}
-        combiner = Combiner(model, self.vocabularies, self.config)
-        found = [
-            best[0].text for best in combiner.combine([row.sources for row in self.shown], self.config.decode.greedy())
-        ]
-        references = [row.output for row in self.shown]
-        return {
-            "bleu": corpus_bleu(found, references)[0],
-            "exact_match": float(exact_matches(found, references).mean()),
-        }
+    def writer(self, model: nn.Module) -> "Combiner":
+        return Combiner(model, self.vocabularies, self.config)
+
+    def shown(self, count: int) -> tuple[Sequence[Any], Sequence[Any]]:
+        return [row.sources for row in self.valid_rows[:count]], [row.output for row in self.valid_rows[:count]]
+
+    def scored(self, texts: list[str], references: Sequence[Any]) -> dict[str, float]:
+        exact = float(exact_matches(texts, list(references)).mean())
+        return {"bleu": corpus_bleu(texts, list(references))[0], "exact_match": exact}
 
 
-class Combiner:
-    """Rows of sources in, texts out: `Stepper` is all it knows of its model."""
+def _sounds(given: Iterable[Any]) -> SoundSource:
+    """Sound files, or bundled utterances, as they are prepared."""
+    found = tuple(given)
+    if all(isinstance(one, Utterance) for one in found):
+        return Utterances(found)
+    return SoundFiles(tuple(map(Path, found)), ("",) * len(found))
+
+
+class Combiner(Writer[WrittenText]):
+    """Rows of sources in, texts out."""
 
     def __init__(self, model: Any, vocabularies: Vocabularies, config: RunConfig) -> None:
-        self.model, self.vocabularies, self.config = model, vocabularies, config.decode
+        super().__init__(model, vocabularies, config)
         self.names: tuple[str, ...] = config.data.names
-        self.reader, self.max_len = SourceReader(vocabularies, config), config.model_config().max_len
-        self._stepper: Stepper[Any] = model
+        self.reader = SourceReader(vocabularies, config)
 
-    @property
-    def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+    def batch(self, items: Sequence[Sequence[Any]], texts: Sequence[Sequence[int]] | None = None) -> SourcedTexts:
+        return self.reader.batch(items, texts).to(self.device)
 
-    def checked(self, row: Any, number: int = 1) -> tuple[Any, ...]:
-        """A row of sources in their order: from a list, or by name; an empty text is a missing one."""
+    def checked(self, row: Any, number: int = 1, largest: int = LARGEST) -> tuple[Any, ...]:
+        """A row of sources in their order, read: from a list, or by name; an empty text is a missing one.
+
+        An image that was sent may hold at most `largest` pixels.
+        """
         if isinstance(row, Mapping):
             names = [plain_name(name) for name in self.names]
             for name in row:
@@ -375,88 +470,30 @@ class Combiner:
                 raise DataError(
                     f"row {number}: {self.names[place]} has {length:,} tokens; the model reads {self.max_len}"
                 )
-        return tuple(
-            self.reader.pixels(one) if place in self.reader.images and one is not None else one
-            for place, one in enumerate(found)
-        )
+        return tuple(self._opened(one, place, number, largest) for place, one in enumerate(found))
 
-    def combine(
-        self,
-        given: Sequence[Sequence[Any]],
-        config: DecodeConfig | None = None,
-        *,
-        numbers: Sequence[int] | None = None,
-        gone: Callable[[int], bool] | None = None,
-        progress: Progress | None = None,
-    ) -> list[list[WrittenText]]:
-        """The `top_beams` best texts (or `samples`) of each row, best first."""
-        config = config or self.config
-        size, found = max(1, BATCH // config.rows), []
-        for start in range(0, len(given), size):
-            part = range(start, min(len(given), start + size))
-            names = [place if numbers is None else numbers[place] for place in part]
-            found += self._decode([given[place] for place in part], names, config, start, gone)
-            if progress is not None:
-                progress(len(found), len(given))
-        return found
+    def _opened(self, one: Any, place: int, number: int, largest: int) -> Any:
+        kind = self.reader.kinds[place]
+        if one is None or kind == "text":
+            return one
+        if not isinstance(one, str | Path | np.ndarray | tuple | Sound | Utterance):
+            raise DataError(f"row {number}: {self.names[place]} must be the path of a file, or an array")
+        try:
+            return self.reader.pixels(one, largest) if kind == "image" else self.reader.frames(one)
+        except DataError as error:
+            raise type(error)(f"row {number}: {error}") from None
 
-    @torch.inference_mode()
-    def _decode(
-        self,
-        given: Sequence[Sequence[Any]],
-        names: Sequence[int],
-        config: DecodeConfig,
-        before: int,
-        gone: Callable[[int], bool] | None,
-    ) -> list[list[WrittenText]]:
-        self.model.eval()
-        target = self.vocabularies.target
-        state = self._stepper.start(self.reader.batch(given).to(self.device))
-        first = torch.full((len(given),), target.bos, device=self.device)
-        constraints = []
-        if gone is not None:
-            constraints.append(unwanted(target.eos, lambda row: gone(before + row), len(given)))
-        limit = min(config.max_len, self.max_len)
-        found = search(
-            self._stepper,
-            state,
-            first,
-            eos=target.eos,
-            config=config,
-            max_len=limit,
-            ids=names,
-            constraints=constraints,
-        )
-        return [[self.text(one, limit if config.force_end else None) for one in best] for best in found]
-
-    def text(self, hypothesis: Hypothesis, forced_at: int | None = None) -> WrittenText:
-        target = self.vocabularies.target
-        return WrittenText(
-            text=target.decode(hypothesis.tokens),
-            score=hypothesis.score,
-            log_prob=hypothesis.log_prob,
-            tokens=tuple(hypothesis.tokens),
-            pieces=tuple(target.pieces(hypothesis.tokens)),
-            finished=hypothesis.finished and len(hypothesis.token_log_probs) != forced_at,
-        )
-
-    def cut_note(self, cut: int, total: int, config: DecodeConfig) -> str:
-        """What to say of texts that are not finished; nothing where there are none."""
-        if not cut:
-            return ""
-        limit = min(config.max_len, self.max_len)
-        return f"{cut:,} of {total:,} texts were cut at {limit} tokens (max_len; the model's own is {self.max_len})"
+    combine = Writer.write
 
     @torch.inference_mode()
     def shares(self, given: Sequence[Sequence[Any]], texts: Sequence[str]) -> list[float]:
         """How much each source had to say over all steps that write these texts, by teacher forcing."""
         self.model.eval()
         total, steps = np.zeros(len(self.names)), 0
-        for start in range(0, len(given), BATCH):
-            target = self.vocabularies.target
-            rows = [self.vocabularies.target_row(target.encode(text)) for text in texts[start : start + BATCH]]
+        for start in range(0, len(given), self.rows):
+            rows = self.target_rows(texts[start : start + self.rows])
             rows = [row[: self.max_len + 1] for row in rows]  # a text that was cut has no end
-            batch = self.reader.batch(given[start : start + BATCH], rows).to(self.device)
+            batch = self.batch(given[start : start + self.rows], rows)
             real = (batch.labels >= 0)[..., None]
             found = self.model.shares(batch) * real
             total, steps = total + found.sum((0, 1)).cpu().numpy(), steps + int(real.sum())
@@ -488,25 +525,22 @@ class SourcesOptions:
     limit: int | None = None
 
 
-class SourcesTask(Task):
-    """Rows of texts and images, any of which may be missing, to a model that writes a text from them."""
+class SourcesTask(WritingTask):
+    """Rows of texts, images and sounds, any of which may be missing, to a model that writes a text from them."""
 
     name = "sources"
-    about = "a text from several sources: texts and images, any of which may be missing"
+    about = "a text from several sources: texts, images and sounds, any of which may be missing"
     data = SourcesData
     sources = ("train", "examples")
     evaluation = SourcesOptions
-    unused: ClassVar = (
-        *(*OF_PAIRS, "images", "train.vectors", "train.compile_loss", "train.r_drop", "train.pack"),
-        *("decode.max_ratio", "decode.max_extra", "decode.coverage_penalty", "decode.mbr", "decode.shortlist"),
-    )
+    unused: ClassVar = (*UNUSED, "images", "decode.shortlist")
     parts: ClassVar = {"combiner": combiner_of}
     methods: ClassVar = {"combine": combine, "combined": combined}
-    searches = True
-    keeps_decoding = True
-    lifts_limits = True
-    sides = 2
+    reads_text = False
     unit = "rows"
+
+    def objective(self, config: RunConfig) -> Objective:
+        return SequenceToSequence(config.train.smoothing)
 
     def check(self, config: RunConfig) -> None:
         kinds, model = config.data.kinds, config.with_stand_ins().model_config()
@@ -514,6 +548,11 @@ class SourcesTask(Task):
             raise ConfigError(
                 f"model.sources={list(model.sources)} must say what data.sources are: {list(kinds)} for "
                 f"{', '.join(config.data.names)}"
+            )
+        if "sound" in model.sources and config.data.max_seconds > (longest := model.hearing().seconds):
+            raise ConfigError(
+                f"data.max_seconds={config.data.max_seconds:g} must be at most {longest:g}, which the model reads of a "
+                f"sound: model.max_frames={model.max_frames:,}"
             )
 
     def check_files(self, config: RunConfig, say: Say) -> None:
@@ -540,7 +579,7 @@ class SourcesTask(Task):
             return train_shared_tokenizer(texts, config, report)
 
         config, vocabularies = prepared_vocabularies(config, directory, trained, new=new)
-        return config, SourcesRun(config, train, valid, vocabularies, report)
+        return config, SourcesRun(config, train, valid, vocabularies, directory, report)
 
     def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> JsonObject:
         """Exact match and BLEU; the former with each source left out, and alone; and whose attention did what."""
@@ -549,14 +588,8 @@ class SourcesTask(Task):
         references = [row.output for row in found]
         given = [combiner.checked(row.sources, number) for number, row in enumerate(found, 1)]
         names = [plain_name(name) for name in combiner.names]
-        best = [one[0] for one in combiner.combine(given, config, progress=how.progress)]
+        best = self.best_outputs(combiner, given, len(given), config, how)
         texts = [one.text for one in best]
-        cut = sum(not one.finished for one in best)
-        if how.out is not None:
-            for text in texts:
-                how.out(text)
-        if how.say is not None and (note := combiner.cut_note(cut, len(texts), config)):
-            how.say(note)
         right = exact_matches(texts, references)
         shares = combiner.shares(given, texts)
         each = []
@@ -575,14 +608,14 @@ class SourcesTask(Task):
         bleu, signature = corpus_bleu(texts, references)
         return {
             "rows": len(found),
-            "cut": cut,
+            "cut": sum(not one.finished for one in best),
             "exact_match": float(right.mean()),
             "exact_match_interval": list(mean_interval(right)),
             "bleu": bleu,
             "bleu_signature": signature,
             "combine": run.config.model_config().combine,
             "sources": each,
-            "decode": {"beam": config.beam, "length_penalty": config.length_penalty, "length_form": config.length_form},
+            "decode": search_settings(config),
         }
 
     def _compared(
@@ -639,17 +672,22 @@ class SourcesTask(Task):
                 )
         return "\n".join(lines)
 
-    def compared(self, run: Run, limit: int | None, progress: Progress | None) -> JsonObject:
-        how = Measuring(options=SourcesOptions(limit=limit), decode={"beam": 1}, progress=progress)
-        return self.evaluate(run, how=how)
-
     def look(self, run: Run, inputs: Sequence[Any], wanted: LookOptions, **decode: Setting) -> Document:
         from regard.tasks.looking.source_runs import sources_document
 
         return sources_document(run, inputs, wanted, **decode)
 
     def looks(self, run: Run) -> bool:
-        return bool(attentions(run.model)) and "image" not in run.config.model_config().sources
+        return bool(attentions(run.model))
+
+    def requested(self, run: Run, given: Sequence[Any]) -> list[Any]:
+        """Rows that were sent as lists of sources, images and sounds in base64."""
+        from regard.tasks.verbs.combine import sent_row
+
+        return [sent_row(run, row, number) for number, row in enumerate(given, 1)]
+
+    def size(self, item: Sized) -> int:
+        return 1  # a row, of which no source is longer than the model reads
 
     def inputs(self, run: Run, words: Sequence[str], file: Path | None) -> list[Any]:
         from regard.tasks.verbs.combine import row_of
@@ -664,14 +702,21 @@ class SourcesTask(Task):
         pixels = torch.zeros(rows, images, model.channels, model.image_size, model.image_size)
         there = torch.ones(rows, images, dtype=torch.bool)
         lengths = torch.full((rows, texts), length)
-        return SourcedTexts(ids, lengths, pixels, there, target, rows * length, model.places)
+        found = SourcedTexts(ids, lengths, pixels, there, target, rows * length, model.places)
+        if not (sounds := model.sources.count("sound")):
+            return found
+        count = min(model.max_frames, round(config.data.max_seconds * model.rate / model.hop))
+        frames = torch.zeros(rows, sounds, count, model.bands)
+        return replace(
+            found, frames=frames, frame_lengths=torch.full((rows, sounds), count), reduction=model.subsampling
+        )
 
     def random_batches(self, config: RunConfig, count: int) -> tuple[RunConfig, Objective, list[SourcedTexts]]:
         config = config.with_stand_ins()
         model = config.model_config()
         length = min(config.data.max_len, model.max_len, 32) - 1
-        rows = max(1, config.train.batch_tokens // (len(model.sources) * length + length))
-        return config, SequenceToSequence(config.train.smoothing), [self.example(config, length, rows)] * count
+        rows = max(1, config.train.batch_tokens // self.example(config, length).tokens)
+        return config, self.objective(config), [self.example(config, length, rows)] * count
 
 
 TASK = SourcesTask()

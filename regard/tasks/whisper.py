@@ -15,6 +15,7 @@ from torch import Tensor
 
 from regard.config import JsonObject, Setting
 from regard.data.audio import MelConfig, Sound, SoundSamples
+from regard.data.audio.sound import open_sounds
 from regard.data.audio.transcripts import SoundSource, check_lengths, open_transcribed
 from regard.data.audio.windows import SoundWindows
 from regard.decode.config import DecodeConfig
@@ -38,7 +39,7 @@ from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.probes import HeldOutData
 from regard.tasks.run import Run
 from regard.tasks.spec import MEASURING, OF_PAIRS, Measuring, Progress, Say, Task
-from regard.tasks.transcribing import open_sounds, sound_arguments
+from regard.tasks.transcriber import sound_arguments
 from regard.tasks.verbs.transcribe import TimedSegment, TimedWord, WrittenTranscript
 from regard.text import Vocabularies
 from regard.text.whisper_tokens import HOP, RATE, SECONDS, WINDOW, WhisperTokens, whisper_tokens

@@ -55,6 +55,7 @@ ELSEWHERE = {
     "digits/": "needs digits; tests/runs/test_images.py",
     "speech-tiny": "takes long to make its sounds; tests/runs/test_transcribing.py",
     "bert-tiny": "needs more text than is here; tests/runs/test_bert.py",
+    "words/test": "needs recordings; tests/runs/test_several_sources_runs.py",
     "runs/en-de": "needs a run of that name; tests/runs/test_fine_tuning.py",
     "elmo": "needs more text than is here; tests/models/test_readers.py",
     "resume runs/base": "needs a run of that name; tests/runs/test_training.py",

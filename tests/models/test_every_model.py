@@ -123,7 +123,8 @@ def sourced():
     lengths, there = torch.tensor([[5], [3], [0], [4]]), torch.tensor([[True], [False], [True], [True]])
     pixels = torch.rand(4, 1, 3, 8, 8, generator=generator)
     target = Tokens.of([[1, 5, 6, 7, 2], [1, 8, 2], [1, 9, 10, 2], [1, 11, 12, 13, 14, 2]])
-    return SourcedTexts(ids, lengths, pixels, there, target, 14, 4)
+    frames, heard = torch.randn(4, 1, 9, 5, generator=generator), torch.tensor([[9], [4], [7], [0]])
+    return SourcedTexts(ids, lengths, pixels, there, target, 14, 4, frames, heard, 2)
 
 
 def points():
@@ -160,7 +161,8 @@ LISTENER = ListenerConfig(
     **{"feed_forward": 7, "encoder_layers": 1, "decoder_layers": 2, "max_len": 20, "ctc": 0.3, "dropout": 0.0},
 )
 SOURCES = SourcesConfig(
-    **{"vocab_size": 19, "sources": ("text", "image"), "image_size": 8, "patch_size": 4, "width": 6, "heads": 2},
+    **{"vocab_size": 19, "sources": ("text", "image", "sound"), "image_size": 8, "patch_size": 4, "width": 6},
+    **{"heads": 2, "bands": 5, "max_frames": 40, "subsampling": 2},
     **{"feed_forward": 7, "dropout": 0.0, "source_dropout": 0.0, "max_len": 20, "combine": "gate"},
 )
 CASES = {

@@ -13,7 +13,7 @@ from regard.models.listener import ListenerConfig, SpeechModel
 from regard.nn.attention_scores import LocationAwareAttention
 from regard.nn.batch import Points, Tokens, TranscribedSounds
 from regard.nn.masks import Visible
-from regard.tasks.transcribing import ctc_alignment, ctc_positions
+from regard.tasks.transcriber import ctc_alignment, ctc_positions
 
 CONFIG = ListenerConfig(
     **{"vocab_size": 19, "window": 40, "hop": 20, "bands": 5, "subsampling": 2, "width": 8, "heads": 2},

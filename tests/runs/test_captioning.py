@@ -119,7 +119,7 @@ def test_a_server_is_sent_the_image_itself_and_bounds_it(run):
     sent = [png_address(image()), base64.b64encode(png_bytes(image())).decode()]
     checked = verb.check(run, request, sent, limits)
     assert [one.name for one in checked] == ["image 1", "image 2"]
-    assert np.array_equal(checked[0].pixels, image())
+    assert np.array_equal(checked[0].given, image())
     with pytest.raises(DataError, match="image 1 is not base64"):
         verb.check(run, request, ["/etc/passwd"], limits)
     with pytest.raises(DataError, match="image 1 cannot be read as an image"):

@@ -178,7 +178,7 @@ def test_a_sentence_too_long_for_the_model_counts_as_a_flat_tree(run):
 
 def test_a_server_bounds_what_it_parses(run):
     verb, request = VERBS["parse"], VERBS["parse"].without_inputs(beam=1)
-    assert verb.check(run, request, [TEXT], RequestLimits())[0].words[0] == "The"
+    assert verb.check(run, request, [TEXT], RequestLimits())[0].given[0] == "The"
     with pytest.raises(TooLarge, match="has 3 sentences"):
         verb.check(run, request, [TEXT] * 3, RequestLimits(texts=2))
     with pytest.raises(TooLarge, match="symbols for each word"):

@@ -7,19 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from listeners import StopAt
+from listeners import StopAt, Told
 from torch.testing import assert_close
 
 import regard
 from regard import make_config
 from regard.cli import main
+from regard.data.audio import write_wav
 from regard.data.batches import epoch_order
 from regard.data.synthetic.scenes import _RGB
 from regard.data.synthetic.several_sources import COLOURS, SENSES, SMUDGE, sourced_rows
-from regard.errors import ConfigError, DataError
+from regard.data.synthetic.speech import RATE, VOICES_OF, Utterance, speak
+from regard.errors import ConfigError, DataError, TooLarge
 from regard.look.packed_arrays import png_bytes
 from regard.tasks.looking import LookOptions, document
-from regard.tasks.several_sources import SourceReader, alike
+from regard.tasks.several_sources import SourceReader, alike, plain_name
 from regard.trainer.trainer import Stopped
 
 sys.path.append(str(Path(__file__).parents[1] / "serve"))
@@ -41,7 +43,7 @@ def few_rows():
         yield
 
 
-@pytest.fixture(scope="module", params=["sources-paraphrases", "sources-ambiguous"])
+@pytest.fixture(scope="module", params=["sources-paraphrases", "sources-ambiguous", "sources-spoken"])
 def run(request, tmp_path_factory):
     return regard.train(make_config(None, request.param, SMALL), tmp_path_factory.mktemp("runs") / request.param)
 
@@ -80,28 +82,34 @@ def test_python_command_and_server_write_alike_with_a_source_missing_too(run, tm
         if isinstance(row[1], np.ndarray):
             (tmp_path / f"{number}.png").write_bytes(png_bytes(row[1]))
             row[1] = str(tmp_path / f"{number}.png")
+        if isinstance(row[1], Utterance):
+            (tmp_path / f"{number}.wav").write_bytes(write_wav(speak(row[1]).samples, RATE))
+            row[1] = str(tmp_path / f"{number}.wav")
     found = run.combine(rows, beam=2)
     assert len(found) == 3
     words = [json.dumps(row) for row in rows]
     assert main(["combine", str(run.directory), *words, "--beam", "2", "--device", "cpu"]) == 0
     assert capsys.readouterr().out.splitlines() == [" ".join(text.split()) for text in found]
-    names = [name.removeprefix("image:") for name in run.config.data.names]
+    names = [plain_name(name) for name in run.config.data.names]
     assert run.combine([dict(zip(names, rows[0], strict=True))], beam=2) == found[:1]
     sent = [["" if one is None else one for one in row] for row in rows]
     for row in sent:
-        if row[1].endswith(".png"):
+        if row[1].endswith((".png", ".wav")):
             row[1] = base64.b64encode(Path(row[1]).read_bytes()).decode()
     with serving(run) as client:
         answer = client.post("/v1/combine", {"rows": sent, "beam": 2})
         wrong = client.post("/v1/combine", {"rows": [["one"]]})
         nothing = client.post("/v1/combine", {"rows": [["", ""]]})
         listed = client.get("/v1/models").json["data"][0]["does"]
+        looked = client.post("/v1/look", {"text": sent[0]})
+    assert looked.status == 200, looked.text
+    assert len(looked.json["document"]["sentences"]) == 1
     assert [one["texts"][0]["text"] for one in answer.json["results"]] == found
     assert wrong.status == 422
     assert "row 1 must be a list of 2 sources" in wrong.json["error"]["message"]
     assert nothing.status == 422
     assert "row 1 has no source at all" in nothing.json["error"]["message"]
-    assert "combine" in listed
+    assert {"combine", "look"} <= set(listed)
 
 
 def test_rows_that_are_no_rows_are_refused_in_a_line(run):
@@ -148,12 +156,101 @@ def test_tables_with_missing_sources_are_trained_on_and_bad_ones_refused(tmp_pat
             regard.evaluate(mine, [str(tmp_path / "bad.tsv")])
     with pytest.raises(ConfigError, match=r"must say what data\.sources are"):
         make_config(None, "sources-paraphrases", own, {"data": {**data, "sources": ["first", "image:second"]}})
-    with pytest.raises(ConfigError, match=r"'audio:second' is sound; a source may be a text, .* or an image"):
+    with pytest.raises(ConfigError, match=r"'audio:second' is of no known kind; .* a sound as sound:COLUMN"):
         make_config(None, "sources-paraphrases", own, {"data": {**data, "sources": ["first", "audio:second"]}})
     with pytest.raises(ConfigError, match="'image:' must name a column"):
         make_config(None, "sources-paraphrases", own, {"data": {**data, "sources": ["first", "image:"]}})
     with pytest.raises(ConfigError, match="must be different columns"):
         make_config(None, "sources-paraphrases", own, {"data": {**data, "sources": ["first", "first"]}})
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """A table of sentences and sounds, of which a row has none and another no sentence."""
+    folder = tmp_path_factory.mktemp("files") / "words"
+    assert (
+        main(["data", "sources", str(folder), "--kind", "spoken", "--train", "12", "--valid", "3", "--test", "3"]) == 0
+    )
+    rows = [line.split("\t") for line in (folder / "train.tsv").read_text(encoding="utf-8").splitlines()]
+    rows[2][1], rows[3][0] = "", ""
+    (folder / "train.tsv").write_text("\n".join("\t".join(row) for row in rows) + "\n", encoding="utf-8")
+    return folder
+
+
+OF_WORDS = [
+    *(one for one in SMALL if not one.startswith("data.examples")),
+    *('data.sources=["sentence", "sound:word"]', "model.bands=8"),
+]
+
+
+def spoken(words, out, changes=(), train="train.tsv", told=None):
+    data = {"train": [str(words / train)], "valid": [str(words / "valid.tsv")]}
+    made = make_config(None, "sources-spoken", [*OF_WORDS, *changes], {"data": data})
+    return regard.train(made, out, told or Told())
+
+
+def test_a_table_of_sounds_is_trained_on_and_each_source_counts(words, tmp_path):
+    told = Told()
+    mine = spoken(words, tmp_path / "mine", told=told)
+    assert any("1 without sentence; 1 without word" in line for line in told.lines)
+    result = regard.evaluate(mine, [str(words / "train.tsv")])
+    assert [one["missing"] for one in result["sources"]] == [1, 1]
+    assert [one["left_out"]["rows"] for one in result["sources"]] == [11, 11]
+    sentence, word = next(sourced_rows("spoken", 1, seed=0, part="test")).sources
+    reader = mine.combiner.reader
+    whole = reader.batch([(sentence, word), (sentence, None)])
+    assert whole.frame_lengths.tolist() == [[len(reader.frames(word))], [0]]
+    mine.model.eval()
+    first, other = mine.model.start(whole).present.tolist()
+    assert (first, other) == ([True, True], [True, False])
+    # A table's WAV files are the bundled utterances, to 16 bits: what a model hears is the same.
+    (row, *_), bundled = (words / "test.tsv").read_text(encoding="utf-8").splitlines()[1:], reader.frames(word)
+    read = reader.frames(words / row.split("\t")[1])
+    assert_close(read.astype(np.float32), bundled.astype(np.float32), atol=0.05, rtol=0.0)
+
+
+def test_sounds_that_are_too_long_empty_or_broken_are_refused_in_a_line(words, tmp_path):
+    mine, told = spoken(words, tmp_path / "mine"), Told()
+    (tmp_path / "empty.wav").write_bytes(write_wav(np.zeros(0, np.float32), RATE))
+    (tmp_path / "long.wav").write_bytes(write_wav(np.zeros(5 * RATE, np.float32), RATE))
+    (tmp_path / "broken.wav").write_bytes((words / "train" / "000000.wav").read_bytes()[:300])
+    for sound, kind, message in (
+        (tmp_path / "empty.wav", DataError, "row 1: .*empty.wav has no sound: it is 0 seconds long"),
+        (tmp_path / "long.wav", TooLarge, "row 1: .*long.wav is 0:05 long; the model reads 0:04 of a source"),
+        (tmp_path / "broken.wav", DataError, "row 1: .*broken.wav is cut"),
+        (tmp_path / "none.wav", DataError, "row 1: no such file"),
+        (np.zeros(3 * 3600 * 100, np.float32), TooLarge, "the model reads 0:04 of a source"),
+        (3, DataError, "row 1: sound:word must be the path of a file, or an array"),
+    ):
+        with pytest.raises(kind, match=message):
+            mine.combine([["a", sound]])
+    with serving(mine) as client:
+        sent = [
+            base64.b64encode((tmp_path / f"{name}.wav").read_bytes()).decode() for name in ("empty", "long", "broken")
+        ]
+        answers = [client.post("/v1/combine", {"rows": [["a", one]]}) for one in (*sent, str(tmp_path / "long.wav"))]
+    assert [one.status for one in answers] == [422, 413, 422, 422]
+    assert "is not base64" in answers[3].json["error"]["message"]
+    lines = (words / "train.tsv").read_text(encoding="utf-8").splitlines()
+    mixed = [*lines[:5], f"a\t{tmp_path / 'long.wav'}\tb"]
+    (words / "mixed.tsv").write_text("\n".join(mixed) + "\n", encoding="utf-8")
+    spoken(words, tmp_path / "short", train="mixed.tsv", told=told)
+    assert "train: 1 sounds of more than data.max_seconds=4 (0:04) are left out, with their rows" in told.lines
+    for changes, message in (
+        (["data.overlong=refuse"], "1 sounds of more than data.max_seconds=4 .* are too long"),
+        (["data.max_seconds=5"], r"data\.max_seconds=5 must be at most 4, which the model reads of a sound"),
+    ):
+        with pytest.raises((DataError, ConfigError), match=message):
+            spoken(words, tmp_path / "refused", changes, train="mixed.tsv")
+
+
+def test_a_word_that_is_spoken_is_not_in_the_sentence_and_its_voice_is_not_in_training():
+    for row in sourced_rows("spoken", 50, seed=0, part="test"):
+        sentence, said = row.sources
+        assert sentence.replace(SMUDGE, said.text) == row.output
+        assert said.voice in VOICES_OF["test"]
+    train = {row.output for row in sourced_rows("spoken", 200, seed=3)}
+    assert not train & {row.output for row in sourced_rows("spoken", 50, seed=0, part="test")}
 
 
 def test_each_smudged_word_can_be_read_in_the_other_paraphrase_and_both_have_one():

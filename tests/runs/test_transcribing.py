@@ -21,7 +21,8 @@ from regard.data.images.augmentation import ImageRandom
 from regard.data.synthetic.speech import RATE, speak, utterance
 from regard.errors import ConfigError, DataError, TooLarge
 from regard.tasks.looking import LookOptions, document
-from regard.tasks.transcribing import AttentionPaths, HeadPath, Transcriber, _path, _together
+from regard.tasks.sound_attention import AttentionPaths, HeadPath, _path, _together
+from regard.tasks.transcriber import Transcriber
 from regard.tasks.verbs import VERBS, RequestLimits
 from regard.tasks.verbs.transcribe import TimedWord, WrittenTranscript
 from regard.trainer.trainer import Stopped
@@ -173,7 +174,7 @@ def test_a_server_is_sent_the_sound_itself_and_bounds_it(run):
     request = verb.without_inputs(max_len=6, beam=1)
     data = base64.b64encode(write_wav(sound(), RATE)).decode()
     checked = verb.check(run, request, [data, f"data:audio/wav;base64,{data}"], limits)
-    assert [one.sound.name for one in checked] == ["sound 1", "sound 2"]
+    assert [one.name for one in checked] == ["sound 1", "sound 2"]
     with pytest.raises(DataError, match="sound 1 is not base64"):
         verb.check(run, request, ["/etc/passwd"], limits)
     with pytest.raises(DataError, match="sound 1 is cut"):

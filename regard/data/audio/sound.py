@@ -7,7 +7,7 @@ length of a recording costs no memory.
 import io
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -136,6 +136,21 @@ def open_sound(source: str | Path | bytes, name: str | None = None) -> Sound:
             sound = _other(source, name, head)
     check_sound(sound)
     return sound
+
+
+def open_sounds(items: Sequence[Any], rate: int) -> list[Sound]:
+    """The sounds, opened: paths, arrays at this `rate`, a name with a file's bytes, or sounds already."""
+    found: list[Sound] = []
+    for number, item in enumerate(items, 1):
+        if isinstance(item, np.ndarray):
+            if item.ndim != 1:
+                raise DataError(f"sound {number} has shape {item.shape}; an array must have one channel")
+            found.append(SoundSamples(item.astype(np.float32), rate, f"sound {number}"))
+        elif isinstance(item, tuple):
+            found.append(open_sound(item[1], item[0]))
+        else:
+            found.append(item if isinstance(item, Sound) else open_sound(item))
+    return found
 
 
 def read_sound(

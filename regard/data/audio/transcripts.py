@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,7 +17,8 @@ from jaxtyping import Float, Int
 from regard.data.audio.log_mel import MelConfig, log_mel
 from regard.data.audio.sound import SUFFIXES, clock, open_sound, read_sound
 from regard.data.batches import epoch_order, evaluation_order, padded
-from regard.data.formats import Columns, Header, format_of, lines, notes_on, rows
+from regard.data.file_tables import Part, file_rows, open_part, texts_beside
+from regard.data.formats import Columns, Header
 from regard.data.images.augmentation import ImageRandom
 from regard.data.pair_store import Rows
 from regard.data.prepared_cache import cached, opened, stored, write_meta
@@ -27,14 +28,6 @@ from regard.nn.batch import Points, TranscribedSounds
 
 VERSION = 1
 CHUNK = 256  # sounds read at a time
-TABLES = (".tsv", ".csv", ".jsonl", ".parquet")
-Part = Literal["train", "valid", "test"]
-NAMES: dict[str, tuple[str, ...]] = {
-    "train": ("train",),
-    "valid": ("valid", "val", "validation", "dev"),
-    "test": ("test",),
-}
-
 Frames = Float[np.ndarray, "_ M"]
 
 
@@ -47,6 +40,11 @@ class SoundSource(Protocol):
 
     @property
     def texts(self) -> Sequence[str]: ...
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What is to be said of them once."""
+        ...
 
     def samples(self, place: int, rate: int) -> Float[np.ndarray, " N"]:
         """One of the sounds, at `rate` samples per second."""
@@ -97,19 +95,13 @@ def open_transcribed(
     each row. A folder has such a table for each part, `train.tsv`, `valid.tsv` and `test.tsv`; or else sounds, each
     with a `.txt` of its name beside it, perhaps in folders of these names.
     """
-    path = Path(name)
-    if not path.exists():
-        raise DataError(f"no such file or folder: {path}")
-    if not path.is_dir():
-        return _table(path, keys, header) if part in (None, "train") else None
-    tables = {one.stem: one for suffix in reversed(TABLES) for one in path.glob(f"*{suffix}")}
-    if any(stem in tables for stem in NAMES["train"]):
-        found = [tables[stem] for stem in NAMES[part or "train"] if stem in tables]
-        return _table(found[0], keys, header) if found else None
-    folders = [path / stem for stem in NAMES[part or "train"] if (path / stem).is_dir()]
-    if any((path / stem).is_dir() for stem in NAMES["train"]):
-        return _beside(folders[0]) if folders else None
-    return _beside(path) if part in (None, "train") else None
+    return open_part(
+        name,
+        part,
+        table=lambda path: _table(path, keys, header),
+        folder=_beside,
+        whole=lambda path, tables: _beside(path),
+    )
 
 
 def sound_paths(path: Path) -> list[Path]:
@@ -125,43 +117,15 @@ def sound_paths(path: Path) -> list[Path]:
 
 
 def _table(path: Path, keys: tuple[str | int, str | int], header: Header) -> SoundFiles:
-    columns = Columns(keys, ("data.sound", "data.text"), header)
-    format = format_of(path)
-    if format == "lines":
-        raise DataError(f"{path}: sounds and texts are in a {', '.join(TABLES)} file, or in a folder")
-    found, blank = [], 0
-    for sound, text in rows(path, format, columns):
-        if not sound.strip() or not text.strip():
-            blank += 1
-        else:
-            found.append((path.parent / sound, " ".join(text.split())))
-    if not found:
-        raise DataError(f"{path} has no sound with a text")
-    missing = [file for file, _ in found if not file.is_file()]
-    if missing:
-        more = f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-        raise DataError(f"{path} names {missing[0]}, which is no file{more}")
-    notes = list(notes_on(path, format, columns))
-    if blank:
-        notes.append(f"{path}: {blank:,} rows without a sound or a text are skipped")
-    return SoundFiles(tuple(file for file, _ in found), tuple(text for _, text in found), tuple(notes))
+    found, notes = file_rows(path, Columns(keys, ("data.sound", "data.text"), header), "a sound", "a text")
+    paths = tuple(path.parent / name for name, _ in found)
+    return SoundFiles(paths, tuple(" ".join(text.split()) for _, text in found), notes)
 
 
 def _beside(path: Path) -> SoundFiles:
-    sounds = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
-    found: dict[Path, str] = {}
-    for sound in sounds:
-        beside = sound.with_suffix(".txt")
-        if beside.is_file() and (text := " ".join(word for line in lines(beside) for word in line.split())):
-            found[sound] = text
-    if not found:
-        raise DataError(
-            f"{path} has no texts: neither a table (train.tsv and its like) nor a sound with a .txt of its name beside "
-            "it"
-        )
-    left = len(sounds) - len(found)
-    notes = (f"{path}: {left:,} sounds without a text are left out",) if left else ()
-    return SoundFiles(tuple(found), tuple(found.values()), notes)
+    found, notes = texts_beside(path, SUFFIXES, "a sound", "a text", "train.tsv and its like")
+    texts = tuple(" ".join(word for line in lines for word in line.split()) for lines in found.values())
+    return SoundFiles(tuple(found), texts, notes)
 
 
 def sound_frames(samples: Float[np.ndarray, " N"], config: MelConfig) -> Frames:

@@ -10,16 +10,14 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from regard.data.batches import epoch_order, evaluation_order, padded
-from regard.data.formats import Columns, Header, format_of, lines, notes_on, rows
+from regard.data.file_tables import file_rows, open_part, texts_beside
+from regard.data.formats import Columns, Header, lines
 from regard.data.images.augmentation import Floats, ImageRandom, augment, normalise
 from regard.data.images.config import ImageConfig
-from regard.data.images.image_files import NAMES, SUFFIXES, ImageFiles, ImageSource, Part
+from regard.data.images.image_files import SUFFIXES, ImageFiles, ImageSource, Part
 from regard.data.pair_store import Rows
 from regard.errors import DataError
 from regard.nn.batch import CaptionedImages
-
-TABLES = (".tsv", ".csv", ".jsonl", ".parquet")
-
 
 Box = tuple[int, int, int, int]
 """Left, top, right, bottom, in pixels of an image; right and bottom are outside."""
@@ -91,47 +89,27 @@ def open_captioned(
     each part, `train.tsv`, `valid.tsv` and `test.tsv`; or else images, each with its captions, one per line, in a
     `.txt` of its name beside it.
     """
-    path = Path(name)
-    if not path.exists():
-        raise DataError(f"no such file or folder: {path}")
-    if not path.is_dir():
-        return _table(path, keys, header) if part in (None, "train") else None
-    tables = {one.stem: one for suffix in reversed(TABLES) for one in path.glob(f"*{suffix}")}
-    if any(stem in tables for stem in NAMES["train"]):
-        found = [tables[stem] for stem in NAMES[part or "train"] if stem in tables]
-        return _table(found[0], keys, header) if found else None
-    folders = [path / stem for stem in NAMES[part or "train"] if (path / stem).is_dir()]
-    if any((path / stem).is_dir() for stem in NAMES["train"]):
-        return open_captioned(folders[0], keys=keys, header=header) if folders else None
-    if part not in (None, "train"):
-        return None
-    return _table(tables["captions"], keys, header) if "captions" in tables else _beside(path)
+    return open_part(
+        name,
+        part,
+        table=lambda path: _table(path, keys, header),
+        folder=lambda path: open_captioned(path, keys=keys, header=header),
+        whole=lambda path, tables: _table(tables["captions"], keys, header) if "captions" in tables else _beside(path),
+    )
 
 
 def _table(path: Path, keys: tuple[str | int, str | int], header: Header) -> CaptionSource:
-    columns = Columns(keys, ("data.image", "data.caption"), header)
-    format = format_of(path)
-    if format == "lines":
-        raise DataError(f"{path}: images and captions are in a {', '.join(TABLES)} file, or in a folder")
+    pairs, notes = file_rows(path, Columns(keys, ("data.image", "data.caption"), header), "an image", "a caption")
     found: dict[str, list[str]] = {}
-    blank = 0
-    for image, caption in rows(path, format, columns):
-        if not caption.strip() or not image.strip():
-            blank += 1
-            continue
+    for image, caption in pairs:
         found.setdefault(image, []).append(caption)
-    if not found:
-        raise DataError(f"{path} has no image with a caption")
-    files = tuple(path.parent / name for name in found)
-    missing = [file for file in files if not file.is_file()]
-    if missing:
-        more = f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-        raise DataError(f"{path} names {missing[0]}, which is no file{more}")
-    notes = list(notes_on(path, format, columns))
-    if blank:
-        notes.append(f"{path}: {blank:,} rows without an image or a caption are skipped")
     gold, said = _gold(path, found)
-    return CaptionSource(ImageFiles(files), tuple(map(tuple, found.values())), (*notes, *said), gold)
+    return CaptionSource(
+        ImageFiles(tuple(path.parent / name for name in found)),
+        tuple(map(tuple, found.values())),
+        (*notes, *said),
+        gold,
+    )
 
 
 def _gold(table: Path, captions: Mapping[str, Sequence[str]]) -> tuple[tuple[Caption | None, ...], tuple[str, ...]]:
@@ -189,20 +167,9 @@ def _box(given: Sequence[int]) -> Box:
 
 
 def _beside(path: Path) -> CaptionSource:
-    images = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
-    found: dict[Path, tuple[str, ...]] = {}
-    for image in images:
-        text = image.with_suffix(".txt")
-        if text.is_file() and (said := tuple(line for line in lines(text) if line.strip())):
-            found[image] = said
-    if not found:
-        raise DataError(
-            f"{path} has no captions: neither a table (captions.tsv, or train.tsv and its like) nor an image with a "
-            ".txt of its name beside it"
-        )
-    left = len(images) - len(found)
-    notes = (f"{path}: {left:,} images without a caption are left out",) if left else ()
-    return CaptionSource(ImageFiles(tuple(found)), tuple(found.values()), notes)
+    tables = "captions.tsv, or train.tsv and its like"
+    found, notes = texts_beside(path, SUFFIXES, "an image", "a caption", tables)
+    return CaptionSource(ImageFiles(tuple(found)), tuple(map(tuple, found.values())), notes)
 
 
 @runtime_checkable

@@ -1,12 +1,12 @@
-"""Bundled rows of several sources with one right answer: two smudged paraphrases, and a sentence with a scene.
+"""Bundled rows of several sources with one right answer: two smudged paraphrases, a sentence with a scene, and a
+smudged sentence with the word that is spoken.
 
 Everything is a function of (kind, seed, part, number). What is held out is told from the answer, so that no answer of
 `valid` or `test` occurs in `train`.
 """
 
-import hashlib
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,14 +16,17 @@ from jaxtyping import Bool, UInt8
 
 from regard.data.synthetic.scenes import COLOURS as SCENE_COLOURS
 from regard.data.synthetic.scenes import SIDE, Bits, Scene, Thing, draw
+from regard.data.synthetic.speech import DIGITS, LEAST_NOISE, LOUDEST_NOISE, VOICES_OF, Utterance
 
-SourcesKind = Literal["paraphrases", "ambiguous"]
+SourcesKind = Literal["paraphrases", "ambiguous", "spoken"]
 SourcesPart = Literal["train", "valid", "test"]
 PARTS: tuple[SourcesPart, ...] = ("train", "valid", "test")
-KINDS: tuple[SourcesKind, ...] = ("paraphrases", "ambiguous")
+FIRST_KEYS: dict[SourcesKind, tuple[int, int]] = {"paraphrases": (0, 6), "ambiguous": (3, 6), "spoken": (1 << 32, 3)}
+"""Of the random bits of each kind: that of seed 0, and how far apart those of two seeds are."""
 SOURCES: dict[SourcesKind, tuple[str, str]] = {
     "paraphrases": ("first", "second"),
     "ambiguous": ("sentence", "image:scene"),
+    "spoken": ("sentence", "sound:word"),
 }
 SMUDGE = "▒"
 
@@ -53,22 +56,38 @@ BESIDE = {
     "in this image": "dans cette image",
 }
 SHAPES = {"circle": "cercle", "square": "carré", "triangle": "triangle", "ring": "anneau", "diamond": "losange"}
+SPOKEN = (
+    DIGITS,
+    ("red", "green", "blue", "yellow", "black", "white"),
+    ("house", "tree", "dog", "cat", "bird", "fish", "book", "table", "chair", "door"),
+    ("garden", "river", "mountain", "window", "water", "fire", "moon", "star"),
+)
+"""What a statement of which one word is spoken has in its four places."""
 COLOURS = {"red": "rouge", "green": "vert", "blue": "bleu", "yellow": "jaune", "purple": "violet", "white": "blanc"}
 
 
 @dataclass(frozen=True, slots=True)
 class SourcedRow:
-    """The sources of a row, in their order, and the text to write. A text, an image, or None for what is missing."""
+    """The sources of a row, in their order, and the text to write.
 
-    sources: tuple["str | UInt8[np.ndarray, 'Y X C'] | Path | None", ...]
+    A source is a text, an image, a sound, or None where it is missing.
+    """
+
+    sources: tuple["str | UInt8[np.ndarray, 'Y X C'] | Path | Utterance | None", ...]
     output: str
 
 
 def sourced_row(kind: SourcesKind, seed: int, part: SourcesPart, number: int) -> SourcedRow:
     """One row of a part."""
-    bits = Bits((len(PARTS) * len(KINDS) * seed + len(PARTS) * KINDS.index(kind) + PARTS.index(part), number))
+    first, apart = FIRST_KEYS[kind]
+    bits = Bits((first + apart * seed + PARTS.index(part), number))
     while True:
-        found = _paraphrases(bits) if kind == "paraphrases" else _ambiguous(bits, described=part == "train")
+        if kind == "paraphrases":
+            found = _paraphrases(bits)
+        elif kind == "ambiguous":
+            found = _ambiguous(bits, described=part == "train")
+        else:
+            found = _spoken(bits, part)
         if kind == "ambiguous" or _part_of(found.output) == part:  # of the second it is the image that is new
             return found
 
@@ -76,13 +95,6 @@ def sourced_row(kind: SourcesKind, seed: int, part: SourcesPart, number: int) ->
 def sourced_rows(kind: SourcesKind, count: int, *, seed: int = 1, part: SourcesPart = "train") -> Iterator[SourcedRow]:
     """The first `count` rows of a part."""
     return (sourced_row(kind, seed, part, number) for number in range(count))
-
-
-def digest_of(kind: SourcesKind, count: int, seed: int, part: SourcesPart) -> str:
-    """From this file's own text too, so that rows that changed are other rows."""
-    digest = hashlib.sha256(repr((kind, count, seed, part)).encode())
-    digest.update(Path(__file__).read_bytes().replace(b"\r\n", b"\n"))
-    return digest.hexdigest()
 
 
 def _part_of(text: str) -> SourcesPart:
@@ -105,6 +117,19 @@ def _paraphrases(bits: Bits) -> SourcedRow:
     second = f"it was the {whose} {whom} that the {adjective} {person} {verb} {where} {when} ."
     adjective, person, verb, whose, whom, where, when = said
     return SourcedRow((first, second), f"the {adjective} {person} {verb} the {whose} {whom} {where} {when}")
+
+
+def _spoken(bits: Bits, part: SourcesPart) -> SourcedRow:
+    """A statement with one of its four words smudged, and that word alone, spoken in noise by a voice of the part."""
+    said = [bits.choice(words) for words in SPOKEN]
+    hidden = bits.below(len(SPOKEN))
+    seen = [SMUDGE if place == hidden else word for place, word in enumerate(said)]
+    noise = LOUDEST_NOISE + (LEAST_NOISE - LOUDEST_NOISE) * bits.below(1000) / 1000
+    word = Utterance(
+        (said[hidden],), VOICES_OF[part][bits.below(len(VOICES_OF[part]))], noise, (bits.raw(), bits.raw())
+    )
+    text = "number {} : a {} {} near the {}"
+    return SourcedRow((text.format(*seen), word), text.format(*said))
 
 
 def _ambiguous(bits: Bits, *, described: bool) -> SourcedRow:
@@ -185,13 +210,3 @@ def _rendered(name: str, x: np.ndarray, y: np.ndarray) -> Bool[np.ndarray, "Y X"
         "spike": lambda: ((abs(y + 0.8) <= 0.2) & (abs(x) <= 0.7)) | ((abs(x) <= 0.12) & (y >= -0.6)),
     }
     return (abs(x) <= 1) & (abs(y) <= 1) & icons[name]()
-
-
-def all_digest(rows: Sequence[SourcedRow]) -> str:
-    """Tells rows apart by what they hold."""
-    digest = hashlib.sha256()
-    for row in rows:
-        for one in (*row.sources, row.output):
-            digest.update(one.tobytes() if isinstance(one, np.ndarray) else str(one).encode())
-            digest.update(b"\0")
-    return digest.hexdigest()

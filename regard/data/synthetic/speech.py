@@ -408,19 +408,60 @@ class SpokenSounds:
     def texts(self) -> list[str]:
         return [self.utterance(place).text for place in range(len(self.rows))]
 
-    def samples(self, place: int, rate: int) -> Float[np.ndarray, " N"]:
-        from regard.data.audio.sound import SoundSamples, read_sound
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ()
 
-        return read_sound(SoundSamples(speak(self.utterance(place)).samples, RATE), rate)
+    def samples(self, place: int, rate: int) -> Float[np.ndarray, " N"]:
+        return spoken_samples(self.utterance(place), rate)
 
     def select(self, rows: Sequence[int]) -> "SpokenSounds":
         return replace(self, rows=tuple(self.rows[row] for row in rows))
 
     def digest(self) -> str:
-        """From this file's own text too, so that speech that changed is other speech."""
-        digest = hashlib.sha256(repr(("speech", self.rows, self.seed, self.part, self.lexicon)).encode())
-        digest.update(Path(__file__).read_bytes().replace(b"\r\n", b"\n"))
-        return digest.hexdigest()
+        return _digest(("speech", self.rows, self.seed, self.part, self.lexicon))
+
+
+@dataclass(frozen=True)
+class Utterances:
+    """Any utterances as sounds, with what is said in them."""
+
+    said: tuple[Utterance, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [f"'{one.text}' by voice {one.voice}" for one in self.said]
+
+    @property
+    def texts(self) -> list[str]:
+        return [one.text for one in self.said]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
+    def samples(self, place: int, rate: int) -> Float[np.ndarray, " N"]:
+        return spoken_samples(self.said[place], rate)
+
+    def select(self, rows: Sequence[int]) -> "Utterances":
+        return Utterances(tuple(self.said[row] for row in rows))
+
+    def digest(self) -> str:
+        return _digest(self.said)
+
+
+def spoken_samples(said: Utterance, rate: int) -> Float[np.ndarray, " N"]:
+    """The sound of an utterance at any rate."""
+    from regard.data.audio.sound import SoundSamples, read_sound
+
+    return read_sound(SoundSamples(speak(said).samples, RATE), rate)
+
+
+def _digest(what: object) -> str:
+    """From this file's own text too, so that speech that changed is other speech."""
+    digest = hashlib.sha256(repr(what).encode())
+    digest.update(Path(__file__).read_bytes().replace(b"\r\n", b"\n"))
+    return digest.hexdigest()
 
 
 def utterances(

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,9 @@ from regard.data.audio.transcripts import sound_frames
 from regard.errors import DataError
 from regard.look.document import Document, Sentence, Side, SoundTrack
 from regard.look.packed_arrays import png_address
-from regard.look.watch import attentions, watch
-from regard.nn.attention import ACROSS, WITHIN
-from regard.tasks.cross_attention import piece_spans
-from regard.tasks.looking.look_options import LookOptions, attention_maps, left_out_note, watched_parts
-from regard.tasks.looking.steps import END, START, Judged, candidates, decoding, edited, looked, readable
+from regard.tasks.looking.look_options import LookOptions
+from regard.tasks.looking.steps import looked
+from regard.tasks.looking.written_runs import given_targets, written_sentence
 from regard.tasks.run import Run
 from regard.tasks.verbs.transcribe import WrittenTranscript
 
@@ -33,11 +32,7 @@ def sound_document(run: Run, sounds: Sequence[Any], options: LookOptions, **deco
     """Each sound with its transcript, written or given. Attention is read by teacher forcing, which sees the same."""
     transcriber = run.transcriber
     read = transcriber.read(list(sounds))
-    if not read:
-        raise DataError("nothing to look at: no sound was given")
-    targets = [None] * len(read) if options.targets is None else options.targets
-    if len(targets) != len(read):
-        raise DataError(f"{len(targets)} targets for {len(read)} sounds; give one each")
+    targets = given_targets(options, len(read), "sound")
     config, found = run.decode_config(**decode), []
     for sound, target in zip(read, targets, strict=True):
         seconds = sound.frames / sound.rate
@@ -54,45 +49,19 @@ def sound_document(run: Run, sounds: Sequence[Any], options: LookOptions, **deco
     def again(frames: np.ndarray) -> str:
         return transcriber.decode([frames], config)[0][0].text
 
-    return looked(run, [_sound(run, found, number, options, again) for number in range(len(found))])
+    return looked(run, [_sound(run, one, options, again) for one in found])
 
 
-@torch.inference_mode()
-def _sound(run: Run, found: Sequence[Heard], number: int, options: LookOptions, again: Any) -> tuple[Sentence, str]:
-    sound, samples, frames, best = found[number]
-    transcriber, target = run.transcriber, run.vocabularies.target
-    row = [target.bos, *best.tokens, *([target.eos] if best.finished else [])]
-    if len(row) - 1 > transcriber.max_len:
-        raise DataError(f"the text of {sound.name} is longer than the model reads, so it cannot be shown")
-    positions = -(-len(frames) // transcriber.shape.reduction)
-    known = attentions(run.model)
-    sizes = {"source": positions, "target": len(row) - 1, "prefix": len(row) - 1}
-    names = options.fitting(run.model, lambda one: sizes[known[one].sides.queries] * sizes[known[one].sides.keys])
-    batch = transcriber.batch([frames], [row])
-    kept = watched_parts(run.model, names, max(sizes.values()), options)
-    with watch(run.model, names, heads=options.heads, parts=kept) as trace:
-        hidden = run.model(batch)
-    log_probs = run.model.head(hidden).log_softmax(-1)[0].float().cpu()
-    old = torch.tensor(row[1:])[:, None]
-
-    def judge() -> Judged:
-        return run.model.logits(batch).log_softmax(-1)[0].float().cpu().gather(1, old)[:, 0], again(frames)
-
-    shown = {"log-probability": f"{float(log_probs.gather(1, old).sum()):.3f}"}
-    if not best.finished:
-        shown["cut"] = "at its greatest length"
-    crossing = [one for one in names if known[one].sides == ACROSS]
-    return Sentence(
-        **_sides(run, sound.name, best, positions),
-        attentions=attention_maps(run.model, trace, options),
-        sound=_track(run, samples, frames, best),
-        candidates=candidates(target, log_probs.exp(), row[1:]),
-        scores=shown if options.targets is not None else {"score": f"{best.score:.3f}", **shown},
-        decoding=decoding(hidden[0], trace, crossing),
-        edited=edited(run.model, options, judge, other=None, swaps=lambda one: known[one].sides == WITHIN)
-        if options.edits
-        else (),
-    ), left_out_note(run.model, names, options)
+def _sound(run: Run, heard: Heard, options: LookOptions, again: Any) -> tuple[Sentence, str]:
+    sound, samples, frames, best = heard
+    transcriber = run.transcriber
+    positions, what = -(-len(frames) // transcriber.shape.reduction), f"the text of {sound.name}"
+    times = tuple(f"{place * transcriber.step:.2f}" for place in range(positions))
+    source = Side(text=sound.name, pieces=times, names=True)
+    sentence, left_out = written_sentence(
+        run, transcriber, frames, best, source, options, lambda: again(frames), what=what
+    )
+    return replace(sentence, sound=_track(run, samples, frames, best)), left_out
 
 
 def _track(run: Run, samples: np.ndarray, frames: np.ndarray, best: WrittenTranscript) -> SoundTrack:
@@ -127,14 +96,3 @@ def waveform(samples: np.ndarray) -> list[float]:
     parts = np.array_split(np.abs(samples), min(STRETCHES, len(samples)))
     peaks = np.array([part.max() for part in parts])
     return [round(float(one), 3) for one in peaks / max(1e-6, peaks.max())]
-
-
-def _sides(run: Run, name: str, best: WrittenTranscript, positions: int) -> dict[str, Any]:
-    step, target, nowhere = run.transcriber.step, run.vocabularies.target, (0, 0)
-    pieces, spans = readable(target.pieces(best.tokens)), piece_spans(target, best.text, list(best.tokens))
-    ends, steps = [END] * best.finished, len(pieces) + best.finished
-    return {
-        "source": Side(text=name, pieces=tuple(f"{place * step:.2f}" for place in range(positions)), names=True),
-        "target": Side.of(best.text, [*pieces, *ends], [*spans, nowhere][:steps]),
-        "prefix": Side.of(best.text, [START, *pieces][:steps], [nowhere, *spans][:steps]),
-    }

@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 
 from regard.config import Setting
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError
 from regard.look.document import Document, Sentence, Side
 from regard.look.watch import attention_map, attentions, watch
 from regard.nn.attention import ACROSS, BEFORE
-from regard.tasks.cross_attention import piece_spans
 from regard.tasks.looking.look_options import LookOptions
-from regard.tasks.looking.steps import END, START, candidates, looked, readable
+from regard.tasks.looking.steps import END, candidates, looked, readable
+from regard.tasks.looking.written_runs import given_targets, written_row, written_sides
 from regard.tasks.run import Run
 from regard.tasks.verbs.spec import WrittenText
 
@@ -24,27 +24,19 @@ def sources_document(run: Run, rows: Sequence[Any], options: LookOptions, **deco
         raise ConfigError("of a run of several sources only weights can be shown: no edits or vectors")
     combiner = run.combiner
     given = [combiner.checked(row, number) for number, row in enumerate(rows, 1)]
-    targets = [None] * len(given) if options.targets is None else options.targets
-    if len(targets) != len(given):
-        raise DataError(f"{len(targets)} targets for {len(given)} rows; give one each")
+    targets = given_targets(options, len(given), "row")
     written = combiner.combine(given, run.decode_config(**decode))
-    texts = [best[0] if target is None else _given(run, target) for best, target in zip(written, targets, strict=True)]
+    texts = [
+        best[0] if target is None else combiner.given(target) for best, target in zip(written, targets, strict=True)
+    ]
     return looked(run, [(_row(run, *one, options), "") for one in zip(given, texts, strict=True)])
-
-
-def _given(run: Run, text: str) -> WrittenText:
-    tokenizer = run.vocabularies.target
-    tokens = tokenizer.encode(text)
-    return WrittenText(text=text, score=0.0, log_prob=0.0, tokens=tuple(tokens), pieces=tuple(tokenizer.pieces(tokens)))
 
 
 @torch.inference_mode()
 def _row(run: Run, given: tuple[Any, ...], best: WrittenText, options: LookOptions) -> Sentence:
     combiner, target = run.combiner, run.vocabularies.target
-    row = [target.bos, *best.tokens, *([target.eos] if best.finished else [])]
-    if len(row) - 1 > combiner.max_len:
-        raise DataError(f"a text of {len(row) - 1} tokens is longer than the model reads, so it cannot be shown")
-    batch = combiner.reader.batch([given], [row]).to(combiner.device)
+    row = written_row(combiner, best, f"a text of {len(best.tokens)} tokens")
+    batch = combiner.batch([given], [row])
     known = {name: one for name, one in attentions(run.model).items() if one.sides in (ACROSS, BEFORE)}
     with watch(run.model, list(known), heads=options.heads) as trace:
         hidden = run.model(batch)
@@ -59,12 +51,11 @@ def _row(run: Run, given: tuple[Any, ...], best: WrittenText, options: LookOptio
         maps.append(attention_map(name, one.sides, weights, heads=options.heads))
     shares = run.model.shares(batch)[0].mean(0).tolist()
     said = {name: f"{100 * share:.1f} %" for name, share in zip(combiner.names, shares, strict=True)}
-    shown, spans = readable(target.pieces(best.tokens)), piece_spans(target, best.text, best.tokens)
-    nowhere, steps = (0, 0), len(row) - 1
+    kinds = zip(given, combiner.reader.kinds, strict=True)
+    named = [one if isinstance(one, str) else "-" if one is None else kind for one, kind in kinds]
     return Sentence(
-        source=Side(text=" | ".join(str(one) if isinstance(one, str) else "image" for one in given), pieces=pieces),
-        target=Side.of(best.text, [*shown, END][:steps], [*spans, nowhere][:steps]),
-        prefix=Side.of(best.text, [START, *shown][:steps], [nowhere, *spans][:steps]),
+        source=Side(text=" | ".join(named), pieces=pieces),
+        **written_sides(target, best),
         attentions=tuple(maps),
         candidates=candidates(target, log_probs.exp(), row[1:]),
         scores={"score": f"{best.score:.3f}", **said},
@@ -79,6 +70,11 @@ def _pieces(run: Run, given: tuple[Any, ...], batch: Any) -> tuple[tuple[str, ..
     for place, one in enumerate(given):
         if place in combiner.reader.images:
             own = [f"{row},{column}" for row in range(1, grid + 1) for column in range(1, grid + 1)]
+        elif place in combiner.reader.sounds:
+            step = model.subsampling * model.hop / model.rate
+            heard = 0 if one is None else -(-len(one) // model.subsampling)
+            own = [f"{number * step:.2f}" for number in range(heard)]
+            own += ["·"] * (-(-batch.frames.shape[2] // model.subsampling) - heard)
         else:
             row = combiner.reader.tokens(one)
             own = [*readable(run.vocabularies.source.pieces(row[:-1])), END] if row else []

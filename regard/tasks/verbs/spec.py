@@ -165,19 +165,25 @@ class WrittenText:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)  # without slots: two bases that have some cannot be joined
-class SamplingOptions:
-    """Other than the best few: groups of hypotheses that differ, or samples."""
+class Sampling:
+    """Samples instead of the best few."""
 
-    beam_groups: Beam = option(None, "Diverse beam search: groups of hypotheses, kept apart by --diversity-penalty.")
-    diversity_penalty: DiversityPenalty = option(
-        None, "What a choice loses for each time that an earlier group makes it in the same step."
-    )
     temperature: Temperature = None
     top_k: TopK = None
     top_p: TopP = None
     min_p: MinP = None
     samples: Samples = None
     seed: Seed = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplingOptions(Sampling):
+    """Other than the best few: groups of hypotheses that differ, or samples."""
+
+    beam_groups: Beam = option(None, "Diverse beam search: groups of hypotheses, kept apart by --diversity-penalty.")
+    diversity_penalty: DiversityPenalty = option(
+        None, "What a choice loses for each time that an earlier group makes it in the same step."
+    )
 
 
 def search_key(config: "DecodeConfig") -> "DecodeConfig":
@@ -193,7 +199,7 @@ def search_rows(config: "DecodeConfig") -> int:
 def check_constraints(request: Any, limits: RequestLimits | None) -> None:
     """Refuse more phrases to begin with, to have or not to have than a server takes, and longer ones."""
     for name in ("prefix", "require", "forbid"):
-        check_phrases(name, getattr(request, name) or (), limits)
+        check_phrases(name, getattr(request, name, None) or (), limits)
 
 
 def check_search(config: "DecodeConfig", count: int, unit: str, limits: RequestLimits | None) -> None:

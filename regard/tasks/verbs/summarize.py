@@ -6,27 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from regard.tasks.verbs.spec import (
     Asked,
-    Beam,
     Between,
-    Cost,
     CoveragePenalty,
-    LengthPenalty,
-    MinP,
-    NoRepeat,
     RequestLimits,
-    Samples,
-    Seed,
-    Temperature,
-    TopK,
-    TopP,
     Verb,
-    check_budget,
-    check_phrases,
+    check_constraints,
+    check_search,
     given,
     lines_of,
     option,
 )
 from regard.tasks.verbs.translate import Translation
+from regard.tasks.verbs.writing import ScoresDisplay, ToWrite, WritingRequest, WritingVerb
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,17 +28,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SummarizeRequest:
+class SummarizeRequest(WritingRequest):
     """Documents, and how to summarize them."""
 
     text: str | tuple[str, ...] = option(MISSING, "Documents, one each.")
     min_words: Annotated[int | None, Between(0, "tokens")] = option(None, "Fewest words of a summary.")
     max_words: Annotated[int | None, Between(1, "tokens")] = option(None, "Most words of a summary.")
-    beam: Beam = option(None, "Hypotheses kept at each step; 1 is greedy.")
-    top_beams: Beam = option(None, "How many of them to print, best first.")
-    length_penalty: LengthPenalty = option(None, "Higher favours longer summaries; 0 for none.")
-    max_len: Annotated[int | None, Between(1, "tokens")] = option(None, "Most tokens of a summary.")
-    no_repeat: NoRepeat = option(None, "No run of so many tokens occurs twice in a summary; 0 lets any.")
     coverage_penalty: CoveragePenalty = option(None, "Of a beam: higher favours summaries of all of the document.")
     prefix: str | None = option(None, "Begin every summary with this text.", "TEXT")
     require: str | tuple[str, ...] = option((), "A phrase that summaries must have; may be repeated.", "TEXT")
@@ -55,12 +41,6 @@ class SummarizeRequest:
     overlong: Literal["truncate", "refuse"] = option(
         "truncate", "A document longer than the model reads: truncate it, which is said, or refuse it."
     )
-    temperature: Temperature = None
-    top_k: TopK = None
-    top_p: TopP = None
-    min_p: MinP = None
-    samples: Samples = None
-    seed: Seed = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,77 +53,56 @@ class Summarized:
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentToSummarize:
+class DocumentToSummarize(ToWrite):
     """A document, how it is summarized, and whether it is longer than the model reads."""
 
-    text: str
-    config: "DecodeConfig"
-    words: "WordLimits"
-    long: bool
+    words: "WordLimits | None" = None
+    long: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SummaryDisplay:
-    scores: bool = option(False, "Print the score before each summary, with a tab.")
-
-
-class Summarize(Verb[SummarizeRequest, Summarized]):
+class Summarize(WritingVerb[SummarizeRequest, Summarized]):
     """Documents of many requests that are searched for alike go together."""
+
+    def config(self, run: "Run", request: SummarizeRequest, limits: RequestLimits | None = None) -> "DecodeConfig":
+        decode = {name: value for name, value in given(request, self.items, *self.apart).items() if value != ()}
+        config = run.decode_config(**decode)
+        return config if limits is None else replace(config, max_len=min(config.max_len, limits.tokens))
 
     def check(
         self, run: "Run", request: SummarizeRequest, items: Sequence[Any], limits: RequestLimits | None = None
     ) -> list[DocumentToSummarize]:
-        documents = super().check(run, request, items, limits)
-        for name in ("prefix", "require", "forbid"):
-            check_phrases(name, getattr(request, name) or (), limits)
-        config, words = _config(run, request, limits), _words(request)
+        documents = Verb.check(self, run, request, items, limits)
+        check_constraints(request, limits)
+        config, words = self.config(run, request, limits), _words(request)
         run.translator.check(config)
-        rows = max(config.beam, config.samples)
-        said = f"{len(documents)} texts x {rows} hypotheses x {config.max_len} tokens"
-        check_budget(limits, len(documents) * rows, config.max_len, said)
+        check_search(config, len(documents), "texts", limits)
         long = [
             run.translator.too_long(text, number, request.overlong == "refuse")
             for number, text in enumerate(documents, 1)
         ]
-        return [DocumentToSummarize(text, config, words, one) for text, one in zip(documents, long, strict=True)]
-
-    def key(self, run: "Run", request: SummarizeRequest) -> Hashable:
-        config = _config(run, request, None)
-        # A seed matters to sampling only.
-        return config if config.sampled else replace(config, seed=0), _words(request)
-
-    def cost(self, run: "Run", asked: Asked) -> Cost:
-        read = min(run.translator.max_len, len(run.vocabularies.source.encode(asked.item.text)) + 1)
-        config = asked.item.config
-        return Cost(read, max(config.beam, config.samples) * config.max_len)
-
-    def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[Summarized]:
-        found = run.translator.translate(
-            [one.item.text for one in asked],
-            asked[0].item.config,
-            overlong="truncate",
-            numbers=[one.number for one in asked],  # what is sampled goes by a document's number in its own request
-            gone=lambda place: gone(asked[place]),
-            words=asked[0].item.words,
-        )
         return [
-            Summarized(line=one.number + 1, summaries=tuple(best), truncated=one.item.long)
-            for one, best in zip(asked, found, strict=True)
+            DocumentToSummarize(text, config, words=words, long=one) for text, one in zip(documents, long, strict=True)
         ]
 
-    def written(self, result: Summarized) -> int:
-        return sum(len(one.tokens) for one in result.summaries)
+    def key(self, run: "Run", request: SummarizeRequest) -> Hashable:
+        return super().key(run, request), _words(request)
+
+    def places(self, run: "Run", item: DocumentToSummarize) -> int:
+        return min(run.translator.max_len, len(run.vocabularies.source.encode(item.given)) + 1)
+
+    def write(
+        self, run: "Run", asked: Sequence[Asked], *, numbers: Sequence[int], gone: Callable[[int], bool]
+    ) -> Sequence[Sequence[Translation]]:
+        first, documents = asked[0].item, [one.item.given for one in asked]
+        return run.translator.translate(
+            documents, first.config, overlong="truncate", numbers=numbers, gone=gone, words=first.words
+        )
+
+    def result_of(self, asked: Asked, best: Sequence[Translation]) -> Summarized:
+        return Summarized(line=asked.number + 1, summaries=tuple(best), truncated=asked.item.long)
 
     def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[str]:
         return iter(lines_of(words, file))  # a blank line has a blank summary
-
-    def show(self, result: Summarized, display: SummaryDisplay | None = None) -> str:
-        lines = [" ".join(one.text.split()) for one in result.summaries]
-        scored = zip(result.summaries, lines, strict=True)
-        return "\n".join(f"{one.score:.4f}\t{line}" if display and display.scores else line for one, line in scored)
-
-    def cut(self, result: Summarized) -> tuple[int, int]:
-        return sum(not one.finished for one in result.summaries), len(result.summaries)
 
     def shortened(self, result: Summarized) -> bool:
         return result.truncated
@@ -151,20 +110,11 @@ class Summarize(Verb[SummarizeRequest, Summarized]):
     def shortened_note(self, run: "Run", shortened: int, total: int) -> str:
         return run.translator.truncated_note(shortened, total)
 
-    def note(self, run: "Run", request: SummarizeRequest, cut: int, total: int) -> str:
-        return run.translator.cut_note(cut, total, _config(run, request, None))
-
 
 def _words(request: SummarizeRequest) -> "WordLimits":
     from regard.decode.constraints import WordLimits
 
     return WordLimits(request.min_words, request.max_words)
-
-
-def _config(run: "Run", request: SummarizeRequest, limits: RequestLimits | None) -> "DecodeConfig":
-    own = given(request, "text", "overlong", "min_words", "max_words")
-    config = run.decode_config(**{name: value for name, value in own.items() if value != ()})
-    return config if limits is None else replace(config, max_len=min(config.max_len, limits.tokens))
 
 
 SUMMARIZE = Summarize(
@@ -183,7 +133,10 @@ SUMMARIZE = Summarize(
     request=SummarizeRequest,
     items="text",
     result=Summarized,
-    display=SummaryDisplay,
+    display=ScoresDisplay,
+    engine="translator",
+    outputs="summaries",
+    apart=("overlong", "min_words", "max_words"),
     unit="documents",
     ensembles=True,
 )

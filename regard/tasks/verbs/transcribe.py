@@ -1,38 +1,28 @@
 """`transcribe`: sounds in, what is said in them out."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import MISSING, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from regard.errors import ConfigError, DataError, TooLarge
+from regard.errors import ConfigError, TooLarge
 from regard.tasks.verbs.spec import (
     Asked,
-    Beam,
     Between,
     Cost,
-    LengthPenalty,
-    MinP,
-    NoRepeat,
     RequestLimits,
-    Samples,
-    Seed,
-    Temperature,
-    TopK,
-    TopP,
-    Verb,
+    WrittenText,
     check_budget,
+    check_constraints,
     check_count,
-    check_phrases,
-    given,
     option,
     said_if_given,
-    unsaid,
+    search_rows,
 )
+from regard.tasks.verbs.writing import ScoresDisplay, ToWrite, WritingRequest, WritingVerb, sent_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from regard.decode.config import DecodeConfig
     from regard.tasks.run import Run
 
 SERVED_SECONDS = 600.0
@@ -63,38 +53,27 @@ class TimedSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenTranscript:
-    """What was heard, its length-normalised score and log-probability, its tokens, and these as text, `pieces`.
+class WrittenTranscript(WrittenText):
+    """What was heard.
 
-    `words` say when each word was said. One that is not `finished` was cut at the greatest length that the settings, or
-    the model, allow. Of a recording that was read in pieces, scores are sums. `segments` are there where timestamps
-    were asked for, and `language`, the one spoken, where the model tells languages apart.
+    `words` say when each word was said. Of a recording that was read in pieces, scores are sums. `segments` are there
+    where timestamps were asked for, and `language`, the one spoken, where the model tells languages apart.
     """
 
-    text: str
-    score: float
-    log_prob: float
-    tokens: tuple[int, ...] = unsaid()
-    pieces: tuple[str, ...] = ()
-    finished: bool = True
     words: tuple[TimedWord, ...] = ()
     segments: tuple[TimedSegment, ...] | None = said_if_given()
     language: str | None = said_if_given()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TranscribeRequest:
+class TranscribeRequest(WritingRequest):
     """Sounds, and how to transcribe them."""
 
     sound: str | tuple[str, ...] = option(
         MISSING, "Sound files, folders of them, or - for a WAV on standard input; to a server, a sound file in base64."
     )
-    beam: Beam = option(None, "Hypotheses kept at each step; 1 is greedy.")
-    top_beams: Beam = option(None, "How many of them to print, best first.")
-    length_penalty: LengthPenalty = option(None, "Higher favours longer transcripts; 0 for none.")
     max_len: Annotated[int | None, Between(1, "tokens")] = option(None, "Most tokens of a transcript, or of a piece's.")
     min_len: Annotated[int | None, Between(0, "tokens")] = option(None, "Fewest tokens of a transcript.")
-    no_repeat: NoRepeat = option(None, "No run of so many tokens occurs twice in a transcript; 0 lets any.")
     forbid: str | tuple[str, ...] = option((), "A phrase that no transcript has; may be repeated.", "TEXT")
     piece: Annotated[float | None, Between(0.1, 3600.0)] = option(
         None, "Longer sounds are read in pieces of so many seconds; by default data.max_seconds of the run."
@@ -105,12 +84,6 @@ class TranscribeRequest:
     timestamps: bool = option(False, "Whisper: one line per segment, with its start and end in seconds.")
     language: str | None = option(None, "Whisper: the language spoken, such as fr; by default it is found out.", "CODE")
     translate: bool = option(False, "Whisper: write an English translation, not what is said.")
-    temperature: Temperature = None
-    top_k: TopK = None
-    top_p: TopP = None
-    min_p: MinP = None
-    samples: Samples = None
-    seed: Seed = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,31 +96,28 @@ class SoundTranscripts:
 
 
 @dataclass(frozen=True, slots=True)
-class SoundToTranscribe:
+class SoundToTranscribe(ToWrite):
     """A sound, opened, and how it is transcribed."""
 
-    sound: Any
-    config: "DecodeConfig"
-    piece: float
-    overlap: float
+    piece: float = 0.0
+    overlap: float = 0.0
     options: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TranscribeDisplay:
-    scores: bool = option(False, "Print the score before each transcript, with a tab.")
+class TranscribeDisplay(ScoresDisplay):
     times: bool = option(False, "Print one line per word: its start and end in seconds, and the word.")
 
 
-class WriteTranscripts(Verb[TranscribeRequest, SoundTranscripts]):
+class WriteTranscripts(WritingVerb[TranscribeRequest, SoundTranscripts]):
     """Sounds of many requests that are searched for alike go together."""
 
     def check(
         self, run: "Run", request: TranscribeRequest, items: Sequence[Any], limits: RequestLimits | None = None
     ) -> list[SoundToTranscribe]:
         check_count(len(items), "sound", limits, "sounds")
-        check_phrases("forbid", request.forbid or (), limits)
-        config = _config(run, request, limits)
+        check_constraints(request, limits)
+        config = self.config(run, request, limits)
         piece, overlap = _pieces(run, request)
         options = _options(run, request)
         # A server reads no files of its own: what it is sent is the sound itself.
@@ -155,7 +125,7 @@ class WriteTranscripts(Verb[TranscribeRequest, SoundTranscripts]):
             [sent_sound(item, number) for number, item in enumerate(items, 1)] if limits is not None else list(items)
         )
         sounds = run.transcriber.read(named)
-        rows, pieces = max(config.beam, config.samples), 0
+        rows, pieces = search_rows(config), 0
         for sound in sounds:
             seconds = sound.frames / sound.rate
             if limits is not None and seconds > SERVED_SECONDS:
@@ -169,41 +139,28 @@ class WriteTranscripts(Verb[TranscribeRequest, SoundTranscripts]):
             pieces += count
         said = f"{pieces} pieces of sound x {rows} hypotheses x {config.max_len} tokens"
         check_budget(limits, pieces * rows, config.max_len, said)
-        return [SoundToTranscribe(sound, config, piece, overlap, options) for sound in sounds]
+        return [SoundToTranscribe(sound, config, sound.name, piece, overlap, options) for sound in sounds]
 
     def key(self, run: "Run", request: TranscribeRequest) -> Hashable:
-        config = _config(run, request, None)
-        # A seed matters to sampling only.
-        return (config if config.sampled else replace(config, seed=0)), _pieces(run, request), _options(run, request)
+        return super().key(run, request), _pieces(run, request), _options(run, request)
 
     def cost(self, run: "Run", asked: Asked) -> Cost:
         item = asked.item
-        pieces = run.transcriber.pieces(item.sound, item.piece, item.overlap)
+        pieces = run.transcriber.pieces(item.given, item.piece, item.overlap)
         return Cost(
             pieces * run.transcriber.positions(item.piece),
-            pieces * max(item.config.beam, item.config.samples) * item.config.max_len,
+            pieces * search_rows(item.config) * item.config.max_len,
         )
 
-    def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[SoundTranscripts]:
-        first = asked[0].item
-        found = run.transcriber.transcribe(
-            [one.item.sound for one in asked],
-            first.config,
-            **dict(first.options),
-            numbers=[one.number for one in asked],  # what is sampled goes by a sound's number in its own request
-            gone=lambda place: gone(asked[place]),
-        )
-        return [
-            SoundTranscripts(
-                sound=one.item.sound.name,
-                seconds=round(one.item.sound.frames / one.item.sound.rate, 3),
-                transcripts=tuple(best),
-            )
-            for one, best in zip(asked, found, strict=True)
-        ]
+    def write(
+        self, run: "Run", asked: Sequence[Asked], *, numbers: Sequence[int], gone: Callable[[int], bool]
+    ) -> Sequence[Sequence[WrittenTranscript]]:
+        first, sounds = asked[0].item, [one.item.given for one in asked]
+        return run.transcriber.transcribe(sounds, first.config, **dict(first.options), numbers=numbers, gone=gone)
 
-    def written(self, result: SoundTranscripts) -> int:
-        return sum(len(one.tokens) for one in result.transcripts)
+    def result_of(self, asked: Asked, best: Sequence[WrittenTranscript]) -> SoundTranscripts:
+        sound = asked.item.given
+        return SoundTranscripts(sound=sound.name, seconds=round(sound.frames / sound.rate, 3), transcripts=tuple(best))
 
     def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[Any]:
         return run.transcriber.arguments(words, file)
@@ -213,37 +170,17 @@ class WriteTranscripts(Verb[TranscribeRequest, SoundTranscripts]):
         for one in result.transcripts:
             if display and display.times:
                 lines += [f"{result.sound}\t{word.start:.2f}\t{word.end:.2f}\t{word.word}" for word in one.words]
-                continue
-            if one.segments is not None:
+            elif one.segments is not None:
                 lines += [f"{result.sound}\t{part.start:.2f}\t{part.end:.2f}\t{part.text}" for part in one.segments]
-                continue
-            score = [f"{one.score:.4f}"] if display and display.scores else []
-            lines.append("\t".join([result.sound, *score, " ".join(one.text.split())]))
+            else:
+                score = [f"{one.score:.4f}"] if display and display.scores else []
+                lines.append("\t".join([result.sound, *score, self.shown(one, display)]))
         return "\n".join(lines)
-
-    def cut(self, result: SoundTranscripts) -> tuple[int, int]:
-        return sum(not one.finished for one in result.transcripts), len(result.transcripts)
-
-    def note(self, run: "Run", request: TranscribeRequest, cut: int, total: int) -> str:
-        return run.transcriber.cut_note(cut, total, _config(run, request, None))
 
 
 def sent_sound(item: object, number: int) -> tuple[str, bytes]:
     """The bytes of a sound that was sent in base64, plain or as a data: address."""
-    import base64
-    import binascii
-
-    where = f"sound {number}"
-    if not isinstance(item, str):
-        raise DataError(f"{where} must be a sound file in base64")
-    head, comma, rest = item.partition(",")
-    text = rest if comma and head.startswith("data:") else item
-    try:
-        return where, base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise DataError(
-            f"{where} is not base64: send the bytes of a sound file, as base64 or a data: address"
-        ) from None
+    return sent_file(item, f"sound {number}", "a sound")
 
 
 def _pieces(run: "Run", request: TranscribeRequest) -> tuple[float, float]:
@@ -271,14 +208,6 @@ def _options(run: "Run", request: TranscribeRequest) -> tuple[tuple[str, Any], .
     return tuple(sorted(said.items()))
 
 
-def _config(run: "Run", request: TranscribeRequest, limits: RequestLimits | None) -> "DecodeConfig":
-    decode = {name: value for name, value in given(request, "sound", *OPTIONS).items() if value != ()}
-    config = run.decode_config(**decode)
-    longest = min(config.max_len, run.transcriber.max_len)
-    longest = longest if limits is None else min(longest, limits.tokens)
-    return replace(config, max_len=longest, min_len=min(config.min_len, longest - 1))
-
-
 TRANSCRIBE = WriteTranscripts(
     name="transcribe",
     help="""Write what is said in sounds: the sound's name and its text, one line each.
@@ -298,6 +227,9 @@ TRANSCRIBE = WriteTranscripts(
     items="sound",
     result=SoundTranscripts,
     display=TranscribeDisplay,
+    engine="transcriber",
+    outputs="transcripts",
+    apart=OPTIONS,
     unit="sounds",
     reads_standard_input=False,
 )
