@@ -16,11 +16,12 @@ from regard.moved import keep_old_names
 if TYPE_CHECKING:
     from regard.analysis.training_curves import LiveCurves
     from regard.comparison import compare
+    from regard.interop.hub import load
     from regard.look import watch
     from regard.tasks.config import RunConfig, make_config, presets
     from regard.tasks.ensemble import ensemble
     from regard.tasks.planning import plan
-    from regard.tasks.run import Run, evaluate, load
+    from regard.tasks.run import Run, evaluate
     from regard.trainer.distillation import distill
     from regard.trainer.trainer import resume, train
 
@@ -56,7 +57,7 @@ _WHERE = {
     "distill": "regard.trainer.distillation",
     "ensemble": "regard.tasks.ensemble",
     "evaluate": "regard.tasks.run",
-    "load": "regard.tasks.run",
+    "load": "regard.interop.hub",
     "make_config": "regard.tasks.config",
     "plan": "regard.tasks.planning",
     "presets": "regard.tasks.config",

@@ -2,6 +2,8 @@
 
 python docs/images/viewer.py runs/demo [a run with many checkpoints] [a page of pictures]
 python docs/images/viewer.py --tree runs/trees
+python docs/images/viewer.py --no-run
+python docs/images/viewer.py --units runs/letters text.txt
 """
 
 import sys
@@ -10,10 +12,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "tests" / "browser"))
 
+import torch
+import transformers
 from chromium import Chromium  # type: ignore[import-not-found]
 from PIL import Image
 
 import regard
+from regard.look import show
+from regard.look.calculator import calculator
+from regard.look.page import render
 from regard.tasks.looking import LookOptions, page
 
 HERE = Path(__file__).resolve().parent
@@ -69,10 +76,41 @@ def tree(directory: str) -> None:
             browser.close()
 
 
+def no_run() -> None:
+    """The calculator, and a model of another library: a BERT with fresh weights."""
+    config = transformers.BertConfig(vocab_size=60, hidden_size=48, num_hidden_layers=4, num_attention_heads=6)
+    torch.manual_seed(0)
+    model, words = transformers.BertModel(config).eval(), ["[CLS]", *ANIMAL.rstrip(".").split(), ".", "[SEP]"]
+    with torch.inference_mode(), regard.watch(model, parts=("weights", "q", "k", "v")) as trace:
+        model(input_ids=torch.arange(len(words))[None])
+    shown = {"any": (show(trace, words), "view=grid"), "calculator": (calculator(), "sentence=4&pin=source.2")}
+    shoot({name: (render(document), where) for name, (document, where) in shown.items()})
+
+
+def units(directory: str, file: str) -> None:
+    """A recurrent language model's units on a text, sorted by the quotation that one of them tracks."""
+    made = page(regard.load(directory, "cpu"), [Path(file).read_text(encoding="utf-8")])
+    shoot({"units": (made, "view=units")})
+
+
+def shoot(pages: dict[str, tuple[str, str]]) -> None:
+    browser = Chromium()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for name, (text, where) in pages.items():
+                path = Path(folder) / f"{name}.html"
+                path.write_text(text, encoding="utf-8")
+                take(browser, f"{path.as_uri()}#{where}", name)
+        finally:
+            browser.close()
+
+
 def take(browser: Chromium, address: str, name: str) -> None:
     seen = browser.page(address, dark=name.endswith("dark"), width=1100, height=700)
     for one in CLICKS.get(name, ()):
         seen.click(one)
+    if name == "units":
+        seen.choose("[data-key=unit-sort]", "tracks inside quotes")
     path = HERE / f"look-{name}.png"
     seen.screenshot(path, "body")
     # 256 colours are enough for flat graphics, and a third of the bytes.
@@ -83,4 +121,5 @@ def take(browser: Chromium, address: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    tree(sys.argv[2]) if sys.argv[1] == "--tree" else main(*sys.argv[1:4])
+    others = {"--tree": tree, "--no-run": no_run, "--units": units}
+    others[sys.argv[1]](*sys.argv[2:]) if sys.argv[1] in others else main(*sys.argv[1:4])

@@ -121,6 +121,39 @@ def variance(
     _write(variance_figure([int(part) for part in parts], samples=samples, seed=seed), out or Path("variance.svg"))
 
 
+@draw_app.command("calculator", short_help="A page to step through attention with your own numbers.")
+def calculator(
+    scores: Annotated[
+        str | None, typer.Option(help="Raw scores, a row per query, as in '6 4; 3 8'; then --d-k is needed.")
+    ] = None,
+    q: Annotated[str | None, typer.Option("--q", help="Queries, a row each, as in '0 1; 1 1'.")] = None,
+    k: Annotated[str | None, typer.Option("--k", help="Keys, a row each.")] = None,
+    v: Annotated[str | None, typer.Option("--v", help="Values, a row per key.")] = None,
+    d_k: Annotated[float | None, typer.Option("--d-k", help="What scores are scaled by the root of.")] = None,
+    causal: Annotated[bool, typer.Option("--causal", help="Hide keys after the query's place.")] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("calculator.html"),
+) -> None:
+    """Write a page that steps through score, scale, mask, softmax and sum, with numbers that can be typed on it.
+
+    It opens with your numbers, or with the worked examples of the lectures.
+
+    \b
+    Examples:
+      regard draw calculator
+      regard draw calculator --scores "6 4; 3 8" --d-k 16
+      regard draw calculator --q "0 1; 1 1" --k "1 1; 0 -1" --v "1 0; -1 1" --causal
+    """
+    from regard.look.calculator import WorkedExample, matrix_of
+    from regard.look.calculator import calculator as made
+    from regard.look.page import render
+
+    given = {"scores": scores, "q": q, "k": k, "v": v}
+    rows = {name: matrix_of(f"--{name}", text) for name, text in given.items() if text is not None}
+    typed = rows or d_k is not None or causal
+    own = WorkedExample(title="Your own numbers", tokens=(), **rows, d_k=d_k, causal=causal) if typed else None
+    _write(render(made(own)), out)
+
+
 def _write(svg: str, path: Path) -> None:
     from regard.runs.files import check_output, whole_file
 

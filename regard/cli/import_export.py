@@ -20,24 +20,38 @@ def _import() -> None: ...
 def _export() -> None: ...
 
 
-@import_app.command("hf", short_help="Make a run of a Hugging Face directory.")
+@import_app.command("hf", short_help="Make a run of a Hugging Face model.")
 def import_hf(
     directory: Annotated[
-        Path, typer.Argument(help="A directory with config.json, model.safetensors and a tokenizer.", metavar="DIR")
+        str,
+        typer.Argument(
+            help="A directory with config.json, model.safetensors and a tokenizer, or a model's name on the hub.",
+            metavar="DIR|NAME",
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The directory to make the run in.", metavar="RUN")],
+    revision: Annotated[
+        str | None, typer.Option(help="A branch, tag or commit of a model on the hub.", metavar="NAME")
+    ] = None,
 ) -> None:
-    """Make a run of a Hugging Face directory: GPT-2, Llama, Marian, BART, T5, BERT and its kin, ViT or Whisper.
+    """Make a run of a Hugging Face model: GPT-2, Llama, Marian, BART, T5, BERT and its kin, ViT or Whisper.
 
-    JSON, safetensors and SentencePiece models are read, never pickle, and no code from the directory runs.
+    JSON, safetensors and SentencePiece models are read, never pickle, and no code runs. What is no directory here is
+    fetched from the hub by its name, unless HF_HUB_OFFLINE is set: then the hub's cache is all that is looked at.
 
     \b
     Examples:
       regard import hf downloads/gpt2 --out runs/gpt2
+      regard import hf sentence-transformers/all-MiniLM-L6-v2 --out runs/minilm
     """
+    from regard.interop.hub import PREFIX, checkpoint
     from regard.interop.huggingface import import_directory
 
-    print(import_directory(directory, out, lambda said: print(f"regard: {said}", file=sys.stderr)).directory)
+    def tell(said: str) -> None:
+        print(f"regard: {said}", file=sys.stderr)
+
+    found = checkpoint(directory.removeprefix(PREFIX), revision=revision, fresh=True, tell=tell)
+    print(import_directory(found, out, tell).directory)
 
 
 EXPORTED = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]

@@ -1,8 +1,10 @@
 """`regard look`: where the model looked, as one page."""
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +27,8 @@ def look(
     run: Annotated[
         Path,
         typer.Argument(
-            help="A run directory, or hf:DIR for a Hugging Face checkpoint; with --gradients several, or presets.",
+            help="A run directory or one of its checkpoints, or hf:NAME for a Hugging Face checkpoint, a directory or "
+            "its name on the hub; with --gradients several runs, or presets.",
             metavar="RUN",
         ),
     ],
@@ -71,8 +74,21 @@ def look(
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="Plot one sentence as SVG instead.", metavar="FILE")] = None,
     png: Annotated[Path | None, typer.Option(help="The same as PNG; needs matplotlib.", metavar="FILE")] = None,
-    view: Annotated[str, typer.Option(help="What they plot: map, columns, lines, heads, text or image.")] = "map",
+    view: Annotated[
+        str, typer.Option(help="What they plot: map, columns, lines, heads, text, image or decoding, which moves.")
+    ] = "map",
     words: Annotated[bool, typer.Option("--words", help="Join pieces to words in --svg and --png.")] = False,
+    beside: Annotated[
+        Path | None,
+        typer.Option(help="Another run, or a checkpoint of one, to show on the same page side by side.", metavar="RUN"),
+    ] = None,
+    feature: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of a recurrence: also find units that go with what a regular expression matches; may be repeated.",
+            metavar="NAME=PATTERN",
+        ),
+    ] = None,
     spectral_radius: Annotated[
         float | None,
         typer.Option(help="With --gradients: scale every matrix over a recurrent state to this.", metavar="RADIUS"),
@@ -86,7 +102,8 @@ def look(
 ) -> None:
     """Show where a model looked: every attention on your sentences or images, on a page.
 
-    The page is one file for any browser and needs no network. With --gradients it shows, for several models together,
+    A recurrent model's gates and states are on it too, over time. The page is one file for any browser and needs no
+    network. With --gradients it shows, for several models together,
     how strongly the last prediction depends on each step before it; numbers and chart go beside it as .json and .svg.
 
     \b
@@ -95,6 +112,9 @@ def look(
       regard look runs/demo "I am a student." --layers "decoder.1.cross*" --heads 0 --svg map.svg
       regard look runs/flowers rose.jpg --out rose.html
       regard look hf:downloads/bert "I am a student." --out attention.html
+      regard look runs/demo "I am a student." --beside runs/demo/checkpoints/step-500
+      regard look runs/demo "I am a student." --view decoding --svg decoding.svg
+      regard look runs/letters 'She said "yes (maybe)".' --feature "capitals=[A-Z]"
       regard look runs/scenes scene.png --view image --svg lit.svg
       regard look runs/sort "[31, 4, 15, 9, 26, 5]" --out pointing.html
       regard look --gradients lstm-tiny gpt-tiny "one two three four five six seven eight" --out gradients.html
@@ -104,7 +124,7 @@ def look(
     if gradients:
         if input or beam is not None:
             raise typer.BadParameter("--gradients takes one text, and neither --input nor --beam")
-        if layers or heads or edits or training or json_file or svg or png or len(target or []) > 1:
+        if layers or heads or edits or training or json_file or svg or png or beside or len(target or []) > 1:
             raise typer.BadParameter("--gradients has a page of its own, and one --target at most")
         page = out or Path("gradients.html")
         for path in (page, page.with_suffix(".json"), page.with_suffix(".svg")):
@@ -115,8 +135,10 @@ def look(
     if spectral_radius is not None or settings:
         raise typer.BadParameter("--spectral-radius and --set go with --gradients")
     from regard import load
-    from regard.tasks.looking import LookOptions
+    from regard.tasks.looking import LookOptions, load_at
 
+    if beside is not None and (json_file or svg or png):
+        raise typer.BadParameter("--beside makes a page: it goes with --out, not with --json, --svg or --png")
     if (words or view != "map") and not (svg or png):
         raise typer.BadParameter("--view and --words say what --svg and --png plot: give one of them")
     wanted = LookOptions(
@@ -127,6 +149,7 @@ def look(
         targets=tuple(target) if target else None,
         edits=edits,
         history=training,
+        features=features(feature or []),
     )
     files = {"json": json_file, "svg": svg, "png": png}
     page = out or (None if any(files.values()) else Path("attention.html"))
@@ -138,11 +161,25 @@ def look(
         if str(run).startswith(HUGGING_FACE):
             if beam is not None:
                 raise typer.BadParameter("--beam is for runs: what a checkpoint writes is greedy")
+            if beside is not None:
+                raise typer.BadParameter("--beside is for runs: import the checkpoint with `regard import hf`")
             _checkpoint(str(run).removeprefix(HUGGING_FACE), text or [], input, device, files, wanted, view, words)
             return
-        loaded = load(run, device)
+        # What is not there but looks like a name on the hub is told what to write before it.
+        loaded, name = load_at(run, device) if run.exists() else (load(run, device), run.name)
         given = loaded.task.inputs(loaded, text or [], input)
-        _attention(loaded, given, files, wanted, beam, view, words)
+        others = None if beside is None else load_at(beside, device)
+        _attention((loaded, name), given, files, wanted, beam, view, words, others)
+
+
+def features(given: list[str]) -> dict[str, str]:
+    """NAME=PATTERN as a name and a regular expression."""
+    from regard.errors import ConfigError
+
+    for one in given:
+        if not all(one.partition("=")):
+            raise ConfigError(f"--feature={one} must be NAME=PATTERN, such as digits=[0-9]+")
+    return {name: pattern for name, _, pattern in (one.partition("=") for one in given)}
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -156,22 +193,27 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def _attention(
-    run: "Run",
+    run: tuple["Run", str],
     texts: list[Any],
     files: dict[str, Path | None],
     wanted: "LookOptions",
     beam: int | None,
     view: str,
     words: bool,
+    beside: tuple["Run", str] | None,
 ) -> None:
     from regard.cli.progress import counting
+    from regard.look.page import side_by_side
     from regard.tasks.looking import document
 
     _check_plots(files, texts, view)
     decode: dict[str, Setting] = {} if beam is None else {"beam": beam}
-    with counting("looking", "checkpoints" if wanted.history else "heads") as progress:
-        found = document(run, texts, replace(wanted, told=progress), **decode)
-    _write(found, files, view, words)
+    found = []
+    for one, name in (run, beside) if beside else (run,):
+        with counting("looking", "checkpoints" if wanted.history else "heads") as progress:
+            made = document(one, texts, replace(wanted, told=progress), **decode)
+        found.append(replace(made, title=f"Where {name} looked") if name != one.directory.name or beside else made)
+    _write(found[0], files, view, words, side_by_side(*found) if beside else None)
 
 
 def _checkpoint(
@@ -190,7 +232,8 @@ def _checkpoint(
 
     given = lines_of(texts, input)
     _check_plots(files, given, view)
-    _write(look_at_checkpoint(directory, given, wanted, device=device), files, view, words)
+    told = partial(print, "regard:", file=sys.stderr)
+    _write(look_at_checkpoint(directory, given, wanted, device=device, tell=told), files, view, words)
 
 
 def _check_plots(files: dict[str, Path | None], texts: list[Any], view: str) -> None:
@@ -205,15 +248,15 @@ def _check_plots(files: dict[str, Path | None], texts: list[Any], view: str) -> 
         need_matplotlib()
 
 
-def _write(found: "Document", files: dict[str, Path | None], view: str, words: bool) -> None:
-    """Write each file that was asked for, whole or not at all, and print its path."""
+def _write(found: "Document", files: dict[str, Path | None], view: str, words: bool, page: str | None = None) -> None:
+    """Write each file that was asked for, whole or not at all, and print its path; `page` in the place of its own."""
     from regard.look.attention_svg import svg
     from regard.look.figures import write_png
     from regard.look.page import render
     from regard.runs.files import whole_file
 
     writers: dict[str, Callable[[Path], object]] = {
-        "page": lambda path: path.write_text(render(found), encoding="utf-8", newline="\n"),
+        "page": lambda path: path.write_text(page or render(found), encoding="utf-8", newline="\n"),
         "json": lambda path: path.write_text(
             json.dumps(found.to_mapping(packed=False)), encoding="utf-8", newline="\n"
         ),

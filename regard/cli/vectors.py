@@ -18,7 +18,7 @@ def vectors() -> None:
     """Make word vectors from text, and see what they know."""
 
 
-@app.command("train")
+@app.command("train", short_help="Learn word vectors from text.")
 def train(
     texts: Annotated[list[str], typer.Argument(help="Files and folders of text.", metavar="TEXT")],
     out: Annotated[Path, typer.Option(help="The file to write; a name in .bin makes it binary.")],
@@ -33,13 +33,17 @@ def train(
     seed: Annotated[int, typer.Option(help="Other seeds, other vectors.")] = 1,
     spaced: Annotated[bool, typer.Option("--spaced", help="Words are what spaces separate.")] = False,
     cased: Annotated[bool, typer.Option("--cased", help="Keep capital letters apart.")] = False,
+    method: Annotated[
+        str, typer.Option(help="skip-gram: a word predicts those around it; cbow: they, together, predict it.")
+    ] = "skip-gram",
     threads: Annotated[int, typer.Option(help="CPU threads; 0 leaves torch's choice.", min=0)] = 0,
 ) -> None:
-    """Learn word vectors from text by skip-gram with negative sampling.
+    """Learn word vectors from text by skip-gram or CBOW with negative sampling.
 
     \b
     Examples:
       regard vectors train corpus/ --out vectors.txt
+      regard vectors train corpus/ --method cbow --out cbow.txt
       regard vectors train prepared.txt --spaced --width 50 --out vectors.bin
     """
     import torch
@@ -59,6 +63,7 @@ def train(
         epochs=epochs,
         learning_rate=learning_rate,
         seed=seed,
+        method=method,
     )
     check_output(out)
     if threads:

@@ -1,4 +1,4 @@
-"""Attention as SVG for papers, without a browser: a map, lines, every head at once, the text shaded or an image lit.
+"""Attention as SVG, without a browser: a map, lines, every head, the text shaded, an image lit, decoding as it moves.
 
 Each has a legend of what its colours, dashes and strengths stand for. `regard.look.figures` plots the same with
 matplotlib: a figure has axes to change and is laid out by its fonts' true sizes, an SVG names each weight under the
@@ -20,12 +20,12 @@ from regard.look.charts import FAINTEST, RAMP, head_style, line_style, same_styl
 from regard.look.document import AttentionMap, Document, PatchedImage, Sentence, Side
 from regard.look.packed_arrays import png_address
 
-View = Literal["map", "columns", "lines", "heads", "text", "image"]
+View = Literal["map", "columns", "lines", "heads", "text", "image", "decoding"]
 
 
 def check_view(view: str, *, as_svg: bool = True) -> None:
-    """Refuse a view that cannot be plotted; text is plotted as SVG only."""
-    known = [one for one in get_args(View) if as_svg or one != "text"]
+    """Refuse a view that cannot be plotted; text and decoding, which moves, are plotted as SVG only."""
+    known = [one for one in get_args(View) if as_svg or one not in ("text", "decoding")]
     if view not in known:
         raise ConfigError(f"view='{view}' must be one of {', '.join(known)}{nearest(view, known)}")
 
@@ -135,6 +135,8 @@ def _sentence(document: Document, number: int) -> Sentence:
 def _attention(sentence: Sentence, name: str | None) -> AttentionMap:
     if name is None:
         crossing = [one for one in sentence.attentions if one.kind == "cross"]
+        if not sentence.attentions:
+            raise ConfigError("this model has no attention to plot: its page shows its states, so write one with --out")
         return (crossing or sentence.attentions)[-1]
     known = {one.name: one for one in sentence.attentions}
     if name not in known:
@@ -285,6 +287,56 @@ def _shaded(shown: Excerpt) -> Drawing:
     return _with_legend(parts, wide, foot, [_scale(len(shown.heads))])
 
 
+SECONDS = 0.9
+"""How long a step of decoding is shown."""
+MOST_STEPS = 200
+
+
+def _decoding(shown: Excerpt) -> Drawing:
+    """The output as it grows: at each step what was read is shaded by where the step looked. It plays over and over.
+
+    A reader that does not move sees the last step.
+    """
+    steps = len(shown.rows)
+    if steps > MOST_STEPS:
+        raise ConfigError(f"{steps} steps of decoding; one animation has room for {MOST_STEPS}")
+    parts, wide, height = [_text(8, 18, shown.title, size=13, fill=MUTED)], 900, 30
+    # One beat after the last step, with everything written.
+    timing = f'calcMode="discrete" dur="{SECONDS * (steps + 1):g}s" repeatCount="indefinite"'
+
+    def animated(name: str, values: Sequence[str]) -> str:
+        return f'<animate attributeName="{name}" values="{";".join([*values, values[-1]])}" {timing}/>'
+
+    def placed(labels: Sequence[str], top: Number) -> tuple[list[tuple[Number, Number, Number]], Number]:
+        """Left, top and width of each, in lines as wide as there is room, and where the last line ends."""
+        found, x = [], 14.0
+        for label in labels:
+            width = _width([label]) + 12
+            if x > 14 and x + width > wide - 14:
+                x, top = 14.0, top + height + 4
+            found.append((x, top, width))
+            x += width + 4
+        return found, top + height
+
+    read, foot = placed(shown.columns, 36)
+    for column, (label, (x, y, width)) in enumerate(zip(shown.columns, read, strict=True)):
+        weights = [float(shown.mean[row, column]) for row in range(steps)]
+        box = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height}" rx="5"'
+        parts.append(f'<rect {box} fill="{colour(weights[-1])}">{animated("fill", [*map(colour, weights)])}</rect>')
+        inks = ["#ffffff" if weight > 0.45 else "#000000" for weight in weights]
+        word = _text(x + 6, y + height / 2, label, fill=inks[-1])
+        parts.append(word.replace("</text>", f"{animated('fill', inks)}</text>"))
+    wrote, foot = placed(shown.rows, foot + 34)
+    for row, (label, (x, y, width)) in enumerate(zip(shown.rows, wrote, strict=True)):
+        there = [str(int(step >= row)) for step in range(steps)]
+        now = [str(int(step == row)) for step in range(steps)]
+        word = _text(x + 6, y + height / 2, label)
+        parts.append(f"<g>{animated('opacity', there)}{word}</g>")
+        line = f'<rect x="{x:g}" y="{y + height - 3:g}" width="{width:g}" height="3" fill="{GOLD}" opacity="0">'
+        parts.append(f"{line}{animated('opacity', now)}</rect>")
+    return _with_legend(parts, wide, foot + 24, [_scale(len(shown.heads))])
+
+
 def _grid(each: Sequence[Excerpt]) -> Drawing:
     size, gap, left = 84, 12, 16 + _width([one.title.partition(",")[0] for one in each])
     parts: list[str] = []
@@ -405,6 +457,7 @@ PLOTS: dict[str, Callable[[Excerpt], Drawing]] = {
     "lines": _lines,
     "text": _shaded,
     "image": _lit,
+    "decoding": _decoding,
 }
 
 

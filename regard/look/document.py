@@ -14,7 +14,15 @@ from regard import config
 from regard.config import Dataclass, JsonObject
 from regard.errors import DataError
 from regard.look.alignment import Span, words_of_pieces
-from regard.look.packed_arrays import as_array, pack_floats, pack_weights, unpack_floats, unpack_weights
+from regard.look.packed_arrays import (
+    as_array,
+    pack_floats,
+    pack_range,
+    pack_weights,
+    unpack_floats,
+    unpack_range,
+    unpack_weights,
+)
 from regard.look.position_tables import PositionTable
 
 SideName = Literal["source", "target", "prefix"]
@@ -139,6 +147,52 @@ class AttentionMap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Units:
+    """One gate or state of a recurrent cell over time, by its letter: step, then unit. A gate lies between 0 and 1."""
+
+    name: str
+    values: Any
+    gate: bool = False
+
+    def array(self) -> Float[np.ndarray, "T D"]:
+        try:
+            values = unpack_range(self.values)
+        except (TypeError, ValueError, KeyError) as error:
+            raise DataError(f"the values of '{self.name}' cannot be read: {error}") from None
+        if values.ndim != 2 or not values.size or not np.isfinite(values).all():
+            raise DataError(f"the values of '{self.name}' have shape {values.shape}; must be steps, units, all finite")
+        return values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrence:
+    """The gates and states of one recurrent cell. Its steps are the pieces of a side, in the side's order.
+
+    With `backward` it read them from the last to the first.
+    """
+
+    name: str
+    steps: SideName
+    parts: tuple[Units, ...]
+    backward: bool = False
+
+    def check(self, pieces: int) -> None:
+        """Refuse parts of other numbers of steps or units."""
+        shapes = {one.array().shape for one in self.parts}
+        if len(shapes) != 1 or next(iter(shapes))[0] != pieces:
+            raise DataError(f"'{self.name}' has parts of shapes {sorted(shapes)}; must be one, of {pieces} steps")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    """A number for each piece of a side, such as whether a quote is open: units may be found that go with it."""
+
+    name: str
+    side: SideName
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A piece that a step might have chosen, and how likely the model thought it."""
 
@@ -254,23 +308,27 @@ class Decoding:
     """Vectors of every step, as tensors, arrays, lists or packed, and the branches of every step of the search.
 
     `hidden` is what a step predicts from, `context` what it gathered from where it looked. `mixture` is of models that
-    copy.
+    copy. `summary` is the one vector that a decoder without attention gets of all that was read.
     """
 
     hidden: Any = None
     context: Any = None
+    summary: Any = None
     beam: tuple[tuple[Branch, ...], ...] = ()
     mixture: tuple[Mixture, ...] = ()
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The vectors that there are, as arrays."""
-        given = {"hidden": self.hidden, "context": self.context}
+        given = {"hidden": self.hidden, "context": self.context, "summary": self.summary}
         return {name: unpack_floats(value) for name, value in given.items() if value is not None}
 
     def check(self, steps: int) -> None:
         """Refuse vectors of another number of steps, shares that are none, and branches from nowhere."""
         for name, array in self.arrays().items():
-            if array.ndim != 2 or len(array) != steps:
+            if name == "summary":
+                if array.ndim != 1:
+                    raise DataError(f"a summary of shape {array.shape}; must be one vector")
+            elif array.ndim != 2 or len(array) != steps:
                 raise DataError(f"{name} vectors of shape {array.shape} for {steps} steps; must be one per step")
         if self.mixture and len(self.mixture) != steps:
             raise DataError(f"{len(self.mixture)} mixtures for {steps} steps; must be one per step")
@@ -329,6 +387,19 @@ class History:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Worked:
+    """That numbers were typed, not computed by a model: a page lets its reader type others.
+
+    The scores are scaled by 1 / sqrt(`d_k`). With `raw` the scores themselves were given, so that there are no vectors
+    to show; `causal` hides keys after the query's place.
+    """
+
+    d_k: float
+    causal: bool = False
+    raw: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sentence:
     """One input and what the model made of it.
 
@@ -339,7 +410,8 @@ class Sentence:
     `rollout` is what each layer's output holds of each piece, layers in the place of heads. `decoding` is how the
     output came about, and `edited` what becomes of it when heads are changed. Steps are target pieces, or
     where there is no target the source's. `answers` are what a model says of the whole, such as classes, likeliest
-    first. `tree` is what the target writes, where it is a tree over the source's words.
+    first. `tree` is what the target writes, where it is a tree over the source's words. `recurrences` are the gates and
+    states of recurrent cells, and `features` what their units may be compared with. `worked` is of numbers typed.
     """
 
     source: Side
@@ -356,10 +428,18 @@ class Sentence:
     answers: tuple[Candidate, ...] = ()
     edited: tuple[Edited, ...] = ()
     tree: tuple[TreeNode, ...] = ()
+    recurrences: tuple[Recurrence, ...] = ()
+    features: tuple[Feature, ...] = ()
+    worked: Worked | None = None
 
     def __post_init__(self) -> None:
-        if not self.attentions:
-            raise DataError(f"'{self.source.text}' has no attentions: a page needs at least one")
+        if not self.attentions and not self.recurrences:
+            raise DataError(f"'{self.source.text}' has no attentions and no recurrences: a page needs one of them")
+        for recurrence in self.recurrences:
+            recurrence.check(len(self.side(recurrence.steps).pieces))
+        for feature in self.features:
+            if len(feature.values) != (pieces := len(self.side(feature.side).pieces)):
+                raise DataError(f"'{feature.name}' has {len(feature.values)} values for {pieces} pieces")
         for attention in (*self.attentions, *([] if self.rollout is None else [self.rollout])):
             attention.check(len(self.side(attention.rows).pieces), len(self.side(attention.columns).pieces))
         if self.picture is not None:
@@ -410,7 +490,8 @@ class Sentence:
 class Document:
     """What a page shows: a title, perhaps a note under it, and one or more sentences.
 
-    `positions` are the model's positional encodings, `history` its heads over training.
+    `positions` are the model's positional encodings, `history` its heads over training. `beside` marks one of several
+    pages side by side, which show the same view of the same sentence.
     """
 
     title: str
@@ -418,6 +499,7 @@ class Document:
     note: str = ""
     positions: tuple[PositionTable, ...] = ()
     history: History | None = None
+    beside: bool = False
 
     def __post_init__(self) -> None:
         if not self.sentences:
@@ -456,7 +538,7 @@ class Document:
 
 def to_mapping(part: Dataclass, *, packed: bool = True) -> JsonObject:
     """A document or a part of one as plain values; arrays in base64 or, not `packed`, as lists. None is left out."""
-    pack = pack_weights if isinstance(part, AttentionMap) else pack_floats
+    pack = pack_weights if isinstance(part, AttentionMap) else pack_range if isinstance(part, Units) else pack_floats
     arrays = _arrays(part)
     result = {}
     for each in fields(part):
@@ -468,13 +550,15 @@ def to_mapping(part: Dataclass, *, packed: bool = True) -> JsonObject:
     return result
 
 
-_LEFT_OUT_IF_EMPTY = ("answers", "edited", "mixture", "tree")
+_LEFT_OUT_IF_EMPTY = ("answers", "edited", "mixture", "tree", "recurrences", "features")
 
 
 def _arrays(part: object) -> dict[str, np.ndarray]:
     match part:
         case AttentionMap():
             return {"weights": part.array()}
+        case Units():
+            return {"values": part.array()}
         case PositionTable():
             return {"table": part.array()}
         case Neurons() | Decoding():

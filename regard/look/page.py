@@ -5,19 +5,22 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from importlib import resources
 from string import Template
 from typing import Any
 
+from regard.errors import DataError
 from regard.look.charts import STYLE
 from regard.look.document import Document
 
 SCRIPTS = [
     f"{name}.js"
     for name in (
-        *("core", "packing", "colour", "matrix", "chart", "tiles", "heads", "heat", "grid", "text", "neurons"),
-        *("decoding", "edits", "patches", "sound", "trees", "positions", "history", "export", "page"),
+        *("core", "packing", "colour", "matrix", "chart", "tiles", "heads", "heat", "grid", "text"),
+        *("neurons", "calculator", "flow", "units", "decoding", "edits", "patches", "sound", "trees"),
+        *("positions", "history", "export", "page"),
     )
 ]
 """In the order in which the page runs them."""
@@ -26,9 +29,7 @@ SCRIPTS = [
 def render(document: Document | Mapping[str, Any]) -> str:
     """The whole page as HTML: styles, scripts and data inside it, nothing fetched from anywhere."""
     checked = document if isinstance(document, Document) else Document.from_mapping(document)
-    style = _viewer("style.css")
-    # One function around all files: their names meet each other and nothing else.
-    script = "(() => {\n" + "\n".join(_viewer(name) for name in SCRIPTS) + "})();\n"
+    style, script = _style_and_script()
     return Template(_viewer("page.html")).substitute(
         # Half of a surrogate pair cannot be written to a file; in the document below it is escaped.
         title=escape(checked.title.encode("utf-8", "replace").decode()),
@@ -38,6 +39,53 @@ def render(document: Document | Mapping[str, Any]) -> str:
         script_hash=_hash(script),
         document=embed(checked.to_mapping()),
     )
+
+
+def _style_and_script() -> tuple[str, str]:
+    # One function around all files: their names meet each other and nothing else.
+    return _viewer("style.css"), "(() => {\n" + "\n".join(_viewer(name) for name in SCRIPTS) + "})();\n"
+
+
+_BESIDE_STYLE = """
+:root { color-scheme: light dark; }
+body { margin: 0; display: grid; grid-template-columns: 1fr 1fr; height: 100vh; }
+iframe { width: 100%; height: 100%; border: 0; }
+iframe + iframe { border-left: 2px solid #8886; }
+@media (max-width: 900px) { body { grid-template-columns: 1fr; grid-auto-rows: 100vh; height: auto; } }
+"""
+_BESIDE_SCRIPT = """
+const frames = [...document.querySelectorAll("iframe")];
+addEventListener("message", (event) => {
+  if (!event.data?.regard || !frames.some((frame) => frame.contentWindow === event.source)) return;
+  const others = frames.filter((frame) => frame.contentWindow !== event.source);
+  for (const frame of others) frame.contentWindow.postMessage(event.data, "*");
+});
+"""
+
+
+def side_by_side(first: Document, second: Document) -> str:
+    """Two models or checkpoints on the same inputs: both pages in one, where what is chosen in one is in the other."""
+    counts = [len(one.sentences) for one in (first, second)]
+    if counts[0] != counts[1]:
+        raise DataError(f"{counts[0]} sentences beside {counts[1]}: both must show the same inputs")
+    own, style = _style_and_script(), _BESIDE_STYLE
+    # What a frame may do is no more than the page around it may.
+    frames = "".join(
+        f'<iframe srcdoc="{escape(render(replace(one, beside=True)), quote=True)}" '
+        f'sandbox="allow-scripts allow-downloads" title="{escape(one.title, quote=True)}"></iframe>'
+        for one in (first, second)
+    )
+    policy = (
+        f"default-src 'none'; style-src '{_hash(style)}' '{_hash(own[0])}'; "
+        f"script-src '{_hash(_BESIDE_SCRIPT)}' '{_hash(own[1])}'; img-src data:; media-src data:; base-uri 'none'"
+    )
+    title = escape(f"{first.title} beside {second.title}".encode("utf-8", "replace").decode())
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<title>{title}</title><style>{style}</style></head><body>{frames}<script>{_BESIDE_SCRIPT}</script></body></html>
+"""
 
 
 def framed(document: Document | Mapping[str, Any], height: int = 760) -> str:

@@ -1,4 +1,4 @@
-"""See every attention of a model as it runs, and turn what was seen into a document.
+"""See every attention, and every gate and state of a recurrence, of a model as it runs; make a document of it.
 
 An unwatched model is the same graph as if watching did not exist.
 """
@@ -14,11 +14,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, nearest
-from regard.look.document import AttentionMap, Document, Neurons, Sentence, Side
+from regard.look.document import AttentionMap, Document, Neurons, Recurrence, Sentence, Side, Units
 from regard.look.library_attentions import library_attentions
 from regard.nn.attention import ACROSS, WITHIN, Sides, Watchable
+from regard.nn.recurrent.cells import Reads, Recurs
 
-Part = Literal["weights", "q", "k", "v"]
+Part = Literal["weights", "q", "k", "v", "gates", "states"]
+OF_RECURRENCE: tuple[Part, ...] = ("gates", "states")
 Edit = Callable[[str, Tensor], Tensor]
 BLOCK = 2**20
 """How many weights are worked out at a time where the model itself does not need them."""
@@ -34,13 +36,48 @@ class Seen:
     v: Float[Tensor, "B H S V"] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SeenCell:
+    """One call of one recurrent cell: gates and states of its positions, each B x T x D, by their letters."""
+
+    gates: Mapping[str, Float[Tensor, "B T D"]]
+    states: Mapping[str, Float[Tensor, "B T D"]]
+
+
 @dataclass(slots=True)
 class Trace:
-    """What was seen, by the attention's name in the model; one entry per call, in order."""
+    """What was seen, by the name in the model of the attention or cell; one entry per call, in order."""
 
     calls: dict[str, list[Seen]] = field(default_factory=dict)
     sides: dict[str, Sides] = field(default_factory=dict)
     """What each attention's queries and keys are vectors of."""
+    cells: dict[str, list[SeenCell]] = field(default_factory=dict)
+    """The calls of recurrent cells, where gates or states are watched."""
+    reads: dict[str, Reads] = field(default_factory=dict)
+    """What the positions of each cell are: those of the text read, or of what a decoder has written."""
+    backward: frozenset[str] = frozenset()
+    """The cells that read from the end."""
+
+    def gates(self, name: str) -> dict[str, Float[Tensor, "B T D"]]:
+        """The gates of the cell called `name` over time: an LSTM's are i, f, o and g, a GRU's r and z."""
+        return self._over_time(name, "gates")
+
+    def states(self, name: str) -> dict[str, Float[Tensor, "B T D"]]:
+        """Its states over time: h, an LSTM's c."""
+        return self._over_time(name, "states")
+
+    def _over_time(self, name: str, part: Literal["gates", "states"]) -> dict[str, Float[Tensor, "B T D"]]:
+        """Calls joined: a decoder that goes step by step has one for each."""
+        calls = self.cells.get(name)
+        if not calls:
+            raise ConfigError(f"nothing was seen of a cell '{name}'{nearest(name, self.cells)}")
+        found = [getattr(one, part) for one in calls]
+        if not found[0]:
+            raise ConfigError(f"no {part} were seen of '{name}': name them among the parts, if the cell has any")
+        rows = {len(next(iter(one.values()))) for one in found}
+        if len(rows) > 1:
+            raise ConfigError(f"calls of '{name}' had {sorted(rows)} rows: watch the same rows to join them over time")
+        return {letter: torch.cat([one[letter] for one in found], dim=1) for letter in found[0]}
 
     def __getitem__(self, name: str) -> Seen:
         """The last thing seen of the attention called `name`."""
@@ -84,7 +121,8 @@ class Trace:
         """In a notebook, the page."""
         from regard.look.page import framed
 
-        return framed(trace_document(self)) if any(self.calls.values()) else "<p>Nothing was seen yet.</p>"
+        seen = any(self.calls.values()) or any(self.cells.values())
+        return framed(trace_document(self)) if seen else "<p>Nothing was seen yet.</p>"
 
 
 def attentions(model: nn.Module) -> dict[str, Watchable]:
@@ -100,6 +138,14 @@ def attentions(model: nn.Module) -> dict[str, Watchable]:
     }
 
 
+def recurrences(model: nn.Module) -> dict[str, Recurs]:
+    """Every recurrent cell of a model that can be watched, by name, in the order of the model's definition.
+
+    A layer that reads both ways has a cell for each. RWKV's are those parts of its blocks that mix over time.
+    """
+    return {name: module for name, module in model.named_modules() if isinstance(module, Recurs)}
+
+
 @contextmanager
 def watch(
     model: nn.Module,
@@ -112,32 +158,72 @@ def watch(
 ) -> Iterator[Trace]:
     """A trace that fills while the model runs: `with watch(model, "decoder.*.cross_attention") as trace: ...`.
 
-    `names` are names or patterns of attentions, `layers` which layers of those, `heads` which heads to keep, `parts`
-    what of them: the weights, q, k or v. The fused kernels go on making the output; what was asked for, and no more, is
-    worked out beside them, a block of queries at a time. `edit(name, weights)` may return other weights, of the same
-    shape, which the model then uses; it needs all heads at once. Inside another `watch` the outer one's edits come
-    first, and it sees nothing of what the inner one sees.
+    `names` are names or patterns of attentions, `layers` which layers of those, `heads` which heads to keep,
+    `parts` what of them: the weights, q, k or v; and of recurrent cells, whose names the patterns then are as well,
+    their gates and states: `trace.gates("layers.layers.0.cells.0")["f"]`. The fused kernels go on making the
+    output; what was asked for, and no more, is worked out beside them, a block of queries at a time. `edit(name,
+    weights)` may return other weights, of the same shape, which the model then uses; it needs all heads at once.
+    Inside another `watch` the outer one's edits come first, and it sees nothing of what the inner one sees.
     """
-    known = attentions(model)
-    if not known:
-        raise ConfigError("this model has no attention to watch")
-    chosen = _of_layers(matching(known, [names] if isinstance(names, str) else names), layers)
     wanted: list[Part] = [parts] if isinstance(parts, str) else list(parts)
     for part in wanted:
         if part not in get_args(Part):
             raise ConfigError(f"unknown part '{part}'{nearest(part, get_args(Part))}")
-    check_heads(known, dict.fromkeys(chosen, heads or ()))
-    trace = Trace({name: [] for name in chosen}, {name: known[name].sides for name in chosen})
-    before = {name: known[name].watcher for name in chosen}
+    of_cells: list[Part] = [part for part in OF_RECURRENCE if part in wanted]
+    known = attentions(model) if not of_cells or len(of_cells) < len(wanted) else {}
+    cells = recurrences(model) if of_cells else {}
+    if not known and not cells:
+        raise ConfigError(f"this model has no {'recurrence' if of_cells else 'attention'} to watch{_instead(model)}")
+    if edit is not None and not known:
+        raise ConfigError("edit= changes attention weights: name them among the parts")
+    patterns = [names] if isinstance(names, str) else names
+    chosen = _of_layers(matching({**known, **cells}, patterns, "attention or cell" if cells else "attention"), layers)
+    check_heads(known, {name: heads or () for name in chosen if name in known})
+    watched, stepped = [name for name in chosen if name in known], [name for name in chosen if name in cells]
+    trace = Trace(
+        {name: [] for name in watched},
+        {name: known[name].sides for name in watched},
+        {name: [] for name in stepped},
+        {name: cells[name].reads for name in stepped},
+        frozenset(name for name in stepped if cells[name].backward),
+    )
+    before = {name: known[name].watcher for name in watched}
+    cells_before = {name: cells[name].state_watcher for name in stepped}
     try:
-        for name in chosen:
+        for name in watched:
             watching = before[name]
             outer = watching.edit if isinstance(watching, _Watcher) else None
             known[name].watcher = _Watcher(trace, name, heads, wanted, _both(outer, edit))
+        for name in stepped:
+            cells[name].state_watcher = _CellWatcher(trace.cells[name], of_cells)
         yield trace
     finally:
-        for name in reversed(chosen):
+        for name in reversed(watched):
             known[name].watcher = before[name]
+        for name in reversed(stepped):
+            cells[name].state_watcher = cells_before[name]
+
+
+def _instead(model: nn.Module) -> str:
+    """What can be watched where what was asked for is not there."""
+    if attentions(model):
+        return ": it has attention, so watch its weights, q, k or v"
+    return ": it is recurrent, so watch parts=('gates', 'states')" if recurrences(model) else ""
+
+
+class _CellWatcher:
+    """What stands in a recurrent cell while it is watched."""
+
+    def __init__(self, calls: list[SeenCell], parts: Sequence[Part]) -> None:
+        self.calls, self.parts = calls, parts
+
+    def __call__(self, gates: Mapping[str, Tensor], states: Mapping[str, Tensor]) -> None:
+        kept = ({name: part.detach() for name, part in found.items()} for found in (gates, states))
+        gates, states = (found if part in self.parts else {} for part, found in zip(OF_RECURRENCE, kept, strict=True))
+        self.calls.append(SeenCell(gates, states))
+
+    def forget(self, calls: int) -> None:
+        del self.calls[len(self.calls) - calls :]
 
 
 def _both(outer: Edit | None, inner: Edit | None) -> Edit | None:
@@ -146,12 +232,12 @@ def _both(outer: Edit | None, inner: Edit | None) -> Edit | None:
     return lambda name, weights: inner(name, outer(name, weights))
 
 
-def matching(known: Iterable[str], patterns: Iterable[str]) -> list[str]:
-    """The names of attentions that fit any of the patterns, in their order; each pattern must fit one."""
+def matching(known: Iterable[str], patterns: Iterable[str], kind: str = "attention") -> list[str]:
+    """The names that fit any of the patterns, in their order; each pattern must fit one."""
     names = list(known)
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
-            raise ConfigError(f"no attention is called '{pattern}'{nearest(pattern, names)}")
+            raise ConfigError(f"no {kind} is called '{pattern}'{nearest(pattern, names)}")
     return [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
@@ -240,14 +326,17 @@ def trace_document(
     item: int = 0,
     title: str = "What was watched",
 ) -> Document:
-    """The last call of every attention on one sequence of the batch; pieces are numbered where none are given.
+    """The last call of every attention and all of every cell, on one sequence; pieces are numbered where not given.
 
     `source` are the pieces that the model read, `target` those that its decoder read. A row of a decoder is the step
     after the piece it reads.
     """
     seen = {name: trace[name] for name in trace.names if trace.calls[name] and trace[name].weights is not None}
-    if not seen:
-        raise ConfigError("no weights were seen: run the model inside the `with`, with 'weights' among the parts")
+    cells = seen_recurrences(trace, item)
+    if not seen and not cells:
+        raise ConfigError(
+            "no weights were seen, and no gates or states: run the model inside the `with`, with them among the parts"
+        )
     maps: list[AttentionMap] = []
     sizes: dict[str, int] = {}
     for name, one in seen.items():
@@ -260,6 +349,10 @@ def trace_document(
             if sizes.setdefault(side, size) != size:
                 raise ConfigError(f"'{name}' saw {size} pieces of the {side}, another attention {sizes[side]}")
         maps.append(attention_map(name, trace.sides[name], weights[item].float().cpu()))
+    for cell in cells:
+        size = len(cell.parts[0].array())
+        if sizes.setdefault(cell.steps, size) != size:
+            raise ConfigError(f"'{cell.name}' has {size} steps of the {cell.steps}, others {sizes[cell.steps]}")
     given = {"source": source, "target": target, "prefix": target}
     sides: dict[str, Side] = {name: numbered_side(name, size, given[name]) for name, size in sizes.items()}
     if "source" not in sides:  # a decoder alone was watched
@@ -267,9 +360,33 @@ def trace_document(
     text = " ".join(sides["source"].pieces) if source is not None else ""
     sides["source"] = Side(text=text, pieces=sides["source"].pieces)
     shown = Sentence(
-        source=sides["source"], target=sides.get("target"), prefix=sides.get("prefix"), attentions=tuple(maps)
+        source=sides["source"],
+        target=sides.get("target"),
+        prefix=sides.get("prefix"),
+        attentions=tuple(maps),
+        recurrences=cells,
     )
     return Document(title=title, sentences=(shown,))
+
+
+def seen_recurrences(trace: Trace, item: int = 0) -> tuple[Recurrence, ...]:
+    """The gates and states of every cell that was watched, on one sequence of the batch, over all its calls."""
+    found = []
+    for name, calls in trace.cells.items():
+        parts = []
+        for part in OF_RECURRENCE:
+            if calls and (calls[0].gates if part == "gates" else calls[0].states):
+                letters = trace.gates(name) if part == "gates" else trace.states(name)
+                for letter, values in letters.items():
+                    if not 0 <= item < len(values):
+                        raise ConfigError(f"no item {item} in a batch of {len(values)}")
+                    own = values[item].float().cpu()
+                    # An LSTM's g is counted among its gates, but lies between -1 and 1.
+                    parts.append(Units(name=letter, values=own, gate=part == "gates" and float(own.min()) >= 0))
+        if parts:
+            read = {"steps": trace.reads[name], "backward": name in trace.backward}
+            found.append(Recurrence(name=name, parts=tuple(parts), **read))
+    return tuple(found)
 
 
 def numbered_side(name: str, size: int, pieces: Sequence[str] | None) -> Side:

@@ -23,7 +23,7 @@ from regard.nn.blocks import Stack
 from regard.nn.dropout import Dropout
 from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.initialization import initialise
-from regard.nn.recurrent.cells import StateLinear
+from regard.nn.recurrent.cells import Reads, StateLinear, StateWatcher
 
 Tape = tuple[Tensor, Tensor, Tensor, Tensor]
 """Rows of the mean last read, m; of the states h and c so far, and of which of them the row has, the last one last."""
@@ -38,6 +38,9 @@ class LSTMNLayer(nn.Module):
         self.inputs = nn.Linear(input_width, 4 * width)
         self.hidden = StateLinear(width, 4 * width, bias=False)
         self.attention = ScoredAttention("additive", input_width + width, width, sides=WITHIN)
+        self.state_watcher: StateWatcher | None = None
+        self.reads: Reads = "source"
+        self.backward = False
 
     def initialise(self) -> None:
         """As an LSTM: begin by keeping, with matrices over the state that neither fade nor burst."""
@@ -59,18 +62,32 @@ class LSTMNLayer(nn.Module):
         A watcher sees all positions together; if it changes the weights, they are gone through again.
         """
         outputs, end, means, weights, queries = self._steps(x, tape, None)
+        used = weights
         if self.attention.watcher is not None:
             keys = self.attention.keys(end[1])
             seen = self.attention.watched(queries, keys, end[1], weights)
             if not torch.equal(seen, weights):
-                outputs, end, means, _, _ = self._steps(x, tape, seen)
+                outputs, end, means, used, _ = self._steps(x, tape, seen)
+        self._tell(x, outputs, end, means, used)
         return outputs, self._kept(end, means, lengths, tape[1].shape[1], x.shape[1])
 
     def step(self, x: Float[Tensor, "B X"], tape: Tape) -> tuple[Float[Tensor, "B D"], Tape]:
         """One more position."""
-        output, (mean, h, c, there), *_ = self._steps(x[:, None], tape, None)
+        output, (mean, h, c, there), means, weights, _ = self._steps(x[:, None], tape, None)
+        self._tell(x[:, None], output, (mean, h, c, there), means, weights)
         last = slice(max(0, h.shape[1] - self.span), None)
         return output.squeeze(1), (mean, h[:, last], c[:, last], there[:, last])
+
+    @torch.no_grad()
+    def _tell(self, x: Tensor, outputs: Tensor, whole: Tape, means: Tensor, weights: Tensor) -> None:
+        """The gates and states of these positions to whoever watches; m and n are what was read from the tape."""
+        if self.state_watcher is None:
+            return
+        cells = whole[2]
+        i, f, g, o = (self.inputs(x) + self.hidden(means)).chunk(4, dim=-1)
+        gates = {"i": i.sigmoid(), "f": f.sigmoid(), "o": o.sigmoid(), "g": g.tanh()}
+        states = {"h": outputs, "c": cells[:, cells.shape[1] - x.shape[1] :], "m": means, "n": weights @ cells}
+        self.state_watcher(gates, states)
 
     def _steps(
         self, x: Tensor, tape: Tape, forced: Float[Tensor, "B T S"] | None

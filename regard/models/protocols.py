@@ -104,6 +104,13 @@ class Carries(Protocol):
 
 
 @runtime_checkable
+class ReadsText(Protocol):
+    """A language model that gives for each token the vector that it predicts the next from."""
+
+    def read(self, inputs: Tokens) -> Float[Tensor, "B T P"]: ...
+
+
+@runtime_checkable
 class TextEncoder(Protocol):
     """A model that makes a vector of a text."""
 

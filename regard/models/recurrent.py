@@ -153,7 +153,12 @@ class RecurrentModel(nn.Module):
             config.cell, D, D, config.encoder_layers, direction=config.direction, dropout=config.dropout
         )
         self.decoder = Recurrent(
-            config.cell, D * (1 + self._contexts()), D, config.decoder_layers, dropout=config.dropout
+            config.cell,
+            D * (1 + self._contexts()),
+            D,
+            config.decoder_layers,
+            dropout=config.dropout,
+            reads="prefix",
         )
         parts = self.encoder.layers[0].parts
         self.bridge = (
@@ -267,6 +272,8 @@ class RecurrentModel(nn.Module):
         vectors, queries, weights = self._steps(words, source, states)
         seen = attention.watched(queries, source.keys, source.memory, weights)
         if not (seen is weights or torch.equal(seen, weights)):
+            for layer in self.decoder.layers:
+                layer.seen_again(words.shape[1])
             vectors, _, weights = self._steps(words, source, states, seen)
         return vectors, weights
 

@@ -24,6 +24,7 @@ from regard.nn.blocks import Stack
 from regard.nn.dropout import Dropout
 from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.initialization import initialise
+from regard.nn.recurrent.cells import Reads, StateWatcher
 from regard.nn.recurrent.layers import CellStates
 
 LOWEST = -1e38
@@ -102,6 +103,13 @@ class TimeMix(nn.Module):
         self.mix_gate = nn.Parameter(mixed**0.5)
         self.key, self.value, self.gate = (nn.Linear(width, width, bias=False) for _ in range(3))
         self.output = nn.Linear(width, width, bias=False)
+        self.state_watcher: StateWatcher | None = None
+        self.reads: Reads = "source"
+        self.backward = False
+
+    @property
+    def width(self) -> int:
+        return len(self.decay)
 
     def _inputs(self, x: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         k = self.key(torch.lerp(before, x, self.mix_key))
@@ -115,13 +123,29 @@ class TimeMix(nn.Module):
         last, a, b, p = state
         k, v, r = self._inputs(x, torch.cat((last[:, None], x[:, :-1]), dim=1))
         mean, after = wkv(k, v, self.decay.exp(), self.bonus, (a, b, p))
+        self._tell(k, r, mean, after)
         return self.output(r * mean), (x, *after)
 
     def step(self, x: Float[Tensor, "B D"], state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         last, a, b, p = state
         k, v, r = self._inputs(x, last)
         mean, after = wkv_step(k, v, self.decay.exp(), self.bonus, (a, b, p))
+        self._tell(k[:, None], r[:, None], mean[:, None], tuple(part[:, None] for part in after))
         return self.output(r * mean), (x, *after)
+
+    @torch.no_grad()
+    def _tell(self, k: Tensor, r: Tensor, mean: Tensor, sums: tuple[Tensor, ...]) -> None:
+        """To whoever watches: the gate r, the share of its sums that a step keeps, and the mean let through.
+
+        A channel's decay is one number; `kept` is what comes of it: of all the weight that the channel has after a
+        position, the share of what came before.
+        """
+        if self.state_watcher is None:
+            return
+        decays = (-self.decay.exp()).exp().expand_as(k)
+        _, b, p = sums
+        kept = (1 - (k - p).exp() / b).clamp(0, 1)
+        self.state_watcher({"r": r, "decay": decays, "kept": kept}, {"mean": mean})
 
 
 class ChannelMix(nn.Module):

@@ -1,5 +1,6 @@
 """An encoder of texts with its tokenizer: rows in, what the model says of each out. Five tasks work with one."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -158,6 +159,67 @@ def embed(
         return np.zeros((0, encoder.model.config.width), dtype=np.float32)
     vectors = torch.stack(encoder.each(rows, lambda given: encoder.model.text_vectors(given, pooling), progress))
     return (torch.nn.functional.normalize(vectors, dim=-1) if normalise else vectors).numpy()
+
+
+def follows(encoder: Encoder, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """How likely it is that the second text of each pair follows the first, for a model that was pre-trained to tell.
+
+    A pair longer than the model reads is cut at its end, as in pre-training.
+    """
+    rows: list[Any] = [encoder.framer.texts(first, second) for first, second in pairs]
+    model = encoder.model
+    found = encoder.each(rows, lambda texts: model.next_logits(model(texts)).float().softmax(-1)[:, 0])
+    return [float(one) for one in found]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenVectors:
+    """The tokens of a text that are part of it, the characters that each covers, and a vector for each."""
+
+    tokens: tuple[str, ...]
+    spans: tuple[tuple[int, int], ...]
+    vectors: Float[np.ndarray, "T D"]
+
+    def of_word(self, start: int, end: int) -> Float[np.ndarray, " D"]:
+        """The mean of the vectors of the tokens that lie in these characters."""
+        inside = [place for place, (first, last) in enumerate(self.spans) if first >= start and last <= end]
+        if not inside:
+            raise DataError(f"no token lies in the characters {start} to {end}")
+        return self.vectors[inside].mean(0)
+
+
+def token_vectors(encoder: Encoder, texts: Sequence[str]) -> list[TokenVectors]:
+    """For each text a vector per token, which has seen all the others; special tokens are left out."""
+    tokenizer = encoder.tokenizer
+    rows: list[Any] = [encoder.framer.texts(text) for text in texts]
+    found = []
+    for text, row, vectors in zip(texts, rows, encoder.each(rows, encoder.model), strict=True):
+        places = [place for place, source in enumerate(row.sources) if source >= 0]
+        spans = tuple(tokenizer.offsets(text)[: len(places)])
+        tokens = tuple(piece.strip() for piece in tokenizer.pieces([row.ids[place] for place in places]))
+        found.append(TokenVectors(tokens, spans, vectors[places].numpy()))
+    return found
+
+
+def word_in_contexts(
+    encoder: Encoder, word: str, texts: Sequence[str]
+) -> tuple[list[str], Float[np.ndarray, "W D"], Float[np.ndarray, " D"]]:
+    """A word in each text where it stands: names, and vectors in their contexts; and its static vector.
+
+    The static one is the mean of what the model's table has for its tokens: the same wherever it stands. All have the
+    length one.
+    """
+    names, vectors = [], []
+    for text, found in zip(texts, token_vectors(encoder, texts), strict=True):
+        for match in re.finditer(rf"\b{re.escape(word)}\b", text, re.IGNORECASE):
+            around = text[max(0, match.start() - 12) : match.end() + 12].strip()
+            names.append(f"{len(names) + 1}: {around}")
+            vectors.append(found.of_word(*match.span()))
+    if not vectors:
+        raise DataError(f"none of the {len(texts)} texts has the word '{word}'")
+    table = encoder.model.embedding.tokens.weight.detach().float().cpu()
+    static = table[encoder.tokenizer.encode(word)].mean(0).numpy()
+    return names, _unit(np.stack(vectors)), _unit(static[None])[0]
 
 
 def nearest_texts(

@@ -1,6 +1,7 @@
-"""Word vectors by skip-gram with negative sampling (Mikolov 2013), a few thousand words per update.
+"""Word vectors by skip-gram or CBOW with negative sampling (Mikolov 2013), a few thousand words per update.
 
-A word's vector is trained to tell the words around it from randomly sampled ones. The usual program goes pair by pair.
+By skip-gram a word's vector is trained to tell the words around it from randomly sampled ones; by CBOW the mean of the
+vectors around a word is trained to tell that word from sampled ones. The usual program goes pair by pair.
 Here a block of running text is one product: the vectors of its words against the second vectors of all words of the
 block and a window around it, of which the pairs nearer than each word's own window count. The negative samples are
 shared by all words of an update, each weighing as much less as there are more of them, so the loss is the same on
@@ -27,11 +28,15 @@ NEGATIVES = 192
 """Negative samples of one update."""
 
 
+METHODS = ("skip-gram", "cbow")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SkipGramConfig:
     """A word's window is sampled from 1 to `window`. A word that makes up more than `subsample` of the text is
     subsampled to bring it nearer to that. There are `negatives` negative samples per pair, by their counts to the power
-    of 3/4. The learning rate of Adagrad, one for each word, goes down to 0.
+    of 3/4. The learning rate of Adagrad, one for each word, goes down to 0. `method` is what predicts what: by
+    `skip-gram` a word those around it, by `cbow` those around it the word.
     """
 
     width: int = 100
@@ -41,9 +46,12 @@ class SkipGramConfig:
     epochs: int = 5
     learning_rate: float = 0.2
     seed: int = 1
+    method: str = "skip-gram"
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "width", "window", "negatives", "epochs")
+        if self.method not in METHODS:
+            raise ConfigError(f"method='{self.method}' must be one of {', '.join(METHODS)}")
         if self.window >= BLOCK:
             raise ConfigError(f"window={self.window} must be below {BLOCK}")
         if self.subsample < 0 or self.learning_rate <= 0 or self.seed < 0:
@@ -75,7 +83,8 @@ def train_skip_gram(
                     np.searchsorted(chosen, uniforms.uniform(NEGATIVES) * chosen[-1], side="right")
                 )
                 rate = config.learning_rate * max(1e-3, 1 - done / total)
-                _update(words, contexts, text, centre, near, negative_ids, config.negatives, rate)
+                update = _update if config.method == "skip-gram" else _update_by_mean
+                update(words, contexts, text, centre, near, negative_ids, config.negatives, rate)
                 done = min(total, done + round(BLOCK * BLOCKS / share))
                 if progress is not None:
                     progress(done, total)
@@ -103,6 +112,31 @@ def _update(
     contexts.descend(
         torch.cat((text.flatten(), negative_ids)),
         torch.cat(((pull.mT @ v).flatten(0, 1), push.flatten(0, 1).T @ v.flatten(0, 1))),
+        rate,
+    )
+
+
+def _update_by_mean(
+    words: "_Table",
+    contexts: "_Table",
+    text: Int[Tensor, "N M"],
+    centre: Int[Tensor, "N C"],
+    near: Float[Tensor, "N C M"],
+    negative_ids: Int[Tensor, " K"],
+    negatives: int,
+    rate: float,
+) -> None:
+    """The same by CBOW: the mean of the vectors around each word against the second vectors of the word and others."""
+    count = near.sum(-1, keepdim=True)
+    shares = near / count.clamp_min(1)
+    mean, o, w = shares @ words.weight[text], contexts.weight[centre], contexts.weight[negative_ids]
+    there = (count > 0).to(mean.dtype)
+    pull = ((mean * o).sum(-1, keepdim=True).sigmoid_() - 1) * there
+    push = (mean @ w.mT).sigmoid_().mul_(there * (negatives / len(negative_ids)))
+    words.descend(text, shares.mT @ (pull * o + push @ w), rate)
+    contexts.descend(
+        torch.cat((centre.flatten(), negative_ids)),
+        torch.cat(((pull * mean).flatten(0, 1), push.flatten(0, 1).T @ mean.flatten(0, 1))),
         rate,
     )
 

@@ -17,15 +17,18 @@ from regard.look.document import (
     Decoding,
     Document,
     Edited,
+    Feature,
     HeadHistory,
     History,
     Mixture,
     Neurons,
     PatchedImage,
+    Recurrence,
     Sentence,
     Side,
     SoundTrack,
     TreeNode,
+    Units,
 )
 from regard.look.position_tables import PositionTable
 from regard.nn.positions import Positions, sinusoidal
@@ -288,4 +291,61 @@ def long(tokens=1000, heads=4, layers=2):
     return Document(
         title="A long text",
         sentences=(Sentence(source=Side(text=" ".join(pieces), pieces=pieces), attentions=tuple(maps)),),
+    )
+
+
+def recurrence(name, steps, side, units=6, seed=0, backward=False):
+    generator = torch.Generator().manual_seed(seed)
+    parts = {letter: torch.rand(steps, units, generator=generator) for letter in "ifo"}
+    parts |= {letter: 2 * torch.rand(steps, units, generator=generator) - 1 for letter in "ghc"}
+    return Recurrence(
+        name=name,
+        steps=side,
+        backward=backward,
+        parts=tuple(Units(name=letter, values=values, gate=letter in "ifo") for letter, values in parts.items()),
+    )
+
+
+def recurrent():
+    """A translation without attention: an encoder that reads both ways, one vector, and a decoder."""
+    source, target = ("a", "b", "c", "d"), ("x", "y", "⟨end⟩")
+    quoted = Feature(name="inside quotes", side="source", values=(0.0, 1.0, 1.0, 0.0))
+    seen = recurrence("encoder.layers.0.cells.0", 4, "source", seed=1)
+    planted = seen.parts[-1].values.clone()
+    planted[:, 3] = 0.5 - torch.tensor(quoted.values)  # unit 3 of c tracks the quote
+    parts = (*seen.parts[:-1], dataclasses.replace(seen.parts[-1], values=planted))
+    return Document(
+        title="Without attention",
+        sentences=(
+            Sentence(
+                source=Side(text="a b c d", pieces=source),
+                target=Side(text="x y", pieces=target),
+                prefix=Side(text="x y", pieces=("⟨start⟩", "x", "y")),
+                recurrences=(
+                    dataclasses.replace(seen, parts=parts),
+                    recurrence("encoder.layers.0.cells.1", 4, "source", seed=2, backward=True),
+                    recurrence("decoder.layers.0.cells.0", 3, "prefix", units=8, seed=3),
+                ),
+                features=(quoted,),
+                candidates=tuple((Candidate(piece=piece, probability=0.7),) for piece in target),
+                decoding=Decoding(hidden=torch.randn(3, 8), summary=torch.randn(8)),
+            ),
+        ),
+    )
+
+
+@functools.cache
+def long_recurrence(steps=1000, units=512):
+    """One cell of many units over a long text."""
+    pieces = tuple(f"w{place}" for place in range(steps))
+    line = Feature(name="place in its line", side="source", values=tuple(float(place % 80) for place in range(steps)))
+    return Document(
+        title="Many units",
+        sentences=(
+            Sentence(
+                source=Side(text=" ".join(pieces), pieces=pieces),
+                recurrences=(recurrence("layers.0.cells.0", steps, "source", units=units),),
+                features=(line,),
+            ),
+        ),
     )

@@ -75,9 +75,12 @@ KINDS = {
         texts("tiny", *LAYERS, "decode.beam=3"),
         [*ALWAYS, "neurons", "decoding", "edits", "positions"],
     ),
-    "recurrent": (texts("bahdanau-2015"), [*ALWAYS, "neurons", "decoding", "edits"]),
-    "copying": (texts("see-2017"), [*ALWAYS, "neurons", "decoding", "edits"]),
-    "pointing back": (texts("merity-2017", "data.train=['x']"), [*ALWAYS, "neurons", "decoding", "edits"]),
+    "recurrent": (texts("bahdanau-2015"), [*ALWAYS, "neurons", "flow", "units", "decoding", "edits"]),
+    "copying": (texts("see-2017"), [*ALWAYS, "neurons", "flow", "units", "decoding", "edits"]),
+    "pointing back": (
+        texts("merity-2017", "data.train=['x']"),
+        [*ALWAYS, "neurons", "flow", "units", "decoding", "edits"],
+    ),
     "convolutional": (
         texts("gehring-2017", "model.encoder_layers=1", "model.decoder_layers=2"),
         [*ALWAYS, "neurons", "decoding", "edits", "positions"],
@@ -103,7 +106,7 @@ def test_every_view_of_every_kind_of_run_opens(browser, kind, tmp_path):
     opened = browser.page(path)
     tabs = opened.js("[...document.querySelectorAll('[role=tab]')].map((tab) => tab.dataset.key.slice(4))")
     assert tabs == views
-    layers = opened.js("document.querySelector('select[data-key=attention]').options.length")
+    layers = opened.js("document.querySelector('select[data-key=attention]')?.options.length ?? 0")
     for view in views:
         opened.click(f"[data-key=tab-{view}]")
         assert opened.js("document.querySelector('#view').textContent.length") > 10

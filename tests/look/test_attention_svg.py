@@ -11,7 +11,7 @@ import torch
 from regard.errors import ConfigError
 from regard.look import watch
 from regard.look.alignment import merge
-from regard.look.attention_svg import colour, excerpt, svg
+from regard.look.attention_svg import check_view, colour, excerpt, svg
 from regard.look.charts import DARK, DASHES, LIGHT
 from regard.look.document import AttentionMap, Document, PatchedImage, Sentence, Side
 from regard.look.figures import figure, write_png
@@ -306,3 +306,19 @@ def test_an_image_is_written_as_png_and_read_again(captioned, tmp_path):
 def test_only_an_image_can_be_lit(document):
     with pytest.raises(ConfigError, match="view='image' lights an image"):
         svg(document, view="image")
+
+
+def test_decoding_is_one_animation_whose_shades_are_the_weights_of_each_step(document):
+    plot = ElementTree.fromstring(svg(document, view="decoding"))
+    weights = document.sentences[0].attentions[0].array().mean(0)
+    boxes = [one for one in plot.iter(f"{SPACE}rect") if one.find(f"{SPACE}animate[@attributeName='fill']") is not None]
+    for column, box in enumerate(boxes):
+        values = box.find(f"{SPACE}animate").get("values").split(";")
+        steps = [colour(float(weight)) for weight in weights[:, column]]
+        assert values == [*steps, steps[-1]]  # and one beat more with everything written
+        assert box.get("fill") == steps[-1]
+    assert len(boxes) == 5
+    shown = [group.find(f"{SPACE}animate").get("values") for group in plot.iter(f"{SPACE}g")]
+    assert shown == ["1;1;1;1", "0;1;1;1", "0;0;1;1"]
+    with pytest.raises(ConfigError, match="must be one of map, columns, lines, heads, image"):
+        check_view("decoding", as_svg=False)

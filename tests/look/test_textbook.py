@@ -3,11 +3,13 @@
 import re
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 import torch
 
 from regard.cli import main
-from regard.errors import ConfigError
+from regard.errors import ConfigError, DataError
+from regard.look.calculator import EXAMPLES, LOOK_AHEAD, WorkedExample, calculator, matrix_of
 from regard.look.textbook import dot_product_variances, masks_figure, positions_figure, softmax_figure
 from regard.nn.positions import sinusoidal
 
@@ -71,3 +73,51 @@ def test_what_cannot_be_plotted_is_refused():
         masks_figure(length=4, window=2, padding=4)
     with pytest.raises(ConfigError, match="two finite numbers"):
         softmax_figure([1.0])
+
+
+RIGHT = {
+    0: [[0.8808, 0.1192]],
+    1: [[0.8808, 0.1192, 0.0, 0.0]],
+    2: [[0.622, 0.378], [0.223, 0.777]],
+    3: [[0.804, 0.196]],
+    5: [[0.0, 1.0, 0.0]],
+}
+
+
+@pytest.mark.parametrize("number", RIGHT)
+def test_worked_examples_open_with_their_right_weights(number):
+    (seen,) = EXAMPLES[number].sentence().attentions
+    assert seen.array()[0][: len(RIGHT[number])] == pytest.approx(np.array(RIGHT[number]), abs=5e-4)
+
+
+def test_a_calculator_opens_with_what_was_typed_and_says_what_is_wrong():
+    own = WorkedExample(title="mine", tokens=(), scores=matrix_of("--scores", "6 4; 3 8"), d_k=16)
+    found = calculator(own)
+    assert len(found.sentences) == 1 + len(EXAMPLES)
+    assert found.sentences[0].attentions[0].array()[0, 1] == pytest.approx([0.2227, 0.7773], abs=5e-4)
+    masked = WorkedExample(title="", tokens=(), scores=LOOK_AHEAD, d_k=64, causal=True).sentence()
+    assert masked.attentions[0].array()[0, 2] == pytest.approx([0.095, 0.128, 0.777, 0, 0, 0], abs=5e-4)
+    vectors = WorkedExample(title="", tokens=(), q=[[1.0]], k=[[2.0], [0.0]], v=[[1.0], [3.0]]).sentence()
+    assert (vectors.worked.d_k, vectors.worked.raw) == (1, False)
+    for given, said in (
+        ({"scores": [[1.0]]}, "give d_k"),
+        ({"scores": [[1.0]], "d_k": 0}, "must be above 0"),
+        ({"scores": [[1.0]], "q": [[1.0]], "d_k": 4}, "not both"),
+        ({"q": [[1.0]]}, "give q and k"),
+        ({"q": [[1.0, 2.0]], "k": [[1.0]]}, "a dot product needs as many"),
+        ({"q": [[1.0]], "k": [[1.0]], "v": [[1.0], [2.0]]}, "each key has one"),
+        ({"q": [[1.0], []], "k": [[1.0]]}, "rows of equally many numbers"),
+        ({"q": [[float("nan")]], "k": [[1.0]]}, "not finite"),
+    ):
+        with pytest.raises(DataError, match=said):
+            calculator(WorkedExample(title="", tokens=(), **given))
+    with pytest.raises(DataError, match="must be numbers"):
+        matrix_of("--q", "one two")
+
+
+def test_the_command_writes_a_calculator_of_ones_own_numbers(tmp_path, capsys):
+    out = tmp_path / "page.html"
+    assert main(["draw", "calculator", "--scores", "6 4; 3 8", "--d-k", "16", "--out", str(out)]) == 0
+    assert "Your own numbers" in out.read_text(encoding="utf-8")
+    assert main(["draw", "calculator", "--scores", "6 4", "--out", str(out)]) == 2
+    assert "give d_k" in capsys.readouterr().err

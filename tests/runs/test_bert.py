@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,14 +15,14 @@ import regard
 from regard import make_config
 from regard.cli import main
 from regard.data.labelled_texts import Keys, questions
-from regard.errors import ConfigError, DataError, RunError
+from regard.errors import ConfigError, DataError, RegardError, RunError
 from regard.interop.huggingface.bert import BERT, ROBERTA
 from regard.metrics.classification_metrics import answer_scores
 from regard.models.bert import Bert, BertConfig
 from regard.nn.batch import Texts, Tokens
 from regard.runs.files import read_tensors
 from regard.runs.log import read_log
-from regard.tasks.encoder import nearest_texts
+from regard.tasks.encoder import nearest_texts, token_vectors, word_in_contexts
 from regard.tasks.looking import document
 from regard.tasks.spec import Silence
 from regard.text.encoder_inputs import InputBuilder, truncate_pair
@@ -320,3 +321,64 @@ def test_impossible_settings_and_data_are_refused(files, base, tmp_path):
             config(files, "bert-answer", "-asked.jsonl", train=[str(tmp_path / "asked.jsonl")]), tmp_path / "none"
         )
     assert not (tmp_path / "none").exists()
+
+
+BERT_RUN = Path(__file__).parents[1] / "compatibility" / "runs_0_1_0" / "bert"
+BANKS = ["the cat sat on the mat", "a cat is here", "cat"]
+
+
+def test_whether_a_text_follows_is_what_the_pretraining_head_says(capsys, tmp_path):
+    run = regard.load(BERT_RUN, "cpu")
+    pairs = [("the cat sat", "it slept"), ("it slept", "the cat sat on the mat and slept")]
+    found = run.ask("follows", pairs)
+    encoder = run.encoder
+    for pair, one in zip(pairs, found, strict=True):
+        texts = encoder.texts([encoder.framer.texts(*pair)])
+        with torch.no_grad():
+            expected = run.model.next_logits(run.model(texts)).softmax(-1)[0, 0].item()
+        assert one.probability == pytest.approx(expected, abs=1e-5)
+        assert one.follows == (expected > 0.5)
+    assert main(["follows", str(BERT_RUN), *pairs[0], "--device", "cpu", "--precision", "float32"]) == 0
+    said = capsys.readouterr().out.split()
+    assert said == ["yes" if found[0].follows else "no", f"{found[0].probability:.4f}"]
+    (tmp_path / "story.txt").write_text("the cat sat\nit slept\nthe end\n", encoding="utf-8")
+    assert main(["follows", str(BERT_RUN), "--input", str(tmp_path / "story.txt"), "--json", "--device", "cpu"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(one["first"], one["second"]) for one in lines] == [("the cat sat", "it slept"), ("it slept", "the end")]
+    assert main(["follows", str(BERT_RUN), "one text", "--device", "cpu"]) != 0
+    assert "two at a time" in capsys.readouterr().err
+
+
+def test_a_model_without_that_head_does_not_say_what_follows(classifier):
+    with pytest.raises(RegardError, match="follows"):
+        classifier.ask("follows", [("a", "b")])
+
+
+def test_each_token_has_a_vector_that_knows_the_others_and_a_word_lies_where_its_texts_put_it(tmp_path, capsys):
+    run = regard.load(BERT_RUN, "cpu")
+    found = token_vectors(run.encoder, BANKS)
+    row = run.encoder.framer.texts(BANKS[0])
+    with torch.no_grad():
+        expected = run.model(run.encoder.texts([row]))[0]
+    places = [place for place, source in enumerate(row.sources) if source >= 0]
+    assert found[0].vectors == pytest.approx(expected[places].numpy(), abs=1e-4)
+    assert len(found[0].tokens) == len(found[0].spans) == len(places)
+    names, vectors, static = word_in_contexts(run.encoder, "cat", BANKS)
+    assert len(names) == 3
+    assert vectors @ vectors.T == pytest.approx((vectors @ vectors.T).T)
+    assert (vectors[0] @ vectors[1]) < 1 - 1e-4  # the same word, other vectors
+    again = word_in_contexts(run.encoder, "cat", BANKS[1:])[2]
+    assert static == pytest.approx(again)  # a static vector knows no text
+    out = tmp_path / "cat.svg"
+    command = ["embed-text", str(BERT_RUN), *BANKS, "--device", "cpu"]
+    assert main([*command, "--word", "cat", "--plane", str(out)]) == 0
+    assert "cat, static" in out.read_text(encoding="utf-8")
+    capsys.readouterr()
+    assert main([*command, "--tokens", "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [tuple(line["tokens"]) for line in lines] == [one.tokens for one in found]
+    assert np.shape(lines[0]["vectors"]) == found[0].vectors.shape
+    for more in (["--word", "cat"], ["--tokens", "--out", "x.npy"], ["--tokens", "--search", "x.txt"]):
+        assert main([*command, *more]) != 0
+    with pytest.raises(DataError, match="none of the 3 texts has the word 'dog'"):
+        word_in_contexts(run.encoder, "dog", BANKS)

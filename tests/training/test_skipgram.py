@@ -66,14 +66,33 @@ def corpus():
     return np.array(ids)
 
 
-def test_words_that_keep_the_same_company_come_near_each_other_the_same_every_time():
-    config = SkipGramConfig(width=12, window=1, epochs=6, subsample=0.0)
+@pytest.mark.parametrize("method", ["skip-gram", "cbow"])
+def test_words_that_keep_the_same_company_come_near_each_other_the_same_every_time(method):
+    config = SkipGramConfig(width=12, window=1, epochs=6, subsample=0.0, method=method)
     matrix = train_skip_gram(corpus(), 10, config)
     vectors = WordVectors(tuple("abcdxyzpqr"), matrix)
     assert {word for word, _ in vectors.near("x", 2)} == {"y", "z"}
     assert {word for word, _ in vectors.near("q", 2)} == {"p", "r"}
     assert np.array_equal(train_skip_gram(corpus(), 10, config), matrix)
     assert not np.array_equal(train_skip_gram(corpus(), 10, SkipGramConfig(width=12, seed=2)), matrix)
+
+
+def test_an_update_by_cbow_follows_the_gradient_of_its_loss():
+    torch.manual_seed(0)
+    config = SkipGramConfig(width=4, window=2, method="cbow")
+    words, contexts = Recorder(torch.randn(9, 4)), Recorder(torch.randn(9, 4))
+    text, centre, near = next(skipgram._blocks(np.arange(40) % 9, 2, skipgram._Uniforms(1, 0)))
+    others, K = torch.tensor([1, 5, 7]), 3
+    w, c = words.weight.clone().requires_grad_(), contexts.weight.clone().requires_grad_()
+    count = near.sum(-1, keepdim=True)
+    mean = (near @ w[text]) / count.clamp_min(1)
+    there = (count[..., 0] > 0).float()
+    loss = -((mean * c[centre]).sum(-1).sigmoid().log() * there).sum()
+    loss -= ((-(mean @ c[others].T)).sigmoid().log() * there[..., None]).sum() * config.negatives / K
+    gradients = torch.autograd.grad(loss, (w, c))
+    skipgram._update_by_mean(words, contexts, text, centre, near, others, config.negatives, 0.1)
+    assert_close(words.gradient, gradients[0], atol=1e-4, rtol=1e-4)
+    assert_close(contexts.gradient, gradients[1], atol=1e-4, rtol=1e-4)
 
 
 def test_frequent_words_are_left_out_more_often():
@@ -88,6 +107,8 @@ def test_frequent_words_are_left_out_more_often():
 def test_what_cannot_be_is_refused():
     with pytest.raises(ConfigError, match="width=0 must be at least 1"):
         SkipGramConfig(width=0)
+    with pytest.raises(ConfigError, match="method='glove' must be one of skip-gram, cbow"):
+        SkipGramConfig(method="glove")
     with pytest.raises(ConfigError, match="window=64 must be below 64"):
         SkipGramConfig(window=64)
     with pytest.raises(DataError, match="less than two words"):

@@ -1,6 +1,7 @@
 """Look inside a Hugging Face checkpoint as it is: transformers runs it, and nothing is imported into a run."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import torch
 
 from regard.errors import ConfigError, RunError
+from regard.interop.hub import checkpoint
 from regard.look.document import Document, Sentence, Side
 from regard.look.watch import attention_map, attentions, matching, watch
 from regard.tasks.looking.look_options import LookOptions, left_out_note
@@ -17,15 +19,22 @@ MOST_NEW = 64
 
 
 def look_at_checkpoint(
-    directory: str | Path, texts: Sequence[str], options: LookOptions | None = None, *, device: str = "cpu"
+    directory: str | Path,
+    texts: Sequence[str],
+    options: LookOptions | None = None,
+    *,
+    device: str = "cpu",
+    tell: Callable[[str], object] = warnings.warn,
 ) -> Document:
     """Every attention of the model in `directory` on each text; a pair of texts is written `first ||| second`.
 
-    A model with a decoder writes its greedy output first, unless `options` give targets. Only JSON, a tokenizer and
-    safetensors are read; no code from the directory runs and nothing is fetched.
+    `directory` may also be a model's name on the hub, which is fetched unless the hub's cache has it; `tell` hears of
+    that. A model with a decoder writes its greedy output first, unless `options` give targets. Only JSON, a tokenizer
+    and safetensors are read, and no code from the directory runs.
     """
-    options = options or LookOptions()
-    model, tokenizer = _loaded(Path(directory), device)
+    options, name = options or LookOptions(), Path(directory).name
+    directory = checkpoint(str(directory), tell=tell)
+    model, tokenizer = _loaded(directory, device)
     if options.edits or options.history:
         raise ConfigError("edits and a history are for runs: import the checkpoint with `regard import hf`")
     if options.targets and (len(options.targets) != len(texts) or not model.config.is_encoder_decoder):
@@ -37,7 +46,7 @@ def look_at_checkpoint(
     seen = [_sentence(model, tokenizer, texts, number, options) for number in range(len(texts))]
     notes = dict.fromkeys(note for _, note in seen if note)
     return Document(
-        title=f"Where {Path(directory).name} looked",
+        title=f"Where {name} looked",
         sentences=tuple(sentence for sentence, _ in seen),
         note=" ".join(notes),
     )

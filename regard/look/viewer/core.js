@@ -27,14 +27,16 @@ function furnish(node, attributes, children) {
 }
 
 // A view is { name, title, help, draw(root, state) }; views are listed in the order they were added. `shown(sentence)`
-// says whether there is anything for it to show, `needs(state)` what it must have read: pairs of attention and heads.
-// Title and help may be functions of the sentence. `opens(heads)` says which of the heads it shows until some are chosen.
+// says whether there is anything for it to show, by default wherever there is attention; `needs(state)` what it must have
+// read: pairs of attention and heads. Title and help may be functions of the sentence. `opens(heads)` says which of the
+// heads it shows until some are chosen. `step(state, by)` goes on by one step, or back, and `steps` says in words by what;
+// without them a presenter's arrow keys go from token to token.
 function addView(view) {
   regard.views.push(view);
 }
 
 function viewsOf(sentence) {
-  return regard.views.filter((view) => view.shown?.(sentence) ?? true);
+  return regard.views.filter((view) => view.shown?.(sentence) ?? sentence.attentions.length > 0);
 }
 
 function viewOf(state) {
@@ -42,7 +44,14 @@ function viewOf(state) {
 }
 
 function said(words, sentence) {
-  return typeof words === "function" ? words(sentence) : words;
+  return worded(typeof words === "function" ? words(sentence) : words);
+}
+
+// Where nothing hovers and there are no keys, words say what a finger does.
+function worded(text) {
+  if (!TOUCH.matches) return text;
+  const fingers = { "Point at": "Tap", "point at": "tap", "pointed at": "tapped", "Click": "Tap", "click": "tap", "Rest on": "Tap" };
+  return text.replace(/Point at|point at|pointed at|Click|click|Rest on/g, (one) => fingers[one]);
 }
 
 function sentenceOf(state) {
@@ -53,8 +62,9 @@ function attentionOf(state) {
   return sentenceOf(state).attentions[state.attention];
 }
 
+// A recurrent model may have no attention, and then no heads.
 function headsOf(attention) {
-  return Array.from({ length: attention.weights.shape[0] }, (_, head) => head);
+  return Array.from({ length: attention?.weights.shape[0] ?? 0 }, (_, head) => head);
 }
 
 // The number a head has in the model; a page may hold some of them only.
@@ -69,7 +79,13 @@ function sideTitle(sentence, name) {
 
 // Whether every side of the attention knows its words, so that pieces can be merged.
 function hasWords(sentence, attention) {
-  return Boolean(sentence[attention.rows].words && sentence[attention.columns].words);
+  return Boolean(attention && sentence[attention.rows].words && sentence[attention.columns].words);
+}
+
+// Whether any word was cut into pieces: then whole words are what a reader wants to see first.
+function cutsWords() {
+  const sides = regard.document.sentences.flatMap((one) => [one.source, one.target]).filter((side) => side?.words);
+  return sides.some((side) => side.word_of.some((word, piece) => piece > 0 && word !== null && word === side.word_of[piece - 1]));
 }
 
 // Brings a state back into what the document offers: after another sentence or layer is chosen, and for old links.
@@ -91,6 +107,7 @@ function fitted(state) {
 // The heads that a view shows before any is chosen. Those of a long text are read one by one, so it opens with one.
 function openedWith(attention, view) {
   const known = headsOf(attention);
+  if (!attention) return known;
   return attention.weights.squeezed ? known.slice(0, 1) : (view.opens?.(known) ?? known);
 }
 
@@ -114,6 +131,18 @@ function pin(side, piece, part = {}) {
 function change(part) {
   regard.state = fitted({ ...regard.state, ...(part.heads ? { chosen: true } : {}), ...part });
   remember(regard.state);
+  tellOthers(regard.state);
+  redraw();
+}
+
+// Pages side by side show the same: each tells the page around it where it is, which tells the others.
+function tellOthers({ view, sentence, attention, heads, chosen, words, pin: kept }) {
+  if (regard.document.beside) parent.postMessage({ regard: { view, sentence, attention, heads, chosen, words, pin: kept } }, "*");
+}
+
+function hearOthers(event) {
+  if (!regard.document.beside || event.source !== parent || !event.data?.regard) return;
+  regard.state = fitted({ ...regard.state, ...event.data.regard });
   redraw();
 }
 
@@ -126,6 +155,7 @@ function remember(state) {
     attention: state.attention,
     ...(state.chosen ? { heads: all ? "all" : state.heads.join(".") } : {}),
     words: state.words ? 1 : 0,
+    ...(state.present ? { present: 1 } : {}),
     ...(state.pin ? { pin: `${state.pin.side}.${state.pin.piece}` } : {}),
   });
   try {
@@ -139,12 +169,13 @@ function recalled() {
   const hash = new URLSearchParams(location.hash.slice(1));
   const attention = hash.has("attention") ? Number(hash.get("attention")) : lastCross();
   return {
-    view: hash.get("view"),
+    view: hash.get("view") ?? (regard.document.sentences[0].worked ? "neurons" : null),
     sentence: Number(hash.get("sentence")),
     attention,
     heads: hash.get("heads") === "all" ? "all" : (hash.get("heads") ?? "").split(".").filter(Boolean).map(Number),
     chosen: hash.has("heads"),
-    words: hash.get("words") === "1",
+    words: hash.has("words") ? hash.get("words") === "1" : cutsWords(),
+    present: hash.get("present") === "1",
     pin: recalledPin(hash.get("pin")),
   };
 }

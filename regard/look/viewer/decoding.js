@@ -8,6 +8,13 @@ addView({
       : "The text, a token at a time. Click one to see where it looked, and the vectors that came of it.",
   draw: drawDecoding,
   shown: (sentence) => Boolean(sentence.candidates || sentence.decoding?.hidden),
+  steps: "one step of decoding",
+  step: (state, by) => {
+    const side = stepSide(sentenceOf(state));
+    const last = sentenceOf(state)[side].pieces.length - 1;
+    const here = pinnedPiece(state, side);
+    return { pin: { side, piece: here < 0 ? (by > 0 ? 0 : last) : Math.min(Math.max(here + by, 0), last) } };
+  },
 });
 
 const decodingState = { playing: null, step: null };
@@ -78,12 +85,14 @@ function shareBar(share, kind) {
 function lookedAt(state, sentence, side, step) {
   const attention = attentionOf(state);
   const box = element("div", { class: "looked" });
-  if (attention.rows !== side) {
+  if (attention && attention.rows !== side) {
     box.append(element("p", { class: "muted" }, `${attention.name} is not where these steps look. Choose another layer to see where they do.`));
     return box;
   }
-  const matrix = matrixOf(sentence, attention, state.heads, false);
-  box.append(element("h4", {}, `It looked at (${attention.name}, ${headPhrase(attention, matrix)})`), shadedText(matrix, matrix.mean, step, -1));
+  if (attention) {
+    const matrix = matrixOf(sentence, attention, state.heads, false);
+    box.append(element("h4", {}, `It looked at (${attention.name}, ${headPhrase(attention, matrix)})`), shadedText(matrix, matrix.mean, step, -1));
+  }
   for (const name of ["hidden", "context"]) {
     const packed = sentence.decoding?.[name];
     if (!packed) continue;
@@ -197,7 +206,7 @@ function beamTree(beam, step, go) {
     "div",
     {},
     frame,
-    element("p", { class: "tree-key muted" }, element("span", { class: "best" }, "the output"), element("span", { class: "kept" }, "kept"), element("span", { class: "pruned" }, "× pruned"), element("span", { class: "finished" }, "■ finished"), "Rest on a branch to read its log-probability."),
+    element("p", { class: "tree-key muted" }, element("span", { class: "best" }, "the output"), element("span", { class: "kept" }, "kept"), element("span", { class: "pruned" }, "× pruned"), element("span", { class: "finished" }, "■ finished"), worded("Rest on a branch to read its log-probability.")),
   );
 }
 

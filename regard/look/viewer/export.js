@@ -125,7 +125,7 @@ function save(name, kind, content) {
 }
 
 function fileName(state, ending) {
-  return `${state.view}-${attentionOf(state).name}-${state.sentence + 1}.${ending}`.replaceAll(/[^\w.-]+/g, "_");
+  return `${state.view}-${attentionOf(state)?.name ?? "recurrence"}-${state.sentence + 1}.${ending}`.replaceAll(/[^\w.-]+/g, "_");
 }
 
 function drawnView() {

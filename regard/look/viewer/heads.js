@@ -82,7 +82,7 @@ function headKey(attention, heads) {
     { class: "head-key", "aria-label": "Legend" },
     ...heads.map((head, order) => line(looks[order], 0.8, `head ${headName(attention, head)}`)),
     ...[0.1, 0.5, 1].map((weight) => line("", weight, `weight ${weight}`)),
-    element("li", {}, `lines below ${FAINT.all} are not shown (below ${FAINT.isolated} of a token pointed at)`),
+    element("li", {}, `lines below ${FAINT.all} are not shown (below ${FAINT.isolated} of a token ${worded("pointed at")})`),
     alike ? element("li", {}, `heads ${HUES * DASHES} apart look alike`) : "",
   );
 }
@@ -164,7 +164,7 @@ function weighToken(token, weight, isolated) {
 function describe(details, sentence, attention, matrix, only) {
   details.replaceChildren();
   if (!only) {
-    details.append(element("p", { class: "muted" }, "Point at a token to read its weights here; click to keep it, in every view."));
+    details.append(element("p", { class: "muted" }, worded("Point at a token to read its weights here; click to keep it, in every view.")));
     return;
   }
   const label = matrix[only.side][only.index];

@@ -5,6 +5,11 @@ addView({
   help: "How the chosen token's weights come about, from queries and keys to the sum of values. Blue is above zero, orange below.",
   draw: drawNeurons,
   shown: (sentence) => sentence.attentions.some((attention) => attention.neurons),
+  steps: "one step of the arithmetic",
+  step: (state, by) => {
+    neuron.step = Math.min(Math.max(neuron.step === STEPS.length && by > 0 && !neuron.shown ? 1 : neuron.step + by, 1), STEPS.length);
+    neuron.shown = true;
+  },
 });
 
 const STEPS = [
@@ -16,7 +21,7 @@ const STEPS = [
   ["Sum", "The weighed values are added up. This is what the head hands on for the chosen token."],
 ];
 const KEYS_SHOWN = 14; // keys of a page
-const neuron = { step: STEPS.length, playing: null, heaviest: false, from: 0, hand: null };
+const neuron = { shown: false, step: STEPS.length, playing: null, heaviest: false, from: 0, hand: null };
 
 function drawNeurons(root, state) {
   stopPlaying();
@@ -58,6 +63,7 @@ function drawNeurons(root, state) {
     for (const part of table.querySelectorAll("[data-step]")) part.classList.toggle("unseen", Number(part.dataset.step) > step);
     say.replaceChildren(`${step}. `, stepText(attention, step));
   };
+  if (sentence.worked) root.append(typing(state, sentence, attention));
   root.append(
     element("div", { class: "caption" }, element("span", { class: "steps", role: "group", "aria-label": "Steps" }, ...steps, play), legend("−", "+", "signed")),
     say,
@@ -72,6 +78,10 @@ function drawNeurons(root, state) {
 // Additive scores have no product and no scale; the steps say what is done instead.
 function stepText(attention, step) {
   const { combine, scale, offsets } = attention.neurons;
+  const { worked } = sentenceOf(regard.state);
+  if (worked?.raw && step <= 2) return "The scores are given: what queries and keys made them does not matter from here on.";
+  if (worked && step === 3) return `Each score is divided by √${worked.d_k} = ${Math.sqrt(worked.d_k).toFixed(3)}.`;
+  if (worked?.causal && step === 4) return `The mask: a key after the query is hidden, its score becomes −∞. ${STEPS[3][1]}`;
   if (step === 2 && combine === "additive") return "tanh(q + k), feature by feature, times a learnt vector, summed up: the additive score.";
   if (step === 3 && offsets) return `The score is multiplied by ${scale.toFixed(4)}; then what the head adds for the distance between the tokens is added.`;
   if (step === 3 && scale === 1) return "This score is not scaled: it goes on as it is.";
@@ -107,7 +117,7 @@ function workings(attention, head, row, hand = null) {
 
 // What weights written by hand make of the head's output.
 function byHand(attention, head, row, found) {
-  if (!neuron.hand) return element("p", { class: "muted hand" }, "Click a weight to write it by hand, and see what the head would hand on.");
+  if (!neuron.hand) return element("p", { class: "muted hand" }, worded("Click a weight to write it by hand, and see what the head would hand on."));
   const { sum } = workings(attention, head, row);
   const dot = (one, other) => one.reduce((total, value, index) => total + value * other[index], 0);
   const likeness = dot(sum, found.sum) / (Math.sqrt(dot(sum, sum) * dot(found.sum, found.sum)) || 1);
@@ -130,32 +140,34 @@ function neuronTable(pieces, { query, all, sum }, row, write) {
     value: extent(all.map((one) => one.value)),
     sum: extent([sum]),
   };
-  const cell = (step, kind, ...children) => element("td", { "data-step": step, class: kind }, ...children);
+  const named = { 1: "k", 2: "q × k", 3: "scaled", 4: "softmax", 5: "weight × v", 6: "sum" };
+  const cell = (step, kind, ...children) => element("td", { "data-step": step, class: kind, "data-label": kind.includes("score") ? "score" : named[step] }, ...children);
   const lines = shown.map((one) =>
     element(
       "tr",
       { class: one.hidden ? "hidden-key" : "", "data-key-index": one.column },
       element("th", { scope: "row" }, element("bdi", {}, pieces.columns[one.column])),
-      cell(1, "", strip(one.key, sizes.key, "k")),
-      cell(2, "", strip(one.terms, sizes.terms, "q × k")),
+      cell(1, "wide", strip(one.key, sizes.key, "k")),
+      cell(2, "wide", strip(one.terms, sizes.terms, "q × k")),
       cell(2, "figure score", one.score.toFixed(2)),
       cell(3, "figure scaled", one.scaled.toFixed(3)),
       cell(4, "figure weight", ...weightCell(one, write)),
-      cell(5, "", strip(one.weighed, sizes.value, "weight × v")),
+      cell(5, "wide", strip(one.weighed, sizes.value, "weight × v")),
     ),
   );
+  const raw = sentenceOf(regard.state).worked?.raw;
   const heading = (step, label, wide = 1) => element("th", { "data-step": step, scope: "col", colspan: wide }, label);
   return element(
     "table",
-    { class: "neurons" },
+    { class: raw ? "neurons raw" : "neurons" },
     element(
       "thead",
       {},
-      element("tr", {}, element("th", { scope: "col" }, "token"), heading(1, "key k"), heading(2, "q × k", 2), heading(3, "scaled"), heading(4, "softmax"), heading(5, "weight × v")),
-      element("tr", { class: "query" }, element("th", { scope: "row" }, "query of ", element("bdi", {}, pieces.rows[row])), cell(1, "", strip(query, sizes.key, "q")), element("td", { colspan: 5 })),
+      element("tr", {}, element("th", { scope: "col" }, "token"), heading(1, "key k"), raw ? heading(2, "score") : heading(2, "q × k", 2), heading(3, "scaled"), heading(4, "softmax"), heading(5, "weight × v")),
+      element("tr", { class: "query" }, element("th", { scope: "row" }, "query of ", element("bdi", {}, pieces.rows[row])), cell(1, "wide", strip(query, sizes.key, "q")), element("td", { colspan: 5 })),
     ),
     element("tbody", {}, ...lines),
-    element("tfoot", {}, element("tr", {}, element("th", { scope: "row" }, all.length > shown.length ? `sum over all ${all.length}` : "sum"), element("td", { colspan: 5 }), cell(6, "", strip(sum, sizes.sum, "output")))),
+    element("tfoot", {}, element("tr", {}, element("th", { scope: "row" }, all.length > shown.length ? `sum over all ${all.length}` : "sum"), element("td", { colspan: raw ? 3 : 5 }), cell(6, "", strip(sum, sizes.sum, "output")))),
   );
 }
 

@@ -72,3 +72,17 @@ function vectorOf(packed, ...indices) {
   const width = shape.slice(indices.length).reduce((product, size) => product * size, 1);
   return numbersOf(packed).subarray(start * width, (start + 1) * width);
 }
+
+// Gates and states: 16-bit numbers between two bounds. One is read when it is first shown.
+const ranges = new WeakMap();
+
+function rangeOf(packed) {
+  if (!ranges.has(packed)) {
+    const bytes = bytesOf(packed.data);
+    const values = new Float32Array(bytes.length / 2);
+    const scale = (packed.high - packed.low) / 65535;
+    for (let index = 0; index < values.length; index += 1) values[index] = packed.low + (bytes[2 * index] | (bytes[2 * index + 1] << 8)) * scale;
+    ranges.set(packed, values);
+  }
+  return ranges.get(packed);
+}

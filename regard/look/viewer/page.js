@@ -1,5 +1,6 @@
 // The page around the views: title, text, controls and keys. Comes last and starts everything.
 let turn = 0;
+const TOUCH = matchMedia("(hover: none) and (pointer: coarse)");
 
 // Draws the page anew. What a view needs may have to be read first; whoever has moved on meanwhile is not waited for.
 async function redraw() {
@@ -8,11 +9,12 @@ async function redraw() {
   const key = document.activeElement?.dataset?.key;
   const state = regard.state;
   const view = viewOf(state);
+  document.documentElement.classList.toggle("presenting", state.present);
   const picture = element("section", { class: "view", id: "view", role: "tabpanel", "aria-label": said(view.title, sentenceOf(state)) });
   document
     .getElementById("page")
-    .replaceChildren(header(), text(state), controls(state), element("p", { class: "help" }, element("span", {}, said(view.help, sentenceOf(state))), keysHelp()), picture);
-  const wanted = view.needs?.(state) ?? [[attentionOf(state), state.heads]];
+    .replaceChildren(...(state.present ? [lectern(state, view)] : [header(), text(state), controls(state), element("p", { class: "help" }, element("span", {}, said(view.help, sentenceOf(state))), keysHelp())]), picture);
+  const wanted = view.needs?.(state) ?? (attentionOf(state) ? [[attentionOf(state), state.heads]] : []);
   if (!wanted.every(([attention, heads]) => isRead(attention, heads))) {
     picture.append(element("p", { class: "muted" }, "Reading…"));
     for (const [attention, heads] of wanted) await readWeights(attention, heads);
@@ -69,9 +71,15 @@ function controls(state) {
       "div",
       { class: "bar-of-tabs" },
       element("div", { class: "tabs", role: "tablist" }, ...viewsOf(sentenceOf(state)).map(tab)),
-      element("div", { class: "savers" }, saver("SVG", saveSvg), saver("PNG", savePng)),
+      element(
+        "div",
+        { class: "savers" },
+        element("button", { type: "button", class: "save", title: "One view, large, to be stepped through with the arrow keys", "data-key": "present", onclick: () => change({ present: true }) }, "Present"),
+        saver("SVG", saveSvg),
+        saver("PNG", savePng),
+      ),
     ),
-    ...(viewOf(state).bare ? sentencePicker(state) : choices(state)),
+    ...(viewOf(state).bare || !attentionOf(state) ? sentencePicker(state) : choices(state)),
   );
 }
 
@@ -130,7 +138,7 @@ function headPicker(state) {
 // What a reader could not know: that there are more heads than the page opened with.
 function openedNote(state, known) {
   const names = state.heads.map((head) => headName(attentionOf(state), head)).join(", ");
-  return `Opened with head ${names} of ${known.length}: click others to add them, or all.`;
+  return worded(`Opened with head ${names} of ${known.length}: click others to add them, or all.`);
 }
 
 function wordSwitch(state) {
@@ -145,17 +153,59 @@ function wordSwitch(state) {
   return element("label", { class: possible ? "" : "off" }, box, element("span", {}, "Whole words"));
 }
 
+// At a lectern: the view alone, its name, one sentence about it, and where to go from here.
+function lectern(state, view) {
+  const button = (key, label, title, part) => element("button", { type: "button", class: "chip", title, "data-key": key, onclick: () => change(part()) }, label);
+  return element(
+    "header",
+    { class: "lectern" },
+    element("h1", {}, said(view.title, sentenceOf(state))),
+    element("p", { class: "idea" }, said(view.help, sentenceOf(state)).split(/(?<=\.) /)[0]),
+    element(
+      "nav",
+      { "aria-label": "Presenting" },
+      button("present-back", "‹", `Back by ${said(view.steps ?? "one token", sentenceOf(state))}`, () => present(regard.state, -1)),
+      button("present-on", "›", `On by ${said(view.steps ?? "one token", sentenceOf(state))}`, () => present(regard.state, 1)),
+      button("present-view", "next view", "The next view", () => stepView(regard.state, 1)),
+      button("present-end", "leave", "Back to the whole page", () => ({ present: false })),
+    ),
+  );
+}
+
+// One step of whatever the view steps by; where it has nothing of its own, the next token is kept.
+function present(state, by) {
+  const view = viewOf(state);
+  if (view.step) return view.step(state, by) ?? {};
+  const attention = attentionOf(state);
+  if (!attention) return {};
+  const side = sentenceOf(state)[attention.rows];
+  const byWord = state.words && hasWords(sentenceOf(state), attention);
+  const count = byWord ? side.words.length : side.pieces.length;
+  const here = placeOf(side, pinnedPiece(state, attention.rows), byWord);
+  const next = here < 0 ? (by > 0 ? 0 : count - 1) : Math.min(Math.max(here + by, 0), count - 1);
+  return { pin: { side: attention.rows, piece: pieceAt(side, next, byWord) } };
+}
+
+function stepView(state, by) {
+  const known = viewsOf(sentenceOf(state));
+  const here = known.findIndex((view) => view.name === state.view);
+  return { view: known[(here + by + known.length) % known.length].name };
+}
+
 function keysHelp() {
+  if (TOUCH.matches) return element("span", { class: "keys-help" }, "Tap a token to keep it; tap it again to let go.");
+  if (!attentionOf(regard.state)) return element("span", { class: "keys-help" });
   const key = (name) => element("kbd", {}, name);
   return element(
     "span",
     { class: "keys-help" },
-    key("←"), key("→"), " head ", key("↑"), key("↓"), " layer ", key("1"), "…", key(String(Math.min(9, viewsOf(sentenceOf(regard.state)).length))), " view ", key("w"), " words",
+    key("←"), key("→"), " head ", key("↑"), key("↓"), " layer ", key("1"), "…", key(String(Math.min(9, viewsOf(sentenceOf(regard.state)).length))), " view ", key("w"), " words ", key("p"), " present",
   );
 }
 
 // One step from head to head; between the last and the first come all of them together.
 function stepHead(state, step) {
+  if (!attentionOf(state)) return viewOf(state).step?.(state, step) ?? {};
   const known = headsOf(attentionOf(state));
   const here = state.heads.length === 1 && known.length > 1 ? state.heads[0] : known.length;
   const next = (here + step + known.length + 1) % (known.length + 1);
@@ -164,6 +214,7 @@ function stepHead(state, step) {
 
 function stepLayer(state, step) {
   const count = sentenceOf(state).attentions.length;
+  if (!count) return {};
   const all = state.heads.length === headsOf(attentionOf(state)).length;
   const attention = (state.attention + step + count) % count;
   if (!state.chosen) return { attention };
@@ -172,11 +223,13 @@ function stepLayer(state, step) {
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
-  if (event.target.matches?.("select, input[type=text]")) return;
+  if (event.target.matches?.("select, textarea, input[type=text], input[type=search]")) return;
   const state = regard.state;
   if (event.key === "Escape") document.activeElement?.blur();
-  const part = {
+  const presented = { Escape: () => ({ present: false }), ArrowLeft: () => present(state, -1), ArrowRight: () => present(state, 1), ArrowUp: () => stepView(state, -1), ArrowDown: () => stepView(state, 1) };
+  const part = (state.present ? presented[event.key] : null) ?? {
     Escape: () => ({}),
+    p: () => ({ present: !state.present }),
     ArrowLeft: () => stepHead(state, -1),
     ArrowRight: () => stepHead(state, 1),
     ArrowUp: () => stepLayer(state, -1),
@@ -193,6 +246,8 @@ function start() {
   regard.document = JSON.parse(document.getElementById("document").textContent);
   change(recalled());
   addEventListener("keydown", onKey);
+  addEventListener("message", hearOthers);
+  TOUCH.addEventListener("change", redraw);
   DARK.addEventListener("change", redraw);
   let width = innerWidth;
   addEventListener("resize", () => {

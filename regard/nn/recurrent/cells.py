@@ -3,10 +3,13 @@
 A cell has two halves. `project` is what it computes from its inputs alone, for all positions at once. `advance` is one
 step: from that and the previous state, the next state. A state is a tuple of tensors, of which the first is the output
 h; an LSTM has its cell c beside it. Where torch has a fused kernel for the same equations, `torch_kernel` names it.
+
+What a step multiplies by is in `gate_values`, which need no more than the input and the output before. So those of a
+whole sequence follow at once from its outputs, however these were computed, and `watch` gets them so.
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -14,6 +17,38 @@ from torch import Tensor, nn
 
 CellKind = Literal["rnn", "lstm", "gru-before", "gru-after", "mut1", "mut2", "mut3"]
 CellState = tuple[Float[Tensor, "B D"], ...]
+Gates = dict[str, Tensor]
+"""What a step computes on the way to its state, by the letter that it has in the cell's equations."""
+Reads = Literal["source", "prefix"]
+
+
+@runtime_checkable
+class StateWatcher(Protocol):
+    """Is given the gates and the states of some positions of every row, each B x T x D, call after call.
+
+    Those of the last calls may have to be forgotten, where an edit makes a decoder go through its steps again.
+    """
+
+    def __call__(self, gates: Gates, states: Gates) -> None: ...
+
+    def forget(self, calls: int) -> None: ...
+
+
+@runtime_checkable
+class Recurs(Protocol):
+    """What `watch` asks of a module for its gates and states: while `state_watcher` is set, it hears of every call.
+
+    `reads` is the side that its steps go along: the text read, or what a decoder has written; `backward`, from its end.
+    """
+
+    state_watcher: StateWatcher | None
+    reads: Reads
+    backward: bool
+
+    @property
+    def width(self) -> int:
+        """Units of a state."""
+        ...
 
 
 class StateLinear(nn.Linear):
@@ -38,8 +73,15 @@ class Cell(nn.Module):
     parts: ClassVar[int] = 1
     widens: ClassVar[bool] = False
     torch_kernel: ClassVar[Callable[..., Any] | None] = None
+    state_watcher: StateWatcher | None = None
+    reads: Reads = "source"
+    backward: bool = False
     inputs: nn.Linear
     hidden: StateLinear
+
+    @property
+    def width(self) -> int:
+        return self.hidden.in_features
 
     def project(self, x: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch G"]:
         """What the cell computes from its inputs alone."""
@@ -48,6 +90,33 @@ class Cell(nn.Module):
     def advance(self, x: Float[Tensor, "B G"], state: CellState) -> CellState:
         """The state after one more position, given what `project` computed from its input."""
         raise NotImplementedError
+
+    def gate_values(self, x: Float[Tensor, "*batch G"], h: Float[Tensor, "*batch D"]) -> Gates:
+        """The gates of a position, given what `project` computed from its input and the output h before it."""
+        return {}
+
+    def tell(
+        self,
+        x: Float[Tensor, "B T G"],
+        outputs: Float[Tensor, "B T D"],
+        start: CellState,
+        in_place: Callable[[Tensor], Tensor] = lambda part: part,
+    ) -> None:
+        """Let whoever watches know the gates and states of these positions, which are in the order of reading.
+
+        `in_place` puts them back in the text's order.
+        """
+        if self.state_watcher is None:
+            return
+        with torch.no_grad():
+            before = torch.cat((start[0][:, None], outputs[:, :-1]), dim=1)
+            gates = self.gate_values(x, before)
+            states = self._states(gates, outputs, start)
+            gates, states = ({name: in_place(part) for name, part in found.items()} for found in (gates, states))
+            self.state_watcher(gates, states)
+
+    def _states(self, gates: Gates, outputs: Float[Tensor, "B T D"], start: CellState) -> Gates:
+        return {"h": outputs}
 
 
 class VanillaCell(Cell):
@@ -78,9 +147,20 @@ class LSTMCell(Cell):
 
     def advance(self, x: Float[Tensor, "B G"], state: CellState) -> CellState:
         h, c = state
+        gates = self.gate_values(x, h)
+        c = gates["f"] * c + gates["i"] * gates["g"]
+        return gates["o"] * c.tanh(), c
+
+    def gate_values(self, x: Float[Tensor, "*batch G"], h: Float[Tensor, "*batch D"]) -> Gates:
         i, f, g, o = (x + self.hidden(h)).chunk(4, dim=-1)
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        return o.sigmoid() * c.tanh(), c
+        return {"i": i.sigmoid(), "f": f.sigmoid(), "o": o.sigmoid(), "g": g.tanh()}
+
+    def _states(self, gates: Gates, outputs: Float[Tensor, "B T D"], start: CellState) -> Gates:
+        cells, c = [], start[1]
+        for forget, admitted in zip(gates["f"].unbind(1), (gates["i"] * gates["g"]).unbind(1), strict=True):
+            c = forget * c + admitted
+            cells.append(c)
+        return {"h": outputs, "c": torch.stack(cells, dim=1)}
 
 
 class GRUBeforeCell(Cell):
@@ -94,9 +174,13 @@ class GRUBeforeCell(Cell):
 
     def advance(self, x: Float[Tensor, "B G"], state: CellState) -> CellState:
         (h,) = state
-        x_rz, x_h = x.tensor_split((2 * h.shape[-1],), dim=-1)
+        r, z = self.gate_values(x, h).values()
+        return (z * h + (1 - z) * torch.tanh(x.chunk(3, dim=-1)[2] + self.hidden(r * h)),)
+
+    def gate_values(self, x: Float[Tensor, "*batch G"], h: Float[Tensor, "*batch D"]) -> Gates:
+        x_rz, _ = x.tensor_split((2 * h.shape[-1],), dim=-1)
         r, z = (x_rz + self.gates(h)).sigmoid().chunk(2, dim=-1)
-        return (z * h + (1 - z) * torch.tanh(x_h + self.hidden(r * h)),)
+        return {"r": r, "z": z}
 
 
 class GRUAfterCell(Cell):
@@ -112,10 +196,16 @@ class GRUAfterCell(Cell):
 
     def advance(self, x: Float[Tensor, "B G"], state: CellState) -> CellState:
         (h,) = state
+        return self._combined(x, h)[0]
+
+    def gate_values(self, x: Float[Tensor, "*batch G"], h: Float[Tensor, "*batch D"]) -> Gates:
+        return self._combined(x, h)[1]
+
+    def _combined(self, x: Tensor, h: Tensor) -> tuple[tuple[Tensor, ...], Gates]:
         x_r, x_z, x_h = x.chunk(3, dim=-1)
         h_r, h_z, h_h = self.hidden(h).chunk(3, dim=-1)
         r, z = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
-        return (z * h + (1 - z) * torch.tanh(x_h + r * h_h),)
+        return (z * h + (1 - z) * torch.tanh(x_h + r * h_h),), {"r": r, "z": z}
 
 
 # MUT1, MUT2 and MUT3 (Jozefowicz 2015) are the best that a search among mutated cells found. In all three z admits the
@@ -139,9 +229,12 @@ class MUT1Cell(Cell):
 
     def advance(self, x: Float[Tensor, "B G"], state: CellState) -> CellState:
         (h,) = state
-        x_z, x_r, x_h = x.chunk(3, dim=-1)
-        z, r = x_z.sigmoid(), (x_r + self.reset(h)).sigmoid()
-        return (torch.tanh(self.hidden(r * h) + x_h) * z + h * (1 - z),)
+        z, r = self.gate_values(x, h).values()
+        return (torch.tanh(self.hidden(r * h) + x.chunk(3, dim=-1)[2]) * z + h * (1 - z),)
+
+    def gate_values(self, x: Float[Tensor, "*batch G"], h: Float[Tensor, "*batch D"]) -> Gates:
+        x_z, x_r, _ = x.chunk(3, dim=-1)
+        return {"z": x_z.sigmoid(), "r": (x_r + self.reset(h)).sigmoid()}
 
 
 class MUT2Cell(Cell):
@@ -162,9 +255,12 @@ class MUT2Cell(Cell):
 
     def advance(self, x: Float[Tensor, "B G"], state: CellState) -> CellState:
         (h,) = state
-        x_z, x_h, x_r = x.chunk(3, dim=-1)
-        z, r = (x_z + self.gates(h)).sigmoid(), (x_r + self.reset(h)).sigmoid()
-        return (torch.tanh(self.hidden(r * h) + x_h) * z + h * (1 - z),)
+        z, r = self.gate_values(x, h).values()
+        return (torch.tanh(self.hidden(r * h) + x.chunk(3, dim=-1)[1]) * z + h * (1 - z),)
+
+    def gate_values(self, x: Float[Tensor, "*batch G"], h: Float[Tensor, "*batch D"]) -> Gates:
+        x_z, _, x_r = x.chunk(3, dim=-1)
+        return {"z": (x_z + self.gates(h)).sigmoid(), "r": (x_r + self.reset(h)).sigmoid()}
 
 
 class MUT3Cell(Cell):
@@ -179,9 +275,12 @@ class MUT3Cell(Cell):
 
     def advance(self, x: Float[Tensor, "B G"], state: CellState) -> CellState:
         (h,) = state
-        x_z, x_r, x_h = x.chunk(3, dim=-1)
-        z, r = (x_z + self.gates(h.tanh())).sigmoid(), (x_r + self.reset(h)).sigmoid()
-        return (torch.tanh(self.hidden(r * h) + x_h) * z + h * (1 - z),)
+        z, r = self.gate_values(x, h).values()
+        return (torch.tanh(self.hidden(r * h) + x.chunk(3, dim=-1)[2]) * z + h * (1 - z),)
+
+    def gate_values(self, x: Float[Tensor, "*batch G"], h: Float[Tensor, "*batch D"]) -> Gates:
+        x_z, x_r, _ = x.chunk(3, dim=-1)
+        return {"z": (x_z + self.gates(h.tanh())).sigmoid(), "r": (x_r + self.reset(h)).sigmoid()}
 
 
 def _widen(input_width: int, width: int) -> nn.Module:

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.errors import ConfigError
 from regard.nn.blocks import Stack
 from regard.nn.dropout import Dropout, SharedDropout
-from regard.nn.recurrent.cells import CELLS, Cell, CellKind, CellState, StateLinear, initialise_cell
+from regard.nn.recurrent.cells import CELLS, Cell, CellKind, CellState, Reads, StateLinear, initialise_cell
 from regard.nn.recurrent.kernels import run_kernel
 
 P = ParamSpec("P")
@@ -58,6 +58,8 @@ class RecurrentLayer(nn.Module):
         self.kind: CellKind = kind
         self.direction, self.width, self.fused = direction, width, fused
         self.cells = Stack(CELLS[kind](input_width, width // ways) for _ in range(ways))
+        for number, cell in enumerate(self.cells):
+            cell.backward = number == 1 or direction == "backward"
         self.weight_drop = Dropout(weight_drop)
         self.initialise()
 
@@ -92,18 +94,46 @@ class RecurrentLayer(nn.Module):
                 return self.forward(x.to(self.dtype), lengths, start)
         state = self.zeros(x) if state is None else state
         with self._dropped_weights():
-            if not self._takes_torch_kernel(x, lengths):
-                return self._cell_by_cell(x, lengths, state)
-            if self.direction != "backward":
-                return self._torch_kernel(x, lengths, state)
-            outputs, state = self._torch_kernel(_flipped(x, lengths), lengths, state)
-            return _flipped(outputs, lengths), state
+            outputs, end = self._run(x, lengths, state)
+            if any(cell.state_watcher is not None for cell in self.cells):
+                self._tell(x, lengths, state, outputs)
+            return outputs, end
+
+    def _run(self, x: Tensor, lengths: Tensor | None, state: CellState) -> tuple[Tensor, CellState]:
+        if not self._takes_torch_kernel(x, lengths):
+            return self._cell_by_cell(x, lengths, state)
+        if self.direction != "backward":
+            return self._torch_kernel(x, lengths, state)
+        outputs, end = self._torch_kernel(_flipped(x, lengths), lengths, state)
+        return _flipped(outputs, lengths), end
+
+    @torch.no_grad()
+    def _tell(self, x: Tensor, lengths: Tensor | None, state: CellState, outputs: Tensor) -> None:
+        """Each direction to its watcher, at the positions of the text; what was read backward is told in its place."""
+        ways = len(self.cells)
+        starts = zip(*(part.chunk(ways, dim=-1) for part in state), strict=True)
+        for cell, start, own in zip(self.cells, starts, outputs.chunk(ways, dim=-1), strict=True):
+            if cell.backward:
+                read, own = _flipped(x, lengths), _flipped(own, lengths)
+                cell.tell(cell.project(read), own, start, lambda part: _flipped(part, lengths))
+            else:
+                cell.tell(cell.project(x), own, start)
 
     def step(self, x: Float[Tensor, "B X"], state: CellState, *, projected: bool = False) -> CellState:
         """The state after one more position, of which `x` is the input or, `projected`, its projection."""
         assert self.direction == "forward", "only a layer that reads forward can be run step by step"
         (cell,) = self.cells
-        return cell.advance(x if projected else cell.project(x), state)
+        given = x if projected else cell.project(x)
+        after = cell.advance(given, state)
+        if cell.state_watcher is not None:
+            cell.tell(given[:, None], after[0][:, None], state)
+        return after
+
+    def seen_again(self, steps: int) -> None:
+        """Its last steps are about to be gone through again: whoever watches is to forget them."""
+        for cell in self.cells:
+            if cell.state_watcher is not None:
+                cell.state_watcher.forget(steps)
 
     @contextmanager
     def _dropped_weights(self) -> Iterator[None]:
@@ -172,7 +202,10 @@ class RecurrentLayer(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Layers of one kind of cell on top of one another. Dropout between them may be `shared` by a row's positions."""
+    """Layers of one kind of cell on top of one another. Dropout between them may be `shared` by a row's positions.
+
+    `reads` says to whoever watches what the positions are: those of the text read, or of what a decoder has written.
+    """
 
     def __init__(
         self,
@@ -186,12 +219,16 @@ class Recurrent(nn.Module):
         shared: bool = False,
         weight_drop: float = 0.0,
         fused: bool = True,
+        reads: Reads = "source",
     ) -> None:
         super().__init__()
         ways: dict[str, Any] = {"direction": direction, "weight_drop": weight_drop, "fused": fused}
         self.layers = Stack(
             RecurrentLayer(kind, width if number else input_width, width, **ways) for number in range(layers)
         )
+        for layer in self.layers:
+            for cell in layer.cells:
+                cell.reads = reads
         self.dropout = SharedDropout(dropout) if shared else Dropout(dropout)
 
     def forward(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,9 @@ from regard.runs.checkpoint import (
 from regard.runs.files import CHECKPOINTS
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.looking.steps import END, START, readable
-from regard.tasks.run import Run
+from regard.tasks.run import Run, load
 
-__all__ = ["END", "START", "LookOptions", "document", "page", "readable"]
+__all__ = ["END", "START", "LookOptions", "document", "load_at", "page", "readable"]
 
 
 def page(run: Run, texts: Sequence[Any], options: LookOptions | None = None, **decode: Setting) -> str:
@@ -37,6 +38,17 @@ def page(run: Run, texts: Sequence[Any], options: LookOptions | None = None, **d
     For a pointing run, `texts` are problems, as `Run.point` takes them.
     """
     return render(document(run, texts, options, **decode))
+
+
+def load_at(path: str | Path, device: str = "auto", *, verify: bool = True) -> tuple[Run, str]:
+    """A run, or one as it was at a checkpoint (`runs/demo/checkpoints/step-500`), and its name."""
+    path = Path(path)
+    if path.parent.name != CHECKPOINTS or path not in checkpoints(path.parent):
+        run = load(path, device, verify=verify)
+        return run, run.directory.name
+    run = load(path.parent.parent, device, verify=verify)
+    load_weights_strictly(run.model, read_part(path, WEIGHTS), path)
+    return run, f"{run.directory.name} at step {read_progress(path).step:,}"
 
 
 def document(run: Run, texts: Sequence[Any], options: LookOptions | None = None, **decode: Setting) -> Document:

@@ -15,11 +15,14 @@ from regard.data.synthetic.world.sentence import spans
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, DataError
 from regard.look.document import AttentionMap, Branch, Candidate, Document, Sentence, Side
-from regard.look.watch import Trace, attention_map, attentions, watch
+from regard.look.recurrence import text_features
+from regard.look.watch import Trace, attention_map, attentions, seen_recurrences, watch
+from regard.models.protocols import ReadsText
+from regard.models.recurrent import RecurrentModel
 from regard.nn.attention import ACROSS, WITHIN
 from regard.nn.batch import Pairs, Pointings, Tokens
 from regard.tasks.cross_attention import piece_spans
-from regard.tasks.looking.look_options import LookOptions, attention_maps, left_out_note, watched_parts
+from regard.tasks.looking.look_options import LookOptions, attention_maps, left_out_note, looking
 from regard.tasks.looking.steps import (
     END,
     START,
@@ -113,8 +116,7 @@ def _translation(
 
     names = options.fitting(run.model, weights)
     batch = Pairs(Tokens.of([rows[0]]), Tokens.of([rows[1]])).to(run.translator.device)
-    kept = watched_parts(run.model, names, max(sizes.values()), options)
-    with watch(run.model, names, heads=options.heads, parts=kept) as trace:
+    with looking(run.model, names, max(sizes.values()), options) as trace:
         hidden = run.model(batch)
     log_probs = _log_probs(run, hidden)
     old = torch.tensor(rows[1][1:])[:, None]
@@ -139,9 +141,42 @@ def _translation(
         alignment=None if (gold := _gold(source, target)) is None else gold.alignment,
         candidates=candidates(tokenizers.target, log_probs.exp(), rows[1][1:]),
         scores=shown if options.targets is not None else {"score": f"{best.score:.3f}", **shown},
-        decoding=decoding(hidden[0], trace, crossing, beam, head=run.model.head, pieces=rows[1][1:]),
+        decoding=replace(
+            decoding(hidden[0], trace, crossing, beam, head=run.model.head, pieces=rows[1][1:]),
+            summary=_summary(run.model, batch.source) if not known else None,
+        ),
+        **_cells(run, source, best, trace, options),
         edited=edited(run.model, options, judge, other=other, swaps=whole) if options.edits else (),
-    ), left_out_note(run.model, names, options)
+    ), left_out_note(run.model, names, options, max(sizes.values()))
+
+
+def _summary(model: Any, source: Tokens) -> Tensor | None:
+    """The one vector of the source that a recurrent decoder without attention gets."""
+    return model.encode(source)[0].context[0].float().cpu() if isinstance(model, RecurrentModel) else None
+
+
+def _cells(run: Run, source: str, best: Translation, trace: Trace, options: LookOptions) -> dict[str, Any]:
+    """Gates and states of the encoder over the source and of the decoder over what it reads, and features of both."""
+    if not any(trace.cells.values()):
+        return {}
+    places = _places(run, source, best)
+    return {
+        "recurrences": seen_recurrences(trace),
+        "features": (
+            *text_features(source, [*places["source"], (len(source),) * 2], "source", options.features),
+            *text_features(best.text, [(0, 0), *places["target"]], "prefix", options.features),
+        ),
+    }
+
+
+def _places(run: Run, source: str, best: Translation) -> dict[str, list[tuple[int, int]]]:
+    """The characters that each piece covers, those that a source opens with and both ends left out."""
+    tokenizers = run.translator.reading(source)
+    opening = [(0, 0)] * len(tokenizers.source.opening)
+    return {
+        "source": [*opening, *tokenizers.source.offsets(source)],
+        "target": list(piece_spans(tokenizers.target, best.text, best.tokens)),
+    }
 
 
 def _log_probs(run: Run, hidden: Tensor) -> Tensor:
@@ -157,8 +192,8 @@ def _sides(run: Run, source: str, best: Translation, rows: tuple[list[int], list
     tokenizers, gold = run.translator.reading(source), _gold(source, best.text)
     source_spans = None if gold is None else spans(source, gold.english_words)
     target_spans = None if gold is None else spans(best.text, gold.french_words)
-    source_places = [(0, 0)] * len(tokenizers.source.opening) + tokenizers.source.offsets(source)
-    target_places = piece_spans(tokenizers.target, best.text, best.tokens)
+    places = _places(run, source, best)
+    source_places, target_places = places["source"], places["target"]
     read, pieces = readable(tokenizers.source.pieces(rows[0][:-1])), readable(tokenizers.target.pieces(rows[1][1:-1]))
     nowhere = (0, 0)
     return {
@@ -170,6 +205,8 @@ def _sides(run: Run, source: str, best: Translation, rows: tuple[list[int], list
 
 def language_document(run: Run, texts: Sequence[str], options: LookOptions, **decode: Setting) -> Document:
     """Each text as the model reads it. Nothing is decoded, so decoding settings do not apply."""
+    if not isinstance(run.model, ReadsText):
+        raise ConfigError(f"{type(run.model).__name__} reads a text both ways at once: there are no steps to look at")
     return looked(run, [_text(run, texts, number, options) for number in range(len(texts))])
 
 
@@ -191,8 +228,7 @@ def _text(run: Run, texts: Sequence[str], number: int, options: LookOptions) -> 
         raise DataError(f"text {number + 1} has {len(ids)} tokens; the model reads at most {run.generator.length}")
     names = options.fitting(run.model, lambda name: len(ids) ** 2)
     device = next(run.model.parameters()).device
-    kept = watched_parts(run.model, names, len(ids), options)
-    with watch(run.model, names, heads=options.heads, parts=kept) as trace:
+    with looking(run.model, names, len(ids), options) as trace:
         vectors = run.model.read(Tokens.of([ids]).to(device))
     log_probs = run.model.head(vectors).log_softmax(-1)[0].float().cpu()
     opening = len(ids) - len(tokenizer.offsets(text))
@@ -212,8 +248,10 @@ def _text(run: Run, texts: Sequence[str], number: int, options: LookOptions) -> 
         candidates=candidates(tokenizer, log_probs.exp(), [*ids[1:], None]),
         scores={"perplexity": f"{float(loss.exp()):.2f}"},
         decoding=decoding(vectors[0], trace, names, head=run.model.head, pieces=[*ids[1:], None]),
+        recurrences=seen_recurrences(trace),
+        features=text_features(text, places, "source", options.features) if trace.cells else (),
         edited=edited(run.model, options, judge, other=_alike_text(run, texts, number)) if options.edits else (),
-    ), left_out_note(run.model, names, options)
+    ), left_out_note(run.model, names, options, len(ids))
 
 
 def pointing_document(run: Run, problems: Sequence[Problem | Any], options: LookOptions, **decode: Setting) -> Document:

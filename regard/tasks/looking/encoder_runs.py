@@ -11,12 +11,13 @@ from regard.errors import ConfigError, DataError
 from regard.look.document import AttentionMap, Document, PatchedImage, Sentence, Side
 from regard.look.measures import rollout
 from regard.look.packed_arrays import png_address
-from regard.look.watch import attentions, watch
+from regard.look.recurrence import text_features
+from regard.look.watch import attentions, seen_recurrences, watch
 from regard.nn.batch import Texts
 from regard.tasks.classification import ranked
 from regard.tasks.encoder import fill
 from regard.tasks.images import ImageClassifier
-from regard.tasks.looking.look_options import LookOptions, attention_maps, left_out_note, watched_parts
+from regard.tasks.looking.look_options import LookOptions, attention_maps, left_out_note, looking, watched_parts
 from regard.tasks.looking.steps import decoding, edited_classes, looked, same_length, spans_in_order
 from regard.tasks.run import Run
 from regard.text.encoder_inputs import EncoderInput
@@ -43,8 +44,7 @@ def _text(run: Run, given: Sequence[str], number: int, options: LookOptions) -> 
     row = _row(run, text)
     size = len(row.ids)
     names = options.fitting(run.model, lambda name: size**2)
-    kept = watched_parts(run.model, names, size, options)
-    with watch(run.model, names, heads=options.heads, parts=kept) as trace:
+    with looking(run.model, names, size, options) as trace:
         hidden = run.model(reader.texts([row]))
     spans = [_spans(run, part, own) for part, own in zip(texts, ids, strict=True)]
     second = len(texts[0] + BETWEEN)  # where the second text begins in the text as it was given
@@ -61,9 +61,11 @@ def _text(run: Run, given: Sequence[str], number: int, options: LookOptions) -> 
         attentions=attention_maps(run.model, trace, options),
         scores=_text_scores(run, texts),
         decoding=decoding(hidden[0], trace, names),
+        recurrences=seen_recurrences(trace),
+        features=text_features(text, places, "source", options.features) if trace.cells else (),
         answers=answers,
         edited=changed,
-    ), left_out_note(run.model, names, options)
+    ), left_out_note(run.model, names, options, size)
 
 
 def _row(run: Run, text: str) -> EncoderInput:

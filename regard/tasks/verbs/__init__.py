@@ -13,6 +13,7 @@ VERBS: Registry[Verb] = Registry(
         "classify": "regard.tasks.verbs.encoders:CLASSIFY",
         "tag": "regard.tasks.verbs.encoders:TAG",
         "fill": "regard.tasks.verbs.encoders:FILL",
+        "follows": "regard.tasks.verbs.encoders:FOLLOWS",
         "answer": "regard.tasks.verbs.encoders:ANSWER",
         "embed": "regard.tasks.verbs.encoders:EMBED",
         "point": "regard.tasks.verbs.point:POINT",

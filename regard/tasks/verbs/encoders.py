@@ -1,8 +1,8 @@
-"""`classify`, `tag`, `fill`, `answer` and `embed`: what a model says of its inputs, many at a time."""
+"""`classify`, `tag`, `fill`, `follows`, `answer` and `embed`: what a model says of its inputs, many at a time."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from regard.errors import ConfigError, DataError
@@ -283,6 +283,84 @@ FILL = Fill(
 )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FollowsRequest:
+    """Pairs of texts: whether the second follows the first."""
+
+    input: tuple[tuple[str, ...], ...] = option(MISSING, "Texts two at a time: does the second follow the first?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Followed:
+    """Two texts, and how likely the model thinks that the second follows the first."""
+
+    first: str
+    second: str
+    probability: float
+    follows: bool
+
+
+class Follows(OfTexts[FollowsRequest, Followed]):
+    """An input is a pair of texts. For a model that was pre-trained to tell whether one text follows another."""
+
+    def offered(self, run: "Run") -> bool:
+        from regard.models.bert import Bert
+
+        return isinstance(run.model, Bert) and run.model.next_text is not None
+
+    def check(
+        self, run: "Run", request: FollowsRequest, items: Sequence[Any], limits: RequestLimits | None = None
+    ) -> list[Any]:
+        if any(isinstance(one, str) or len(one) != 2 for one in items):
+            raise DataError("input must be pairs of texts: a text, and one that may follow it")
+        check_count(len(items), "input", limits, "texts")
+        check_characters(list(chain.from_iterable(items)), "input", limits)
+        return [tuple(one) for one in items]
+
+    def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[Followed]:
+        from regard.tasks.encoder import follows
+
+        pairs = [one.item for one in asked]
+        return [
+            Followed(first=pair[0], second=pair[1], probability=found, follows=found > 0.5)
+            for pair, found in zip(pairs, follows(run.encoder, pairs), strict=True)
+        ]
+
+    def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[Any]:
+        given = list(words)
+        if file is not None:
+            from regard.data import TextFiles
+
+            lines = list(TextFiles((file,), format="lines"))
+            return pairwise(lines)
+        if len(given) % 2:
+            raise DataError(f"{len(given)} texts; give two at a time: a text, and one that may follow it")
+        return iter(list(zip(given[::2], given[1::2], strict=True)))
+
+    def show(self, result: Followed, display: object = None) -> str:
+        return f"{'yes' if result.follows else 'no'}\t{result.probability:.4f}"
+
+
+FOLLOWS = Follows(
+    name="follows",
+    help="""Tell whether a text follows another, by an encoder that was pre-trained to (next-sentence prediction).
+
+    Prints yes or no and the probability of yes, one line per pair. With --input every line of a file is asked for with
+    the one before it.
+
+    \b
+    Examples:
+      regard follows runs/bert "The man went to the shop." "He bought a litre of milk."
+      regard follows runs/bert --input story.txt --json
+    """,
+    request=FollowsRequest,
+    items="input",
+    result=Followed,
+    unit="pairs",
+    reads_standard_input=False,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A stretch of the text, from character `start` to before `end`; an empty one says that the text has no answer.
@@ -409,6 +487,7 @@ EMBED = Embed(
     Examples:
       regard embed-text runs/minilm --input sentences.txt --out vectors.npy
       regard embed-text runs/minilm "how tall is the tower?" --search sentences.txt --top 3
+      regard embed-text runs/bert "the river bank" "the bank lent it" --word bank --plane bank.svg
     """,
     request=EmbedRequest,
     items="text",

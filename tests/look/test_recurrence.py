@@ -1,0 +1,299 @@
+"""Gates and states of every recurrent cell as watched, against the equations stepped through one position at a time."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import regard
+from regard.cli import main
+from regard.errors import ConfigError, DataError
+from regard.look import recurrences, show, text_features, tracking, watch
+from regard.look.attention_svg import svg
+from regard.look.document import Document, Recurrence, Sentence, Side, Units
+from regard.models.lstmn import LSTMN, LSTMNConfig
+from regard.models.recurrent import RecurrentConfig, RecurrentModel
+from regard.models.recurrent_language import RecurrentLanguageConfig, RecurrentLanguageModel
+from regard.models.rwkv import RWKV, RWKVConfig
+from regard.nn.batch import Pairs, Tokens
+from regard.nn.recurrent.cells import CELLS
+from regard.nn.recurrent.layers import RecurrentLayer
+from regard.tasks.looking import LookOptions, document, load_at, look_options
+
+GATES = {
+    "rnn": set(),
+    "lstm": {"i", "f", "o", "g"},
+    "gru-before": {"r", "z"},
+    "gru-after": {"r", "z"},
+    "mut1": {"r", "z"},
+    "mut2": {"r", "z"},
+    "mut3": {"r", "z"},
+}
+
+
+def stepped(cell, x, state):
+    """Gates before and states after every position, by the cell's own step."""
+    gates, states = [], []
+    for here in cell.project(x).unbind(1):
+        gates.append(cell.gate_values(here, state[0]))
+        state = cell.advance(here, state)
+        states.append(state)
+    return gates, states
+
+
+@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("direction", ["forward", "backward", "both"])
+def test_gates_and_states_of_every_cell_are_those_of_its_steps(kind, direction):
+    torch.manual_seed(0)
+    layer = RecurrentLayer(kind, 3, 8, direction=direction)
+    x, lengths = torch.randn(2, 5, 3), torch.tensor([5, 3])
+    with torch.no_grad():
+        alone, _ = layer(x, lengths)
+        with watch(layer, parts=("gates", "states")) as trace:
+            outputs, _ = layer(x, lengths)
+    assert torch.equal(outputs, alone)  # what is watched computes the same
+    assert list(trace.cells) == list(recurrences(layer)) == [f"cells.{n}" for n in range(len(layer.cells))]
+    for number, (name, cell) in enumerate(recurrences(layer).items()):
+        backward = number == 1 or direction == "backward"
+        for row, length in enumerate(lengths.tolist()):
+            own = x[row : row + 1, :length]
+            start = tuple(torch.zeros(1, layer.width // len(layer.cells)) for _ in range(layer.parts))
+            gates, states = stepped(cell, own.flip(1) if backward else own, start)
+            if backward:
+                gates, states = gates[::-1], states[::-1]
+            found = trace.states(name)
+            assert set(found) == ({"h", "c"} if kind == "lstm" else {"h"})
+            for part, letter in enumerate(found):
+                assert_close(found[letter][row, :length], torch.cat([state[part] for state in states]))
+            if GATES[kind]:
+                seen = trace.gates(name)
+                assert set(seen) == GATES[kind]
+                for letter in seen:
+                    assert_close(seen[letter][row, :length], torch.cat([one[letter] for one in gates]))
+    assert all(cell.state_watcher is None for cell in layer.cells)
+
+
+def test_the_product_of_forget_gates_is_the_direct_path_of_the_gradient_of_the_cell():
+    torch.manual_seed(0)
+    layer = RecurrentLayer("lstm", 3, 4)
+    x, (cell,) = torch.randn(1, 6, 3), layer.cells
+    with watch(layer, parts="gates") as trace:
+        layer(x)
+    first = torch.randn(1, 4, requires_grad=True)
+    with torch.no_grad():
+        outputs, _ = layer(x)
+    c, before = first, torch.zeros(1, 4)
+    for step in range(6):
+        # The direct path is that through the cell alone: what the gates make of the output before is held fixed.
+        _, c = cell.advance(cell.project(x[:, step]), (before, c))
+        before = outputs[:, step]
+    (gradient,) = torch.autograd.grad(c.sum(), first)
+    assert_close(gradient, trace.gates("cells.0")["f"].prod(1))
+    assert not torch.allclose(gradient, trace.gates("cells.0")["i"].prod(1))
+
+
+@pytest.mark.parametrize("attention", ["none", "additive", "general"])
+def test_a_decoder_is_seen_step_by_step_even_where_an_edit_makes_it_go_again(attention):
+    torch.manual_seed(0)
+    config = RecurrentConfig(
+        source_vocab_size=9, target_vocab_size=9, width=4, attention=attention, encoder_layers=1, decoder_layers=1
+    )
+    model = RecurrentModel(config).eval()
+    batch = Pairs(Tokens.of([[3, 4, 5]]), Tokens.of([[1, 3, 4, 5, 2]]))
+    with torch.no_grad(), watch(model, parts=("gates", "states")) as trace:
+        model(batch)
+    decoder = [name for name, side in trace.reads.items() if side == "prefix"]
+    encoder = [name for name, side in trace.reads.items() if side == "source"]
+    assert decoder
+    assert encoder
+    assert all(trace.states(name)["h"].shape[1] == 4 for name in decoder)
+    assert all(trace.states(name)["h"].shape[1] == 3 for name in encoder)
+    if attention == "none":
+        return
+
+    def evenly(name, weights):
+        return torch.full_like(weights, 1 / weights.shape[-1])
+
+    with torch.no_grad(), watch(model, parts=("weights", "states"), edit=evenly) as edited:
+        model(batch)
+    assert all(edited.states(name)["h"].shape[1] == 4 for name in decoder)
+    if attention == "additive":  # whose context goes into the step
+        assert not torch.equal(edited.states(decoder[0])["h"], trace.states(decoder[0])["h"])
+
+
+def test_lstmns_memory_is_the_mean_of_its_tape():
+    torch.manual_seed(0)
+    model = LSTMN(LSTMNConfig(vocab_size=9, width=4, layers=1)).eval()
+    with torch.no_grad(), watch(model, parts=("weights", "gates", "states")) as trace:
+        model.read(Tokens.of([[3, 4, 5, 6]]))
+    weights = trace.weights("layers.0.attention")[:, 0]
+    gates, states = trace.gates("layers.0"), trace.states("layers.0")
+    assert_close(states["m"], weights @ states["h"])
+    assert_close(states["n"], weights @ states["c"])
+    assert_close(states["c"], gates["f"] * states["n"] + gates["i"] * gates["g"])
+    assert_close(states["h"], gates["o"] * states["c"].tanh())
+
+
+def test_rwkvs_decays_say_what_is_kept():
+    torch.manual_seed(0)
+    model = RWKV(RWKVConfig(vocab_size=9, width=4, layers=2, feed_forward=8)).eval()
+    with torch.no_grad(), watch(model, parts=("gates", "states")) as trace:
+        model.read(Tokens.of([[3, 4, 5, 6]]))
+    time = model.blocks[0].time
+    gates = trace.gates("blocks.0.time")
+    assert_close(gates["decay"][0, 2], (-time.decay.exp()).exp().detach())
+    assert_close(gates["kept"][:, 0], torch.zeros(1, 4))  # before the first position nothing was read
+    assert bool((gates["kept"][:, 1:, :3] > 0).all())  # the last channel forgets at once
+    with torch.no_grad(), watch(model, parts=("gates", "states")) as slowly:
+        state = model.start(Tokens.of([[3]]))
+        for token in (3, 4, 5, 6):
+            _, state = model.step(torch.tensor([token]), state)
+    assert_close(slowly.gates("blocks.0.time")["kept"], gates["kept"])
+    assert_close(slowly.states("blocks.1.time")["mean"], trace.states("blocks.1.time")["mean"])
+
+
+def test_units_are_found_by_what_they_track():
+    text = 'he said "go (now)" and left\nthe end'
+    spans = [(place, place + 1) for place in range(len(text))]
+    features = {one.name: one.values for one in text_features(text, spans, patterns={"vowel": "[aeiou]"})}
+    assert list(features) == ["inside quotes", "open brackets", "place in its line", "vowel", "place in the text"]
+    assert [text[p] for p, inside in enumerate(features["inside quotes"]) if inside] == list('"go (now)')
+    assert features["place in its line"][text.index("\n")] == 0
+    assert sum(features["vowel"]) == sum(letter in "aeiou" for letter in text)
+    generator = np.random.default_rng(0)
+    units = generator.normal(size=(len(text), 6))
+    units[:, 4] = 0.3 - 2 * np.array(features["inside quotes"])
+    units[:, 2] = 1.0
+    found = tracking(units, features["inside quotes"])
+    assert found[4] == pytest.approx(-1)
+    assert found[2] == 0
+    others = [place for place in range(6) if place not in (2, 4)]
+    expected = [np.corrcoef(units[:, place], features["inside quotes"])[0, 1] for place in others]
+    assert found[others] == pytest.approx(expected)
+    with pytest.raises(ConfigError, match="no regular expression"):
+        text_features(text, spans, patterns={"broken": "("})
+    with pytest.raises(DataError, match="steps, units"):
+        tracking(units, [1.0])
+
+
+def test_a_trace_of_a_recurrence_is_a_document_that_survives_json():
+    model = RecurrentLanguageModel(RecurrentLanguageConfig(vocab_size=9, width=4, layers=2)).eval()
+    with torch.no_grad(), regard.watch(model, parts=("gates", "states")) as trace:
+        model.read(Tokens.of([[3, 4, 5]]))
+    made = show(trace, ["a", "b", "c"])
+    back = Document.from_mapping(made.to_mapping()).sentences[0].recurrences
+    assert [cell.name for cell in back] == ["layers.layers.0.cells.0", "layers.layers.1.cells.0"]
+    assert [part.name for part in back[0].parts] == ["i", "f", "o", "g", "h", "c"]
+    assert [part.gate for part in back[0].parts] == [True, True, True, False, False, False]
+    for part in back[1].parts:
+        found = {**trace.gates(back[1].name), **trace.states(back[1].name)}[part.name][0]
+        assert part.array() == pytest.approx(found.numpy(), abs=1e-4)
+    plain = made.to_mapping(packed=False)["sentences"][0]["recurrences"][0]["parts"][0]["values"]
+    assert np.shape(plain) == (3, 4)
+    assert trace._repr_html_().startswith("<iframe")
+
+
+def test_what_cannot_be_watched_or_shown_is_refused():
+    model = RecurrentLanguageModel(RecurrentLanguageConfig(vocab_size=9, width=4, layers=1))
+    with (
+        pytest.raises(ConfigError, match=r"no attention to watch: it is recurrent, so watch parts=\('gates'"),
+        watch(model),
+    ):
+        pass
+    with (
+        pytest.raises(ConfigError, match="no recurrence to watch: it has attention"),
+        watch(torch.nn.MultiheadAttention(4, 2), parts="gates"),
+    ):
+        pass
+    with (
+        pytest.raises(ConfigError, match="no attention or cell is called 'nothing'"),
+        watch(model, "nothing", parts="gates"),
+    ):
+        pass
+    with (
+        pytest.raises(ConfigError, match="edit= changes attention weights"),
+        watch(model, parts="gates", edit=lambda name, weights: weights),
+    ):
+        pass
+    with watch(model, parts="gates") as trace:
+        model.read(Tokens.of([[3, 4]]))
+        model.read(Tokens.of([[3, 4], [4, 5]]))
+    with pytest.raises(ConfigError, match="no states were seen"):
+        trace.states("layers.layers.0.cells.0")
+    with pytest.raises(ConfigError, match=r"had \[1, 2\] rows"):
+        trace.gates("layers.layers.0.cells.0")
+    side = Side(text="a b", pieces=("a", "b"))
+    short = Recurrence(name="cell", steps="source", parts=(Units(name="h", values=[[0.0]]),))
+    with pytest.raises(DataError, match="must be one, of 2 steps"):
+        Sentence(source=side, recurrences=(short,))
+
+
+RUNS = Path(__file__).parents[1] / "compatibility" / "runs_0_1_0"
+
+
+def test_a_run_without_attention_is_looked_into_with_its_summary_and_features():
+    run = regard.load(RUNS / "sutskever", "cpu")
+    (seen,) = document(run, ['the "cat'], LookOptions(features={"t": "t"})).sentences
+    assert seen.attentions == ()
+    sides = {cell.name: cell.steps for cell in seen.recurrences}
+    assert set(sides.values()) == {"source", "prefix"}
+    assert {(one.name, one.side) for one in seen.features} >= {("inside quotes", "source"), ("t", "source")}
+    top = [cell for cell in seen.recurrences if cell.steps == "source" and cell.name.startswith("encoder")][-1]
+    state = next(part for part in top.parts if part.name == "h").array()
+    summary = seen.decoding.arrays()["summary"]
+    # What the decoder starts from is the encoder's state after the last piece, or backward the first.
+    assert summary[-state.shape[1] :] == pytest.approx(state[0 if top.backward else -1], abs=1e-3)
+    with pytest.raises(ConfigError, match="no heads to choose, to change or to measure"):
+        document(run, ["the cat"], LookOptions(edits=True))
+    with pytest.raises(ConfigError, match="no attention to plot"):
+        svg(document(run, ["the cat"]))
+
+
+def test_what_does_not_fit_a_page_is_said(monkeypatch):
+    run = regard.load(RUNS / "lstm-carried", "cpu")
+    (whole,) = document(run, ["the cat"]).sentences
+    assert len(whole.recurrences) > 1
+    steps, units = whole.recurrences[0].parts[0].array().shape
+    monkeypatch.setattr(look_options, "MOST_STATES", 6 * steps * units)
+    found = document(run, ["the cat"])
+    assert [cell.name for cell in found.sentences[0].recurrences] == [whole.recurrences[-1].name]
+    assert "the gates and states of the last 1 cells" in found.note
+    monkeypatch.setattr(look_options, "MOST_STATES", 0)
+    with pytest.raises(ConfigError, match="do not fit a page"):
+        document(run, ["the cat"])
+
+
+def test_a_model_that_reads_both_ways_at_once_has_no_steps():
+    with pytest.raises(ConfigError, match="Elmo reads a text both ways"):
+        document(regard.load(RUNS / "elmo", "cpu"), ["the cat"])
+
+
+def test_a_checkpoint_is_looked_into_by_its_path():
+    run, name = load_at(RUNS / "gpt" / "checkpoints" / "step-150", "cpu")
+    assert name == "gpt at step 150"
+    last, plain = load_at(RUNS / "gpt", "cpu")
+    assert plain == "gpt"
+    early, late = (document(one, ["the cat"]).sentences[0].attentions[0].array() for one in (run, last))
+    assert not np.allclose(early, late, atol=1e-4)
+
+
+def test_the_command_puts_a_checkpoint_beside_a_run_and_looks_for_what_is_named(tmp_path, capsys):
+    gpt, lstm = RUNS / "gpt", RUNS / "lstm-carried"
+    out = tmp_path / "two.html"
+    command = ["look", str(gpt / "checkpoints" / "step-150"), "the cat", "--device", "cpu", "--out", str(out)]
+    assert main([*command, "--beside", str(gpt)]) == 0
+    page = out.read_text(encoding="utf-8")
+    assert page.count("<iframe") == 2
+    assert "Where gpt at step 150 looked beside Where gpt looked" in page
+    assert main([*command, "--beside", str(gpt), "--json", str(tmp_path / "x.json")]) == 2
+    assert "--beside makes a page" in capsys.readouterr().err
+    told = ["look", str(lstm), "the cat", "--device", "cpu", "--json", str(tmp_path / "lstm.json")]
+    assert main([*told, "--feature", "vowel=[aeiou]"]) == 0
+    (seen,) = json.loads((tmp_path / "lstm.json").read_text(encoding="utf-8"))["sentences"]
+    assert "vowel" in {one["name"] for one in seen["features"]}
+    assert {part["name"] for part in seen["recurrences"][0]["parts"]} == set("ifoghc")
+    assert main([*told, "--feature", "vowel"]) == 2
+    assert "must be NAME=PATTERN" in capsys.readouterr().err
