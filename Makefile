@@ -8,7 +8,7 @@ RUN := runs/demo
 help:
 	@echo "make demo   train a small English-French Transformer (about 4 minutes), translate, evaluate, look inside"
 	@echo "make test   tests, lint, layers and types"
-	@echo "make test-long  the tests that take minutes: bridges to Hugging Face, compared at random"
+	@echo "make test-long  the tests that take minutes: bridges to Hugging Face at random, kills at every file operation, processes"
 	@echo "make docs-test  the blocks of the documents and of the companion, with what they print"
 	@echo "make docs-long  the same with the companion's longer parts"
 	@echo "make site   the documents as a site, in build/site, with every link checked"

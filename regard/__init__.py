@@ -14,6 +14,7 @@ from regard.errors import ConfigError, DataError, Diverged, RegardError, RunErro
 from regard.moved import keep_old_names
 
 if TYPE_CHECKING:
+    from regard.analysis.decoding_files import answer_file
     from regard.analysis.training_curves import LiveCurves
     from regard.comparison import compare
     from regard.interop.hub import load
@@ -36,6 +37,7 @@ __all__ = [
     "Run",
     "RunConfig",
     "RunError",
+    "answer_file",
     "compare",
     "distill",
     "ensemble",
@@ -53,6 +55,7 @@ _WHERE = {
     "LiveCurves": "regard.analysis.training_curves",
     "Run": "regard.tasks.run",
     "RunConfig": "regard.tasks.config",
+    "answer_file": "regard.analysis.decoding_files",
     "compare": "regard.comparison",
     "distill": "regard.trainer.distillation",
     "ensemble": "regard.tasks.ensemble",

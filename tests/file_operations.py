@@ -38,6 +38,21 @@ class Operations:
         return not isinstance(path, int) and os.fsdecode(path).startswith(self.directory)
 
 
+class Failing(Operations):
+    """From a counted change on, whatever takes room on the disk, new files and folders, fails with this error."""
+
+    def __init__(self, directory, first, number):
+        super().__init__(directory, first, "")
+        self.number, self.failed = number, []
+
+    def hear(self, event, arguments):
+        if event in ("open", "os.mkdir") and self._changes(event, arguments):
+            self.count += 1
+            if self.count >= self.kill_at:
+                self.failed.append(arguments[0])
+                raise OSError(self.number, os.strerror(self.number), arguments[0])
+
+
 _listening: list[Operations] = []
 
 
@@ -49,17 +64,32 @@ def _hook(event, arguments):
 _hooked: list[bool] = []
 
 
+def _listen(one):
+    if not _hooked:
+        sys.addaudithook(_hook)  # for good: there is no way to take it away
+        _hooked.append(True)
+    _listening.append(one)
+
+
+@contextmanager
+def failing(directory, first, number):
+    """Nothing new can be written under `directory` from the change numbered `first` on. Gives what failed."""
+    one = Failing(directory, first, number)
+    _listen(one)
+    try:
+        yield one.failed
+    finally:
+        _listening.remove(one)
+
+
 @contextmanager
 def killed(directory, kill_at, counted=""):
     """Kills at the change to files under `directory` that is numbered `kill_at`, by counting those of one kind or all.
 
     Gives a list that says afterwards whether there were as many.
     """
-    if not _hooked:
-        sys.addaudithook(_hook)  # for good: there is no way to take it away
-        _hooked.append(True)
     one, found = Operations(directory, kill_at, counted), []
-    _listening.append(one)
+    _listen(one)
     try:
         yield found
     except Killed as kill:

@@ -30,6 +30,7 @@ from regard.cli import (
     heads,
     import_export,
     look,
+    plan,
     plot,
     presets,
     prune,
@@ -65,6 +66,7 @@ app.command(
     short_help="Check an answer to an exercise of the companion.",
     context_settings={"ignore_unknown_options": True},  # -0.91 is a number
 )(check.check)
+app.command("plan", short_help="Estimate memory and time of a training on GPUs.")(plan.plan)
 app.command("plot")(plot.plot)
 app.add_typer(draw.draw_app, name="draw")
 app.command("presets")(presets.presets)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -36,6 +37,10 @@ DATA = Annotated[
         help="Pairs to score on, as for `regard train`; by default the run's own test or validation set.",
         metavar="FILE",
     ),
+]
+TOGETHER = Annotated[
+    int,
+    typer.Option(help="Translate or summarize in so many processes on this machine.", metavar="NUMBER", min=1),
 ]
 OUT = Annotated[
     Path | None,
@@ -78,6 +83,7 @@ def _evaluate(
     device: str,
     precision: str,
     threads: str,
+    processes: int,
     no_verify: bool,
     others: list[Path] | None = None,
     **given: object,
@@ -117,7 +123,23 @@ def _evaluate(
     def say(note: str) -> None:
         print(f"regard: {note}", file=sys.stderr)
 
-    with counting("measuring", loaded.task.unit) as progress:
+    with ExitStack() as stack:
+        if processes > 1:
+            from regard.analysis.decoding_files import FileJob, translating_together
+
+            job = FileJob(
+                verb="",
+                run=str(run),
+                others=tuple(map(str, others or ())),
+                device=device,
+                precision=precision,
+                engine=engine,
+                engine_files=None if engine_files is None else str(engine_files),
+                threads=count,
+                verify=not no_verify,
+            )
+            stack.enter_context(translating_together(loaded, job, processes))
+        progress = stack.enter_context(counting("measuring", loaded.task.unit))
         result = score(loaded, data or None, out=written.append, progress=progress, say=say, **options)
     if engine != "torch":
         result["engine"] = engine
@@ -143,6 +165,7 @@ evaluate = with_parameters(
         parameter("device", DEVICE, "auto"),
         parameter("precision", PRECISION, "auto"),
         parameter("threads", THREADS, "auto"),
+        parameter("processes", TOGETHER, 1),
         parameter("no_verify", NO_VERIFY, False),
     ],
     """Translate held-out pairs and score the translations; measure a language model's perplexity, or the accuracy

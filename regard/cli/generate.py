@@ -10,9 +10,12 @@ import typer
 
 from regard.cli.options import (
     DEVICE,
+    INPUT,
     JSON,
     NO_VERIFY,
+    OUTPUT,
     PRECISION,
+    PROCESSES,
     RUN,
     checked,
     options_of,
@@ -20,7 +23,7 @@ from regard.cli.options import (
     standard_input,
     with_parameters,
 )
-from regard.cli.verbs import opened
+from regard.cli.verbs import answered_file, check_processes, opened
 from regard.errors import ConfigError
 from regard.tasks.verbs import Asked
 from regard.tasks.verbs.generate import GENERATE, GenerateRequest, Piece, Written, prompt_of
@@ -38,7 +41,20 @@ def _generate(**given: Any) -> None:
         given.pop(name) for name in ("run", "device", "precision", "as_json", "prompt")
     )
     verify = not given.pop("no_verify")
-    request = GenerateRequest(prompt=prompt, **checked(GenerateRequest, given))
+    file, output, processes = (given.pop(name) for name in ("input", "output", "processes"))
+    options = checked(GenerateRequest, given)
+    request = GenerateRequest(prompt=prompt, **options)
+    check_processes(processes, file, output)
+    if file is not None or output is not None:
+        if file is None or output is None or prompt:
+            raise ConfigError("a file of prompts is written to a file: give --input and --output, and no PROMPT")
+        from regard.runs.files import check_output
+
+        check_output(output)
+        about = {"as_json": as_json, "device": device, "precision": precision, "verify": verify}
+        if not answered_file(GENERATE, run, file, output, processes, options, about):
+            raise ConfigError("--input and --output of generate must be files, not a pipe or device")
+        return
     first: Any = prompt_of(request)
     loaded = opened(GENERATE, run, device, precision, verify=verify)
     if prompt or request.chat is None:
@@ -110,10 +126,13 @@ generate = with_parameters(
     [
         parameter("run", RUN),
         parameter("prompt", PROMPT, ""),
+        parameter("input", INPUT, None),
+        parameter("output", OUTPUT, None),
         *options_of(GenerateRequest, "prompt"),
         parameter("as_json", JSON, False),
         parameter("device", DEVICE, "auto"),
         parameter("precision", PRECISION, "auto"),
+        parameter("processes", PROCESSES, 1),
         parameter("no_verify", NO_VERIFY, False),
     ],
     GENERATE.help,

@@ -25,6 +25,12 @@ WITH = Annotated[
         "--with", help="Average with this run, which has the same vocabulary; may be repeated.", metavar="RUN"
     ),
 ]
+PROCESSES = Annotated[
+    int,
+    typer.Option(
+        help="Answer in so many processes on this machine: with --input and --output.", metavar="NUMBER", min=1
+    ),
+]
 DEVICE = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 NO_VERIFY = Annotated[
     bool, typer.Option("--no-verify", help="Do not compare files with their digests, which huge ones take long for.")

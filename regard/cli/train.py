@@ -101,6 +101,7 @@ def train(
     """
     if processes is not None:
         given = {"--preset": preset, "--out": out, "--from": start, "--resume": resume, "--world": world}
+        given["--minutes"] = minutes
         several = {"--data": data, "--valid": valid, "--test": test, "--set": settings, "--report": report}
         arguments = ["train", *([str(config)] if config else [])]
         arguments += [part for name, value in given.items() if value is not None for part in (name, str(value))]
@@ -143,10 +144,11 @@ def train(
                     start=start,
                     overrides=tuple(settings or ()),
                 )
-                for line in planned.lines():
+                for line in planned.lines() if own_rank() == 0 else ():
                     progress.say(line)
                 train_run(planned, out, reports, fit_memory=fit, verify=not no_verify)
-                print(out)
+                if own_rank() == 0:
+                    print(out)
                 return
             given = {"train": data, "valid": valid, "test": test, "world": world}
             chosen = {name: value for name, value in given.items() if value}

@@ -25,6 +25,7 @@ from regard.cli.options import (
     NO_VERIFY,
     OUTPUT,
     PRECISION,
+    PROCESSES,
     RUN,
     THREADS,
     WITH,
@@ -92,7 +93,7 @@ def command(verb: Verb) -> Callable[..., None]:
         verify = not given.pop("no_verify")
         engine, files = given.pop("engine", "torch"), given.pop("engine_files", None)
         precision = given.pop("precision")
-        threads = number_of_threads(given.pop("threads", "auto"))
+        threads, processes = number_of_threads(given.pop("threads", "auto")), given.pop("processes")
         display = verb.display(**{field.name: given.pop(field.name) for field in shown}) if verb.display else None
         options = checked(verb.request, given)
         file = aligned_files(verb, aligned, words, file)
@@ -104,10 +105,18 @@ def command(verb: Verb) -> Callable[..., None]:
         lines = words or (standard_input() if file is None else ())
         if not words and file is None and typed():
             print(f"Type {verb.unit}, one per line; {end_of_input()} ends.", file=sys.stderr)
+        check_processes(processes, file, output)
         if others and engine != "torch":
             raise ConfigError(
                 f"--with does not apply to --engine {engine}: several runs are searched together by torch"
             )
+        if file is not None and output is not None:
+            about: dict[str, Any] = {"display": {} if display is None else dataclasses.asdict(display)}
+            about |= {"as_json": as_json, "others": tuple(map(str, others)), "device": device, "verify": verify}
+            about |= {"engine": engine, "engine_files": None if files is None else str(files), "threads": threads}
+            about["precision"] = precision_for(engine, precision)
+            if answered_file(verb, run, file, output, processes, options, about):
+                return
         loaded = with_engine(
             opened(verb, run, device, precision_for(engine, precision), others, verify=verify), engine, files
         )
@@ -144,6 +153,7 @@ def command(verb: Verb) -> Callable[..., None]:
         parameter("device", DEVICE, "auto"),
         parameter("precision", PRECISION, "auto"),
         *([parameter("threads", THREADS, "auto")] if verb.engines else ()),
+        parameter("processes", PROCESSES, 1),
         parameter("no_verify", NO_VERIFY, False),
     ]
     return with_parameters(answer, parameters, verb.help)
@@ -169,6 +179,49 @@ def check_inputs(verb: Verb, words: Sequence[str] | None, file: object) -> None:
         raise ConfigError(f"give {verb.unit} or --input, not both")
     if not words and not file and not verb.reads_standard_input:
         raise ConfigError(f"give {verb.unit}, or --input with a file of them")
+
+
+def check_processes(processes: int, file: object, output: Path | None) -> None:
+    if processes > 1 and (file is None or output is None):
+        raise ConfigError(f"--processes={processes} is for files: give --input and --output")
+
+
+def answered_file(
+    verb: Verb,
+    run: Path,
+    file: Path | tuple[Path, ...],
+    output: Path,
+    processes: int,
+    options: Mapping[str, Any],
+    about: Mapping[str, Any],
+) -> bool:
+    """Answer a file into a file, by so many processes, going on where an earlier command ended.
+
+    False where that cannot be, since it is a pipe or a device that is read or written.
+    """
+    from regard.analysis.decoding_files import FileJob, answer_job, restartable
+    from regard.cli.progress import counting
+
+    files = file if isinstance(file, tuple) else (file,)
+    if not restartable(files, output):
+        if processes > 1:
+            raise ConfigError(f"--processes={processes} is for files that can be read again, not for a pipe or device")
+        return False
+    job = FileJob(
+        verb=verb.name,
+        run=str(run),
+        files=tuple(map(str, files)),
+        aligned=isinstance(file, tuple),
+        options=dict(options),
+        **about,
+    )
+
+    def tell(note: str) -> None:
+        print(f"regard: {note}", file=sys.stderr)
+
+    with counting(verb.name, verb.unit) as progress:
+        answer_job(job, output, processes, tell, progress)
+    return True
 
 
 def opened(

@@ -101,9 +101,9 @@ def whole_file(path: Path) -> Iterator[Path]:
         os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         try:
             yield aside
-            _sync(aside)
+            sync(aside)
             os.replace(aside, real)
-            _sync(real.parent)
+            sync(real.parent)
         except BaseException:
             aside.unlink(missing_ok=True)
             raise
@@ -119,12 +119,12 @@ def whole_directory(path: Path) -> Iterator[Path]:
             aside.mkdir(parents=True)
             yield aside
             for file in aside.iterdir():
-                _sync(file)
-            _sync(aside)
+                sync(file)
+            sync(aside)
             if path.exists():
                 remove_directory(path)
             os.replace(aside, path)
-            _sync(path.parent)
+            sync(path.parent)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise
@@ -180,6 +180,32 @@ def alone_in(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+@contextmanager
+def alone_with(path: Path, out: Path) -> Iterator[None]:
+    """Make the file at `path` if need be, and refuse to go on while another process has it, as it writes `out`."""
+    taken = RunError(f"{out} is being written to by another process")
+    if fcntl is None:
+        with _lock_file(path, taken):
+            path.touch()
+            yield
+        return
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise taken from None
+            except OSError:  # a file system without locks
+                pass
+            if not path.exists() or not os.path.samestat(os.fstat(handle), path.stat()):
+                continue  # its owner has ended meanwhile, and removed it
+            yield
+            return
+        finally:
+            os.close(handle)
 
 
 @contextmanager
@@ -335,7 +361,7 @@ def write_errors(path: Path) -> Iterator[None]:
         raise NotWritten(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Have what was written on the disk; of a directory the names in it, where the system can do that."""
     folder = path.is_dir()
     try:

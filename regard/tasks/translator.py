@@ -53,6 +53,10 @@ BUDGET = 4096
 """Source tokens of one batch, where batches are not sized by memory."""
 
 
+Elsewhere = Callable[[Iterable[str], DecodeConfig, Overlong, WordLimits], "Iterator[list[Translation]]"]
+"""Who translates many sentences in the place of this process."""
+
+
 class Translator:
     """Decodes with a model that steps from a source: `Stepper` is all it knows of it.
 
@@ -72,6 +76,7 @@ class Translator:
         self.model, self.vocabularies, self.config, self.max_len = model, vocabularies, config, max_len
         self.captures, self._read_shortlist = captures, shortlist
         self._shortlist: Shortlist | None = None
+        self.elsewhere: Elsewhere | None = None  # other processes, where many sentences are streamed
         self.threads: int | None = None  # of a CPU; None chooses by how much there is to multiply
         self._stepper = cast("Stepper[Any]", model)
         self._decoder: DeviceDecoder[Any] | None = None
@@ -215,6 +220,9 @@ class Translator:
         words: WordLimits = ANY_LENGTH,
     ) -> Iterator[list[Translation]]:
         """The same for any number of sentences, a window at a time, so that memory stays flat."""
+        if self.elsewhere is not None:
+            yield from self.elsewhere(sentences, config or self.config, overlong, words)
+            return
         lines, before = iter(sentences), 0
         while chunk := list(islice(lines, window)):
             yield from self.translate(chunk, config, overlong=overlong, before=before, words=words)

@@ -11,9 +11,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from regard.errors import ProcessLost
@@ -48,15 +49,27 @@ def launch(world: int, arguments: Sequence[str], after: str = "", python: Sequen
 
 
 def _start(rank: int, world: int, command: Sequence[str], port: int) -> subprocess.Popen[bytes]:
-    threads = max(1, (os.cpu_count() or 1) // world)
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": rank, "LOCAL_RANK": rank}
     counts = {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
     own = {name: str(value) for name, value in {**where, **counts}.items()}
+    return start_process(command, world, own, stdout=None if rank == 0 else subprocess.DEVNULL)
+
+
+def start_process(
+    command: Sequence[str],
+    world: int,
+    own: Mapping[str, str] = MappingProxyType({}),
+    *,
+    stdin: int | None = subprocess.DEVNULL,
+    stdout: int | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start one of so many processes, with its share of the processor's threads; it ends with this one."""
+    threads = max(1, (os.cpu_count() or 1) // world)
     return subprocess.Popen(
         command,
         env={"OMP_NUM_THREADS": str(threads), **os.environ, **own},
-        stdin=subprocess.DEVNULL,
-        stdout=None if rank == 0 else subprocess.DEVNULL,
+        stdin=stdin,
+        stdout=stdout,
         # A terminal's Ctrl-C comes to this process alone, which hands it on once.
         process_group=None if os.name == "nt" else 0,
         preexec_fn=partial(_end_with, os.getpid()) if sys.platform == "linux" else None,
@@ -114,9 +127,14 @@ def _how(codes: Sequence[int | None]) -> str:
     world = len(codes)
     for rank, code in enumerate(codes):
         if code is not None and code < 0:
-            return f"process {rank} of {world} was ended by {signal.Signals(-code).name}"
+            return f"process {rank} of {world} {how_ended(code)}"
     for rank, code in enumerate(codes):
         if code is None:
             return f"process {rank} of {world} did not answer"
     rank, code = next((rank, code) for rank, code in enumerate(codes) if code)
-    return f"process {rank} of {world} ended with code {code}"
+    return f"process {rank} of {world} {how_ended(code)}"
+
+
+def how_ended(code: int) -> str:
+    """What an exit code says, which is below zero for a signal."""
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"

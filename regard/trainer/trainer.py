@@ -182,6 +182,9 @@ def _follow(directory: Path, processes: Processes) -> Run:
     config = RunConfig.of(told["config"])
     config, prepared = config.kind.prepare(config, directory, Silence(), new=False)
     training = _Trainer(config, directory, prepared, Silence(), processes)
+    if (seconds := told.get("timing")) is not None:
+        training.timed(seconds)
+        training.adopt(RunConfig.of(processes.from_first(None)))
     if told["checkpoint"]:
         training.restore(directory / CHECKPOINTS / told["checkpoint"])
     return _gone(training)
@@ -217,10 +220,10 @@ def _train(
             f"--fit tries the memory of one GPU; with {processes.world} processes set train.batch_tokens, which is "
             f"that of all together, to as many times what it finds for one"
         )
-    if plan is not None and plan.minutes is not None and processes.world > 1:
+    timing = None if plan is None or plan.minutes is None else min(TIMED_SECONDS, TIMED_SHARE * 60 * plan.minutes)
+    if timing is not None and processes.world > 1 and config.train.shard:
         raise ConfigError(
-            f"--minutes times updates in one process; with {processes.world} processes give the number of updates, "
-            f"--set train.steps=N"
+            "--minutes times updates and takes them back, which train.shard=true does not do: give --set train.steps=N"
         )
     with processes.first_works() as tell, whole_or_nothing(directory):
         _check_free(directory)  # another process may have been faster
@@ -232,10 +235,15 @@ def _train(
         if fit_memory:
             config = training.fit_memory()
             config = training.config = prepared.config = _with_steps(config, prepared)
+        if timing is not None:  # by all processes together, as they will train
+            tell({"config": config.to_mapping(), "checkpoint": None, "timing": timing})
         if plan is not None:
-            config = training.planned(plan, began)
+            config = training.planned(plan, None if timing is None else training.timed(timing), began)
         write_json(directory / CONFIG, config.to_mapping())
-    tell({"config": config.to_mapping(), "checkpoint": None})
+    if timing is not None:
+        processes.from_first(config.to_mapping())
+    else:
+        tell({"config": config.to_mapping(), "checkpoint": None})
     with alone_in(directory):
         return _gone(training)
 
@@ -393,27 +401,29 @@ class _Trainer:
         self.config = self.prepared.config = replace(self.config, train=replace(options, batch_tokens=budget))
         return self.config
 
-    def planned(self, plan: Plan, began: float) -> RunConfig:
-        """The configuration with as many updates as the plan's minutes pay for, timed here; the plan is written down.
+    def planned(self, plan: Plan, timing: Timing | None, began: float) -> RunConfig:
+        """The configuration with as many updates as the plan's minutes pay for by `timing`; the plan is written down.
 
         From then on the number of updates is a setting like any other, so that resuming is exact.
         """
-        if plan.minutes is None:
+        if timing is None or plan.minutes is None:
             updates = f"{self.config.train.steps:,} updates, as asked."
         else:
-            timing = self._timed(min(TIMED_SECONDS, TIMED_SHARE * 60 * plan.minutes))
             left = max(1.0, 60 * plan.minutes - plan.seconds - (time.monotonic() - began))
             steps, updates = steps_for(plan, left, timing)
             checks = validations_for(left, timing)
-            self.config = self.prepared.config = in_updates(plan, self.config, steps, checks)
+            self.adopt(in_updates(plan, self.config, steps, checks))
             self.report.say(updates)
-        options = self.config.train
-        self.checkpointer = replace(self.checkpointer, options=options)
-        self.rails = guard_rails(self.config, options.validate_sentences)
         write_text(self.directory / PLAN, plan.with_config(self.config).page(updates))
         return self.config
 
-    def _timed(self, seconds: float) -> Timing:
+    def adopt(self, config: RunConfig) -> None:
+        """Train with these settings, which differ in how long and how often."""
+        self.config = self.prepared.config = config
+        self.checkpointer = replace(self.checkpointer, options=config.train)
+        self.rails = guard_rails(config, config.train.validate_sentences)
+
+    def timed(self, seconds: float) -> Timing:
         """What an update and a validation take, timed for so many seconds. Leaves weights and optimiser as they were.
 
         The validation is that of a model that has learnt nothing, whose outputs are as long as they may be: others take
@@ -422,7 +432,7 @@ class _Trainer:
         self.report.say("timing some updates")
         options = self.config.train
         weights = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}
-        stream = self.prepared.stream(Position(), pin=self.device.type == "cuda", pack=self._packs())
+        stream = self._stream(Position())
         task, model = self._compiled()
         replay = GraphReplay(model, task, self.device, self.precision) if self._replays() else None
         marks: list[float] = []
@@ -440,12 +450,14 @@ class _Trainer:
                 precision=self.precision,
                 average=self.average,
                 replay=replay,
+                processes=self.processes,
             )
             for step in steps:
                 float(step.loss)  # a GPU has done it only when someone has read it
                 marks.append(time.perf_counter())
                 timed = len(marks) - WARM_UPDATES
-                if timed >= TIMED_UPDATES and marks[-1] - marks[WARM_UPDATES - 1] > seconds:
+                enough = timed >= TIMED_UPDATES and marks[-1] - marks[WARM_UPDATES - 1] > seconds
+                if any(self.processes.total(enough and self.processes.rank == 0)):
                     break
         update = (marks[-1] - marks[WARM_UPDATES - 1]) / (len(marks) - WARM_UPDATES)
         validation = self._timed_validation()

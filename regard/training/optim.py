@@ -12,7 +12,7 @@ from regard.errors import ConfigError, RunError
 from regard.nn.embeddings import Embedding, OutputProjection
 from regard.training.config import TrainConfig
 from regard.training.processes import ONE, Processes, local
-from regard.training.sharding import is_shard, own_rows, whole
+from regard.training.sharding import as_shard, is_shard, own_rows, whole
 
 _STACKS = {"encoder", "decoder", "blocks", "layers"}
 _EMBEDDINGS = {"embedding", "source", "target"}
@@ -163,7 +163,9 @@ class Muon(Optimizer):
             gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
             torch._foreach_lerp_(_locals(momenta), _locals(gradients), 1 - group["momentum"])  # pyright: ignore[reportPrivateImportUsage]
             # Nesterov's: look from where the momentum is about to lead.
-            ahead = torch._foreach_lerp(gradients, momenta, group["momentum"])  # pyright: ignore[reportPrivateImportUsage]
+            ahead = torch._foreach_lerp(_locals(gradients), _locals(momenta), group["momentum"])  # pyright: ignore[reportPrivateImportUsage]
+            if is_shard(parameters[0]):
+                ahead = [as_shard(one, gradient) for one, gradient in zip(ahead, gradients, strict=True)]
             moves = list(self._orthogonalised(torch.stack([whole(one) for one in ahead])).unbind())
             if is_shard(parameters[0]):
                 moves = [own_rows(move, parameter) for move, parameter in zip(moves, parameters, strict=True)]

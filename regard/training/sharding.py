@@ -93,6 +93,13 @@ def is_shard(tensor: Tensor) -> bool:
     return hasattr(tensor, "to_local")
 
 
+def as_shard(rows: Tensor, like: Tensor) -> Tensor:
+    """This process's rows of a tensor as a shard of it, which is spread over processes as `like` is."""
+    sharded: Any = like
+    where = {"device_mesh": sharded.device_mesh, "placements": sharded.placements}
+    return type(sharded).from_local(rows, **where, run_check=False, shape=sharded.shape, stride=sharded.stride())
+
+
 def first_row(tensor: Tensor, rank: int, world: int) -> int:
     """Where the rows of a process begin: shards are as large as the first, but for the last ones."""
     return min(tensor.shape[0], rank * -(-tensor.shape[0] // world))

@@ -186,12 +186,12 @@ def test_a_full_disk_while_preparing_leaves_nothing(refused, corpus, tmp_path, m
 
 def test_a_full_disk_while_saving_keeps_the_checkpoint_before(refused, cli, corpus, trained, tmp_path, monkeypatch):
     run = tmp_path / "run"
-    sync = files._sync
+    sync = files.sync
 
     def fails_later(path):
         full() if "step-6" in str(path) else sync(path)
 
-    monkeypatch.setattr(files, "_sync", fails_later)
+    monkeypatch.setattr(files, "sync", fails_later)
     arguments = ["--preset", "tiny", "--data", corpus / "train.en", "--data", corpus / "train.fr"]
     arguments += ["--valid", corpus / "valid.tsv", *small_settings()]
     line = refused("train", *arguments, "--out", run)

@@ -242,7 +242,7 @@ def test_a_full_disk_leaves_the_old_output(refused, trained, tmp_path, monkeypat
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     (tmp_path / "out").write_text("before")
-    monkeypatch.setattr("regard.runs.files._sync", full)
+    monkeypatch.setattr("regard.runs.files.sync", full)
     line = refused("translate", trained, "the cat", "-o", tmp_path / "out")
     assert line == f"the disk is full: {tmp_path / 'out'} was not written"
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out", "before")]

@@ -4,17 +4,20 @@ import errno
 import os
 import resource
 import shutil
+import time
 from contextlib import contextmanager
+from itertools import count
 
 import numpy as np
 import pytest
 import torch
+from file_operations import failing
 from listeners import StopAt, Told
 
 import regard
 from regard import digests, make_config
-from regard.errors import Damaged, NotWritten, RunError
-from regard.runs.checkpoint import checkpoints, newest_whole
+from regard.errors import Damaged, NotWritten, RegardError, RunError
+from regard.runs.checkpoint import checkpoints, newest_whole, read_progress
 from regard.runs.files import read_tensors, write_tensors
 from regard.runs.log import read_log
 from regard.trainer.trainer import Stopped
@@ -332,3 +335,99 @@ def test_a_run_whose_prepared_data_is_damaged_prepares_it_again_and_ends_with_th
     assert any(line.endswith(said) for line in told.lines)
     assert not orphan.exists()
     assert contents(stopped) == contents(whole)
+
+
+@pytest.mark.parametrize("every", [31, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS], ids=["full", "read-only"])
+def test_a_disk_that_takes_nothing_from_any_write_on_is_said_in_one_line_and_the_run_goes_on(
+    whole, tmp_path, number, every
+):
+    """From each write of start-up, checkpoints and ending on: one line, and the same bytes once it is mended.
+
+    Before the run has begun nothing is left of it.
+    """
+    said = []
+    for first in count(1, every):
+        run = tmp_path / str(first)
+        with failing(run, first, number) as failed:
+            try:
+                regard.train(config(whole.parent), run)
+            except RegardError as error:
+                said.append(str(error))
+        if not failed:
+            break
+        if (run / "config.json").exists():
+            regard.resume(run)
+        else:
+            assert not run.exists() or not list(run.iterdir())
+            regard.train(config(whole.parent), run)
+        assert contents(run) == contents(whole), first
+        assert steps_of(run) == [1, 2, 3, 4, 5]
+        shutil.rmtree(run)
+    assert first > 2 * every
+    words = ("the disk is full", "No space left on device", "no permission to write", "Read-only file system")
+    assert len(said) >= first // every - 1
+    assert all("\n" not in line and any(word in line for word in words) for line in said), said
+
+
+class AtStep(Told):
+    """Does something once, after a step."""
+
+    def __init__(self, step, work):
+        super().__init__()
+        self.wanted, self.work = step, work
+
+    def step(self, values, total):
+        if values["step"] == self.wanted:
+            self.work()
+
+
+def test_prepared_data_that_is_deleted_while_training_changes_nothing(whole, tmp_path):
+    run = tmp_path / "run"
+    regard.train(config(whole.parent), run, AtStep(2, lambda: shutil.rmtree(run / "cache")))
+    found, wanted = contents(run), contents(whole)
+    assert found == {name: content for name, content in wanted.items() if not name.startswith("cache")}
+    assert steps_of(run) == [1, 2, 3, 4, 5]
+
+
+def test_a_data_file_that_changes_between_epochs_changes_nothing_until_the_run_is_taken_up(tmp_path):
+    """What is trained on was prepared at the start."""
+    own, lines = tmp_path / "pairs.tsv", [f"{'a b c d'[: 2 * (n % 4) + 1]}\td c b" for n in range(12)]
+    own.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    made = make_config(None, "tiny", [*SMALL, "train.batch_tokens=60"], {"data": {"train": [str(own)]}})
+    regard.train(made, tmp_path / "whole")
+    assert read_progress(tmp_path / "whole/checkpoints/step-5").epoch > 0
+    regard.train(made, tmp_path / "run", AtStep(2, lambda: own.write_text("x\ty\n", encoding="utf-8")))
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    told = Told()
+    regard.resume(tmp_path / "run", ("train.steps=6",), told)
+    assert any("the training data is not what it was" in line for line in told.lines)
+
+
+@pytest.mark.parametrize("jump", [-86400.0, 86400.0 * 365])
+def test_a_clock_that_jumps_changes_nothing(whole, tmp_path, monkeypatch, jump):
+    """Times are taken by a clock that only goes forward; the calendar's is for names of records at the most."""
+    run, now = tmp_path / "run", time.time
+
+    def leap():
+        monkeypatch.setattr(time, "time", lambda: now() + jump)
+
+    regard.train(config(whole.parent), run, AtStep(2, leap))
+    assert contents(run) == contents(whole)
+    seconds = [record["seconds"] for record in read_log(run / "log.jsonl") if record["kind"] == "train"]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] < 600
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty"])
+def test_a_damaged_log_is_no_reason_not_to_go_on(stopped, whole, damage):
+    """Lines that are no records are left out; those after the checkpoint are written anew."""
+    path = stopped / "log.jsonl"
+    content = bytearray(path.read_bytes())
+    if damage == "flip":
+        content[len(content) // 2] ^= 128
+    path.write_bytes({"flip": bytes(content), "cut": bytes(content[:-20]), "empty": b""}[damage])
+    regard.resume(stopped)
+    assert contents(stopped) == contents(whole)
+    assert steps_of(stopped)[-1] == 5
+    assert len(steps_of(stopped)) == len(set(steps_of(stopped)))

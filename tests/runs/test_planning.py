@@ -301,10 +301,10 @@ def test_between_recipes_lies_what_is_between_and_that_is_said():
 
 
 def test_a_budget_is_frozen_in_updates_so_that_resuming_is_exact(files, tmp_path, monkeypatch):
-    timed = _Trainer._timed
+    timed = _Trainer.timed
     # Updates are timed as ever, but however slow the machine is, some are paid for.
     monkeypatch.setattr(
-        _Trainer, "_timed", lambda self, seconds: replace(timed(self, seconds), update=1.0, validation=0.0)
+        _Trainer, "timed", lambda self, seconds: replace(timed(self, seconds), update=1.0, validation=0.0)
     )
     shape = (
         "model.width=16",

@@ -149,7 +149,7 @@ def test_files_that_may_only_be_read_are_synced_too(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK or os.stat(path).st_mode & 0o200 != 0)
     opened = []
     monkeypatch.setattr(os, "open", lambda path, flags, *rest, real=os.open: opened.append(flags) or real(path, flags))
-    files._sync(tmp_path / "a")
+    files.sync(tmp_path / "a")
     assert opened == [os.O_RDONLY]
 
 

@@ -1,8 +1,8 @@
 """Processes for tests, forked from this one so that none has to import torch; and every kind of training, small."""
 
+import json
 import math
 import os
-import pickle
 import random
 import select
 import signal
@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.fsdp
 import torch.distributed.tensor  # a second to import: once, before processes are forked
+from safetensors.torch import load, save
 
 from regard import make_config
 from regard.data import Position
@@ -85,11 +86,47 @@ class Forked:
             data += more
         os.close(pipe)
         _, status = os.waitpid(self.pids[rank], 0)
-        return pickle.loads(data) if data else ("ended", os.waitstatus_to_exitcode(status))
+        return unpacked(data) if data else ("ended", os.waitstatus_to_exitcode(status))
 
     def kill(self, *ranks):
         for rank in ranks or range(len(self.pids)):
             os.kill(self.pids[rank], signal.SIGKILL)
+
+
+def packed(value):
+    """A value as bytes: its structure as JSON, then its tensors as safetensors."""
+    tensors = {}
+
+    def plain(one):
+        if isinstance(one, torch.Tensor):
+            tensors[str(len(tensors))] = one.detach().contiguous().clone()
+            return {"tensor": str(len(tensors) - 1)}
+        if isinstance(one, dict):
+            return {"dict": [[plain(key), plain(each)] for key, each in one.items()]}
+        if isinstance(one, list | tuple):
+            return {type(one).__name__: [plain(each) for each in one]}
+        assert one is None or isinstance(one, str | int | float), f"{type(one)} does not go through the pipe"
+        return one
+
+    text = json.dumps(plain(value)).encode()
+    return len(text).to_bytes(8, "little") + text + save(tensors)
+
+
+def unpacked(data):
+    size = int.from_bytes(data[:8], "little")
+    tensors = load(data[8 + size :])
+
+    def restored(one):
+        if not isinstance(one, dict):
+            return one
+        ((kind, held),) = one.items()
+        if kind == "tensor":
+            return tensors[held]
+        if kind == "dict":
+            return {restored(key): restored(each) for key, each in held}
+        return {"list": list, "tuple": tuple}[kind](map(restored, held))
+
+    return restored(json.loads(data[8 : 8 + size]))
 
 
 def _child(write, store, rank, world, timeout, work, arguments):
@@ -109,7 +146,7 @@ def _child(write, store, rank, world, timeout, work, arguments):
                 traceback.format_exc(),
             )
         with os.fdopen(write, "wb") as pipe:
-            pickle.dump(result, pipe)
+            pipe.write(packed(result))
     except BaseException:
         status = 1
     os._exit(status)  # nothing of the test's own process may run here

@@ -1,6 +1,10 @@
 """CUDA graphs. What surrounds a captured graph is tested anywhere; that it is right, where there is a GPU."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -216,3 +220,13 @@ def test_replayed_training_is_training(dropout):
 
     for mine, theirs in zip(trained(True), trained(False), strict=True):
         assert_close(mine, theirs)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="elsewhere they are not skipped")
+def test_several_processes_are_tested_where_the_gpu_is_hidden():
+    """Those tests fork, which torch's autograd does not survive once it has threads for a GPU."""
+    here, hidden = Path(__file__).parent, os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    files = [str(here / name) for name in ("test_processes.py", "test_process_runs.py", "test_kills.py")]
+    ended = subprocess.run([sys.executable, "-m", "pytest", "-q", *files], env=hidden, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout[-3000:]
+    assert "skipped" not in ended.stdout

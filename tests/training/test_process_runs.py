@@ -134,6 +134,9 @@ def test_a_damaged_shard_is_named_and_the_checkpoint_before_taken_up(files, tmp_
     index.write_text(json.dumps(record))
     with pytest.raises(Damaged, match="do not follow each other"):
         read_part(index.parent, WEIGHTS)
+    (tmp_path / "run/checkpoints/step-3/optimizer-00001-of-00002.safetensors").unlink()
+    lines = together(2, resume, tmp_path / "run", "train.steps=3")[0]
+    assert "step-3 is set aside" in lines[0], "a shard that is missing is damage too"
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.long)])
@@ -338,3 +341,26 @@ def test_torchrun_starts_again_and_the_run_goes_on_by_itself(files, tmp_path):
     assert started.wait(300) == 0
     assert together(2, train, config, tmp_path / "whole", seconds=200) == [None, None]
     assert (out / "model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
+
+
+def by_minutes(rank, world, pairs, directory):
+    small = ["model.width=8", "model.heads=2", "model.feed_forward=8", "model.encoder_layers=1"]
+    small += ["model.decoder_layers=1", "train.batch_tokens=200", "tokenizer.kind=word", "train.device=cpu"]
+    told, plan = (
+        Told(),
+        regard.plan([pairs], minutes=0.02, overrides=[*small, "train.validate_sentences=2", "decode.max_len=4"]),
+    )
+    run = regard.train(plan, directory, told)
+    return run.config.train.steps, told.lines
+
+
+def test_all_processes_time_updates_and_the_first_says_how_many_the_minutes_pay_for(files, tmp_path):
+    pairs = str(files / "train.pairs.tsv")
+    found = together(2, by_minutes, pairs, tmp_path / "run")
+    assert [len(one) for one in found] == [2, 2], found
+    (steps, lines), (others, nothing) = found
+    assert steps == others == json.loads((tmp_path / "run/config.json").read_text())["train"]["steps"]
+    assert any("updates" in line and "budget" in line for line in lines), lines
+    assert nothing == []
+    assert f"{steps:,} updates" in (tmp_path / "run/plan.md").read_text()
+    assert [one["step"] for one in figures(tmp_path / "run") if one["kind"] == "train"][-1] == steps

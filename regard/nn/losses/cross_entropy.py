@@ -19,7 +19,7 @@ _ALIGN = {"cuda": 8}  # rows of logits of a multiple of so many numbers are what
 _MIXED = TorchVersion(torch.__version__) >= "2.8"  # products of one precision summed up in another
 
 _CPU_CHUNK = 8 << 20  # bytes of logits at a time: what stays in its cache
-_GPU_CHUNK = 1 / 64  # of its memory: rows enough for its matrix units, and few sums of the weights' gradient
+LOGITS_SHARE = 1 / 64  # of a GPU's memory: rows enough for its matrix units, and few sums of the weights' gradient
 
 
 def linear_cross_entropy(
@@ -41,8 +41,9 @@ def linear_cross_entropy(
     device = x.device.type
     if not torch.is_grad_enabled():  # inside the function below, weights that could learn would ask for their gradient
         x, weight, bias = x.detach(), weight.detach(), None if bias is None else bias.detach()
-    if device == "cpu" and not torch.compiler.is_compiling():
-        # Leaving out the padding is cheaper than computing it; on a GPU the count would have to be waited for.
+    if device == "cpu" and type(labels) is Tensor and not torch.compiler.is_compiling():
+        # Leaving out the padding is cheaper than computing it; on a GPU the count would have to be waited for. What is
+        # only traced, as to plan its memory, has no values to count.
         real = (labels != IGNORE).nonzero().squeeze(1)
         if real.shape[0] < labels.shape[0]:
             x, labels = x[real], labels[real]
@@ -166,7 +167,7 @@ def _chunk_rows(vocab_size: int, device: str = "cpu") -> int:
 def _chunk_bytes(device: str) -> int:
     if device != "cuda":
         return _CPU_CHUNK
-    return int(_GPU_CHUNK * torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
+    return int(LOGITS_SHARE * torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
 
 
 def interleaved(x: Shaped[Tensor, "B T D"]) -> Shaped[Tensor, "N D"]:

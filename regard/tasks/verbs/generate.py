@@ -1,6 +1,6 @@
 """`generate`: a prompt in, text out as it is written."""
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -28,11 +28,14 @@ from regard.tasks.verbs.spec import (
     check_characters,
     check_phrases,
     given,
+    lines_of,
     option,
     unsaid,
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from regard.decode.config import DecodeConfig
     from regard.tasks.generator import Generation, Prompt
     from regard.tasks.run import Run
@@ -193,11 +196,17 @@ class Generate(Verb[GenerateRequest, list[Written]]):
         if (request.beam or 1) > 1:
             raise ConfigError("stream=true shows a text as it is written; a beam has none before its end")
 
+    def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[str]:
+        return iter(lines_of(words, file))
+
     def written(self, result: list[Written]) -> int:
         return sum(one.tokens for one in result)
 
     def show(self, result: list[Written], display: object = None) -> str:
         return "\n---\n".join(one.text for one in result)
+
+    def line(self, result: list[Written], display: object = None) -> str:
+        return "\n".join(" ".join((one.prompt + one.text).splitlines()) for one in result)
 
 
 def prompt_of(request: GenerateRequest) -> "Prompt":
@@ -239,6 +248,8 @@ GENERATE = Generate(
     name="generate",
     help="""Continue a prompt with a language model, showing the text as it is written.
 
+    With --input and --output every line of a file is a prompt, and has each of its texts on one line.
+
     \b
     Examples:
       regard generate runs/mine "Once upon a time"
@@ -246,6 +257,7 @@ GENERATE = Generate(
       regard generate runs/mine "The end" --beam 4 --max-tokens 20
       regard generate runs/mine "Q: Why?" --temperature 0 --stop "Q:" --max-tokens 100 --json
       regard generate runs/smollm2 "Why is the sky blue?" --chat chatml --temperature 0
+      regard generate runs/mine --input prompts.txt --output texts.txt --processes 4
     """,
     request=GenerateRequest,
     items="prompt",

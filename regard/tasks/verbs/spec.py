@@ -357,6 +357,10 @@ class Verb(Generic[Request, Result]):
         """A result for a person."""
         return str(result)
 
+    def line(self, result: Result, display: Any = None) -> str:
+        """A result in a file of them, where each has its line or lines."""
+        return self.show(result, display)
+
     def cut(self, result: Result) -> tuple[int, int]:
         """How many outputs of a result were cut at their greatest length, and how many it has."""
         return 0, 1
