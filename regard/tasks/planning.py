@@ -22,6 +22,7 @@ from regard.data.inspection import Finding
 from regard.errors import ConfigError, DataError
 from regard.tasks.config import RunConfig, make_config
 from regard.tasks.spec import TASKS
+from regard.training.config import TrainConfig
 
 CPU_MINUTES, GPU_MINUTES = 10.0, 5.0
 """What a training may take where nothing is said."""
@@ -34,6 +35,10 @@ VALIDATIONS, FEWEST_VALIDATIONS = 10, 2
 VALIDATING, RESERVED = 0.06, 0.05
 """The share of a budget that validations may take before they are made fewer, and what saving and the end of a run
 take, about."""
+
+CHECKS, LATE, EARLY = 20, 0.03, 0.1
+"""How often a run looks in its course whether it will end in time, and by what share of its budget it may be late, or
+early, before it makes fewer updates, or more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -332,13 +337,17 @@ def validations_for(seconds: float, timing: Timing) -> int:
     return max(FEWEST_VALIDATIONS, min(VALIDATIONS, int(VALIDATING * seconds / timing.validation)))
 
 
+def most_updates(plan: Plan, epoch: float | int) -> float:
+    """What data of this size may have, of which an epoch has so many: more would only overfit."""
+    return math.inf if math.isinf(plan.most_epochs) else float(max(1, math.ceil(plan.most_epochs * epoch)))
+
+
 def steps_for(plan: Plan, seconds: float, timing: Timing) -> tuple[int, str]:
     """How many updates to make in the seconds that are left of the budget, and a sentence that says why."""
     rate, epoch, checks = timing.update, timing.epoch, validations_for(seconds, timing)
     validating = checks * timing.validation
     afford = max(1, int((seconds * (1 - RESERVED) - validating) / rate))
-    most = math.inf if math.isinf(plan.most_epochs) else max(1, math.ceil(plan.most_epochs * epoch))
-    steps = int(min(afford, most))
+    steps = int(min(afford, most_updates(plan, epoch)))
     passes = f"{steps / epoch:.1f} times through the data"
     took = f"{1000 * rate:.1f} ms per update here"
     took += f", and {validating:.0f} s for {checks} validations" if timing.validation else ""
@@ -348,6 +357,49 @@ def steps_for(plan: Plan, seconds: float, timing: Timing) -> tuple[int, str]:
             f"({took}), but more than {plan.most_epochs:g} times through data of this size overfits"
         )
     return steps, f"{steps:,} updates, {passes}: what {seconds:.0f} s, which were left of the budget, pay for ({took})"
+
+
+@dataclass(slots=True)
+class TimeBudget:
+    """The seconds that a run may take in all, and what its updates have taken in its course."""
+
+    seconds: float
+    began: float
+    """When the run began, by `time.monotonic`."""
+    most: float | int = math.inf
+    """Updates that data of its size may have."""
+    validation: float = 0.0
+    """Seconds of one."""
+    update: float = 0.0
+    """What an update took, of late more than long ago."""
+    paused: float = 0.0
+    """Seconds since the last look in which something else was done than training."""
+    seen: int | None = None
+    at: float = 0.0
+
+    def left(self) -> float:
+        return self.began + self.seconds - time.monotonic()
+
+    def due(self, number: int, steps: int) -> bool:
+        """Whether it is time to look, after this update of so many."""
+        return self.seen is None or number - self.seen >= max(1, steps // CHECKS)
+
+    def steps(self, number: int, options: TrainConfig) -> int:
+        """How many updates there are to be in all, by what those so far took: as many as planned, unless the run would
+        end too late by more than `LATE` of its seconds, or, as can be seen in its first half, too early by `EARLY`."""
+        now, seen = time.monotonic(), self.seen
+        spent, self.paused = now - self.at - self.paused, 0.0
+        self.at, self.seen = now, number
+        if seen is None:
+            return options.steps
+        took = spent / (number - seen)
+        self.update = took if not self.update else 0.75 * self.update + 0.25 * took
+        checks = options.steps // options.validate_every - number // options.validate_every
+        left = self.left() - RESERVED * self.seconds - checks * self.validation
+        steps = int(min(self.most, number + max(1, int(left / self.update))))
+        difference = (steps - options.steps) * self.update / self.seconds
+        early = difference > EARLY and 2 * number < options.steps
+        return steps if difference < -LATE or early else options.steps
 
 
 def in_updates(plan: Plan, config: RunConfig, steps: int, validations: int = VALIDATIONS) -> RunConfig:

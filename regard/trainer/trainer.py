@@ -25,7 +25,7 @@ from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, whole_or_not
 from regard.runs.log import Log, NoLog
 from regard.tasks.config import RunConfig, overridden
 from regard.tasks.corpora import PreparedData, data_digest
-from regard.tasks.planning import PLAN, Plan, Timing, in_updates, steps_for, validations_for
+from regard.tasks.planning import PLAN, Plan, TimeBudget, Timing, in_updates, most_updates, steps_for, validations_for
 from regard.tasks.run import Run, build_model, choose_device, choose_precision, load, load_config, packs
 from regard.tasks.spec import FollowsUpdates, Prepared, Report, Silence, Stream, TellsOutputs
 from regard.trainer.batch_size import BatchSizeFinder, HasTrialBatches
@@ -47,9 +47,11 @@ SECONDS = 30.0
 """How long a training goes on at most without telling how it goes, unless one update takes longer."""
 
 
-WARM_UPDATES, TIMED_UPDATES, TIMED_SHARE, TIMED_SECONDS = 4, 8, 0.03, 15.0
-"""Updates that come before those that are timed to turn minutes into updates, the fewest of these, and for what share
-of the minutes, at the most how long: a machine that others use too is not as fast at all times."""
+TIMED_UPDATES, TIMED_SHARE, TIMED_SECONDS, MOST_TIMED = 3, 0.015, 7.5, 4
+"""Updates are timed to turn minutes into updates: so many at the least, for this share of the minutes and at the most
+so long, until two stretches on end took the same within `SAME`, as the first updates load and compile what later ones
+have; or so many times as long."""
+SAME = 0.15
 
 _BEFORE_TRAINING = (
     "before the first update: a model of fewer or narrower layers, or of a smaller vocabulary, takes less; `regard "
@@ -379,6 +381,10 @@ class _Trainer:
         self.split = self.idle = False
         self.rails = guard_rails(config, options.validate_sentences)
         self.waited, self.padded = 0.0, (0, 0)
+        self.made: tuple[Objective, nn.Module, GraphReplay | None] | None = None
+        self.budget: TimeBudget | None = None
+        self.plan: Plan | None = None
+        self.page = ""
 
     def fit_memory(self) -> RunConfig:
         """The configuration with the largest token budget that the memory holds."""
@@ -409,12 +415,17 @@ class _Trainer:
         if timing is None or plan.minutes is None:
             updates = f"{self.config.train.steps:,} updates, as asked."
         else:
-            left = max(1.0, 60 * plan.minutes - plan.seconds - (time.monotonic() - began))
+            most = most_updates(plan, timing.epoch)
+            began -= plan.seconds
+            if self.processes.world == 1:  # several would have to agree on every change
+                self.budget = TimeBudget(60.0 * plan.minutes, began, most, timing.validation, timing.update)
+            left = max(1.0, began + 60.0 * plan.minutes - time.monotonic())
             steps, updates = steps_for(plan, left, timing)
             checks = validations_for(left, timing)
             self.adopt(in_updates(plan, self.config, steps, checks))
             self.report.say(updates)
-        write_text(self.directory / PLAN, plan.with_config(self.config).page(updates))
+        self.plan, self.page = plan, plan.with_config(self.config).page(updates)
+        write_text(self.directory / PLAN, self.page)
         return self.config
 
     def adopt(self, config: RunConfig) -> None:
@@ -426,18 +437,43 @@ class _Trainer:
     def timed(self, seconds: float) -> Timing:
         """What an update and a validation take, timed for so many seconds. Leaves weights and optimiser as they were.
 
+        On a CPU one thread is timed too: where others use its cores, several threads wait for one another. The faster
+        number is `train.threads` from then on, unless that was given.
+
         The validation is that of a model that has learnt nothing, whose outputs are as long as they may be: others take
         less.
         """
         self.report.say("timing some updates")
-        options = self.config.train
         weights = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}
+        threads = torch.get_num_threads()
+        update, epoch = self._timed_updates(seconds)
+        free = self.processes.world == 1 and not self.config.train.threads
+        if free and self.device.type == "cpu" and threads > 1:
+            torch.set_num_threads(1)
+            alone, _ = self._timed_updates(seconds)
+            if alone < update:
+                self.report.say(f"one thread is faster here than {threads}: train.threads=1")
+                self.config = replace(self.config, train=replace(self.config.train, threads=1))
+                self.prepared.config, update = self.config, alone
+            else:
+                torch.set_num_threads(threads)
+        validation = self._timed_validation()
+        self.optimizer.zero_grad()
+        self.optimizer.state.clear()
+        self.model.load_state_dict(weights)
+        if self.average is not None:
+            self.average = ExponentialAverage(self.model, self.config.train.ema)
+            self.checkpointer = replace(self.checkpointer, average=self.average)
+        self.throughput = Throughput()
+        self.waited, self.padded = 0.0, (0, 0)
+        return Timing(update=update, epoch=epoch, validation=validation)
+
+    def _timed_updates(self, seconds: float) -> tuple[float, float]:
+        """Seconds of an update, once they have come to be the same, and the updates of an epoch."""
+        options = self.config.train
         stream = self._stream(Position())
-        task, model = self._compiled()
-        replay = GraphReplay(model, task, self.device, self.precision) if self._replays() else None
-        marks: list[float] = []
+        task, model, replay = self._compiled()
         with closing(stream), deterministic_algorithms(options.deterministic):
-            epoch = stream.batches() / options.accumulate
             steps = fit(
                 model,
                 task,
@@ -452,24 +488,25 @@ class _Trainer:
                 replay=replay,
                 processes=self.processes,
             )
-            for step in steps:
+            update, began = self._stretch(steps, seconds), time.perf_counter()
+            while True:
+                before, update = update, self._stretch(steps, seconds)
+                late = time.perf_counter() - began > MOST_TIMED * seconds
+                if self._first_says(late or abs(update / before - 1) < SAME):
+                    return update, stream.batches() / options.accumulate
+
+    def _stretch(self, steps: Iterator[Step], seconds: float) -> float:
+        """What an update takes, of those of so many seconds."""
+        began, made = time.perf_counter(), 0
+        while True:
+            step, made = next(steps), made + 1
+            if self._first_says(made >= TIMED_UPDATES and time.perf_counter() - began > seconds):
                 float(step.loss)  # a GPU has done it only when someone has read it
-                marks.append(time.perf_counter())
-                timed = len(marks) - WARM_UPDATES
-                enough = timed >= TIMED_UPDATES and marks[-1] - marks[WARM_UPDATES - 1] > seconds
-                if any(self.processes.total(enough and self.processes.rank == 0)):
-                    break
-        update = (marks[-1] - marks[WARM_UPDATES - 1]) / (len(marks) - WARM_UPDATES)
-        validation = self._timed_validation()
-        self.optimizer.zero_grad()
-        self.optimizer.state.clear()
-        self.model.load_state_dict(weights)
-        if self.average is not None:
-            self.average = ExponentialAverage(self.model, options.ema)
-            self.checkpointer = replace(self.checkpointer, average=self.average)
-        self.throughput = Throughput()
-        self.waited, self.padded = 0.0, (0, 0)
-        return Timing(update=update, epoch=epoch, validation=validation)
+                return (time.perf_counter() - began) / made
+
+    def _first_says(self, yes: bool) -> bool:
+        """What the first process decides by its clock, so that all do the same."""
+        return any(self.processes.total(yes and self.processes.rank == 0))
 
     def _timed_validation(self) -> float:
         """Seconds of a validation; what a model that has learnt nothing writes is not told."""
@@ -477,9 +514,6 @@ class _Trainer:
             return 0.0
         with _hushed(self.prepared):
             return self._validate(batches)["seconds"]
-
-    def _replays(self) -> bool:
-        return self.config.train.cuda_graphs and self.device.type == "cuda"
 
     def restore(self, checkpoint: Path) -> None:
         """Go on from where a checkpoint was saved."""
@@ -547,8 +581,7 @@ class _Trainer:
         options = self.config.train
         position = Position(self.progress.epoch, self.progress.index)
         stream = self._stream(position)
-        task, model = self._compiled()
-        replay = GraphReplay(model, task, self.device, self.precision) if self._replays() else None
+        task, model, replay = self._compiled()
         with closing(stream):
             steps = fit(
                 model,
@@ -609,10 +642,16 @@ class _Trainer:
     def _packs(self) -> bool:
         return packs(type(self.model), self.config.train.pack, self.device)
 
-    def _compiled(self) -> tuple[Objective, nn.Module]:
-        """Objective and model, compiled as asked: for one shape where batches have one, for any length where padded."""
-        one_shape = self._packs() or self.config.kind.one_shape
-        return compiled(self.objective, self.model, self.config.train, dynamic=not one_shape)
+    def _compiled(self) -> tuple[Objective, nn.Module, GraphReplay | None]:
+        """Objective and model, compiled as asked: for one shape where batches have one, for any length where padded;
+        and what replays them. Made once, so that what was compiled and captured to be timed serves training too."""
+        if self.made is None:
+            one_shape = self._packs() or self.config.kind.one_shape
+            task, model = compiled(self.objective, self.model, self.config.train, dynamic=not one_shape)
+            replays = self.config.train.cuda_graphs and self.device.type == "cuda"
+            replay = GraphReplay(model, task, self.device, self.precision) if replays else None
+            self.made = task, model, replay
+        return self.made
 
     def _done(self) -> bool:
         options = self.config.train
@@ -695,16 +734,47 @@ class _Trainer:
         if step.number % options.save_every == 0 or self._done() or (better and options.choose == "best"):
             self._check_finite(step)
             self._save(must=self._done())
+        if self.budget is not None and not self._done() and self.budget.due(step.number, options.steps):
+            self._keep_to_budget(step)
+
+    def _keep_to_budget(self, step: Step) -> None:
+        """Make fewer updates where they have become slow, or more where they are faster than when they were timed.
+
+        What has been saved by then is what the new number goes on from, so a run that is stopped later resumes exactly.
+        """
+        assert self.budget is not None
+        assert self.plan is not None
+        float(step.loss)  # which a GPU may still be busy with
+        options = self.config.train
+        steps = self.budget.steps(step.number, options)
+        if steps == options.steps:
+            return
+        line = (
+            f"an update takes {1000 * self.budget.update:.1f} ms: {steps:,} updates rather than {options.steps:,} go "
+            f"into {self.budget.seconds:.0f} s"
+        )
+        self._check_finite(step)
+        self._save(must=False)
+        checks = round(options.steps / options.validate_every)
+        self.config = self.prepared.config = in_updates(self.plan, self.config, steps, max(1, checks))
+        self.checkpointer = replace(self.checkpointer, options=self.config.train)
+        self.page += f"\nAt update {step.number:,}: {line}.\n"
+        write_json(self.directory / CONFIG, self.config.to_mapping())
+        write_text(self.directory / PLAN, self.page)
+        self.report.say(line)
 
     def _note_validation(self, values: dict[str, float], log: "Log | NoLog") -> bool:
         """Note a validation; whether it is the best so far."""
         step, best = self.progress.step, self.progress.best
         reached = self._reached(values)
-        better = best is None or reached < best
+        # Scores of few texts are often equal: the later weights, of a lower rate, are then the better ones.
+        better = best is None or reached < best or (reached == best and self.config.train.select_by != "loss")
+        stale = 0 if best is None or reached < best else self.progress.stale + 1
+        self.progress = replace(self.progress, stale=stale)
         if better:
-            self.progress = replace(self.progress, best=reached, best_step=step, stale=0)
-        else:
-            self.progress = replace(self.progress, stale=self.progress.stale + 1)
+            self.progress = replace(self.progress, best=reached, best_step=step)
+        if self.budget is not None:
+            self.budget.validation = values["seconds"]
         log.write("validation", step, values)
         self.report.validation({"step": step, **values})
         self._guard("validation", step, values)
@@ -784,7 +854,7 @@ class _Trainer:
                 self._diverged(self.progress.step, "the validation loss is not a number")
             values |= self._scores()
         self.model.train()
-        self.throughput.pause(time.monotonic() - began)
+        self._paused(time.monotonic() - began)
         # Whether it was the best is decided by the first process's figures in all.
         return self.processes.from_first(values | {"seconds": time.monotonic() - began})
 
@@ -812,4 +882,10 @@ class _Trainer:
             if must:
                 raise NotWritten(f"{error} at step {self.progress.step}; {last}: {_again(self.directory)}") from None
             self.report.say(f"{error} at step {self.progress.step}; {last}; training goes on to the next save")
-        self.throughput.pause(time.monotonic() - began)
+        self._paused(time.monotonic() - began)
+
+    def _paused(self, seconds: float) -> None:
+        """Seconds in which nothing was trained."""
+        self.throughput.pause(seconds)
+        if self.budget is not None:
+            self.budget.paused += seconds

@@ -2,21 +2,26 @@
 
 import json
 import random
+import time
 from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from listeners import StopAt, Told
+from PIL import Image
 
 import regard
 from regard.cli import main
 from regard.data.synthetic.commands import commands
 from regard.errors import ConfigError, DataError, RegardError
 from regard.runs.log import read_log
-from regard.tasks.planning import Machine, Recipe, Timing, between, steps_for, validations_for
+from regard.tasks.planning import Machine, Recipe, TimeBudget, Timing, between, steps_for, validations_for
 from regard.tasks.run import load_config
+from regard.trainer import trainer
 from regard.trainer.trainer import Stopped, _Trainer
+from regard.training.config import TrainConfig
 from regard.training.optim import ExponentialAverage
 
 CPU, GPU = Machine(cores=2), Machine(gpu="a GPU", cores=8, compiles=True)
@@ -150,7 +155,7 @@ def test_what_cannot_be_told_is_refused_with_what_to_do(files):
         (
             "rule.tsv",
             CPU,
-            {"train.smoothing": 0.0, "model.dropout": 0.0, "train.batch_tokens": 1024, "model.feed_forward": 256},
+            {"train.smoothing": 0.0, "model.dropout": 0.0, "train.weight_decay": 0.2, "model.feed_forward": 256},
         ),
         ("rule.tsv", GPU, {"train.smoothing": 0.0, "model.dropout": 0.2}),
         (
@@ -233,6 +238,45 @@ def test_running_text_is_planned_for_a_cpu_as_the_preset_that_was_measured_on_it
     assert plan.train.warmup_share * preset.train.steps == pytest.approx(preset.train.warmup)
 
 
+@pytest.mark.parametrize(
+    ("kind", "sizes", "classes"),
+    [
+        ("rare classes", [(8, 8)] * 20, [0] * 18 + [1] * 2),
+        ("one class of most images", [(8, 8)] * 100, [0] * 95 + [1] * 5),
+        ("images of many sizes", [(8, 8), (80, 80)] * 10, [0, 1] * 10),
+        ("one image in two classes", [(8, 8)] * 20, [0, 1] * 10),
+    ],
+)
+def test_wrong_images_get_their_line(tmp_path, kind, sizes, classes):
+    random_ = np.random.default_rng(1)
+    for number, (size, one) in enumerate(zip(sizes, classes, strict=True)):
+        pixels = random_.integers(0, 255, size, dtype=np.uint8)
+        if kind == "one image in two classes" and number < 2:
+            pixels = np.zeros(size, dtype=np.uint8)
+        (tmp_path / str(one)).mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(tmp_path / str(one) / f"{number}.png")
+    assert [finding.kind for finding in regard.plan(tmp_path, machine=CPU).findings] == [kind]
+
+
+def test_decisions_that_hang_on_the_amount_of_data(tmp_path, files):
+    assert planned(files, "pairs.tsv").config.tokenizer.vocab_size == 500  # some 10,000 words of a side
+    (tmp_path / "much.txt").write_text("".join(f"{line}\n" for line in sentences(1500) * 60))
+    much = regard.plan(tmp_path / "much.txt", machine=GPU).config
+    assert (much.tokenizer.kind, 384 < much.model["width"] <= 512, much.data.held_out) == ("bpe", True, 0.02)
+    long = [" ".join(words(count, seed=count)) for count in range(3, 40)] * 20
+    (tmp_path / "long.tsv").write_text("".join(f"{number % 2}\t{text}\n" for number, text in enumerate(long)))
+    assert regard.plan(tmp_path / "long.tsv", machine=CPU).config.data.max_len == 128
+    assert planned(files, "films.tsv").config.data.max_len == 32
+    few, more = (planned(files, "films.tsv", machine=GPU), regard.plan(tmp_path / "long.tsv", machine=GPU))
+    assert 3 < more.most_epochs < few.most_epochs <= 30  # little is read more often
+
+
+def test_names_keep_their_capitals_where_words_are_tagged(tmp_path):
+    lines = [f"{word}\t{'NAME' if word[0].isupper() else 'WORD'}" for word in ("Anna", "saw", "Bert", "again")]
+    (tmp_path / "names.txt").write_text("\n".join([*lines, ""] * 20))
+    assert not regard.plan(tmp_path / "names.txt", machine=CPU).config.tokenizer.lowercase
+
+
 def test_a_validation_set_is_split_off_only_where_none_is_given(files):
     assert planned(files, "pairs.tsv").config.data.held_out == 0.1
     assert planned(files, "pairs.tsv", valid=files / "pairs.tsv").config.data.held_out == 0.0
@@ -284,8 +328,102 @@ def test_what_is_timed_has_validation_and_average_in_it_and_tells_no_outputs(fil
     with suppress(RegardError):  # nothing was trained that could be loaded
         regard.train(plan, tmp_path / "run", told)
     assert len(validated) == 1
-    assert len(averaged) >= 8
+    assert len(averaged) >= 6
     assert not any("reference" in line or "cut at" in line for line in told.lines)
+
+
+def test_updates_are_timed_until_they_take_the_same(files, tmp_path, monkeypatch):
+    now, made = [0.0], []
+
+    def slow_at_first(self, step):
+        made.append(step)
+        now[0] += 10.0 if len(made) < 3 else 0.1
+
+    monkeypatch.setattr(ExponentialAverage, "update", slow_at_first)
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    found = []
+    timed = _Trainer._timed
+    monkeypatch.setattr(_Trainer, "_timed", lambda self, seconds: found.append(timed(self, 12.0)) or found[0])
+    monkeypatch.setattr(_Trainer, "go", lambda self: None)
+    with suppress(RegardError):
+        regard.train(planned(files, "commands.tsv", minutes=0.01, overrides=SHORT[1:]), tmp_path / "run")
+    assert found[0].update == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("alone", "threads"), [(0.1, 1), (0.3, 0)])
+def test_one_thread_is_taken_where_several_wait_for_one_another(files, tmp_path, monkeypatch, alone, threads):
+    before = torch.get_num_threads()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    times = iter([0.2, alone])
+    monkeypatch.setattr(_Trainer, "_timed_updates", lambda self, seconds: (next(times), 10.0))
+    monkeypatch.setattr(_Trainer, "go", lambda self: None)
+    overrides = [one for one in SHORT[1:] if not one.startswith("train.threads")]
+    try:
+        with suppress(RegardError):
+            regard.train(planned(files, "commands.tsv", minutes=0.01, overrides=overrides), tmp_path / "run")
+        assert load_config(tmp_path / "run").train.threads == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+def course(seconds_of, steps, monkeypatch, **options):
+    """A run of 100 s whose updates take so many: how many it makes, and when it ends."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    train = TrainConfig(steps=steps, validate_every=100)
+    budget = TimeBudget(100.0, 0.0, validation=0.5, **options)
+    number = 0
+    while number < train.steps:
+        number += 1
+        now[0] += seconds_of(number)
+        if number % 100 == 0:
+            now[0] += 0.5
+            budget.paused += 0.5
+        if number < train.steps and budget.due(number, train.steps):
+            train = replace(train, steps=budget.steps(number, train))
+    return train.steps, now[0]
+
+
+def test_a_machine_that_gets_slower_makes_fewer_updates_and_keeps_to_its_minutes(monkeypatch):
+    steps, end = course(lambda number: 0.08 if number < 400 else 0.16, 1000, monkeypatch)
+    assert 700 < steps < 800
+    assert 90 < end < 103
+
+
+def test_a_machine_that_is_faster_than_it_was_timed_makes_more_updates(monkeypatch):
+    steps, end = course(lambda number: 0.01, 1000, monkeypatch)
+    assert 5000 < steps < 9000
+    assert 85 < end < 103
+    assert course(lambda number: 0.01, 1000, monkeypatch, most=3000)[0] == 3000
+
+
+def test_a_machine_as_fast_as_it_was_timed_makes_all_its_updates(monkeypatch):
+    assert course(lambda number: 0.091, 1000, monkeypatch)[0] == 1000
+    assert course(lambda number: 0.5 if number == 300 else 0.089, 1000, monkeypatch)[0] == 1000
+
+
+def test_of_equal_scores_the_later_weights_are_chosen(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(_Trainer, "_reached", lambda self, values: -1.0)
+    plan = planned(files, "films.tsv", overrides=(*SHORT, "train.validate_every=1", "model.layers=1"))
+    told = Told()
+    regard.train(plan, tmp_path / "run", told)
+    assert any("step 4" in line for line in told.lines), told.lines
+
+
+def test_fewer_updates_are_in_the_run_and_its_plan_so_that_resuming_is_exact(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "steps_for", lambda plan, seconds, timing: (10, "10 updates"))
+    monkeypatch.setattr(TimeBudget, "steps", lambda self, number, options: 6 if number >= 3 else options.steps)
+    monkeypatch.setattr(TimeBudget, "due", lambda self, number, steps: True)
+    plan = planned(files, "commands.tsv", minutes=1, overrides=(*SHORT[1:], "train.log_every=1"))
+    with pytest.raises(Stopped):
+        regard.train(plan, tmp_path / "run", StopAt(4))
+    assert load_config(tmp_path / "run").train.steps == 6
+    assert "At update 3: " in (tmp_path / "run" / "plan.md").read_text()
+    regard.resume(tmp_path / "run")
+    assert load_config(tmp_path / "run").train.steps == 6
+    regard.train(plan, tmp_path / "whole")
+    ends = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "whole")]
+    assert ends[0] == ends[1]
 
 
 def test_between_recipes_lies_what_is_between_and_that_is_said():
@@ -338,7 +476,7 @@ def test_the_best_weights_are_those_of_the_best_score(files, tmp_path):
     scores = {
         one["step"]: one["accuracy"] for one in read_log(run.directory / "log.jsonl") if one["kind"] == "validation"
     }
-    best = next(step for step, score in scores.items() if score == max(scores.values()))
+    best = max(step for step, score in scores.items() if score == max(scores.values()))
     assert json.loads((run.directory / "checkpoints" / "step-4" / "progress.json").read_text())["best_step"] == best
     told = Told()
     with pytest.raises(ConfigError, match="select_by='f1' is none of"):

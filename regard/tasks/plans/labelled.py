@@ -164,7 +164,7 @@ def plan_labelled(found: LabelledStatistics, machine: Machine, base: JsonObject 
                 decide(name, value, f"goes with the width; {origin}")
         decide("train.warmup_share", 0.1, "as in the recipes")
         decide("train.ema", 0.998, "an average of the weights of the last updates is better than the last")
-        most = 12.0
+        most = round(min(30.0, max(3.0, 3 * math.sqrt(FILMS.size / max(1, found.words)))), 1)
     else:
         tuned = "as measured on SST-2 from MiniLM (preset bert-tune)"
         if head:

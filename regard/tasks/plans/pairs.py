@@ -156,11 +156,11 @@ RULES_ON_CPU = Recipe(
         "train.schedule": "cosine",
         "train.learning_rate": 4e-3,
         "train.warmup_share": 0.05,
-        "train.batch_tokens": 1024,
+        "train.batch_tokens": 2048,
         "train.r_drop": 0.0,
-        "train.weight_decay": 0.01,
+        "train.weight_decay": 0.2,
     },
-    measured=False,  # it was measured below what is wanted of it, with a fifth of the time
+    measured=False,  # its parts were, each by itself
 )
 FEW_RULES_ON_CPU = Recipe(
     "a tenth of the commands",
