@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
 
-.PHONY: demo test test-long test-numbers docs-test docs-long lint types bench clean help
+.PHONY: demo test test-long test-numbers test-all-numbers docs-test docs-long site reference lint types bench clean help
 
 help:
 	@echo "make demo   train a small English-French Transformer (about 4 minutes), translate, evaluate, look inside"
@@ -11,6 +11,7 @@ help:
 	@echo "make test-long  the tests that take minutes: bridges to Hugging Face at random, kills at every file operation, processes"
 	@echo "make docs-test  the blocks of the documents and of the companion, with what they print"
 	@echo "make docs-long  the same with the companion's longer parts"
+	@echo "make site   the documents as a site, in build/site, with every link checked"
 	@echo "make test-numbers  what hangs on the processor, with AVX2 alone and with no vector instructions"
 	@echo "make bench  speed beside Hugging Face, in one run"
 	@echo "make clean  remove the environment and the demo's run"
@@ -29,7 +30,7 @@ demo: .venv/.installed
 test: .venv/.developing lint types
 	$(BIN)/pytest -n 2 --dist worksteal
 
-test-long: .venv/.developing
+test-long: .venv/.developing test-all-numbers
 	$(BIN)/pytest -m long
 
 docs-test: .venv/.developing
@@ -39,15 +40,30 @@ docs-long: .venv/.developing
 	$(BIN)/pytest tests/docs -m "long or not long"
 
 # The processor's kernels are chosen by what it can do: the same tests with those of an older one, and of none.
-NUMBERS := $(BIN)/pytest -n 2 --dist worksteal -m numbers
+OLDER := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2
+PLAIN := ATEN_CPU_CAPABILITY=default
+NUMBERS := $(BIN)/pytest -n 2 --dist worksteal
 test-numbers: .venv/.developing
-	ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 $(NUMBERS)
-	ATEN_CPU_CAPABILITY=default $(NUMBERS)
+	$(OLDER) $(NUMBERS) -m kernels
+	$(PLAIN) $(NUMBERS) -m kernels
+
+test-all-numbers: .venv/.developing
+	$(OLDER) $(NUMBERS) -m numbers
+	$(PLAIN) $(NUMBERS) -m numbers
 
 lint: .venv/.developing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/codespell *.md docs notebooks regard deploy examples benchmarks
+
+# Documents, API reference and live pages in build/site; a link that leads nowhere is an error.
+site: .venv/.developing
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# The tables of docs/cli.md and docs/settings.md, from the code.
+reference: .venv/.developing
+	$(BIN)/python docs/reference.py
 
 types: .venv/.developing
 	$(BIN)/basedpyright --level error

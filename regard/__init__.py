@@ -1,17 +1,21 @@
 """Train, run and look inside attention models.
 
 import regard
-run = regard.load("runs/demo")
+run = regard.train("tiny", data=[("I am a student.", "Je suis étudiant."), ...], out="runs/first")
+run = regard.load("runs/first")
 run.translate(["I am a student."], beam=5)
+run.look(["I am a student."]).save("attention.html")
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from regard.errors import ConfigError, DataError, Diverged, RegardError, RunError
 from regard.moved import keep_old_names
 
 if TYPE_CHECKING:
     from regard.analysis.decoding_files import answer_file
+    from regard.analysis.training_curves import LiveCurves
     from regard.comparison import compare
     from regard.interop.hub import load
     from regard.look import watch
@@ -25,8 +29,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ConfigError",
+    "DataError",
+    "Diverged",
+    "LiveCurves",
+    "RegardError",
     "Run",
     "RunConfig",
+    "RunError",
     "answer_file",
     "compare",
     "distill",
@@ -42,6 +52,7 @@ __all__ = [
 ]
 
 _WHERE = {
+    "LiveCurves": "regard.analysis.training_curves",
     "Run": "regard.tasks.run",
     "RunConfig": "regard.tasks.config",
     "answer_file": "regard.analysis.decoding_files",
@@ -58,18 +69,24 @@ _WHERE = {
     "watch": "regard.look",
 }
 
+_ROOMS = (
+    *("analysis", "bench", "comparison", "config", "data", "decode", "errors", "interop", "look", "metrics", "models"),
+    *("nn", "plugins", "runs", "serve", "tasks", "text", "trainer", "training"),
+)
+"""Modules and packages that can be reached as attributes, imported when they are asked for."""
+
 
 keep_old_names()
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "serve"})
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__, *_ROOMS})
 
 
 def __getattr__(name: str) -> Any:
     # Importing does no work: torch and the rest come with the first name that needs them.
     if name in _WHERE:
         return getattr(import_module(_WHERE[name]), name)
-    if name == "serve":
-        return import_module("regard.serve")
+    if name in _ROOMS:
+        return import_module(f"regard.{name}")
     raise AttributeError(f"module 'regard' has no attribute '{name}'")

@@ -136,6 +136,49 @@ def bounded_text(path: Path, most: int, kind: type[RegardError], *, regular: boo
     return data.decode("utf-8")
 
 
+def listed(overrides: str | Sequence[str]) -> tuple[str, ...]:
+    """Settings of the form `a.b=value`: one, or several."""
+    several = (overrides,) if isinstance(overrides, str) else tuple(overrides)
+    for one in several:
+        if not isinstance(one, str):
+            raise ConfigError(
+                f"{one!r} is not of the form section.name=value; or give sections: train={{'steps': 100}}"
+            )
+    return several
+
+
+def sections(**given: Mapping[str, Any] | str | None) -> JsonObject:
+    """Sections of settings that were given as keywords; those that are None were not."""
+    found: JsonObject = {}
+    for name, section in given.items():
+        if section is None:
+            continue
+        if name != "task" and not isinstance(section, Mapping):
+            raise ConfigError(f"{name}={section!r} must be a dict of settings, such as {{'steps': 100}} for train")
+        found[name] = _copy_plain(section) if isinstance(section, Mapping) else section
+    return found
+
+
+def _copy_plain(value: Any) -> Any:
+    """A copy in which paths are text, as they are in files."""
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise ConfigError(f"{key!r} is not the name of a setting: names are text")
+        return {key: _copy_plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_copy_plain(one) for one in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def by_name(mapping: Mapping[str, Any]) -> JsonObject:
+    """The settings of sections, each under its whole name: `train.steps`."""
+    found: JsonObject = {}
+    for key, value in mapping.items():
+        found |= {f"{key}.{name}": one for name, one in value.items()} if isinstance(value, Mapping) else {key: value}
+    return found
+
+
 def override(mapping: Mapping[str, Any], settings: Sequence[str]) -> JsonObject:
     """A copy of `mapping` with each `a.b=value` of `settings` applied; values are read as TOML, else as text."""
     result = _copy(mapping)

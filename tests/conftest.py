@@ -26,15 +26,29 @@ NUMBERS = (
     "runs/test_translator.py",
     "serve/test_load.py",
 )
-"""Tests whose outcome hangs on how the processor computes: `make test-numbers` runs them as other processors would."""
+"""Tests whose outcome hangs on how the processor computes: `make test-long` runs them as other processors would."""
+
+KERNELS = (
+    "nn",
+    "decode",
+    "models/test_laws.py",
+    "models/test_language_laws.py",
+    "models/test_encoder_laws.py",
+    "training/test_loop.py",
+)
+"""Of these the ones that compare two ways of computing one thing, without another library between: `make test-numbers`
+runs them so. What differs by rounding shows here first."""
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what is in NUMBERS."""
+    """Mark what is in NUMBERS, and what of it is in KERNELS."""
     here = Path(__file__).parent
     for item in items:
-        if item.path.is_relative_to(here) and item.path.relative_to(here).as_posix().startswith(NUMBERS):
+        name = item.path.relative_to(here).as_posix() if item.path.is_relative_to(here) else ""
+        if name.startswith(NUMBERS):
             item.add_marker(pytest.mark.numbers)
+        if name.startswith(KERNELS):
+            item.add_marker(pytest.mark.kernels)
 
 
 @pytest.fixture

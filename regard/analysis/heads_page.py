@@ -1,11 +1,53 @@
 """The roles of heads as one self-contained page without scripts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from regard.look.page import heading, meter, paragraph, percent, static_page, table
+from regard.analysis.head_pronouns import pronoun_report
+from regard.analysis.head_roles import head_roles
+from regard.look.page import heading, in_a_frame, meter, paragraph, percent, static_page, table
+from regard.runs.files import check_output, whole_file
+from regard.tasks.run import Run
 
 EVIDENCE = ("looks there", "", "95 % interval", "without a model", "questions")
+
+
+class HeadsReport(dict[str, Any]):
+    """What the heads of a run do, as `head_roles` gives it; shown as a page in a notebook."""
+
+    title = "What the heads do"
+
+    def __repr__(self) -> str:
+        claimed = [head for head in self["heads"] if head["role"] is not None]
+        rows = [
+            f"  {head['attention']} head {head['head']}: {head['role']}, {percent(head['evidence']['accuracy'])} right "
+            f"(without a model {percent(head['evidence']['baseline'])})"
+            for head in claimed
+        ]
+        counted = f"{len(claimed)} of {len(self['heads'])} heads have a role, by {self['sentences']:,} sentences"
+        return "\n".join([counted, *rows])
+
+    def _repr_html_(self) -> str:
+        return in_a_frame(heads_page(self.title, self), self.title)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page to a file that any browser opens."""
+        check_output(Path(path))
+        with whole_file(Path(path)) as aside:
+            aside.write_text(heads_page(self.title, self), encoding="utf-8", newline="\n")
+        return Path(path)
+
+
+def heads_report(
+    run: Run, data: Any = None, *, limit: int = 400, progress: Callable[[int, int], None] | None = None
+) -> HeadsReport:
+    """What each head of the run does, and on the bundled corpus which of them follow pronouns."""
+    found = HeadsReport(head_roles(run, data, limit=limit, progress=progress))
+    found.title = f"What the heads of {run.directory.name} do"
+    if run.task.has_gold(run, data):
+        found["pronoun"] = pronoun_report(run, limit=min(limit, 200))
+    return found
 
 
 def heads_page(title: str, report: Mapping[str, Any]) -> str:

@@ -1,11 +1,13 @@
-"""How trainings went, from their logs: charts of what was logged, and the same in the characters of a terminal."""
+"""How trainings went, from their logs: charts of what was logged, the same in the characters of a terminal, or live."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
+from typing import Any
 
 from regard.config import JsonObject
-from regard.errors import RunError
-from regard.look.charts import Chart, Series, label
+from regard.errors import ConfigError, RunError
+from regard.look.charts import STYLE, Chart, Series, label, plot
 from regard.runs.log import read_log
 
 TITLES = {
@@ -117,3 +119,48 @@ def in_the_terminal(chart: Chart, wide: int = WIDE, tall: int = TALL) -> str:
     left_out = len(ys) - len([y for y in ys if low <= y <= high])
     note = [f"  {left_out} values are not finite, and not plotted"] if left_out else []
     return "\n".join([f"{chart.title} ({chart.y})", *lines, across, ends, *names, *note])
+
+
+class LiveCurves:
+    """Shows in a notebook how a training goes, while it goes: `regard.train(..., report=regard.LiveCurves())`.
+
+    It is a `Report`: its curves are redrawn with every logged step and every validation, and stay when it ends.
+    """
+
+    def __init__(self, values: Sequence[str] = ("loss",)) -> None:
+        try:
+            from IPython.display import HTML, display
+        except ImportError:
+            raise ConfigError("LiveCurves is for notebooks and needs IPython: pip install 'regard[notebook]'") from None
+        self.values, self.records, self.total = tuple(values), list[JsonObject](), 0
+        self._said, self._html = "", HTML
+        self._shown = display(HTML(""), display_id=True)
+
+    def say(self, text: str) -> None:
+        self._said = text
+        self._show()
+
+    def progress(self, what: str, pairs: int) -> None:
+        self._said = f"{what}: {pairs:,}"
+        self._show()
+
+    def step(self, values: Mapping[str, Any], total: int) -> None:
+        self.total = total
+        self.records.append({"kind": "train", **values})
+        self._show()
+
+    def validation(self, values: Mapping[str, Any]) -> None:
+        self.records.append({"kind": "validation", **values})
+        self._show()
+
+    def page(self) -> str:
+        """The curves as HTML."""
+        logs = {"run": self.records}
+        known = {name for one in self.records for name in one if _is_number(one[name])}
+        charts = [plot(_chart(value, logs)) for value in self.values if value in known]
+        where = f"update {self.records[-1]['step']:,} of {self.total:,}" if self.records and self.total else self._said
+        return f"<style>{STYLE}</style><p>{escape(where)}</p>{''.join(charts)}"
+
+    def _show(self) -> None:
+        if self._shown is not None:
+            self._shown.update(self._html(self.page()))

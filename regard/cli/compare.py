@@ -30,7 +30,10 @@ def compare(
     ] = None,
     ablate: Annotated[
         str | None,
-        typer.Option(help="Repeat one Transformer without each of these: residual,norm,scale.", metavar="TRICKS"),
+        typer.Option(
+            help="Repeat one Transformer without each of these: residual, norm, scale, heads, feed-forward, positions.",
+            metavar="TRICKS",
+        ),
     ] = None,
     depths: Annotated[str, typer.Option(help="With --ablate: layers on each side.", metavar="NUMBERS")] = "2,4,8",
     limit: Annotated[int | None, typer.Option(help="Translate only the first so many test sentences.", min=1)] = None,

@@ -68,6 +68,13 @@ def train(
             help="Continue this run from its last checkpoint, exactly as if it had not stopped.", metavar="RUN"
         ),
     ] = None,
+    report: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also tell trackers how it goes: tensorboard, wandb, or one that a package adds; commas between.",
+            metavar="NAMES",
+        ),
+    ] = None,
     processes: Annotated[
         int | None,
         typer.Option(help="Train in so many processes on this machine, a GPU each.", metavar="NUMBER", min=1),
@@ -95,7 +102,7 @@ def train(
     if processes is not None:
         given = {"--preset": preset, "--out": out, "--from": start, "--resume": resume, "--world": world}
         given["--minutes"] = minutes
-        several = {"--data": data, "--valid": valid, "--test": test, "--set": settings}
+        several = {"--data": data, "--valid": valid, "--test": test, "--set": settings, "--report": report}
         arguments = ["train", *([str(config)] if config else [])]
         arguments += [part for name, value in given.items() if value is not None for part in (name, str(value))]
         arguments += [part for name, values in several.items() for value in values or () for part in (name, value)]
@@ -111,6 +118,7 @@ def train(
     from regard.training.processes import own_rank, said_once
 
     with said_once(), TrainingProgress() as progress:
+        reports = [progress, *(report or ())]
         if resume is not None:
             if config or out or preset or data or valid or test or world or fit or start or minutes:
                 raise ConfigError(
@@ -118,7 +126,7 @@ def train(
                     "only --set train.* and --set decode.* may be given with it"
                 )
             directory = resume
-            resume_run(resume, tuple(settings or ()), progress, verify=not no_verify)
+            resume_run(resume, tuple(settings or ()), reports, verify=not no_verify)
         else:
             if out is None:
                 raise ConfigError("--out is missing: the directory to make the run in")
@@ -138,7 +146,7 @@ def train(
                 )
                 for line in planned.lines() if own_rank() == 0 else ():
                     progress.say(line)
-                train_run(planned, out, progress, fit_memory=fit, verify=not no_verify)
+                train_run(planned, out, reports, fit_memory=fit, verify=not no_verify)
                 if own_rank() == 0:
                     print(out)
                 return
@@ -147,7 +155,7 @@ def train(
             directory = out
             extra = {"data": chosen} | ({"train": {"start_from": str(start)}} if start else {})
             made = make_config(config, preset, tuple(settings or ()), extra)
-            train_run(made, out, progress, fit_memory=fit, verify=not no_verify)
+            train_run(made, out, reports, fit_memory=fit, verify=not no_verify)
     if own_rank() == 0:
         print(directory)
 

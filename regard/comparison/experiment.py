@@ -28,7 +28,14 @@ CACHE, GROWTH = "cache", "growth.json"
 OWN = (PLAN, REPORT, PAGE, CHARTS, CACHE, GROWTH)
 """What lies beside the runs of a comparison."""
 
-TRICKS = {"residual": "model.residual=false", "norm": "model.norm=none", "scale": "model.scaled=false"}
+TRICKS = {
+    "residual": "model.residual=false",
+    "norm": "model.norm=none",
+    "scale": "model.scaled=false",
+    "heads": "model.heads=1",  # one head as wide as all
+    "feed-forward": "model.feed_forward=1",  # one neuron: as good as none
+    "positions": "model.positions=none",
+}
 """The three things that make deep stacks of attention trainable, and the setting that leaves each out."""
 
 

@@ -118,10 +118,14 @@ def long_range_accuracy(
     ways: Sequence[LayerKind] = get_args(LayerKind),
     questions: Sequence[LongRangeQuestion] = get_args(LongRangeQuestion),
     width: int = 64,
+    deep: bool = False,
+    device: str = "cpu",
     seed: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> JsonObject:
     """For each question and way, the share of right answers by length, after as many updates for each.
+
+    All have two layers, a convolution over three positions; `deep` gives it as many, over nine, as see the longest.
 
     An update sees sequences of one length, sampled evenly on a logarithmic scale up to `longest`: who learns at all
     learns on the short ones first. Chance is one in eight.
@@ -133,7 +137,8 @@ def long_range_accuracy(
     for question in questions:
         for way in ways:
             torch.manual_seed(seed)
-            reader = SequenceClassifier(way, VOCAB, ANSWERS, width=width)
+            shape = {"kernel": 9, "layers": math.ceil((longest - 1) / 8)} if deep and way == "convolution" else {}
+            reader = SequenceClassifier(way, VOCAB, ANSWERS, width=width, **shape).to(device)
             began = time.perf_counter()
             for step in _train_reader(reader, question, longest, updates, seed):
                 if progress is not None and step % 10 == 0:
@@ -173,7 +178,8 @@ def _train_reader(reader: SequenceClassifier, question: LongRangeQuestion, longe
         for group in optimizer.param_groups:
             group["lr"] = 3e-3 * warm * 0.5 * (1 + math.cos(math.pi * step / updates))
         tokens, answers = long_range(question, max(4, TOKENS // length), length, seed=1_000_003 * seed + step)
-        F.cross_entropy(reader(tokens), answers).backward()
+        at = reader.answer.weight.device
+        F.cross_entropy(reader(tokens.to(at)), answers.to(at)).backward()
         torch.nn.utils.clip_grad_norm_(reader.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -194,6 +200,7 @@ def _accuracy(reader: SequenceClassifier, question: LongRangeQuestion, length: i
     right = 0
     for part in range(0, ROWS, 16):
         tokens, answers = long_range(question, 16, length, seed=-1 - seed - part - 1000 * length)
-        right += int((reader(tokens).argmax(-1) == answers).sum())
+        found = reader(tokens.to(reader.answer.weight.device)).argmax(-1).cpu()
+        right += int((found == answers).sum())
     reader.train()
     return right / ROWS

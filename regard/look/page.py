@@ -89,11 +89,15 @@ def side_by_side(first: Document, second: Document) -> str:
 
 
 def framed(document: Document | Mapping[str, Any], height: int = 760) -> str:
-    """The page in a frame that a notebook can show: it runs its own scripts and reaches nothing around it."""
-    inside = escape(render(document), quote=True)
+    """The page in a frame that a notebook can show."""
+    return in_a_frame(render(document), "Where the model looked", height)
+
+
+def in_a_frame(page: str, title: str, height: int = 760) -> str:
+    """A whole page in a frame: it runs its own scripts and reaches nothing around it."""
     return (
-        f'<iframe srcdoc="{inside}" sandbox="allow-scripts allow-downloads" width="100%" height="{height}" '
-        f'style="border: 0" title="Where the model looked"></iframe>'
+        f'<iframe srcdoc="{escape(page, quote=True)}" sandbox="allow-scripts allow-downloads" width="100%" '
+        f'height="{height}" style="border: 0" title="{escape(title, quote=True)}"></iframe>'
     )
 
 

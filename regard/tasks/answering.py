@@ -117,6 +117,7 @@ class AnsweringTask(LabelledTask):
     name = "answering"
     about = "the stretch of a text that answers a question"
     data = AnsweringData
+    row_columns: ClassVar = ("text", "pair", "label")
     heads = ("spans",)
     objective = Answering
     names_labels = False

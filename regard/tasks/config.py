@@ -181,32 +181,62 @@ class RunConfig:
 
 
 def make_config(
-    path: Path | None = None,
+    path: str | Path | None = None,
     preset: str | None = None,
-    overrides: Sequence[str] = (),
+    overrides: str | Sequence[str] = (),
     extra: Mapping[str, Any] | None = None,
+    *,
+    task: str | None = None,
+    data: Mapping[str, Any] | None = None,
+    images: Mapping[str, Any] | None = None,
+    tokenizer: Mapping[str, Any] | None = None,
+    model: Mapping[str, Any] | None = None,
+    train: Mapping[str, Any] | None = None,
+    decode: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """A preset, a file over it, `extra` over that and `section.name=value` overrides over all, checked."""
+    """A preset, a file over it and settings over both, checked: `make_config("tiny", train={"steps": 100})`.
+
+    `path` is a file of settings or, as text, the name of a preset too. Sections of settings are given by keyword, each
+    as a dict; `extra` holds several at once. `overrides` are settings as with `--set`, `section.name=value`, over all.
+    """
+    if isinstance(path, str):
+        if preset is None and path in _preset_names():
+            path, preset = None, path
+        else:
+            path = _settings_file(path)
     mapping: JsonObject = {}
     if preset is not None:
         mapping = settings.merge(mapping, preset_mapping(preset))
-    overrides = [_in_a_section(name) for name in overrides]
+    overrides = [_in_a_section(name) for name in settings.listed(overrides)]
     given = {} if path is None else upgraded(settings.read(path), path)
-    for layer in (given, extra or {}):
+    sections = settings.sections(
+        **{"task": task, "data": data, "images": images, "tokenizer": tokenizer},
+        **{"model": model, "train": train, "decode": decode},
+    )
+    extra = settings.merge(extra or {}, sections)
+    for layer in (given, extra):
         mapping = settings.merge(sourced_once(counted_once(mapping, layer), layer), layer)
     mapping = overridden(mapping, overrides)
     mapping.pop("about", None)
     if mapping.get("train", {}).get("start_from"):
-        own = settings.merge(given, extra or {})
+        own = settings.merge(given, extra)
         mapping = settings_from_base(mapping, Path(mapping["train"]["start_from"]), overrides, own)
     elif mapping.get("tokenizer", {}).get("taken_from"):
-        own = settings.merge(given, extra or {})
+        own = settings.merge(given, extra)
         mapping = settings_with_tokenizer(mapping, Path(mapping["tokenizer"]["taken_from"]), overrides, own)
     if "model" not in mapping:
         raise ConfigError("no model is configured: name a preset or give a configuration file with a [model] section")
     config = RunConfig.of(mapping)
     config.check()
     return config
+
+
+def _settings_file(name: str) -> Path:
+    """The file of settings that a text names, which is no preset's name."""
+    path = Path(name)
+    if path.suffix not in (".toml", ".json") and not path.exists():
+        raise ConfigError(f"'{name}' is neither a preset{nearest(name, _preset_names())} nor a .toml or .json file")
+    return path
 
 
 COUNTED = {"steps": "epochs", "warmup": "warmup_share"}
@@ -235,14 +265,15 @@ def sourced_once(below: Mapping[str, Any], layer: Mapping[str, Any]) -> JsonObje
     return {**below, "data": {name: value for name, value in own.items() if name not in gone}}
 
 
-def overridden(mapping: Mapping[str, Any], overrides: Sequence[str]) -> JsonObject:
-    """The mapping with `section.name=value` overrides laid over it."""
-    layer = settings.override({}, overrides)
+def overridden(mapping: Mapping[str, Any], overrides: Sequence[str] | Mapping[str, Any]) -> JsonObject:
+    """The mapping with overrides laid over it: `section.name=value`, or sections of settings."""
+    layer = dict(overrides) if isinstance(overrides, Mapping) else settings.override({}, overrides)
     given = layer.get("train")
     for plain, other in COUNTED.items():
         if isinstance(given, Mapping) and plain in given and given.get(other):
             raise ConfigError(f"train.{plain} and train.{other} both say how long; give one")
-    return settings.override(counted_once(mapping, layer), overrides)
+    below = counted_once(mapping, layer)
+    return settings.merge(below, layer) if isinstance(overrides, Mapping) else settings.override(below, overrides)
 
 
 def _in_a_section(setting: str) -> str:

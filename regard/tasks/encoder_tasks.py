@@ -88,6 +88,7 @@ class LabelledTask(EncoderTask):
     """What the tasks have in common that fine-tune an encoder on labelled texts, or train it on them from the start."""
 
     data = LabelledData
+    row_columns: ClassVar = ("text", "pair", "label")
     unused: ClassVar = (*OF_PAIRS, "images", "decode", "train.compile_loss", "train.pack")
     heads: ClassVar[tuple[str, ...]]
     """The head of an encoder that the task needs."""

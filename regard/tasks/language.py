@@ -327,6 +327,7 @@ class LanguageTask(Task):
     name = "language"
     about = "running text, to be continued: language modelling"
     data = LanguageData
+    row_columns: ClassVar = ("text",)
     sources = ("train", "corpora")
     evaluation = LanguageOptions
     unused: ClassVar = (

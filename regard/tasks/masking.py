@@ -158,6 +158,7 @@ class MaskingTask(EncoderTask):
     name = "masking"
     about = "masked words of running text: masked language modelling"
     data = MaskingData
+    row_columns: ClassVar = ("text",)
     unused: ClassVar = (*OF_PAIRS, "images", "decode", "train.compile_loss", "train.r_drop", "train.pack")
 
     def check(self, config: RunConfig) -> None:

@@ -240,19 +240,22 @@ def plan(
     test: str | Path | Sequence[str | Path] = (),
     minutes: float | int | None = None,
     start: str | Path | None = None,
-    overrides: Sequence[str] = (),
+    overrides: str | Sequence[str] = (),
     machine: Machine | None = None,
+    extra: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Look at data and at this machine, and decide how to train a model on it: `regard.train(plan, "runs/mine")`.
 
     `minutes` is what the whole training may take, by default 10 on a CPU and 5 on a GPU. `start` is a run to start
-    from. `overrides` are settings as with `--set`, which no decision changes.
+    from. `overrides` are settings as with `--set`, `extra` the same by section, `{"train": {"seed": 2}}`; no decision
+    changes them.
     """
     began = time.monotonic()
     files = {"train": _names(data), "valid": _names(valid), "test": _names(test)}
     if minutes is not None and not minutes > 0:
         raise ConfigError(f"minutes={minutes} must be above 0")
-    given = settings.override({}, overrides)
+    overrides, extra = settings.listed(overrides), settings.sections(**(extra or {}))
+    given = settings.override(extra, overrides)
     section: JsonObject = dict(given.get("data") or {})
     machine = machine or this_machine(str(given.get("train", {}).get("device", "auto")))
     name, found = _recognised(files["train"], given.get("task"), section)
@@ -266,12 +269,12 @@ def plan(
         section_name, _, key = one.name.partition(".")
         if key and not (section_name == "data" and key in own):
             mapping.setdefault(section_name, {})[key] = one.value
-    asked = tuple(setting.partition("=")[0].strip() for setting in overrides)
+    asked = tuple(settings.by_name(given))
     train = given.get("train", {})
     timed = not ({"steps", "epochs"} & {*train})
     if minutes is not None and not timed:
         raise ConfigError("--minutes and train.steps or train.epochs both say how long; give one")
-    config = make_config(None, None, overrides, mapping)
+    config = make_config(None, None, overrides, settings.merge(mapping, extra))
     return Plan(
         config=config,
         machine=machine,

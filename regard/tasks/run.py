@@ -1,11 +1,11 @@
 """A run directory, loaded: the same one trains on, is used, is evaluated and is looked into."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from regard.errors import ConfigError, RunError, memory_errors, nearest
 from regard.models.protocols import capabilities
 from regard.models.size_limits import check_sizes
 from regard.nn.quantized import quantize
+from regard.plugins import Registry
 from regard.runs.checkpoint import check_weights, load_weights_strictly, read_model
 from regard.runs.files import CONFIG, MODEL, TOKENIZER, read_json
 from regard.tasks.config import RunConfig, upgraded
@@ -27,8 +28,17 @@ from regard.tasks.verbs import VERBS, ask
 from regard.text import TokenizerConfig, Vocabularies
 from regard.text.phrases import phrase_settings
 
+if TYPE_CHECKING:
+    from regard.look.document import Document
+
 NOT_DRAWN: dict[str, Setting] = {"temperature": None, "top_k": None, "top_p": None, "min_p": None, "samples": 1}
 """What a search has of the settings that only matter to sampling."""
+
+
+ANALYSES: Registry[Callable[..., Any]] = Registry(
+    "regard.analyses", "analysis", {"heads": "regard.analysis.heads_page:heads_report"}
+)
+"""What is asked of a run as its method and answered by a room above this one."""
 
 
 class NotOffered(RunError, AttributeError):
@@ -88,10 +98,63 @@ class Run:
         self.__dict__[name] = part
 
     def __repr__(self) -> str:
-        return f"<Run {self.directory} for {self.config.task}, {self.precision} on {self.device}>"
+        parameters = sum(one.numel() for one in self.model.parameters())
+        name = self.config.model.get("name")
+        what = f"{self.config.task} with a {name} model of {parameters:,} parameters, {self.precision} on {self.device}"
+        return f"<Run {self.directory}: {what}; it can {', '.join(self._abilities())}>"
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self.task.parts, *self.task.methods})
+        return sorted({*super().__dir__(), *self.task.parts, *self._abilities()})
+
+    def _abilities(self) -> list[str]:
+        """What can be asked of it by name."""
+        offered = {name for name, verb in VERBS.items() if name.isidentifier() and verb.offered(self)}
+        return sorted({*self.task.methods, *offered, "look", "heads"})
+
+    def look(
+        self,
+        inputs: object,
+        *,
+        layers: str | Sequence[str] = "*",
+        heads: int | Sequence[int] | None = None,
+        targets: str | Sequence[str] | None = None,
+        vectors: bool | None = None,
+        edits: bool = False,
+        training: bool = False,
+        **decode: Setting,
+    ) -> "Document":
+        """Where the model looks on these inputs, a text or several: shown as a page in a notebook, saved with `.save`.
+
+        `layers` are names or patterns of attentions, `heads` numbers of heads. With `targets` these are read instead of
+        decoding. `vectors` are queries, keys and values, kept where there is room unless said. With `edits`, every head
+        is masked in turn to see what becomes of the output; with `training`, every head is measured at every
+        checkpoint. `decode` are settings of a search, such as `beam=5`.
+        """
+        from regard.tasks.looking import LookOptions, document
+
+        options = LookOptions(
+            names=(layers,) if isinstance(layers, str) else tuple(layers),
+            heads=heads if heads is None else (heads,) if isinstance(heads, int) else tuple(heads),
+            targets=targets if targets is None else (targets,) if isinstance(targets, str) else tuple(targets),
+            vectors=vectors,
+            edits=edits,
+            history=training,
+        )
+        given = (
+            [inputs] if isinstance(inputs, str | Path | Mapping) or not isinstance(inputs, Iterable) else list(inputs)
+        )
+        if not given:
+            raise ConfigError("there is nothing to look at: give a text, or several")
+        return document(self, given, options, **decode)
+
+    def heads(
+        self, data: object = None, *, limit: int = 400, progress: Callable[[int, int], None] | None = None
+    ) -> dict[str, Any]:
+        """What each head does, with the evidence: `regard heads` as a dict, shown as a table in a notebook.
+
+        `data` are files or what the task reads them as; by default the run's own test or validation set.
+        """
+        return ANALYSES.named("heads")(self, data, limit=limit, progress=progress)
 
     def ask(self, verb: str, inputs: Iterable[object], **options: object) -> list[Any]:
         """What a verb says of these inputs, as its command does: `run.ask("translate", ["I am a student."], beam=5)`.

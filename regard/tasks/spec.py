@@ -228,6 +228,9 @@ class Task:
     unused: ClassVar[tuple[str, ...]] = ()
     sources: ClassVar[tuple[str, ...]] = ("train",)
     """Settings of `[data]` that each say what to train on: a layer of settings that has one replaces those below."""
+    row_columns: ClassVar[tuple[str, ...]] = ()
+    """Settings of `[data]` that name the columns of a row, in the order of a row without names; none where no rows are
+    read."""
     evaluation: ClassVar[type[Any]] = NoOptions
     """The options of measuring a run, as a dataclass whose fields are the command's options."""
     parts: ClassVar[Mapping[str, Callable[["Run"], Any]]] = {}

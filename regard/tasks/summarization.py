@@ -196,6 +196,7 @@ class SummarizationTask(TranslationTask):
     name = "summarization"
     about = "documents with summaries, written from them: sequence to sequence, with copying and coverage"
     data = SummarizationData
+    row_columns: ClassVar = ("document", "summary")
     sources = ("train", "telegrams", "corpora")
     evaluation = SummarizationOptions
     prepared = SummarizationRun

@@ -171,6 +171,7 @@ class TranslationTask(Task):
     name = "translation"
     about = "pairs of texts, the second written from the first: sequence to sequence"
     data = TranslationData
+    row_columns: ClassVar = ("source", "target")
     sources = ("train", "world", "corpora")
     evaluation = TranslationOptions
     unused: ClassVar = ("images",)

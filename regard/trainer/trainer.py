@@ -3,7 +3,7 @@
 import math
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
+from regard import config as settings
 from regard.config import JsonObject
 from regard.data import Loader, Position
 from regard.data.prepared_cache import whole_batches
@@ -32,6 +33,8 @@ from regard.trainer.checkpointing import Checkpointer
 from regard.trainer.doctor import guard_rails
 from regard.trainer.initialize import initialize_model
 from regard.trainer.machine import check_machine, deterministic_algorithms, stop_signals
+from regard.trainer.trackers import Reports, reporting
+from regard.trainer.training_request import TrainingRequest, ready
 from regard.training.cuda_graphs import GraphReplay
 from regard.training.loop import Step, fit, validate
 from regard.training.objectives import Objective, compiled
@@ -98,30 +101,64 @@ Adjust = Callable[[RunConfig, Prepared], RunConfig]
 
 
 def train(
-    config: RunConfig | Plan,
-    directory: str | Path,
-    report: Report | None = None,
+    config: RunConfig | Plan | str | Path | None = None,
+    out: str | Path | None = None,
+    report: Reports = None,
     *,
+    data: object = None,
+    valid: object = None,
+    test: object = None,
+    minutes: float | int | None = None,
+    start: str | Path | None = None,
+    task: str | None = None,
+    images: Mapping[str, Any] | None = None,
+    tokenizer: Mapping[str, Any] | None = None,
+    model: Mapping[str, Any] | None = None,
+    train: Mapping[str, Any] | None = None,
+    decode: Mapping[str, Any] | None = None,
+    overrides: str | Sequence[str] = (),
     fit_memory: bool = False,
     adjust: Adjust | None = None,
     verify: bool = True,
+    directory: str | Path | None = None,
 ) -> Run:
-    """Train a new run in `directory`, and return it ready to use: as configured, or as planned by `regard.plan`.
+    """Train a new run in `out`, and return it ready to use: `regard.train("tiny", data=pairs, out="runs/first")`.
 
-    `fit_memory` first finds the largest `train.batch_tokens` that the GPU's memory holds, and trains with that.
-    `adjust` may change settings of the model and of training once the data is known. `verify` compares what is read, a
-    run to start from and data prepared before, with the digests that it was written with.
+    `config` is the name of a preset, a file of settings, or what `make_config` or `plan` gave. Without it the data and
+    the machine are looked at and a run is planned; `minutes` says how long it may take.
+
+    `data`, `valid` and `test` are files or folders by name, or rows: an iterable of pairs, texts or dicts, a pandas or
+    polars frame, a `datasets` dataset. Rows are written into the run, in `data/`, so that it can be resumed without
+    them. A dict as `data` holds settings of that section, or the parts themselves: `{"train": rows, "valid": rows}`.
+
+    Settings are given by section, `train={"steps": 100}, model={"width": 64}`, or as with `--set` in `overrides`.
+    `report` is told how it goes: a `Report`, such as `regard.LiveCurves()`, names of trackers, `"tensorboard,wandb"`,
+    or a list of both. `start` is a run to start from. `fit_memory` first finds the largest `train.batch_tokens` that
+    the GPU's memory holds, and trains with that. `adjust` may change settings of the model and of training once the
+    data is known. `verify` compares what is read, a run to start from and data prepared before, with the digests that
+    it was written with. `directory` is the older name of `out`.
 
     Processes that torchrun has started train the run together; where it starts them again after a failure, they go on.
     """
-    directory, report = Path(directory), report or Silence()
-    plan, config = (config, config.config) if isinstance(config, Plan) else (None, config)
-    with verifying(verify), memory_errors(lambda: _BEFORE_TRAINING), _together(config, directory) as processes:
-        if processes.rank:
-            return _follow(directory, processes)
-        if restarted() and (directory / CONFIG).exists():
-            return _resume(load_config(directory), directory, (), report, processes)
-        return _train(config, directory, report, fit_memory, adjust, processes, plan)
+    directory = _where(out, directory)
+    sections = settings.sections(
+        **{"task": task, "images": images, "tokenizer": tokenizer, "model": model, "train": train, "decode": decode}
+    )
+    asked = TrainingRequest(data, valid, test, minutes, start, sections, settings.listed(overrides))
+    with reporting(report, directory) as told, ready(config, asked, directory, told) as made:
+        plan, config = (made, made.config) if isinstance(made, Plan) else (None, made)
+        with verifying(verify), memory_errors(lambda: _BEFORE_TRAINING), _together(config, directory) as processes:
+            if processes.rank:
+                return _follow(directory, processes)
+            if restarted() and (directory / CONFIG).exists():
+                return _resume(load_config(directory), directory, {}, told, processes)
+            return _train(config, directory, told, fit_memory, adjust, processes, plan)
+
+
+def _where(out: str | Path | None, directory: str | Path | None) -> Path:
+    if (out is None) == (directory is None):
+        raise ConfigError("out is missing: the directory to make the run in" if out is None else "give out alone")
+    return Path(directory if out is None else out)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -230,40 +267,47 @@ def _check_free(directory: Path) -> None:
 
 
 def resume(
-    directory: str | Path, overrides: tuple[str, ...] = (), report: Report | None = None, *, verify: bool = True
+    directory: str | Path,
+    overrides: str | Sequence[str] = (),
+    report: Reports = None,
+    *,
+    train: Mapping[str, Any] | None = None,
+    decode: Mapping[str, Any] | None = None,
+    verify: bool = True,
 ) -> Run:
     """Go on with the run in `directory` from its last checkpoint, exactly as if it had never stopped.
 
-    `overrides` may change `[train]` settings, such as `train.steps=20000` to train for longer. `verify` compares the
-    checkpoint, the weights and the prepared data with the digests that they were written with; a damaged checkpoint is
-    set aside, and the one before it taken up.
+    `train` and `decode` may change settings of these sections, such as `train={"steps": 20000}` to train for longer;
+    `overrides` are the same as with `--set`. `verify` compares the checkpoint, the weights and the prepared data with
+    the digests that they were written with; a damaged checkpoint is set aside, and the one before it taken up.
     """
-    directory, report = Path(directory), report or Silence()
+    directory = Path(directory)
+    layer = settings.override(settings.sections(train=train, decode=decode), settings.listed(overrides))
     with verifying(verify), memory_errors(lambda: _BEFORE_TRAINING), said_once():
         config = load_config(directory)
-        with _together(config, directory) as processes:
+        with reporting(report, directory) as told, _together(config, directory) as processes:
             if processes.rank:
                 return _follow(directory, processes)
-            return _resume(config, directory, overrides, report, processes)
+            return _resume(config, directory, layer, told, processes)
 
 
-def _resume(
-    config: RunConfig, directory: Path, overrides: tuple[str, ...], report: Report, processes: Processes
-) -> Run:
-    if overrides:
-        if strange := [name for name in overrides if not name.startswith(("train.", "decode."))]:
+def _resume(config: RunConfig, directory: Path, layer: Mapping[str, Any], report: Report, processes: Processes) -> Run:
+    changed = settings.by_name(layer)
+    if changed:
+        whole = {name: f"{name}={value}" for name, value in changed.items()}
+        if strange := [said for name, said in whole.items() if not name.startswith(("train.", "decode."))]:
             raise ConfigError(f"'{strange[0]}' cannot change in a run that has begun; only train.* and decode.* can")
-        if begun := [name for name in overrides if name.startswith(("train.start_from", "train.vectors"))]:
+        if begun := [said for name, said in whole.items() if name in ("train.start_from", "train.vectors")]:
             raise ConfigError(f"'{begun[0]}' says what a run starts from; this one has begun")
-        config = RunConfig.of(overridden(config.to_mapping(), overrides))
+        config = RunConfig.of(overridden(config.to_mapping(), layer))
         config.check()
     check_machine(config)
     with alone_in(directory):
         with processes.first_works() as tell:
             found = newest_whole(directory / CHECKPOINTS, report.say)
-            recount = any(name.startswith("train.epochs") for name in overrides)
+            recount = "train.epochs" in changed
             training = _resumed(config, directory, found, report, processes, recount=recount)
-            if overrides:
+            if changed:
                 write_json(directory / CONFIG, training.config.to_mapping())
         tell({"config": training.config.to_mapping(), "checkpoint": found.name if found else None})
         return _gone(training)

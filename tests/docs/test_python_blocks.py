@@ -1,13 +1,9 @@
 """The Python of the documents does what it says: every block is run alone, on small runs of the kinds it names."""
 
 import builtins
-import random
 
-import numpy as np
 import pytest
 from test_docs import blocks
-
-import regard
 
 # Why a block is not run: by what is in it.
 ELSEWHERE = {
@@ -21,65 +17,13 @@ ELSEWHERE = {
     "head_roles(": "takes a minute; tests/runs/test_heads.py",
     "head_alignment(": "takes long on the bundled corpus; tests/runs/test_evaluation.py",
     "importance(": "takes long on the bundled corpus; tests/runs/test_pruning.py",
-    "regard.train(config, ": "trains on the bundled corpus; tests/runs/test_training.py",
     "regard.train(plan, ": "trains for the minutes it names; tests/runs/test_planning.py does for seconds",
     "regard.distill(": "translates a whole training set; tests/runs/test_distillation.py",
     "class Objective(Protocol[B])": "a signature",
     "class Stepper(Protocol[S])": "a signature",
 }
-NARROW = ["model.width=16", "model.heads=2", "model.feed_forward=24", "train.warmup=2", "train.threads=1"]
 BLOCKS = [block for block in blocks("python") if not block.id.startswith("lectures/")]
 """Those of the companion build on one another, and are run by test_lectures.py."""
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A directory with the files and the runs that the blocks name."""
-    home, dice = tmp_path_factory.mktemp("home"), random.Random(0)
-    words = [
-        "the",
-        "sun",
-        "the",
-        "sea",
-        "king",
-        "queen",
-        "man",
-        "woman",
-        "river",
-        "good",
-        "bad",
-        "day",
-        "was",
-        "one",
-        "two",
-    ]
-    text = "\n".join(" ".join(dice.choices(words, k=6)).capitalize() + "." for _ in range(300)) + "\n"
-    (home / "corpus.txt").write_text(text, encoding="utf-8")
-    rows = [f"the day was {word}\t{word}\n" for word in ("good", "bad") for _ in range(8)]
-    (home / "films.tsv").write_text("".join(rows), encoding="utf-8")
-    english = [
-        "I am a student.",
-        "The animal didn't cross the street because it was too tired.",
-        "Thanks. It was wide.",
-    ]
-    french = ["Je suis étudiant.", "L'animal n'a pas traversé la rue.", "Merci. Elle était large."]
-    pairs = [*zip(english, french, strict=True)] * 8
-    (home / "pairs.tsv").write_text("".join("\t".join(pair) + "\n" for pair in pairs), encoding="utf-8")
-    generator = np.random.default_rng(0)
-    table = "".join(f"{word} {' '.join(map(str, generator.normal(size=8)))}\n" for word in sorted({*words}))
-    (home / "glove.6B.50d.txt").write_text(table, encoding="utf-8")
-
-    def train(name, preset, *settings, steps=2, **data):
-        few = [*NARROW, f"train.steps={steps}", "train.validate_every=100", *settings]
-        given = {key: [str(home / value)] if isinstance(value, str) else value for key, value in data.items()}
-        regard.train(regard.make_config(None, preset, few, {"data": given}), home / "runs" / name)
-
-    short = ["model.max_len=32", "data.max_len=32", "model.layers=2"]
-    train("demo", "demo", "model.max_len=64", "data.max_len=64", "decode.max_len=8", world=0, train="pairs.tsv")
-    train("words", "gpt-tiny", *short, "decode.max_len=20", train="corpus.txt")
-    train("bert", "bert-tiny", *short, "model.head=words", "tokenizer.vocab_size=200", train="corpus.txt")
-    train("films", "bert-classify", *short, "tokenizer.vocab_size=200", train="films.tsv")
-    return home
 
 
 def reason(text):

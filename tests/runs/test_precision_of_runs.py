@@ -40,7 +40,8 @@ def folder(tmp_path_factory):
 def test_a_run_says_its_precision(folder):
     run = regard.load(folder, "cpu")
     assert run.precision == "float32"
-    assert repr(run) == f"<Run {folder} for translation, float32 on cpu>"
+    assert repr(run).startswith(f"<Run {folder}: translation with a ")
+    assert "float32 on cpu" in repr(run)
     assert regard.load(folder, "cpu", "auto").precision == "float32"
     half = regard.load(folder, "cpu", "bfloat16", tell=lambda note: None)
     assert half.precision == "bfloat16"

@@ -1,0 +1,84 @@
+"""The documents are of a size to read, speak to their readers first, use the field's terms, and follow the code."""
+
+import re
+import runpy
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+GENERATED = ("docs/cli.md", "docs/settings.md")
+"""References, whose tables are made from the code."""
+
+LONGEST = 2500
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT / "docs").as_posix())
+def test_a_page_is_not_a_wall(page):
+    if page.relative_to(ROOT).as_posix() not in GENERATED:
+        words = len(page.read_text(encoding="utf-8").split())
+        assert words <= LONGEST, f"{words} words: split it, or move figures to docs/results/"
+
+
+def test_the_readme_shows_a_command_and_an_image_first_and_is_short():
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) < 120
+    screen = "\n".join(lines[:20])
+    assert "regard train" in screen
+    assert re.search(r"!\[.+\]\(docs/images/", screen)
+    for door in ("data", "model", "study"):
+        assert f"](docs/doors/{door}.md)" in "\n".join(lines), door
+
+
+@pytest.mark.parametrize("door", ["data", "model", "study"])
+def test_a_door_is_one_screen_with_something_to_do_and_where_to_go_next(door):
+    text = (ROOT / "docs/doors" / f"{door}.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 45
+    assert "```python" in text
+    assert "```bash" in text
+    assert text.count("](../") >= 6
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        *("fine-tuning", "sampling", "mixed precision", "seq2seq", "masked language model", "perplexity"),
+        *("distillation", "KV cache", "teacher forcing", "pre-training", "early stopping", "data parallel"),
+    ],
+)
+def test_the_fields_own_terms_are_there_to_be_searched_for(term):
+    found = [page.name for page in PAGES if re.search(term, page.read_text(encoding="utf-8"), re.IGNORECASE)]
+    assert found, f"no page says '{term}'"
+
+
+@pytest.mark.parametrize("page", ["cli.md", "settings.md"])
+def test_the_references_are_as_the_code_is(page):
+    assert not runpy.run_path(str(ROOT / "docs/reference.py"))["stale"](page), "run: make reference"
+
+
+def test_a_reference_follows_the_code():
+    made = runpy.run_path(str(ROOT / "docs/reference.py"))
+    text = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.startswith("| `--minutes`"))
+    without = made["cli_page"](text.replace(row + "\n", "", 1))
+    assert "`--minutes`" in without.partition("## regard train\n")[2].partition("\n## ")[0]
+    assert "`--gone`" not in made["cli_page"](text.replace(row, f"| `--gone` | not any more |\n{row}", 1))
+    settings = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
+    assert made["settings_page"](settings.replace("| `train.seed` | `1` |", "| `train.seed` | `7` |")) == settings
+
+
+def test_every_page_is_in_the_sites_navigation():
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in PAGES:
+        name = page.relative_to(ROOT / "docs").as_posix()
+        assert re.search(rf"^ +- (?:[\w ]+: )?{re.escape(name)}$", text, re.MULTILINE), f"{name} is not in mkdocs.yml"
+
+
+def test_extras_are_pinned_where_they_are_for_development():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    pinned = (ROOT / "constraints.txt").read_text(encoding="utf-8").lower()
+    for one in (*extras["docs"], *extras["notebook"]):
+        name = re.split(r"[\[>]", one)[0]
+        assert f"\n{name}==" in pinned, name

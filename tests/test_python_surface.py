@@ -1,0 +1,246 @@
+"""What a user does from Python alone: train on what is in memory, set things by keyword, look, and be told mistakes."""
+
+import importlib.util
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.errors import RegardError
+from regard.tasks.spec import Report
+
+ENGLISH = ["I am a student.", "Thanks.", "The animal was tired.", "It was wide."]
+FRENCH = ["Je suis étudiant.", "Merci.", "L'animal était fatigué.", "Elle était large."]
+PAIRS = [*zip(ENGLISH, FRENCH, strict=True)] * 6
+NARROW = {"width": 16, "heads": 2, "feed_forward": 24, "max_len": 64}
+BRIEF = {"steps": 2, "warmup": 2, "threads": 1, "validate_every": 100, "log_every": 1}
+SHORT = {"max_len": 64}
+SMALL = {"model": NARROW, "train": BRIEF, "decode": {"max_len": 8}}
+
+
+def data(rows, **settings):
+    return {"train": rows, **SHORT, **settings}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return regard.train("tiny", data=data(PAIRS, valid=PAIRS[:2]), out=tmp_path_factory.mktemp("s") / "run", **SMALL)
+
+
+def test_pairs_in_memory_become_a_run_that_can_be_used_and_resumed_without_them(run):
+    assert len(run.translate(["Thanks."], beam=1)) == 1
+    assert run.config.data.train == (str(run.directory / "data/train.jsonl"),)
+    assert run.config.model["width"] == 16
+    longer = regard.resume(run.directory, train={"steps": 3})
+    assert longer.config.train.steps == 3
+    with pytest.raises(regard.ConfigError, match=r"'train.vectors=x' says what a run starts from"):
+        regard.resume(run.directory, train={"vectors": "x"})
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param(lambda: (pair for pair in PAIRS), id="generator"),
+        pytest.param(lambda: [{"en": one, "fr": other, "number": 1} for one, other in PAIRS], id="dicts"),
+        pytest.param(lambda: [{"english": one, "french": other} for one, other in PAIRS], id="other names"),
+    ],
+)
+def test_rows_of_many_kinds_are_read(rows, tmp_path):
+    found = regard.train("tiny", data=data(rows()), out=tmp_path / "run", **SMALL)
+    assert Path(found.config.data.train[0]).read_text(encoding="utf-8").count("\n") == len(PAIRS)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="pandas is not installed")
+def test_a_frame_is_read(tmp_path):
+    import pandas
+
+    frame = pandas.DataFrame({"en": ENGLISH * 6, "fr": FRENCH * 6})
+    assert regard.train("tiny", data=frame, out=tmp_path / "run", **SMALL).translate(["Thanks."], beam=1)
+
+
+def test_texts_and_labelled_texts_are_read(tmp_path):
+    texts = ["The sun was good. The sea was bad.", "One day the king was bad."] * 20
+    small = {"width": 16, "heads": 2, "layers": 1, "feed_forward": 24, "max_len": 32}
+    brief = {**BRIEF, "batch_tokens": 256}
+    words = regard.train(
+        "gpt-tiny", data=data(texts, max_len=32), out=tmp_path / "gpt", model=small, train=brief, decode={"max_len": 8}
+    )
+    assert len(words.generate("The")) == 1
+    labelled = [(text, label) for text, label in zip(texts, ["good", "bad"] * 20, strict=True)]
+    kinds = regard.train(
+        "bert-classify",
+        data=data(labelled, max_len=32),
+        out=tmp_path / "classes",
+        model=small,
+        train=brief | {"start_from": None},
+        tokenizer={"vocab_size": 100},
+    )
+    assert {choice.label for choice in kinds.classify(["The sea was bad."])[0]} == {"good", "bad"}
+
+
+def test_without_a_preset_the_run_is_planned(tmp_path):
+    made = regard.train(data=PAIRS, out=tmp_path / "run", **SMALL)
+    assert (made.directory / "plan.md").exists()
+    assert made.config.model["width"] == 16
+
+
+def test_settings_are_given_by_file_preset_keyword_and_text(tmp_path):
+    file = tmp_path / "my.toml"
+    file.write_text('task = "translation"\n[data]\nworld = 100\n[model]\nname = "transformer"\n', encoding="utf-8")
+    assert regard.make_config(str(file)).data.world == 100
+    assert regard.make_config(file, train={"steps": 7}).train.steps == 7
+    config = (
+        regard.make_config("tiny", "", "train.steps=9") if False else regard.make_config("tiny", train={"steps": 9})
+    )
+    assert config.train.steps == 9
+    assert regard.make_config("tiny", overrides="train.steps=8", train={"steps": 9}).train.steps == 8
+    assert regard.make_config("tiny", data={"train": [Path("a.tsv")]}).data.train == ("a.tsv",)
+
+
+MISTAKES = {
+    "no such preset": lambda out: regard.train("tinny", data=PAIRS, out=out),
+    "nothing to train on": lambda out: regard.train(out=out),
+    "no place": lambda out: regard.train("tiny", data=PAIRS),
+    "no such setting": lambda out: regard.train("tiny", data=PAIRS, out=out, train={"step": 3}),
+    "data of no kind": lambda out: regard.train("tiny", data=3, out=out),
+    "no rows": lambda out: regard.train("tiny", data=iter(()), out=out),
+    "rows of three": lambda out: regard.train("tiny", data=[("a", "b", "c c")], out=out),
+    "rows for images": lambda out: regard.train("vit-mnist", data=[("a b", "c")], out=out),
+    "settings twice": lambda out: regard.train(regard.make_config("tiny"), out, train={"steps": 3}),
+    "valid twice": lambda out: regard.train("tiny", data={"train": PAIRS, "valid": PAIRS}, valid=PAIRS, out=out),
+    "minutes with a preset": lambda out: regard.train("tiny", data=PAIRS, out=out, minutes=3),
+    "columns of other names": lambda out: regard.train("tiny", data=[{"number": 1}], out=out),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_said_in_one_line_and_leaves_nothing(mistake, tmp_path):
+    with pytest.raises(RegardError) as told:
+        mistake(tmp_path / "runs" / "x")
+    assert str(told.value).strip()
+    assert not (tmp_path / "runs").exists()
+
+
+OF_OTHER_KINDS = """
+import regard
+PAIRS = [("a", "b")] * 9
+for wrong in (
+    lambda: regard.train("tiny", data=PAIRS, out="x", train=3),
+    lambda: regard.make_config("tiny", train={3: 3}),
+    lambda: regard.make_config("tiny", overrides=[3]),
+    lambda: regard.train(PAIRS, "x"),
+    lambda: regard.resume("x", train=3),
+):
+    try:
+        wrong()
+        print("no error")
+    except regard.RegardError as error:
+        print("said:", error)
+"""
+
+
+def test_values_of_other_kinds_are_mistakes_too(tmp_path):
+    """In a process of its own: here the types of arguments are checked before they are seen."""
+    command = [sys.executable, "-c", OF_OTHER_KINDS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=_path())
+    assert done.stdout.count("said:") == 5, done.stdout + done.stderr[-2000:]
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_run_says_what_it_is_and_what_it_can(run):
+    said = repr(run)
+    for word in ("translation", "parameters", "cpu", "translate", "score", "look", "heads"):
+        assert word in said
+    assert {"look", "heads", "translate", "ask"} <= {*dir(run)}
+
+
+def test_a_run_is_looked_into_and_its_page_shown_and_saved(run, tmp_path):
+    found = run.look("Thanks.", layers="decoder.*", beam=1)
+    assert {one.name.partition(".")[0] for one in found.sentences[0].attentions} == {"decoder"}
+    assert "<iframe" in found._repr_html_()
+    assert found.save(tmp_path / "page.html").stat().st_size > 10_000
+    assert len(run.look(ENGLISH[:2], heads=0, targets=FRENCH[:2]).sentences) == 2
+    for wrong in ({"inputs": []}, {"inputs": "a", "layers": "nothing"}, {"inputs": "a", "heads": 99}):
+        with pytest.raises(RegardError):
+            run.look(**wrong)
+
+
+def test_heads_are_told_as_a_table(run, monkeypatch):
+    from regard.analysis import heads_page
+
+    asked = {}
+
+    def roles(given, corpus, **options):
+        asked.update(options)
+        evidence = {"role": "previous", "accuracy": 0.9, "low": 0.8, "high": 0.95, "baseline": 0.1, "rule": "chance"}
+        head = {"attention": "encoder.0", "head": 1, "role": "previous", "evidence": {**evidence, "questions": 10}}
+        measures = {"entropy": 1.0, "distance": 2.0}
+        return {
+            **{"sentences": 4, "untrained_models": 2, "false_positive_rate": 0.05},
+            "heads": [{**head, "also": [], "measures": measures}],
+        }
+
+    monkeypatch.setattr(heads_page, "head_roles", roles)
+    found = run.heads(limit=7)
+    assert asked["limit"] == 7
+    assert found["heads"][0]["head"] == 1
+    assert "1 of 1 heads have a role" in repr(found)
+    assert "previous" in found._repr_html_()
+
+
+def test_every_public_name_is_listed_and_found():
+    assert {*regard.__all__, "nn", "serve", "look", "data"} <= {*dir(regard)}
+    for name in dir(regard):
+        assert getattr(regard, name) is not None or name.startswith("__")
+    assert regard.nn.attention is not None
+    with pytest.raises(AttributeError):
+        _ = regard.nothing
+
+
+def test_live_curves_are_a_report(monkeypatch):
+    import types
+
+    shown = []
+    handle = types.SimpleNamespace(update=shown.append)
+    display = types.ModuleType("IPython.display")
+    display.HTML, display.display = str, lambda *args, **kwargs: handle
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    live = regard.LiveCurves()
+    assert isinstance(live, Report)
+    live.say("reading <pairs>")
+    assert "&lt;pairs&gt;" in shown[-1]
+    for step in (1, 2):
+        live.step({"step": step, "loss": 3.0 / step}, 2)
+    live.validation({"step": 2, "loss": 2.0})
+    assert "update 2 of 2" in shown[-1]
+    assert shown[-1].count("<polyline") + shown[-1].count("<path") >= 2
+    monkeypatch.setitem(sys.modules, "IPython.display", None)
+    with pytest.raises(regard.ConfigError, match="notebook"):
+        regard.LiveCurves()
+
+
+def test_a_type_checker_sees_the_types(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import regard\n"
+        "run = regard.load('x')\n"
+        "reveal_type(run)\n"
+        "reveal_type(regard.train('tiny', data=[('a', 'b')], out='x'))\n"
+        "reveal_type(run.look('a'))\n"
+        "reveal_type(regard.make_config('tiny').train.steps)\n"
+        "regard.train('tiny', data=[], out='x', stpes=3)\n",
+        encoding="utf-8",
+    )
+    checker = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, str(script)]
+    told = subprocess.run(checker, capture_output=True, text=True, check=False, cwd=tmp_path, env=_path()).stdout
+    for kind in ('"run" is "Run"', '"Run"', 'is "Document"', 'is "int"', 'No parameter named "stpes"'):
+        assert kind in told, told
+
+
+def _path():
+    return {**os.environ, "PYTHONPATH": str(Path(inspect.getfile(regard)).parents[1])}
