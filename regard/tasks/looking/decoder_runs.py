@@ -163,7 +163,7 @@ def _cells(run: Run, source: str, best: Translation, trace: Trace, options: Look
     return {
         "recurrences": seen_recurrences(trace),
         "features": (
-            *text_features(source, [*places["source"], (len(source),) * 2], "source", options.features),
+            *text_features(source, [*places["source"], (len(source), len(source))], "source", options.features),
             *text_features(best.text, [(0, 0), *places["target"]], "prefix", options.features),
         ),
     }
