@@ -59,7 +59,7 @@ def test_a_frame_is_read(tmp_path):
     import pandas
 
     frame = pandas.DataFrame({"en": ENGLISH * 6, "fr": FRENCH * 6})
-    assert regard.train("tiny", data=frame, out=tmp_path / "run", **SMALL).translate(["Thanks."], beam=1)
+    assert regard.train("tiny", data=data(frame), out=tmp_path / "run", **SMALL).translate(["Thanks."], beam=1)
 
 
 def test_texts_and_labelled_texts_are_read(tmp_path):

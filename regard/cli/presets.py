@@ -1,6 +1,7 @@
 """`regard presets`: which configurations come with it."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
@@ -48,14 +49,16 @@ def presets(
         print(preset_text(name), end="")
 
 
-def toml(mapping: Mapping[str, Any]) -> Iterator[str]:
+def toml(mapping: Mapping[str, Any], within: str = "") -> Iterator[str]:
     """The lines of a TOML file with these values and, after them, sections; what is not set is a comment."""
-    for key, value in mapping.items():
+    named = {key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key): key for key in mapping}
+    for name, key in named.items():
+        value = mapping[key]
         if value is None:
-            yield f"# {key} is not set"
+            yield f"# {name} is not set"
         elif not isinstance(value, Mapping):
-            yield f"{key} = {json.dumps(value, ensure_ascii=False)}"  # plain values are the same in JSON and TOML
-    for key, value in mapping.items():
-        if isinstance(value, Mapping):
-            yield f"\n[{key}]"
-            yield from toml(value)
+            yield f"{name} = {json.dumps(value, ensure_ascii=False)}"  # plain values are the same in JSON and TOML
+    for name, key in named.items():
+        if isinstance(mapping[key], Mapping):
+            yield f"\n[{within}{name}]"
+            yield from toml(mapping[key], f"{within}{name}.")

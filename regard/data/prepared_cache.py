@@ -256,7 +256,7 @@ class AppendedFiles:
             file.flush()
             os.fsync(file.fileno())
         aside = self._folder / f"{CURSOR}.partial"
-        with aside.open("w", encoding="utf-8") as file:
+        with aside.open("w", encoding="utf-8", newline="\n") as file:
             json.dump({"version": self._version, "written": self._written, "state": state}, file)
             file.flush()
             os.fsync(file.fileno())

@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from regard.nn.lean_decoder import RESERVED
+
 SHARE = 1 / 8
 """Of the memory that is free, what one batch of a search on a CPU may take."""
 
@@ -64,6 +66,7 @@ def source_bytes(config: Any, *, length: int, steps: int, rows: int, choices: in
     width = width_of(config)
     layers = getattr(config, "decoder_layers", None) or getattr(config, "layers", 1)
     hidden = max(getattr(config, "feed_forward", width), 3 * width)
-    cache, scores = 2 * layers * 2 * width * steps, 3 * choices
+    positions = -(-steps // RESERVED) * RESERVED
+    cache, scores = 2 * layers * 2 * width * positions, 3 * choices
     source = length * (2 * layers * width + 2 * hidden + getattr(config, "heads", 1) * length)
     return 4 * (rows * (cache + scores + 2 * hidden) + source)

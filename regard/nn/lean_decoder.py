@@ -19,6 +19,7 @@ Change = Callable[[Tensor], Tensor]
 """Rows of vectors to rows of vectors."""
 
 GROWTH = 8  # positions that the cache grows by: as much may be copied in vain when rows are reordered
+RESERVED = 32  # positions that memory is taken for at a time: fresh pages cost more than a copy
 
 
 class LeanState:
@@ -68,11 +69,13 @@ class LeanState:
         return new, store.view(N, R * H, -1, K).narrow(2, 0, place + 1).unbind(0)
 
     def _other(self, rows: int, positions: int) -> Float[Tensor, "N R H S K"]:
-        """A store of these sizes where the present one is not. Memory is kept: fresh pages cost more than a copy."""
+        """A store of these sizes where the present one is not, in memory that is kept."""
         shape = 2 * self.layers, rows, self.heads, positions, self.head_width
         self._memory.reverse()
-        if (needed := math.prod(shape)) > self._memory[0].numel():
-            self._memory[0] = self._memory[0].new_empty(max(needed, 2 * self._memory[0].numel()))
+        needed = math.prod(shape)
+        if needed > self._memory[0].numel():
+            reserved = -(-positions // RESERVED) * RESERVED
+            self._memory[0] = self._memory[0].new_empty(needed // positions * reserved)
         return self._memory[0][:needed].view(shape)
 
 

@@ -58,7 +58,7 @@ def test_what_cannot_be_evaluated_is_one_line(refused, trained, corpus, tmp_path
     assert "not both" in refused("evaluate", trained, "--world", "--data", corpus / "valid.tsv")
     assert "no such file" in refused("evaluate", trained, "--data", tmp_path / "none.tsv")
     assert "no pair has both sides" in refused("evaluate", trained, "--data", tmp_path / "blank.tsv")
-    assert "not in 3" in refused("evaluate", trained, *["--data", corpus / "valid.tsv"] * 3)
+    assert "is named twice" in refused("evaluate", trained, *["--data", corpus / "valid.tsv"] * 3)
     assert "tokenize='nope' must be one of 13a" in refused("evaluate", trained, "--tokenize", "nope")
     assert "beam=0 must be at least 1" in refused("evaluate", trained, "--beam", 0)
     overlong = ["--data", tmp_path / "long.tsv", "--overlong"]

@@ -41,6 +41,6 @@ def test_a_cache_takes_no_more_than_was_counted():
         if step == 0:
             state, tokens = state.select(torch.tensor([0] * 5)), torch.arange(4, 9)
     state = state.select(torch.tensor([4, 3, 2, 1, 0]))
-    held = sum(one.nbytes for one in (state._store, state._spare) if one is not None)
+    held = sum(one.nbytes for one in state._memory)
     counted = source_bytes(config, length=3, steps=48, rows=5, choices=50)
     assert held <= counted < 2 * held

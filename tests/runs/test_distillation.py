@@ -291,7 +291,10 @@ def test_teachers_that_do_not_translate_or_have_no_data_are_refused(teacher, tmp
     gone = tmp_path / "gone"
     shutil.copytree(teacher.directory, gone)
     mapping = read_json(gone / "config.json")
-    for train, match in ((["/nowhere/train.tsv"], "no such file: /nowhere/train.tsv"), ([], "names no training data")):
+    for train, match in (
+        (["/nowhere/train.tsv"], "no such file or folder: /nowhere/train.tsv"),
+        ([], "names no training data"),
+    ):
         mapping["data"]["train"] = train
         (gone / "config.json").write_text(json.dumps(mapping), encoding="utf-8")
         with pytest.raises(DataError, match=match):
