@@ -1,4 +1,4 @@
-"""A teacher of 6+6 layers and students of 6+1 that learn what it writes, by one recipe on one GPU: by hand.
+"""A teacher of 6+6 layers and students of 6+2 that learn what it writes, by one recipe on one GPU: by hand.
 
     python benchmarks/distilled.py DATA OUT
     python benchmarks/deep_shallow.py OUT/teacher OUT/distilled --data test_2016_flickr.en test_2016_flickr.de
@@ -7,7 +7,7 @@ DATA has train.en and train.de of Multi30k. Where it has no val and test_2016_fl
 are held out, 1,000 for each. The teacher is the preset `multi30k` with 6+6 layers and norms first; the students are
 `multi30k-deep-shallow`, trained at the same time: `distilled` on the teacher's translations, `mixed` on these and
 the references, `plain` on the references alone; `begun` and `begun-mixed` are the first two, but begin as some of the
-teacher's layers instead of at random, with a lower rate. A number after a name is how many layers the decoder has. All
+teacher's layers instead of at random, with a lower rate. With `-1` after a name its decoder has one layer. All
 students have as many updates. What comes out: a run for each, its log, and their scores on the test set, by beam and
 greedily, in OUT/scores.json.
 """
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4000, help="updates of the teacher")
     parser.add_argument("--student-steps", type=int, default=4000, help="updates of each student")
     parser.add_argument(
-        "--students", nargs="+", default=["mixed", "begun-mixed"], help=f"{', '.join(STUDENTS)}; or with -2 after it"
+        "--students", nargs="+", default=["mixed", "begun-mixed"], help=f"{', '.join(STUDENTS)}; or with -1 after it"
     )
     parser.add_argument("--set", action="append", default=[], help="a setting of all of them")
     parser.add_argument("--limit", type=int, help="score on so many test pairs")
@@ -90,7 +90,7 @@ def main() -> None:
         ]
     under_way = {}
     for name in options.students:
-        way, _, layers = name.rpartition("-") if name[-1].isdigit() else (name, "", "1")
+        way, _, layers = name.rpartition("-") if name[-1].isdigit() else (name, "", "2")
         shape = [f"--preset={STUDENT}", f"--set=model.decoder_layers={layers}"]
         long = f"--set=train.steps={options.student_steps}"
         under_way[name] = regard(name, *ways[way], *shape, long, *common, f"--out={options.out / name}")
