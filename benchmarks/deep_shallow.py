@@ -65,6 +65,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tokenize", default="none", help="sacreBLEU's tokenizer; Multi30k's text has spaces already")
+    parser.add_argument("--beams", type=int, nargs="+", default=[5, 1])
+    parser.add_argument("--only", nargs="+", metavar="ENGINE", help=f"these engines alone, {PEER} among them")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     config = regard.load(options.teacher, "cpu").config
@@ -74,7 +76,9 @@ def main() -> None:
         cells: dict[tuple[str, str, int], tuple[Translator, DecodeConfig]] = {}
         for directory in (options.teacher, *options.students):
             for engine, run in engines(directory, Path(folder)):
-                for beam in (5, 1):
+                if options.only and engine not in options.only:
+                    continue
+                for beam in options.beams:
                     how = run.decode_config(beam=beam, top_beams=1)
                     cells[directory.name, engine, beam] = run.translator, how
         seconds: dict[tuple[str, str, int], list[float]] = {cell: [] for cell in cells}
