@@ -262,7 +262,7 @@ class Transformer(nn.Module):
         if isinstance(state, DecoderState) and state.ids is not None:
             return self._copying_step(choices, state, state.ids), state
         x, state = self.advance(choices, state)
-        return self.head.log_probs(x), state
+        return self.head.log_probs(x, unseen=isinstance(state, LeanState)), state
 
     def advance(
         self, choices: Int[Tensor, " R"], state: DecoderState | LeanState
