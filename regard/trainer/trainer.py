@@ -424,6 +424,8 @@ class _Trainer:
             checks = validations_for(left, timing)
             self.adopt(in_updates(plan, self.config, steps, checks))
             self.report.say(updates)
+            if self.budget is None:
+                self.report.say("the number of updates stays as timed, also where these processes get slower or faster")
         self.plan, self.page = plan, plan.with_config(self.config).page(updates)
         write_text(self.directory / PLAN, self.page)
         return self.config
