@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.errors import ConfigError, DataError, check_at_least, check_fractions
 from regard.models.protocols import Capabilities
 from regard.models.vit import LARGEST_GRID
-from regard.nn.attention import ACROSS, BEFORE, WITHIN
+from regard.nn.attention import ACROSS, BEFORE, WITHIN, NoHeads
 from regard.nn.attention_scores import ScoredAttention
 from regard.nn.batch import CaptionedImages, Tokens
 from regard.nn.blocks import (
@@ -21,10 +21,13 @@ from regard.nn.blocks import (
     BlockConfig,
     DecoderBlock,
     EncoderBlock,
+    FeedForward,
     NormKind,
     Stack,
+    Sublayer,
     check_layer_heads,
     make_norm,
+    self_attention,
 )
 from regard.nn.dropout import Dropout
 from regard.nn.embeddings import Embedding, OutputProjection, PatchEmbedding, resized_positions
@@ -32,8 +35,8 @@ from regard.nn.initialization import initialise
 from regard.nn.kv_cache import DecoderState, KVCache, SourceMemory
 from regard.nn.masks import CAUSAL, EVERYTHING, Visible
 from regard.nn.positions import Positions
-from regard.nn.recurrent.cells import CellKind
-from regard.nn.recurrent.layers import CellStates, Recurrent
+from regard.nn.recurrent.cells import CellKind, CellState
+from regard.nn.recurrent.layers import CellStates, Recurrent, RecurrentLayer
 
 PlaceScore = Literal["cosine", "additive", "general", "dot", "scaled-dot"]
 
@@ -47,9 +50,11 @@ class CaptionConfig:
     time that the patch size can be halved, then one of stride 1 over `last_kernel` places on a side; 1 leaves what a
     place holds near it. `encoder_layers` blocks of self-attention follow, or none. The decoder is a `transformer`, or
     `recurrent`: cells that look at the image for each word, by their state `before` they read the last word (Xu et al.
-    2015) or `after` it (Lu et al. 2017), as `attend` says. A word is read out of state, image and last word by their
-    sum, `linear` as published, or by its `tanh`; `place_penalty` is the weight of the penalty on places that no word
-    looked at. `encoder_heads`, `decoder_heads` and `cross_heads` give layers fewer heads, of the same width; 0 is none
+    2015), `after` it (Lu et al. 2017), or between `layers` of cells, of which the next one reads what was gathered
+    (Anderson et al. 2018), as `attend` says; between layers with `heads` heads, else with one. A word is read out of
+    state, image and last word by their sum, `linear` as published, or by its `tanh`, or between layers out of what was
+    gathered last alone, `context`; `start` says whether cells begin with the `mean` of all places or with `zeros`, and
+    `place_penalty` is the weight of the penalty on places that no word looked at. `encoder_heads`, `decoder_heads` and `cross_heads` give layers fewer heads, of the same width; 0 is none
     at all. `word_dropout` is the share of a caption's words that the decoder does not get to read while it is trained,
     so that it has to look.
     """
@@ -77,8 +82,9 @@ class CaptionConfig:
     bias: bool = True
     cell: CellKind = "lstm"
     attention: PlaceScore = "additive"
-    attend: Literal["before", "after"] = "before"
-    readout: Literal["tanh", "linear"] = "tanh"
+    attend: Literal["before", "after", "layers"] = "before"
+    readout: Literal["tanh", "linear", "context"] = "tanh"
+    start: Literal["mean", "zeros"] = "mean"
     place_penalty: float = 0.0
     dropout: float = 0.0
     attention_dropout: float = 0.0
@@ -104,14 +110,20 @@ class CaptionConfig:
             raise ConfigError(f"last_kernel={self.last_kernel} is for encoder='convolution'")
         if self.decoder == "transformer" and self.place_penalty:
             raise ConfigError(f"place_penalty={self.place_penalty} is for decoder='recurrent'")
-        for name, usual in (("attend", "before"), ("readout", "tanh")):
+        layered = self.decoder == "recurrent" and self.attend == "layers"
+        if layered and self.attention != "scaled-dot":
+            raise ConfigError(f"attention={self.attention!r} has one head; attend='layers' needs 'scaled-dot'")
+        if not layered and self.readout == "context":
+            raise ConfigError("readout='context' is for attend='layers'")
+        for name, usual in (("attend", "before"), ("readout", "tanh"), ("start", "mean")):
             if self.decoder == "transformer" and getattr(self, name) != usual:
                 raise ConfigError(f"{name}={getattr(self, name)!r} is for decoder='recurrent'")
         check_layer_heads("encoder_heads", self.encoder_heads, self.encoder_layers, self.block())
         for name in ("decoder_heads", "cross_heads"):
             counts = getattr(self, name)
-            if counts is not None and self.decoder == "recurrent":
-                raise ConfigError(f"{name} is for decoder='transformer'")
+            if counts is not None and self.decoder == "recurrent" and not (layered and name == "cross_heads"):
+                also = " or attend='layers'" if name == "cross_heads" else ""
+                raise ConfigError(f"{name} is for decoder='transformer'{also}")
             check_layer_heads(name, counts, self.decoder_layers, self.block())
 
     @property
@@ -205,6 +217,14 @@ class TransformerDecoder(nn.Module):
         return self.norm(x).squeeze(1), state
 
 
+def first_states(begin: nn.Linear | None, memory: Float[Tensor, "B P D"], layers: int, parts: int) -> CellStates:
+    """The states of cells before the first word, each of so many `parts`: from the mean of all places, or zeros."""
+    B, _, D = memory.shape
+    made = memory.new_zeros(B, layers * parts * D) if begin is None else begin(memory.mean(1)).tanh()
+    split = made.split(D, dim=-1)
+    return tuple(split[parts * layer : parts * (layer + 1)] for layer in range(layers))
+
+
 @dataclass(frozen=True, slots=True)
 class AttentiveState:
     """A recurrent decoder between two steps: by row the `states` of its layers and what it gathered last; the image
@@ -234,7 +254,7 @@ class AttentiveDecoder(nn.Module):
         D = config.width
         self.cells = Recurrent(config.cell, 2 * D, D, config.decoder_layers, dropout=config.dropout)
         self.parts = self.cells.layers[0].parts
-        self.begin = nn.Linear(D, D * config.decoder_layers * self.parts)
+        self.begin = nn.Linear(D, D * config.decoder_layers * self.parts) if config.start == "mean" else None
         self.cross_attention = ScoredAttention(config.attention, D, D, config.places)
         self.gate = nn.Linear(D, D)
         self.readout = nn.Linear(3 * D, D)
@@ -242,10 +262,8 @@ class AttentiveDecoder(nn.Module):
         self.after, self.linear = config.attend == "after", config.readout == "linear"
 
     def start(self, memory: Float[Tensor, "B P D"]) -> AttentiveState:
-        """The first states from the mean of all places."""
-        made = self.begin(memory.mean(1)).tanh().chunk(len(self.cells.layers) * self.parts, dim=-1)
-        states = tuple(made[self.parts * layer : self.parts * (layer + 1)] for layer in range(len(self.cells.layers)))
-        return AttentiveState(states, torch.zeros_like(made[0]), memory, self.cross_attention.keys(memory))
+        states = first_states(self.begin, memory, len(self.cells.layers), self.parts)
+        return AttentiveState(states, torch.zeros_like(states[0][0]), memory, self.cross_attention.keys(memory))
 
     def forward(
         self, words: Float[Tensor, "B T D"], memory: Float[Tensor, "B P D"]
@@ -327,6 +345,125 @@ class AttentiveDecoder(nn.Module):
         return found if self.linear else found.tanh()
 
 
+@dataclass(frozen=True, slots=True)
+class LayeredState:
+    """A recurrent decoder that looks between layers, between two steps: states by row, the image by source; of both
+    one per layer."""
+
+    states: CellStates
+    memories: tuple[SourceMemory, ...]
+
+    def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " N"] | None = None) -> "LayeredState":
+        states = tuple(tuple(part[rows] for part in state) for state in self.states)
+        if sources is None:
+            return LayeredState(states, self.memories)
+        return LayeredState(states, tuple(memory.select(sources) for memory in self.memories))
+
+
+class AttentiveBlock(nn.Module):
+    """A layer of cells, a look at the image by what they then know, and feed-forward, each inside a residual."""
+
+    def __init__(self, config: CaptionConfig, heads: int | None = None) -> None:
+        super().__init__()
+        block = config.block()
+        self.cells = RecurrentLayer(config.cell, config.width, config.width)
+        self.cross_attention = self_attention(block, heads=heads, sides=ACROSS)
+        self.gate = nn.Linear(config.width, config.width)
+        self.feed_forward = FeedForward(block)
+        self.around_cells = Sublayer(block)
+        self.around_cross_attention = Sublayer(block)
+        self.around_feed_forward = Sublayer(block)
+
+    def read(self, x: Float[Tensor, "B T D"], state: CellState) -> Float[Tensor, "B T D"]:
+        """With what the cells make of all positions."""
+        return self.around_cells.leave(x, self.cells(self.around_cells.enter(x), None, state)[0])
+
+    def read_one(self, x: Float[Tensor, "R 1 D"], state: CellState) -> tuple[Float[Tensor, "R 1 D"], CellState]:
+        """The same of one more position, and the state after it."""
+        state = self.cells.step(self.around_cells.enter(x).squeeze(1), state)
+        return self.around_cells.leave(x, state[0][:, None]), state
+
+    def look(
+        self, x: Float[Tensor, "R T D"], memory: SourceMemory, *, tell: bool = False
+    ) -> tuple[Float[Tensor, "R T D"], Float[Tensor, "B N P"] | None]:
+        """What the gate lets through of what every position gathered, and to `tell` the mean weights of the heads.
+
+        The rows of one image stand side by side as its queries.
+        """
+        query, across = self.around_cross_attention.enter(x), self.cross_attention
+        weights = None
+        if isinstance(across, NoHeads):
+            found = across(query)
+        else:
+            given = across.queries(query.reshape(memory.keys.shape[0], -1, x.shape[-1])), memory.keys, memory.values
+            if tell:
+                found, weights = across.gather_and_point(*given, memory.visible, None)
+            else:
+                found = across.gather(*given, memory.visible)
+        return self.gate(query).sigmoid() * found.view(x.shape), weights
+
+
+class LayeredDecoder(nn.Module):
+    """Show, attend and tell with several looks for each word: one after each layer of cells, by several heads.
+
+    What a look gathers, as much of it as a gate lets through, joins what the next layer reads.
+    """
+
+    def __init__(self, config: CaptionConfig) -> None:
+        super().__init__()
+        counts = config.cross_heads or (None,) * config.decoder_layers
+        self.blocks = Stack(AttentiveBlock(config, heads) for heads in counts)
+        self.parts = self.blocks[0].cells.parts
+        width = config.width
+        self.begin = nn.Linear(width, width * len(counts) * self.parts) if config.start == "mean" else None
+        self.norm = make_norm(config.norm, width, config.norm_epsilon)
+        self.readout = config.readout
+
+    def start(self, memory: Float[Tensor, "B P D"]) -> LayeredState:
+        return LayeredState(
+            first_states(self.begin, memory, len(self.blocks), self.parts),
+            tuple(SourceMemory(*block.cross_attention.keys_values(memory), EVERYTHING) for block in self.blocks),
+        )
+
+    def forward(self, words: Float[Tensor, "B T D"], memory: Float[Tensor, "B P D"]) -> Float[Tensor, "B T D"]:
+        """The vectors of all predictions."""
+        return self._run(words, self.start(memory), tell=False)[0]
+
+    def attended(
+        self, words: Float[Tensor, "B T D"], memory: Float[Tensor, "B P D"]
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T P"]]:
+        """The same, and where each looked: the mean of all heads of all layers."""
+        vectors, weights = self._run(words, self.start(memory), tell=True)
+        return vectors, torch.stack(weights).mean(0)
+
+    def step(self, x: Float[Tensor, "R 1 D"], state: LayeredState) -> tuple[Float[Tensor, "R D"], LayeredState]:
+        states = []
+        gathered = x
+        for block, before, memory in zip(self.blocks, state.states, state.memories, strict=True):
+            x, after = block.read_one(x, before)
+            states.append(after)
+            gathered, _ = block.look(x, memory)
+            x = self._joined(block, x, gathered)
+        return self._read_out(x, gathered).squeeze(1), LayeredState(tuple(states), state.memories)
+
+    def _run(self, x: Tensor, begun: LayeredState, *, tell: bool) -> tuple[Tensor, list[Tensor]]:
+        gathered, weights = x, []
+        for block, state, memory in zip(self.blocks, begun.states, begun.memories, strict=True):
+            x = block.read(x, state)
+            gathered, seen = block.look(x, memory, tell=tell)
+            x = self._joined(block, x, gathered)
+            weights += [] if seen is None else [seen]
+        return self._read_out(x, gathered), weights
+
+    def _joined(self, block: AttentiveBlock, x: Tensor, gathered: Tensor) -> Tensor:
+        x = block.around_cross_attention.leave(x, gathered)
+        return block.around_feed_forward.leave(x, block.feed_forward(block.around_feed_forward.enter(x)))
+
+    def _read_out(self, x: Tensor, gathered: Tensor) -> Tensor:
+        found = self.norm(gathered if self.readout == "context" else x)
+        return found.tanh() if self.readout == "tanh" else found
+
+
 class CaptionModel(nn.Module):
     """An encoder of images, a decoder that attends to their places, and a head over the vocabulary."""
 
@@ -352,6 +489,8 @@ class CaptionModel(nn.Module):
         self.decoder = (
             TransformerDecoder(config.block(), config.decoder_layers, config.decoder_heads, config.cross_heads)
             if transformer
+            else LayeredDecoder(config)
+            if config.attend == "layers"
             else AttentiveDecoder(config)
         )
         self.head = OutputProjection(config.width, config.vocab_size, tied=self.target.tokens.weight)
@@ -364,12 +503,13 @@ class CaptionModel(nn.Module):
     def forward(self, batch: CaptionedImages) -> Float[Tensor, "B T D"]:
         """For each token that the decoder reads, the vector from which `head` predicts the next one."""
         found = self.decoder(self._words(batch.inputs), self.encode(batch.pixels))
-        return found if isinstance(self.decoder, TransformerDecoder) else found[0]
+        return found[0] if isinstance(self.decoder, AttentiveDecoder) else found
 
     def attended(self, batch: CaptionedImages) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T P"]]:
         """The same, and where each step of a recurrent decoder looked."""
-        assert isinstance(self.decoder, AttentiveDecoder), "only a recurrent decoder has one attention to the image"
-        return self.decoder(self._words(batch.inputs), self.encode(batch.pixels))
+        assert not isinstance(self.decoder, TransformerDecoder), "a Transformer does not say where it looked"
+        look = self.decoder.attended if isinstance(self.decoder, LayeredDecoder) else self.decoder
+        return look(self._words(batch.inputs), self.encode(batch.pixels))
 
     def logits(self, batch: CaptionedImages) -> Float[Tensor, "B T V"]:
         """The scores of every next token, given the true ones before it."""
@@ -382,13 +522,13 @@ class CaptionModel(nn.Module):
             x = block(x)
         return self.norm(x)
 
-    def start(self, batch: CaptionedImages) -> "DecoderState | AttentiveState":
+    def start(self, batch: CaptionedImages) -> "DecoderState | AttentiveState | LayeredState":
         """The images, encoded: what decoding starts from."""
         return self.decoder.start(self.encode(batch.pixels))
 
     def step(
-        self, choices: Int[Tensor, " R"], state: "DecoderState | AttentiveState"
-    ) -> "tuple[Float[Tensor, 'R V'], DecoderState | AttentiveState]":
+        self, choices: Int[Tensor, " R"], state: "DecoderState | AttentiveState | LayeredState"
+    ) -> "tuple[Float[Tensor, 'R V'], DecoderState | AttentiveState | LayeredState]":
         """Log-probabilities of the tokens that may follow `choices`."""
         past = state.caches[0].length if isinstance(state, DecoderState) else 0
         vectors, after = self.decoder.step(self.target(choices[:, None], past=past), state)  # type: ignore[arg-type]

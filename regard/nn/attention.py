@@ -224,9 +224,12 @@ class Attention(nn.Module):
         k: Float[Tensor, "B G S K"],
         v: Float[Tensor, "B G S K"],
         visible: Visible,
-        head: int,
+        head: int | None,
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T S"]]:
-        """The same, and where one head attended: written out, as the fused kernel never forms the weights."""
+        """The same, and where one head attended, or for None all on average.
+
+        Written out, as the fused kernel never forms the weights.
+        """
         T, S, repeats = q.shape[2], k.shape[2], self.heads // self.kv_heads
         mask = visible.mask(T, S, q.device)
         keys, values = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
@@ -238,7 +241,7 @@ class Attention(nn.Module):
         elif watcher is not None:
             weights = watcher(q, keys, values, weights)
         mixed = F.dropout(weights, self.dropout, self.training).to(values.dtype) @ values
-        return self.output(mixed.transpose(1, 2).flatten(2)), weights[:, head]
+        return self.output(mixed.transpose(1, 2).flatten(2)), weights.mean(1) if head is None else weights[:, head]
 
     def arithmetic(
         self, q: Float[Tensor, "H T K"], k: Float[Tensor, "H S K"], heads: Sequence[int] | None = None

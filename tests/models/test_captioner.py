@@ -20,6 +20,7 @@ SMALL = CaptionConfig(
     **{"vocab_size": 19, "image_size": 12, "patch_size": 4, "width": 6, "heads": 2, "feed_forward": 7},
     **{"encoder_layers": 1, "decoder_layers": 2, "max_len": 20},
 )
+LAYERS = {"attend": "layers", "attention": "scaled-dot"}
 KINDS = {
     "patches, transformer": {},
     "convolution, transformer": {"encoder": "convolution"},
@@ -28,6 +29,8 @@ KINDS = {
     "recurrent, gru": {"decoder": "recurrent", "cell": "gru-after", "attention": "scaled-dot"},
     "convolution by itself": {"encoder": "convolution", "last_kernel": 1},
     "recurrent, looks after": {"decoder": "recurrent", "attend": "after", "attention": "general", "readout": "linear"},
+    "recurrent, looks between layers": {"decoder": "recurrent", **LAYERS},
+    "recurrent, reads what it saw": {"decoder": "recurrent", **LAYERS, "readout": "context", "start": "zeros"},
     "recurrent, widening cell": {"decoder": "recurrent", "attend": "after", "cell": "mut1"},
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
