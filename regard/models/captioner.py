@@ -54,9 +54,10 @@ class CaptionConfig:
     (Anderson et al. 2018), as `attend` says; between layers with `heads` heads, else with one. A word is read out of
     state, image and last word by their sum, `linear` as published, or by its `tanh`, or between layers out of what was
     gathered last alone, `context`; `start` says whether cells begin with the `mean` of all places or with `zeros`, and
-    `place_penalty` is the weight of the penalty on places that no word looked at. `encoder_heads`, `decoder_heads` and `cross_heads` give layers fewer heads, of the same width; 0 is none
-    at all. `word_dropout` is the share of a caption's words that the decoder does not get to read while it is trained,
-    so that it has to look.
+    `place_penalty` is the weight of the penalty on places that no word looked at, by the mean of all heads.
+    `encoder_heads`, `decoder_heads` and `cross_heads` give layers fewer heads, of the same width; 0 is none at all.
+    `word_dropout` is the share of a caption's words that the decoder does not get to read while it is trained, so that
+    it has to look.
     """
 
     vocab_size: int

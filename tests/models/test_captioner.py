@@ -103,8 +103,9 @@ def test_each_step_attends_to_the_places_of_the_image_and_masking_that_changes_t
         assert not torch.allclose(model.logits(given), before)
 
 
-def test_the_place_penalty_counts_what_no_step_looked_at_row_by_row():
-    model, given = make("patches, recurrent"), batch()
+@pytest.mark.parametrize("kind", ["patches, recurrent", "recurrent, looks between layers"])
+def test_the_place_penalty_counts_what_no_step_looked_at_row_by_row(kind):
+    model, given = make(kind), batch()
     x, weights = model.attended(given)
     assert_close(x, model(given))
     real = (given.labels != -100)[..., None]
@@ -114,6 +115,17 @@ def test_the_place_penalty_counts_what_no_step_looked_at_row_by_row():
     assert_close(found.parts["missed"], missed.detach())
     parts = [Captioning(place_penalty=0.5).loss(model, part) for part in halves(given)]
     assert_close(found.total, parts[0].total + parts[1].total)
+
+
+@torch.no_grad()
+def test_looks_between_layers_are_told_as_the_mean_of_all_heads():
+    model, given = make("recurrent, looks between layers"), batch()
+    with watch(model) as trace:
+        _, told = model.attended(given)
+        looks = [
+            trace.weights(name) for name in ("decoder.blocks.0.cross_attention", "decoder.blocks.1.cross_attention")
+        ]
+    assert_close(told, torch.stack(looks).mean((0, 2)))
 
 
 @pytest.mark.parametrize(
@@ -127,6 +139,10 @@ def test_the_place_penalty_counts_what_no_step_looked_at_row_by_row():
         ({"encoder": "convolution", "last_kernel": 2}, "last_kernel=2 must be odd"),
         ({"attend": "after"}, "attend='after' is for decoder='recurrent'"),
         ({"decoder": "recurrent", "cross_heads": (1, 1)}, "cross_heads is for decoder='transformer'"),
+        ({"decoder": "recurrent", **LAYERS, "decoder_heads": (1, 1)}, "decoder_heads is for decoder='transformer'"),
+        ({"decoder": "recurrent", "attend": "layers"}, "attention='additive' has one head"),
+        ({"decoder": "recurrent", "readout": "context"}, "readout='context' is for attend='layers'"),
+        ({"start": "zeros"}, "start='zeros' is for decoder='recurrent'"),
         ({"channels": 2}, "channels=2 must be 1"),
         ({"encoder_heads": (3,)}, "encoder_heads"),
     ],
