@@ -86,6 +86,7 @@ class CaptionConfig:
     attend: Literal["before", "after", "layers"] = "before"
     readout: Literal["tanh", "linear", "context"] = "tanh"
     start: Literal["mean", "zeros"] = "mean"
+    gate: bool = True
     place_penalty: float = 0.0
     dropout: float = 0.0
     attention_dropout: float = 0.0
@@ -369,7 +370,7 @@ class AttentiveBlock(nn.Module):
         block = config.block()
         self.cells = RecurrentLayer(config.cell, config.width, config.width)
         self.cross_attention = self_attention(block, heads=heads, sides=ACROSS)
-        self.gate = nn.Linear(config.width, config.width)
+        self.gate = nn.Linear(config.width, config.width) if config.gate else None
         self.feed_forward = FeedForward(block)
         self.around_cells = Sublayer(block)
         self.around_cross_attention = Sublayer(block)
@@ -401,7 +402,8 @@ class AttentiveBlock(nn.Module):
                 found, weights = across.gather_and_point(*given, memory.visible, None)
             else:
                 found = across.gather(*given, memory.visible)
-        return self.gate(query).sigmoid() * found.view(x.shape), weights
+        found = found.view(x.shape)
+        return found if self.gate is None else self.gate(query).sigmoid() * found, weights
 
 
 class LayeredDecoder(nn.Module):

@@ -43,6 +43,13 @@ SMALL = [
 ]
 
 
+PRESETS = ("caption-tiny", "caption-recurrent")
+ONE_LOOK = (
+    *("model.attend='before'", "model.attention='additive'", "model.readout='tanh'", "model.place_penalty=0.01"),
+    *("model.encoder_layers=0", "model.decoder_layers=1"),
+)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def few_scenes():
     """A thousand held-out scenes are more than a test needs."""
@@ -52,9 +59,16 @@ def few_scenes():
         yield
 
 
-@pytest.fixture(scope="module", params=["caption-tiny", "caption-recurrent"])
+def config_of(kind, *more):
+    """The settings of a kind of captioner: those of its preset, or of Show, Attend and Tell with its one look."""
+    if kind in PRESETS:
+        return make_config(None, kind, [*SMALL, *more])
+    return make_config(None, "caption-recurrent", [*SMALL, *ONE_LOOK, *more])
+
+
+@pytest.fixture(scope="module", params=[*PRESETS, "one-look"])
 def run(request, tmp_path_factory):
-    return regard.train(make_config(None, request.param, SMALL), tmp_path_factory.mktemp("runs") / request.param)
+    return regard.train(config_of(request.param), tmp_path_factory.mktemp("runs") / request.param)
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +96,10 @@ def test_a_run_on_scenes_is_measured_with_held_out_combinations_and_where_it_loo
 
 
 def test_a_resumed_run_equals_an_unbroken_one_byte_for_byte(run, tmp_path):
-    made = make_config(None, run.directory.name, [*SMALL, "model.dropout=0.1", "images.shift=0.05"])
-    whole = regard.train(made, tmp_path / "whole")
+    config = config_of(run.directory.name, "model.dropout=0.1", "images.shift=0.05")
+    whole = regard.train(config, tmp_path / "whole")
     with pytest.raises(Stopped, match="stopped at step 2"):
-        regard.train(made, tmp_path / "broken", StopAt(2))
+        regard.train(config, tmp_path / "broken", StopAt(2))
     broken = regard.resume(tmp_path / "broken")
     one, other = ((found.directory / "model.safetensors").read_bytes() for found in (whole, broken))
     assert one == other
@@ -356,10 +370,10 @@ def test_heads_can_be_pruned_and_are_scored_by_exact_match(run):
     assert held.nll(run.model) > 0
 
 
-def test_heads_of_a_transformer_are_removed_and_the_one_of_a_recurrent_decoder_is_not(run, tmp_path, capsys):
+def test_heads_are_removed_and_the_only_one_of_a_recurrent_decoder_is_not(run, tmp_path, capsys):
     done = main(["prune", str(run.directory), "--heads", "2", "--limit", "6", "--out", str(tmp_path / "less")])
     said = capsys.readouterr()
-    if run.directory.name == "caption-recurrent":
+    if run.directory.name == "one-look":
         assert done != 0
         assert "decoder.cross_attention is the only attention of this model" in said.err
         return
