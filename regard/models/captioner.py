@@ -53,11 +53,11 @@ class CaptionConfig:
     2015), `after` it (Lu et al. 2017), or between `layers` of cells, of which the next one reads what was gathered
     (Anderson et al. 2018), as `attend` says; between layers with `heads` heads, else with one. A word is read out of
     state, image and last word by their sum, `linear` as published, or by its `tanh`, or between layers out of what was
-    gathered last alone, `context`; `start` says whether cells begin with the `mean` of all places or with `zeros`, and
-    `place_penalty` is the weight of the penalty on places that no word looked at, by the mean of all heads.
-    `encoder_heads`, `decoder_heads` and `cross_heads` give layers fewer heads, of the same width; 0 is none at all.
-    `word_dropout` is the share of a caption's words that the decoder does not get to read while it is trained, so that
-    it has to look.
+    gathered last alone, `context`. `start` says whether cells begin with the `mean` of all places or with `zeros`,
+    `gate` whether they choose how much of what was gathered to use; `place_penalty` is the weight of the penalty on
+    places that no word looked at, by the mean of all heads. `encoder_heads`, `decoder_heads` and `cross_heads` give
+    layers fewer heads, of the same width; 0 is none at all. `word_dropout` is the share of a caption's words that the
+    decoder does not get to read while it is trained, so that it has to look.
     """
 
     vocab_size: int
@@ -115,9 +115,11 @@ class CaptionConfig:
         layered = self.decoder == "recurrent" and self.attend == "layers"
         if layered and self.attention != "scaled-dot":
             raise ConfigError(f"attention={self.attention!r} has one head; attend='layers' needs 'scaled-dot'")
+        if layered and self.place_penalty and self.cross_heads is not None and not any(self.cross_heads):
+            raise ConfigError(f"place_penalty={self.place_penalty} needs a head that looks: cross_heads has none")
         if not layered and self.readout == "context":
             raise ConfigError("readout='context' is for attend='layers'")
-        for name, usual in (("attend", "before"), ("readout", "tanh"), ("start", "mean")):
+        for name, usual in (("attend", "before"), ("readout", "tanh"), ("start", "mean"), ("gate", True)):
             if self.decoder == "transformer" and getattr(self, name) != usual:
                 raise ConfigError(f"{name}={getattr(self, name)!r} is for decoder='recurrent'")
         check_layer_heads("encoder_heads", self.encoder_heads, self.encoder_layers, self.block())
@@ -258,7 +260,7 @@ class AttentiveDecoder(nn.Module):
         self.parts = self.cells.layers[0].parts
         self.begin = nn.Linear(D, D * config.decoder_layers * self.parts) if config.start == "mean" else None
         self.cross_attention = ScoredAttention(config.attention, D, D, config.places)
-        self.gate = nn.Linear(D, D)
+        self.gate = nn.Linear(D, D) if config.gate else None
         self.readout = nn.Linear(3 * D, D)
         self.dropout = Dropout(config.dropout)
         self.after, self.linear = config.attend == "after", config.readout == "linear"
@@ -339,7 +341,7 @@ class AttentiveDecoder(nn.Module):
         return self.cells.step(word + F.linear(context, cell.inputs.weight[:, -D:]), states, projected=True)
 
     def _gated(self, context: Tensor, query: Tensor) -> Tensor:
-        return self.gate(query).sigmoid() * context
+        return context if self.gate is None else self.gate(query).sigmoid() * context
 
     def _read_out(self, output: Tensor, context: Tensor, words: Tensor) -> Tensor:
         # What was said is dropped, not what was seen: words that never stood side by side can be read off an image.
@@ -363,18 +365,21 @@ class LayeredState:
 
 
 class AttentiveBlock(nn.Module):
-    """A layer of cells, a look at the image by what they then know, and feed-forward, each inside a residual."""
+    """A layer of cells, a look at the image by what they then know, and feed-forward, each inside a residual.
 
-    def __init__(self, config: CaptionConfig, heads: int | None = None) -> None:
+    `ends` is one whose look is the last thing that is done: it has no feed-forward.
+    """
+
+    def __init__(self, config: CaptionConfig, heads: int | None = None, *, ends: bool = False) -> None:
         super().__init__()
         block = config.block()
         self.cells = RecurrentLayer(config.cell, config.width, config.width)
         self.cross_attention = self_attention(block, heads=heads, sides=ACROSS)
         self.gate = nn.Linear(config.width, config.width) if config.gate else None
-        self.feed_forward = FeedForward(block)
+        self.feed_forward = None if ends else FeedForward(block)
         self.around_cells = Sublayer(block)
         self.around_cross_attention = Sublayer(block)
-        self.around_feed_forward = Sublayer(block)
+        self.around_feed_forward = None if ends else Sublayer(block)
 
     def read(self, x: Float[Tensor, "B T D"], state: CellState) -> Float[Tensor, "B T D"]:
         """With what the cells make of all positions."""
@@ -405,6 +410,13 @@ class AttentiveBlock(nn.Module):
         found = found.view(x.shape)
         return found if self.gate is None else self.gate(query).sigmoid() * found, weights
 
+    def join(self, x: Float[Tensor, "R T D"], gathered: Float[Tensor, "R T D"]) -> Float[Tensor, "R T D"]:
+        """What was gathered, with what was known before and what feed-forward makes of both; at the end it alone."""
+        if self.feed_forward is None or self.around_feed_forward is None:
+            return gathered
+        x, around = self.around_cross_attention.leave(x, gathered), self.around_feed_forward
+        return around.leave(x, self.feed_forward(around.enter(x)))
+
 
 class LayeredDecoder(nn.Module):
     """Show, attend and tell with several looks for each word: one after each layer of cells, by several heads.
@@ -415,12 +427,13 @@ class LayeredDecoder(nn.Module):
     def __init__(self, config: CaptionConfig) -> None:
         super().__init__()
         counts = config.cross_heads or (None,) * config.decoder_layers
-        self.blocks = Stack(AttentiveBlock(config, heads) for heads in counts)
+        self.tanh = config.readout == "tanh"
+        ends = [config.readout == "context" and number == len(counts) for number in range(1, len(counts) + 1)]
+        self.blocks = Stack(AttentiveBlock(config, heads, ends=end) for heads, end in zip(counts, ends, strict=True))
         self.parts = self.blocks[0].cells.parts
         width = config.width
         self.begin = nn.Linear(width, width * len(counts) * self.parts) if config.start == "mean" else None
         self.norm = make_norm(config.norm, width, config.norm_epsilon)
-        self.readout = config.readout
 
     def start(self, memory: Float[Tensor, "B P D"]) -> LayeredState:
         return LayeredState(
@@ -441,30 +454,24 @@ class LayeredDecoder(nn.Module):
 
     def step(self, x: Float[Tensor, "R 1 D"], state: LayeredState) -> tuple[Float[Tensor, "R D"], LayeredState]:
         states = []
-        gathered = x
         for block, before, memory in zip(self.blocks, state.states, state.memories, strict=True):
             x, after = block.read_one(x, before)
             states.append(after)
-            gathered, _ = block.look(x, memory)
-            x = self._joined(block, x, gathered)
-        return self._read_out(x, gathered).squeeze(1), LayeredState(tuple(states), state.memories)
+            x = block.join(x, block.look(x, memory)[0])
+        return self._read_out(x).squeeze(1), LayeredState(tuple(states), state.memories)
 
     def _run(self, x: Tensor, begun: LayeredState, *, tell: bool) -> tuple[Tensor, list[Tensor]]:
-        gathered, weights = x, []
+        weights = []
         for block, state, memory in zip(self.blocks, begun.states, begun.memories, strict=True):
             x = block.read(x, state)
             gathered, seen = block.look(x, memory, tell=tell)
-            x = self._joined(block, x, gathered)
+            x = block.join(x, gathered)
             weights += [] if seen is None else [seen]
-        return self._read_out(x, gathered), weights
+        return self._read_out(x), weights
 
-    def _joined(self, block: AttentiveBlock, x: Tensor, gathered: Tensor) -> Tensor:
-        x = block.around_cross_attention.leave(x, gathered)
-        return block.around_feed_forward.leave(x, block.feed_forward(block.around_feed_forward.enter(x)))
-
-    def _read_out(self, x: Tensor, gathered: Tensor) -> Tensor:
-        found = self.norm(gathered if self.readout == "context" else x)
-        return found.tanh() if self.readout == "tanh" else found
+    def _read_out(self, x: Tensor) -> Tensor:
+        found = self.norm(x)
+        return found.tanh() if self.tanh else found
 
 
 class CaptionModel(nn.Module):

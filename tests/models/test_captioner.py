@@ -30,8 +30,15 @@ KINDS = {
     "convolution by itself": {"encoder": "convolution", "last_kernel": 1},
     "recurrent, looks after": {"decoder": "recurrent", "attend": "after", "attention": "general", "readout": "linear"},
     "recurrent, looks between layers": {"decoder": "recurrent", **LAYERS},
-    "recurrent, reads what it saw": {"decoder": "recurrent", **LAYERS, "readout": "context", "start": "zeros"},
-    "recurrent, widening cell": {"decoder": "recurrent", "attend": "after", "cell": "mut1"},
+    "recurrent, reads what it saw": {
+        "decoder": "recurrent",
+        **LAYERS,
+        "readout": "context",
+        "start": "zeros",
+        "cell": "gru-after",
+    },
+    "recurrent, no gate": {"decoder": "recurrent", **LAYERS, "gate": False, "cell": "gru-after"},
+    "recurrent, widening cell": {"decoder": "recurrent", "attend": "after", "cell": "mut1", "gate": False},
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -142,7 +149,9 @@ def test_looks_between_layers_are_told_as_the_mean_of_all_heads():
         ({"decoder": "recurrent", **LAYERS, "decoder_heads": (1, 1)}, "decoder_heads is for decoder='transformer'"),
         ({"decoder": "recurrent", "attend": "layers"}, "attention='additive' has one head"),
         ({"decoder": "recurrent", "readout": "context"}, "readout='context' is for attend='layers'"),
+        ({"decoder": "recurrent", **LAYERS, "place_penalty": 0.1, "cross_heads": (0, 0)}, "needs a head that looks"),
         ({"start": "zeros"}, "start='zeros' is for decoder='recurrent'"),
+        ({"gate": False}, "gate=False is for decoder='recurrent'"),
         ({"channels": 2}, "channels=2 must be 1"),
         ({"encoder_heads": (3,)}, "encoder_heads"),
     ],
