@@ -379,5 +379,6 @@ def test_heads_are_removed_and_the_only_one_of_a_recurrent_decoder_is_not(run, t
         return
     assert done == 0
     smaller = regard.load(tmp_path / "less", "cpu")
-    assert sum(one.heads for one in attentions(smaller.model).values()) == 8
+    left, before = (sum(one.heads for one in attentions(found.model).values()) for found in (smaller, run))
+    assert left == before - 2
     assert len(smaller.caption([image()])) == 1
