@@ -487,6 +487,17 @@ def test_the_best_weights_are_those_of_the_best_score(files, tmp_path):
         )
 
 
+@pytest.mark.parametrize(("name", "best"), [("word_error_rate", 2), ("f1", 4)])
+def test_of_errors_the_fewest_are_best_and_of_scores_the_highest(files, tmp_path, monkeypatch, name, best):
+    validate, figures = _Trainer._validate, iter((0.5, 0.25, 0.75, 1.0))
+    monkeypatch.setattr(_Trainer, "_validate", lambda self, batches: {**validate(self, batches), name: next(figures)})
+    plan = planned(
+        files, "films.tsv", overrides=(*SHORT, "train.validate_every=1", "model.layers=1", f"train.select_by={name}")
+    )
+    run = regard.train(plan, tmp_path / "run")
+    assert json.loads((run.directory / "checkpoints" / "step-4" / "progress.json").read_text())["best_step"] == best
+
+
 def test_the_first_command_prints_its_plan(files, tmp_path, capsys):
     asked = [
         "train",

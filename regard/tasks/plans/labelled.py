@@ -183,7 +183,7 @@ def plan_labelled(found: LabelledStatistics, machine: Machine, base: JsonObject 
     decide("train.weight_decay", 0.01, "as in the recipes")
     decide("train.smoothing", 0.0, "as in the recipes")
     decide("train.choose", "best", "the weights of the best validation are kept, not the last")
-    decide("train.select_by", "accuracy" if head == "classes" else "loss", "what the model is for")
+    decide("train.select_by", "accuracy", "what the model is for, not its loss")
     decide("train.keep", 1, "one checkpoint to resume from, beside the best")
     classes = (
         ""
