@@ -414,8 +414,8 @@ def _languages(rows: Sequence[tuple[int, str]], name: str) -> str:
     if count <= OTHER_LANGUAGE * told:
         return ""
     return (
-        f"the {name}s are in more than one language: of {told:,} that tell, {100 * main / told:.0f} % are in {most} and "
-        f"{100 * count / told:.0f} % in {other}; a model learns one better; {tally.where(other)}"
+        f"the {name}s are in more than one language: of {told:,} that tell, {100 * main / told:.0f} % are in {most} "
+        f"and {100 * count / told:.0f} % in {other}; a model learns one better; {tally.where(other)}"
     )
 
 
