@@ -382,6 +382,22 @@ def test_names_keep_their_capitals_where_words_are_tagged(tmp_path):
     assert not regard.plan(tmp_path / "names.txt", machine=CPU).config.tokenizer.lowercase
 
 
+def test_entities_and_answers_are_chosen_by_their_f1(tmp_path, files):
+    lines = [f"{word}\t{tag}" for word, tag in (("Anna", "B-PER"), ("saw", "O"), ("New", "B-LOC"), ("York", "I-LOC"))]
+    (tmp_path / "entities.txt").write_text("\n".join([*lines, ""] * 20))
+    small = (*SHORT, "model.layers=1", "train.validate_every=2", "data.held_out=0.3", "tokenizer.vocab_size=100")
+    for name, data in (("entities", tmp_path / "entities.txt"), ("asked", files / "asked.jsonl")):
+        valid = data if name == "entities" else ()  # all its sentences are one
+        plan = regard.plan(data, machine=CPU, valid=valid, overrides=small[: -2 if name == "entities" else None])
+        assert plan.config.train.select_by == "f1"
+        told = Told()
+        run = regard.train(plan, tmp_path / name, told)
+        figures = [one["f1"] for one in read_log(run.directory / "log.jsonl") if one["kind"] == "validation"]
+        assert len(figures) == 2
+        assert all(0 <= figure <= 100 for figure in figures)
+    assert planned(files, "tagged.txt").config.train.select_by == "accuracy"
+
+
 def test_a_validation_set_is_split_off_only_where_none_is_given(files):
     assert planned(files, "pairs.tsv").config.data.held_out == 0.1
     assert planned(files, "pairs.tsv", valid=files / "pairs.tsv").config.data.held_out == 0.0
