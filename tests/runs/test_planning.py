@@ -328,7 +328,7 @@ def test_much_data_is_planned_otherwise_than_little(files):
     names = ("model.width", "model.norm_first", "model.qk_norm", "train.r_drop", "train.optimizer")
     assert [[one[name] for name in names] for one in of_sizes] == [
         [256, False, True, 5.0, "muon"],
-        [512, True, True, 0.0, "muon"],
+        [512, True, True, 2.0, "muon"],
         [512, True, False, 0.0, "adamw"],
     ]
     assert [one["tokenizer.vocab_size"] for one in of_sizes] == [500, 16_000, 32_000]

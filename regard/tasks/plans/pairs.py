@@ -50,7 +50,7 @@ SENTENCES = Recipe(
         "train.learning_rate": 2e-3,
         "train.warmup_share": 0.1,
         "train.batch_tokens": 16_384,
-        "train.r_drop": 0.0,
+        "train.r_drop": 2.0,
         "train.weight_decay": 0.01,
     },
 )
