@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from regard.data import Loader, Position
-from regard.data.audio.transcripts import SpecAugment
 from regard.data.batches import epoch_groups
 from regard.data.file_names import check_there, matching_all
 from regard.data.formats import Header
@@ -70,32 +69,6 @@ class TextData(Files):
         check_length(self.max_len)
         check_columns(text=self.text)
         check_held_out(self.held_out)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AugmentedSounds(Files):
-    """What `[data]` has for a task that hears: how sounds are changed in training.
-
-    `band_masks` stretches of up to `band_width` bands and `time_masks` of up to `time_share` of the frames are blotted
-    out (SpecAugment); `warp` moves all bands up or down by up to this share, `stretch` makes a sound longer or shorter.
-    """
-
-    band_masks: int = 0
-    band_width: int = 8
-    time_masks: int = 0
-    time_share: float = 0.1
-    warp: float = 0.0
-    stretch: float = 0.0
-
-    def augment(self) -> SpecAugment:
-        return SpecAugment(
-            band_masks=self.band_masks,
-            band_width=self.band_width,
-            time_masks=self.time_masks,
-            time_share=self.time_share,
-            warp=self.warp,
-            stretch=self.stretch,
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

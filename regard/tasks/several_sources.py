@@ -39,7 +39,6 @@ from regard.tasks.config import RunConfig
 from regard.tasks.corpora import (
     FIRST_TOKEN,
     PARTS,
-    AugmentedSounds,
     Part,
     full_rows,
     train_shared_tokenizer,
@@ -57,6 +56,7 @@ from regard.tasks.spec import (
 from regard.tasks.verbs.spec import WrittenText
 from regard.tasks.writing import (
     UNUSED,
+    AugmentedSounds,
     Writer,
     WritingRun,
     WritingTask,

@@ -37,7 +37,7 @@ from regard.metrics.text import bootstrap_signature, error_rate
 from regard.nn.attention import ACROSS
 from regard.nn.batch import Points, TranscribedSounds
 from regard.tasks.config import RunConfig
-from regard.tasks.corpora import FIRST_TOKEN, AugmentedSounds, full_rows
+from regard.tasks.corpora import FIRST_TOKEN, full_rows
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.probes import HeldOutData
 from regard.tasks.run import Run
@@ -53,6 +53,7 @@ from regard.tasks.transcriber import Transcriber, ctc_positions
 from regard.tasks.verbs.transcribe import WrittenTranscript, sent_sound
 from regard.tasks.writing import (
     UNUSED,
+    AugmentedSounds,
     HeldOutTexts,
     TableTask,
     WritingRun,
