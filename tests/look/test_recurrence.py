@@ -367,9 +367,26 @@ def test_what_does_not_fit_a_page_is_said(monkeypatch):
         document(run, ["the cat"])
 
 
-def test_a_model_that_reads_both_ways_at_once_has_no_steps():
-    with pytest.raises(ConfigError, match="Elmo reads a text both ways"):
-        document(regard.load(RUNS / "elmo", "cpu"), ["the cat"])
+@torch.no_grad()
+def test_a_model_that_reads_both_ways_is_shown_in_both_directions():
+    run = regard.load(RUNS / "elmo", "cpu")
+    (sentence,) = document(run, ["the cat sees a dog"]).sentences
+    cells = {one.name: one for one in sentence.recurrences}
+    assert set(cells) == set(recurrences(run.model))
+    assert {one.name for one in cells.values() if one.backward} == {name for name in cells if name.startswith("back")}
+    words = run.model.embedding(torch.tensor([run.generator.prompt_ids("the cat sees a dog")]))
+    for way in ("onward", "back"):
+        read = words.flip(1) if way == "back" else words
+        for number, layer in enumerate(getattr(run.model, way).layers):
+            _, states = stepped(layer.cells[0], read, layer.zeros(read))
+            read = torch.stack([one[0] for one in states], dim=1)
+            shown = next(one for one in cells[f"{way}.layers.{number}.cells.0"].parts if one.name == "h").array()
+            assert_close(torch.tensor(shown), (read.flip(1) if way == "back" else read)[0], atol=1e-5, rtol=1e-4)
+        if way == "onward":
+            ahead = run.model.head(read)[0].softmax(-1).amax(-1)
+    likely = [max(choice.probability for choice in one) for one in sentence.candidates]
+    assert_close(torch.tensor(likely), ahead, atol=1e-4, rtol=0)
+    assert set(sentence.scores) == {"perplexity", "perplexity, read backward"}
 
 
 def test_a_checkpoint_is_looked_into_by_its_path():
