@@ -60,7 +60,7 @@ def main(directory: str, history: str | None = None, pictures: str | None = None
             if pictures is not None:
                 take(
                     browser,
-                    f"{Path(pictures).resolve().as_uri()}#view=patches&sentence=1&attention=2&heads=1",
+                    f"{Path(pictures).resolve().as_uri()}#view=patches&sentence=1&attention=3&heads=1",
                     "picture",
                 )
         finally:
