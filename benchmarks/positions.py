@@ -71,6 +71,8 @@ def trained(kind: str, options: argparse.Namespace) -> regard.Run:
         "data.max_len": options.length,
         "model.max_len": 4 * options.length + 1,
         "model.positions": kind,
+        # A layer norm takes away what is the same in every feature, and so all of linear positions.
+        "model.norm": "rms",
         "model.width": options.width,
         "model.feed_forward": 4 * options.width,
         "model.layers": 4,
