@@ -140,7 +140,7 @@ def _cell_hook(module: Any, given: tuple[Any, ...], named: dict[str, Any], outpu
 def _layer_of(module: Any, suffixes: list[str], input_width: int) -> RecurrentLayer:
     """A layer of ours that has the weights of the module's layer."""
     ways = len(suffixes)
-    with torch.device("meta"):  # nothing is drawn from the random generator
+    with torch.device("meta"):  # so that the random generator stays as it was
         direction = "both" if ways == 2 else "forward"
         layer = RecurrentLayer(_kind(module), input_width, ways * module.hidden_size, direction=direction)
     for cell, suffix in zip(layer.cells, suffixes, strict=True):
