@@ -355,9 +355,8 @@ def trace_document(
     for cell in cells:
         size = len(cell.parts[0].array())
         if sizes.setdefault(cell.steps, size) != size:
-            raise ConfigError(
-                f"'{cell.name}' has {size} steps of the {cell.steps}, others {sizes[cell.steps]}: watch them apart, by name"
-            )
+            steps = f"{size} steps of the {cell.steps}, others {sizes[cell.steps]}"
+            raise ConfigError(f"'{cell.name}' has {steps}: watch them apart, by name")
     given = {"source": source, "target": target, "prefix": target}
     sides: dict[str, Side] = {name: numbered_side(name, size, given[name]) for name, size in sizes.items()}
     if "source" not in sides:  # a decoder alone was watched
