@@ -97,7 +97,7 @@ def no_run() -> None:
 
 
 def units(directory: str, file: str) -> None:
-    """A recurrent language model's units on a text, sorted by the quotation that one of them tracks."""
+    """A recurrent language model's units on a text, sorted by the place in its line that one of them tracks."""
     made = page(regard.load(directory, "cpu"), [Path(file).read_text(encoding="utf-8")])
     shoot({"units": (made, "view=units")})
 
@@ -119,7 +119,7 @@ def take(browser: Chromium, address: str, name: str, clicks: Sequence[str] = ())
     for one in clicks:
         seen.click(one)
     if name == "units":
-        seen.choose("[data-key=unit-sort]", "tracks inside quotes")
+        seen.choose("[data-key=unit-sort]", "tracks place in its line")
     path = HERE / f"look-{name}.png"
     seen.screenshot(path, "body")
     # 256 colours are enough for flat graphics, and a third of the bytes.
