@@ -5,6 +5,7 @@ python benchmarks/positions.py TRAIN VALID --out FOLDER [--steps 1500] [--length
 Each is trained on windows of LENGTH characters and measured on the same last LENGTH / 2 characters of windows of
 LENGTH, of one more before them (all positions shifted by one), of twice and of four times as many: nats per character.
 A kind that knows no length gains from more text; one that does loses where its positions were never trained.
+FOLDER/positions.json keeps the figures, and kinds that it has are not measured again; positions.svg is their plot.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 import regard
+from regard.look.charts import Chart, Series, plot
 from regard.nn.batch import Tokens
 
 KINDS = ("none", "linear", "linear-unscaled", "sinusoidal", "learned", "rotary", "alibi", "relative")
@@ -32,16 +34,33 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--kinds", default=",".join(KINDS))
     options = parser.parse_args()
-    found: dict[str, list[float]] = {}
+    kept = options.out / "positions.json"
+    found: dict[str, list[float]] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     for kind in options.kinds.split(","):
-        run = trained(kind, options)
-        found[kind] = measured(run, options)
-        (options.out / "positions.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+        if kind not in found:
+            found[kind] = measured(trained(kind, options), options)
+            kept.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    kept.with_suffix(".svg").write_text(plot(chart(found, options.length), alone=True), encoding="utf-8")
     names = [f"{options.length}", "shifted by one", f"{2 * options.length}", f"{4 * options.length}"]
     print(f"| positions | {' | '.join(names)} |")
     print(f"| --- {'| --- ' * len(names)}|")
     for kind, values in found.items():
         print(f"| {kind} | {' | '.join(f'{value:.3f}' for value in values)} |")
+
+
+def chart(found: dict[str, list[float]], length: int) -> Chart:
+    """The loss by how much was read, a line for each kind."""
+    read = (length, 2 * length, 4 * length)
+    return Chart(
+        title=f"Trained on {length} characters, read on more",
+        x="characters read",
+        y="nats per character",
+        series=[
+            Series(name=kind, points=[(count, values[place]) for count, place in zip(read, (0, 2, 3), strict=True)])
+            for kind, values in found.items()
+        ],
+        ticks=[(count, str(count)) for count in read],
+    )
 
 
 def trained(kind: str, options: argparse.Namespace) -> regard.Run:
@@ -52,6 +71,8 @@ def trained(kind: str, options: argparse.Namespace) -> regard.Run:
         "data.max_len": options.length,
         "model.max_len": 4 * options.length + 1,
         "model.positions": kind,
+        # A layer norm takes away what is the same in every feature, and so all of linear positions.
+        "model.norm": "rms",
         "model.width": options.width,
         "model.feed_forward": 4 * options.width,
         "model.layers": 4,

@@ -8,6 +8,7 @@ python docs/images/viewer.py --units runs/letters text.txt
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "tests" / "browser"))
@@ -20,8 +21,9 @@ from PIL import Image
 import regard
 from regard.look import show
 from regard.look.calculator import calculator
+from regard.look.document import Document
 from regard.look.page import render
-from regard.tasks.looking import LookOptions, page
+from regard.tasks.looking import LookOptions, document, page
 
 HERE = Path(__file__).resolve().parent
 
@@ -34,11 +36,10 @@ SHOTS = {
     "heads": "view=grid",
     "text": "view=text&attention=4&heads=1&pin=target.10",
     "decoding": "view=decoding&attention=5&pin=target.10",
-    "edits": "view=edits&sentence=2",
+    "edits": "view=edits",
     "positions": "view=positions",
     "neurons-dark": "view=neurons&attention=4&heads=1&pin=target.10",
 }
-CLICKS = {"edits": ["[data-key=kind-masked]", "[data-key=edit-9]"]}  # head 1 of decoder.1.attention
 
 
 def main(directory: str, history: str | None = None, pictures: str | None = None) -> None:
@@ -47,9 +48,11 @@ def main(directory: str, history: str | None = None, pictures: str | None = None
         try:
             path = Path(folder) / "page.html"
             run = regard.load(directory, "cpu")
-            path.write_text(page(run, [ANIMAL, AREA, WIDE], LookOptions(edits=True), beam=3), encoding="utf-8")
+            found = document(run, [ANIMAL, AREA, WIDE], LookOptions(edits=True), beam=3)
+            path.write_text(render(found), encoding="utf-8")
+            clicks = {"edits": ["[data-key=kind-masked]", f"[data-key=edit-{pronoun_edit(found)}]"]}
             for name, where in SHOTS.items():
-                take(browser, f"{path.as_uri()}#{where}", name)
+                take(browser, f"{path.as_uri()}#{where}", name, clicks.get(name, ()))
             if history is not None:
                 trained = page(regard.load(history, "cpu"), [ANIMAL, AREA], LookOptions(history=True, vectors=False))
                 path.write_text(trained, encoding="utf-8")
@@ -57,11 +60,17 @@ def main(directory: str, history: str | None = None, pictures: str | None = None
             if pictures is not None:
                 take(
                     browser,
-                    f"{Path(pictures).resolve().as_uri()}#view=patches&sentence=1&attention=2&heads=1",
+                    f"{Path(pictures).resolve().as_uri()}#view=patches&sentence=1&attention=3&heads=1",
                     "picture",
                 )
         finally:
             browser.close()
+
+
+def pronoun_edit(found: Document) -> int:
+    """Of the masked heads one without which the animal is no longer `il`; which it is varies by run."""
+    masked = [one for one in found.sentences[0].edited if one.edit == "masked"]
+    return next(place for place, one in enumerate(masked) if one.text is not None and " qu'elle " in one.text)
 
 
 def tree(directory: str) -> None:
@@ -88,7 +97,7 @@ def no_run() -> None:
 
 
 def units(directory: str, file: str) -> None:
-    """A recurrent language model's units on a text, sorted by the quotation that one of them tracks."""
+    """A recurrent language model's units on a text, sorted by the place in its line that one of them tracks."""
     made = page(regard.load(directory, "cpu"), [Path(file).read_text(encoding="utf-8")])
     shoot({"units": (made, "view=units")})
 
@@ -105,12 +114,12 @@ def shoot(pages: dict[str, tuple[str, str]]) -> None:
             browser.close()
 
 
-def take(browser: Chromium, address: str, name: str) -> None:
+def take(browser: Chromium, address: str, name: str, clicks: Sequence[str] = ()) -> None:
     seen = browser.page(address, dark=name.endswith("dark"), width=1100, height=700)
-    for one in CLICKS.get(name, ()):
+    for one in clicks:
         seen.click(one)
     if name == "units":
-        seen.choose("[data-key=unit-sort]", "tracks inside quotes")
+        seen.choose("[data-key=unit-sort]", "tracks place in its line")
     path = HERE / f"look-{name}.png"
     seen.screenshot(path, "body")
     # 256 colours are enough for flat graphics, and a third of the bytes.

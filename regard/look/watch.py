@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from regard.errors import ConfigError, nearest
 from regard.look.document import AttentionMap, Document, Neurons, Recurrence, Sentence, Side, Units
 from regard.look.library_attentions import library_attentions
+from regard.look.library_recurrences import library_recurrences
 from regard.nn.attention import ACROSS, WITHIN, Sides, Watchable
 from regard.nn.recurrent.cells import Reads, Recurs
 
@@ -141,9 +142,11 @@ def attentions(model: nn.Module) -> dict[str, Watchable]:
 def recurrences(model: nn.Module) -> dict[str, Recurs]:
     """Every recurrent cell of a model that can be watched, by name, in the order of the model's definition.
 
-    A layer that reads both ways has a cell for each. RWKV's are those parts of its blocks that mix over time.
+    A layer that reads both ways has a cell for each. RWKV's are those parts of its blocks that mix over time. Those of
+    `torch.nn.LSTM`, `GRU` and `RNN` follow, called after their module, layer and direction: `rnn.l0`, `rnn.l0_reverse`.
     """
-    return {name: module for name, module in model.named_modules() if isinstance(module, Recurs)}
+    others: Mapping[str, Any] = dict(library_recurrences(model))
+    return {name: module for name, module in model.named_modules() if isinstance(module, Recurs)} | dict(others)
 
 
 @contextmanager
@@ -352,7 +355,8 @@ def trace_document(
     for cell in cells:
         size = len(cell.parts[0].array())
         if sizes.setdefault(cell.steps, size) != size:
-            raise ConfigError(f"'{cell.name}' has {size} steps of the {cell.steps}, others {sizes[cell.steps]}")
+            steps = f"{size} steps of the {cell.steps}, others {sizes[cell.steps]}"
+            raise ConfigError(f"'{cell.name}' has {steps}: watch them apart, by name")
     given = {"source": source, "target": target, "prefix": target}
     sides: dict[str, Side] = {name: numbered_side(name, size, given[name]) for name, size in sizes.items()}
     if "source" not in sides:  # a decoder alone was watched

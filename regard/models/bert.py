@@ -14,7 +14,7 @@ from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, Stack, activ
 from regard.nn.dropout import Dropout
 from regard.nn.embeddings import OutputProjection
 from regard.nn.initialization import initialise_small
-from regard.nn.positions import Positions
+from regard.nn.positions import PositionKind, Positions, Rotary, check_buckets, distance_bias
 
 HeadKind = Literal["none", "pretraining", "words", "classes", "tags", "spans"]
 PoolerKind = Literal["none", "tanh", "relu"]
@@ -41,6 +41,9 @@ class BertConfig:
     activation: Activation = "gelu"
     norm_epsilon: float = 1e-12
     segments: int = 2
+    positions: PositionKind = "learned"
+    relative_buckets: int = 32
+    relative_distance: int = 128
     position_offset: int = 0
     pooler: PoolerKind = "tanh"
     head: HeadKind = "pretraining"
@@ -63,6 +66,16 @@ class BertConfig:
         if self.labels and self.head not in ("classes", "tags"):
             raise ConfigError(f"labels are for head='classes' or 'tags', not for '{self.head}'")
         check_layer_heads("layer_heads", self.layer_heads, self.layers, self.block())
+        check_buckets(self.positions, self.relative_buckets, self.relative_distance)
+        if self.positions in ("linear", "linear-unscaled"):
+            raise ConfigError(
+                f"positions='{self.positions}' adds the same number to every feature, and the layer norm of BERT's "
+                "embedding takes it away again: set 'none', or one of the other kinds"
+            )
+        if self.position_offset and self.positions != "learned":
+            raise ConfigError(f"position_offset={self.position_offset} is for learned positions, not {self.positions}")
+        if self.layer_heads is not None and self.positions in ("alibi", "relative"):
+            raise ConfigError(f"layer_heads cannot differ between layers with {self.positions} positions")
 
     def block(self) -> BlockConfig:
         """The settings that concern a block, checked; norms always come after."""
@@ -70,12 +83,14 @@ class BertConfig:
 
 
 class TextEmbedding(nn.Module):
-    """The sum of a token's vector, its position's and its segment's, normed."""
+    """The sum of a token's vector, its position's where that is added, and its segment's, normed."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.tokens = nn.Embedding(config.vocab_size, config.width)
-        self.positions = Positions("learned", config.width, config.max_len + config.position_offset)
+        self.positions = None
+        if config.positions in ("learned", "sinusoidal"):
+            self.positions = Positions(config.positions, config.width, config.max_len + config.position_offset)
         self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.dropout = Dropout(config.dropout)
@@ -85,7 +100,9 @@ class TextEmbedding(nn.Module):
         x = self.tokens(texts.ids)
         if self.segments is not None:
             x = x + (self.segments.weight[0] if texts.segments is None else self.segments(texts.segments))
-        return self.dropout(self.norm(self.positions(x, past=self.offset)))
+        if self.positions is not None:
+            x = self.positions(x, past=self.offset)
+        return self.dropout(self.norm(x))
 
 
 class Pooler(nn.Module):
@@ -132,8 +149,12 @@ class Bert(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = TextEmbedding(config)
-        heads = config.layer_heads or (None,) * config.layers
-        self.encoder = Stack(EncoderBlock(config.block(), heads=own) for own in heads)
+        heads, block = config.layer_heads or (None,) * config.layers, config.block()
+        rotary = Rotary(block.per_head, config.max_len) if config.positions == "rotary" else None
+        distances = distance_bias(
+            config.positions, config.heads, config.relative_buckets, config.relative_distance, both_ways=True
+        )
+        self.encoder = Stack(EncoderBlock(block, rotary, distances, own) for own in heads)
         self.pooler = None if config.pooler == "none" else Pooler(config.width, config.pooler)
         self.words = self.next_text = self.classifier = None
         if config.head in ("pretraining", "words"):

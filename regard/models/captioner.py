@@ -256,7 +256,7 @@ class AttentiveDecoder(nn.Module):
     def __init__(self, config: CaptionConfig) -> None:
         super().__init__()
         D = config.width
-        self.cells = Recurrent(config.cell, 2 * D, D, config.decoder_layers, dropout=config.dropout)
+        self.cells = Recurrent(config.cell, 2 * D, D, config.decoder_layers, dropout=config.dropout, reads="prefix")
         self.parts = self.cells.layers[0].parts
         self.begin = nn.Linear(D, D * config.decoder_layers * self.parts) if config.start == "mean" else None
         self.cross_attention = ScoredAttention(config.attention, D, D, config.places)
@@ -280,6 +280,7 @@ class AttentiveDecoder(nn.Module):
         vectors, queries, weights = self._steps(words, begun)
         seen = self.cross_attention.watched(queries, begun.keys, memory, weights)
         if not (seen is weights or torch.equal(seen, weights)):
+            self.cells.seen_again(words.shape[1])
             vectors, _, weights = self._steps(words, begun, seen)
         return vectors, weights
 

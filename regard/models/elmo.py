@@ -102,6 +102,10 @@ class Elmo(nn.Module):
         following = torch.cat((ids[:, 1:], batch.labels[:, -1:]), dim=1)
         return self(batch), self.after(following), ids
 
+    def read(self, inputs: Tokens) -> Float[Tensor, "B T D"]:
+        """The vectors that predict the token after each. The text is read backward too, for whoever watches."""
+        return self.contexts(inputs)[-1, ..., : self.config.width]
+
     def after(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         """The vectors that predict the token before each, from it and all after it."""
         return self.dropout(self.back(self.embedding(ids))[0])

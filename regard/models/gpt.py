@@ -15,7 +15,7 @@ from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.fixed_cache import FixedState, Room, float32_logits
 from regard.nn.initialization import initialise_small
 from regard.nn.kv_cache import KVCache, PromptState
-from regard.nn.positions import Alibi, PositionKind, Positions, RelativeBias, Rotary
+from regard.nn.positions import PositionKind, Positions, Rotary, check_buckets, distance_bias
 
 PIECE = 2048
 """Tokens of a prompt that are read at a time, so that what one reading needs does not grow with the prompt squared."""
@@ -57,11 +57,7 @@ class GPTConfig:
         if self.rotary_base <= 1:
             raise ConfigError(f"rotary_base={self.rotary_base} must be above 1")
         check_layer_heads("layer_heads", self.layer_heads, self.layers, self.block())
-        if self.positions == "relative" and not 4 <= self.relative_buckets < self.relative_distance:
-            raise ConfigError(
-                f"relative_buckets={self.relative_buckets} must be at least 4 and below "
-                f"relative_distance={self.relative_distance}"
-            )
+        check_buckets(self.positions, self.relative_buckets, self.relative_distance)
         if self.layer_heads is not None and self.positions in ("alibi", "relative"):
             raise ConfigError(f"layer_heads cannot differ between layers with {self.positions} positions")
 
@@ -89,13 +85,9 @@ class GPT(nn.Module):
         rotary = None
         if config.positions == "rotary":
             rotary = Rotary(config.block().per_head, config.max_len, config.rotary_base)
-        self.distances: Alibi | RelativeBias | None = None
-        if config.positions == "alibi":
-            self.distances = Alibi(config.heads)
-        elif config.positions == "relative":
-            self.distances = RelativeBias(
-                config.heads, config.relative_buckets, config.relative_distance, both_ways=False
-            )
+        self.distances = distance_bias(
+            config.positions, config.heads, config.relative_buckets, config.relative_distance, both_ways=False
+        )
         heads = config.layer_heads or (None,) * config.layers
         self.blocks = Stack(EncoderBlock(config.block(), rotary, self.distances, own) for own in heads)
         self.norm = make_norm(config.norm, config.width, config.norm_epsilon)

@@ -218,7 +218,7 @@ class SpellingDecoder(nn.Module):
     def __init__(self, config: ListenerConfig) -> None:
         super().__init__()
         D = config.width
-        self.cells = Recurrent(config.cell, 2 * D, D, config.decoder_layers, dropout=config.dropout)
+        self.cells = Recurrent(config.cell, 2 * D, D, config.decoder_layers, dropout=config.dropout, reads="prefix")
         self.cross_attention = (
             LocationAwareAttention(D, D)
             if config.attention == "location-aware"
@@ -245,6 +245,7 @@ class SpellingDecoder(nn.Module):
         vectors, queries, weights = self._steps(words, begun)
         seen = self.cross_attention.watched(queries, begun.keys, memory, weights)
         if not (seen is weights or torch.equal(seen, weights)):
+            self.cells.seen_again(words.shape[1])
             vectors, _, _ = self._steps(words, begun, seen)
         return vectors
 

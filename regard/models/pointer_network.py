@@ -112,7 +112,7 @@ class PointerNetwork(nn.Module):
         self.encoder = (
             None if attends else Recurrent(config.cell, D, D, layers, direction="both", dropout=config.dropout)
         )
-        self.decoder = Recurrent(config.cell, D, D, config.decoder_layers, dropout=config.dropout)
+        self.decoder = Recurrent(config.cell, D, D, config.decoder_layers, dropout=config.dropout, reads="prefix")
         parts = self.decoder.layers[0].parts
         self.bridge = Stack(nn.Linear(D, D * config.decoder_layers) for _ in range(parts))
         self.glimpses = Stack(ScoredAttention(config.score, D, D) for _ in range(config.glimpses))

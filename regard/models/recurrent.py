@@ -272,8 +272,7 @@ class RecurrentModel(nn.Module):
         vectors, queries, weights = self._steps(words, source, states)
         seen = attention.watched(queries, source.keys, source.memory, weights)
         if not (seen is weights or torch.equal(seen, weights)):
-            for layer in self.decoder.layers:
-                layer.seen_again(words.shape[1])
+            self.decoder.seen_again(words.shape[1])
             vectors, _, weights = self._steps(words, source, states, seen)
         return vectors, weights
 

@@ -28,7 +28,15 @@ from regard.nn.fixed_cache import FixedState, Room, float32_logits
 from regard.nn.initialization import initialise
 from regard.nn.kv_cache import DecoderState, KVCache, SourceMemory
 from regard.nn.lean_decoder import LeanState, lean
-from regard.nn.positions import AddedKind, Alibi, Layout, PositionKind, Positions, RelativeBias, Rotary
+from regard.nn.positions import (
+    AddedKind,
+    Layout,
+    PositionKind,
+    Positions,
+    Rotary,
+    check_buckets,
+    distance_bias,
+)
 from regard.text.config import SPECIALS
 
 UNKNOWN = SPECIALS.index("<unk>")
@@ -121,11 +129,7 @@ class TransformerConfig:
     def _check_positions(self) -> None:
         if self.position_offset < 0:
             raise ConfigError(f"position_offset={self.position_offset} must be 0 or more")
-        if self.positions == "relative" and not 4 <= self.relative_buckets < self.relative_distance:
-            raise ConfigError(
-                f"relative_buckets={self.relative_buckets} must be at least 4 and below "
-                f"relative_distance={self.relative_distance}"
-            )
+        check_buckets(self.positions, self.relative_buckets, self.relative_distance)
 
     def _check_heads(self) -> None:
         block = self.block()
@@ -355,11 +359,9 @@ def _embedding(config: TransformerConfig, vocab_size: int, tokens: nn.Embedding 
 
 def _distances(config: TransformerConfig, *, both_ways: bool) -> Distances | None:
     """What one stack's scores owe to distance alone."""
-    if config.positions == "alibi":
-        return Alibi(config.heads)
-    if config.positions == "relative":
-        return RelativeBias(config.heads, config.relative_buckets, config.relative_distance, both_ways=both_ways)
-    return None
+    return distance_bias(
+        config.positions, config.heads, config.relative_buckets, config.relative_distance, both_ways=both_ways
+    )
 
 
 MODEL = TransformerConfig, Transformer

@@ -175,6 +175,21 @@ class RelativeBias(nn.Module):
         return self.table[buckets].permute(0, 2, 1)[:, :, None]
 
 
+def distance_bias(
+    kind: PositionKind, heads: int, buckets: int, furthest: int, *, both_ways: bool
+) -> Alibi | RelativeBias | None:
+    """What the scores of a stack of blocks owe to distance alone; None for kinds that add nothing to scores."""
+    if kind == "alibi":
+        return Alibi(heads)
+    return RelativeBias(heads, buckets, furthest, both_ways=both_ways) if kind == "relative" else None
+
+
+def check_buckets(kind: PositionKind, buckets: int, furthest: int) -> None:
+    """Refuse settings that leave relative positions without buckets of their own."""
+    if kind == "relative" and not 4 <= buckets < furthest:
+        raise ConfigError(f"relative_buckets={buckets} must be at least 4 and below relative_distance={furthest}")
+
+
 def distance_buckets(
     offsets: Int[Tensor, "T S"], buckets: int, furthest: int, *, both_ways: bool
 ) -> Int[Tensor, "T S"]:

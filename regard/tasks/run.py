@@ -89,7 +89,14 @@ class Run:
             return partial(self.ask, name)
         if others := [other.name for other in TASKS.values() if name in {*other.parts, *other.methods}]:
             raise NotOffered(f"{self.directory} is a run for {task.name}, not for {' or '.join(others)}")
+        if name in VERBS:
+            raise self._not_offered(name)
         raise AttributeError(f"a run has no '{name}'")
+
+    def _not_offered(self, verb: str) -> NotOffered:
+        needs = VERBS.named(verb).needs
+        why = f"'{verb}' needs {needs}" if needs else f"which has no '{verb}'"
+        return NotOffered(f"{self.directory} is a run for {self.task.name}, {'and ' if needs else ''}{why}")
 
     def put(self, name: str, part: object) -> None:
         """Use this `part` where the task would make its own: another engine for `translator`, say."""
@@ -163,7 +170,7 @@ class Run:
         """
         asked = VERBS.named(verb)
         if not asked.offered(self):
-            raise NotOffered(f"{self.directory} is a run for {self.task.name}, which does not {verb}")
+            raise self._not_offered(verb)
         for name in options:
             if name not in (known := field_names(asked.request) - {asked.items}):
                 raise ConfigError(f"unknown option '{name}' of {verb}{nearest(name, known)}")

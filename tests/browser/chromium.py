@@ -133,6 +133,13 @@ class Page:
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False
         )
 
+    def phone(self) -> None:
+        """Show the page as a phone does, 390 pixels wide and to be touched."""
+        self.call("Emulation.setTouchEmulationEnabled", enabled=True)
+        self.call("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=2, mobile=True)
+        self.wait("matchMedia('(hover: none) and (pointer: coarse)').matches && innerWidth === 390")
+        self.settle()
+
     def js(self, expression: str) -> Any:
         """The value of an expression in the page; a promise is waited for."""
         found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)

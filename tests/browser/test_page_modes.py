@@ -77,13 +77,16 @@ def test_units_are_sorted_by_what_they_track_and_read_along_the_text(browser, tm
     finished(page)
 
 
-@pytest.mark.parametrize("make", [documents.small, documents.recurrent, documents.many_heads])
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(documents.small, documents.recurrent, documents.many_heads, documents.picture, documents.caption),
+        *(documents.sound, documents.parse, calculator),
+    ],
+)
 def test_a_phone_scrolls_no_view_sideways_and_is_told_to_tap(browser, tmp_path, make):
     page = opened(browser, tmp_path, make())
-    page.call("Emulation.setTouchEmulationEnabled", enabled=True)
-    page.call("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=2, mobile=True)
-    page.wait("matchMedia('(hover: none) and (pointer: coarse)').matches && innerWidth === 390")
-    page.settle()
+    page.phone()
     for tab in page.js("[...document.querySelectorAll('[role=tab]')].map((tab) => tab.dataset.key)"):
         page.js(f"document.querySelector('[data-key={tab}]').click()")
         page.settle()

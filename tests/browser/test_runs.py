@@ -17,13 +17,13 @@ BRIEF = ["train.steps=1", "train.warmup=1", "train.threads=1", "train.ema=0"]
 TEXTS = ["the cat sees a dog", "a dog runs"]
 
 
-def texts(preset, *settings):
+def texts(preset, *settings, edits=True):
     """A model with fresh weights: what it says is nonsense, and that must show as well."""
 
     def make(folder):
         vocabularies = train_vocabularies(PAIRS, TokenizerConfig(kind="word", vocab_size=100, joint=True))
         config = make_config(None, preset, [*SMALL, *settings]).with_vocabularies(vocabularies)
-        return Run(folder, config, vocabularies, build_model(config).eval()), TEXTS, LookOptions(edits=True)
+        return Run(folder, config, vocabularies, build_model(config).eval()), TEXTS, LookOptions(edits=edits)
 
     return make
 
@@ -93,7 +93,11 @@ KINDS = {
     "images": (images, [*ALWAYS, "neurons", "edits", "patches", "positions"]),
     "pointer": (pointer, [*ALWAYS, "decoding"]),
     "speech": (speech("speech-tiny", *LAYERS), [*ALWAYS, "neurons", "decoding", "edits", "sound", "positions"]),
-    "listening and spelling": (speech("listen-attend-spell"), [*ALWAYS, "decoding", "edits", "sound"]),
+    "listening and spelling": (
+        speech("listen-attend-spell"),
+        [*ALWAYS, "flow", "units", "decoding", "edits", "sound"],
+    ),
+    "both ways": (texts("elmo-tiny", "data.train=['x']", edits=False), ["flow", "units", "decoding"]),
 }
 
 
@@ -114,6 +118,11 @@ def test_every_view_of_every_kind_of_run_opens(browser, kind, tmp_path):
             if opened.js("document.querySelector('select[data-key=attention]') !== null"):
                 opened.choose("select[data-key=attention]", layer)
                 assert opened.js("document.querySelector('#view').childElementCount") > 0
+    opened.phone()
+    for view in views:
+        opened.js(f"document.querySelector('[data-key=tab-{view}]').click()")
+        opened.settle()
+        assert opened.js("document.scrollingElement.scrollWidth") <= 390, view
     assert opened.complaints() == []
     assert [one for one in opened.requests() if not one.startswith("data:")] == []
     opened.close()

@@ -22,6 +22,18 @@ def test_a_page_is_not_a_wall(page):
         assert words <= LONGEST, f"{words} words: split it, or move figures to docs/results/"
 
 
+LOOKING = ("looking", "views", "heads", "pruning", "alignments", "units", "watching", "any-model")
+
+
+@pytest.mark.parametrize("page", LOOKING)
+def test_each_page_about_looking_answers_one_question_briefly_with_a_picture(page):
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    assert len(text.split()) < 1000
+    pictures = re.findall(r"^!\[[^\]]+\]\((images/[^)]+)\)$", text, flags=re.MULTILINE)
+    assert pictures
+    assert all((ROOT / "docs" / one).is_file() for one in pictures)
+
+
 def test_the_readme_shows_a_command_and_an_image_first_and_is_short():
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) < 120

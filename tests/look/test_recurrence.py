@@ -196,6 +196,107 @@ def test_a_trace_of_a_recurrence_is_a_document_that_survives_json():
     assert trace._repr_html_().startswith("<iframe")
 
 
+def by_hand(module, suffix, x, h, c=None):
+    """Gates and states of one direction of one of torch's layers, by torch's documented equations, step by step."""
+    weights = [getattr(module, f"{name}_{of}{suffix}") for of in ("ih", "hh") for name in ("weight", "bias")]
+    gates, states = [], []
+    for here in x:
+        ours, theirs = weights[0] @ here + weights[1], weights[2] @ h + weights[3]
+        if isinstance(module, torch.nn.LSTM):
+            i, f, g, o = (ours + theirs).chunk(4)
+            gates.append({"i": i.sigmoid(), "f": f.sigmoid(), "o": o.sigmoid(), "g": g.tanh()})
+            c = gates[-1]["f"] * c + gates[-1]["i"] * gates[-1]["g"]
+            h = gates[-1]["o"] * c.tanh()
+            states.append({"h": h, "c": c})
+        elif isinstance(module, torch.nn.GRU):
+            (r_x, z_x, n_x), (r_h, z_h, n_h) = ours.chunk(3), theirs.chunk(3)
+            gates.append({"r": (r_x + r_h).sigmoid(), "z": (z_x + z_h).sigmoid()})
+            h = gates[-1]["z"] * h + (1 - gates[-1]["z"]) * torch.tanh(n_x + gates[-1]["r"] * n_h)
+            states.append({"h": h})
+        else:
+            gates.append({})
+            h = torch.tanh(ours + theirs)
+            states.append({"h": h})
+    return ({name: torch.stack([one[name] for one in found]) for name in found[0]} for found in (gates, states))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+@torch.no_grad()
+def test_torchs_own_recurrences_are_watched_in_every_layer_and_direction(kind, packed):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 5), kind(5, 4, num_layers=2, bidirectional=True)).eval()
+    module, lengths = model[1], [2, 6, 5] if packed else [6, 6, 6]
+    x = model[0](torch.randn(6, 3, 3))
+    start = [torch.randn(4, 3, 4) for _ in range(2 if kind is torch.nn.LSTM else 1)]
+    given = torch.nn.utils.rnn.pack_padded_sequence(x, torch.tensor(lengths), enforce_sorted=False) if packed else x
+    hx = tuple(start) if len(start) == 2 else start[0]
+    plain, luck = module(given, hx)[0], torch.get_rng_state()
+    with watch(model, parts=("gates", "states")) as trace:
+        watched = module(given, hx)[0]
+    assert torch.equal(luck, torch.get_rng_state())
+    assert torch.equal(watched.data if packed else watched, plain.data if packed else plain)
+    assert list(trace.cells) == ["1.l0", "1.l0_reverse", "1.l1", "1.l1_reverse"]
+    assert trace.backward == {"1.l0_reverse", "1.l1_reverse"}
+    top = torch.nn.utils.rnn.pad_packed_sequence(watched)[0] if packed else watched
+    for row, length in enumerate(lengths):
+        below = x[:length, row]
+        for layer in range(2):
+            outputs = []
+            for way, suffix in enumerate((f"l{layer}", f"l{layer}_reverse")):
+                read = below.flip(0) if way else below
+                begun = [part[2 * layer + way, row] for part in start]
+                gates, states = by_hand(module, f"_{suffix}", read, *begun)
+                for seen, expected in (
+                    (trace.states(f"1.{suffix}"), states),
+                    (gates and trace.gates(f"1.{suffix}"), gates),
+                ):
+                    assert set(seen) == set(expected)
+                    for name, values in expected.items():
+                        assert_close(seen[name][row, :length], values.flip(0) if way else values, atol=1e-5, rtol=1e-5)
+                outputs.append(trace.states(f"1.{suffix}")["h"][row, :length])
+            below = torch.cat(outputs, dim=-1)
+        assert_close(below, top[:length, row], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_a_torch_cell_that_is_stepped_is_joined_over_time_and_nothing_stays_behind():
+    cell, x = torch.nn.LSTMCell(3, 4), torch.randn(5, 2, 3)
+    state, seen = None, []
+    with watch(torch.nn.ModuleDict({"cell": cell}), parts=("gates", "states")) as trace:
+        for here in x:
+            state = cell(here, state)
+            seen.append(state[1])
+    assert_close(trace.states("cell")["c"], torch.stack(seen, 1))
+    assert trace.gates("cell")["f"].shape == (2, 5, 4)
+    assert not cell._forward_hooks
+    assert not [name for name in vars(cell) if name.startswith("_regard")]
+    page = show(trace, ["a", "b", "c", "d", "e"])
+    assert [part.name for part in page.sentences[0].recurrences[0].parts] == ["i", "f", "o", "g", "h", "c"]
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (torch.nn.LSTM(3, 4, proj_size=2), "with proj_size=2 cannot be watched"),
+        (torch.nn.RNN(3, 4, nonlinearity="relu"), "nonlinearity='relu' cannot be watched"),
+    ],
+)
+def test_a_recurrence_of_torch_that_we_have_no_equations_for_is_refused(module, said):
+    with pytest.raises(ConfigError, match=said), watch(module, parts="states"):
+        pass
+    assert not module._forward_hooks
+
+
+def test_dropout_between_torchs_layers_is_refused_in_training_alone():
+    module = torch.nn.GRU(3, 4, num_layers=2, dropout=0.5)
+    with pytest.raises(ConfigError, match="call eval"), watch(module, parts="states"):
+        module(torch.randn(2, 1, 3))
+    with watch(module.eval(), parts="states") as trace:
+        module(torch.randn(2, 1, 3))
+    assert trace.states("l1")["h"].shape == (1, 2, 4)
+
+
 def test_what_cannot_be_watched_or_shown_is_refused():
     model = RecurrentLanguageModel(RecurrentLanguageConfig(vocab_size=9, width=4, layers=1))
     with (
@@ -266,9 +367,26 @@ def test_what_does_not_fit_a_page_is_said(monkeypatch):
         document(run, ["the cat"])
 
 
-def test_a_model_that_reads_both_ways_at_once_has_no_steps():
-    with pytest.raises(ConfigError, match="Elmo reads a text both ways"):
-        document(regard.load(RUNS / "elmo", "cpu"), ["the cat"])
+@torch.no_grad()
+def test_a_model_that_reads_both_ways_is_shown_in_both_directions():
+    run = regard.load(RUNS / "elmo", "cpu")
+    (sentence,) = document(run, ["the cat sees a dog"]).sentences
+    cells = {one.name: one for one in sentence.recurrences}
+    assert set(cells) == set(recurrences(run.model))
+    assert {one.name for one in cells.values() if one.backward} == {name for name in cells if name.startswith("back")}
+    words = run.model.embedding(torch.tensor([run.generator.prompt_ids("the cat sees a dog")]))
+    for way in ("onward", "back"):
+        read = words.flip(1) if way == "back" else words
+        for number, layer in enumerate(getattr(run.model, way).layers):
+            _, states = stepped(layer.cells[0], read, layer.zeros(read))
+            read = torch.stack([one[0] for one in states], dim=1)
+            shown = next(one for one in cells[f"{way}.layers.{number}.cells.0"].parts if one.name == "h").array()
+            assert_close(torch.tensor(shown), (read.flip(1) if way == "back" else read)[0], atol=1e-5, rtol=1e-4)
+        if way == "onward":
+            ahead = run.model.head(read)[0].softmax(-1).amax(-1)
+    likely = [max(choice.probability for choice in one) for one in sentence.candidates]
+    assert_close(torch.tensor(likely), ahead, atol=1e-4, rtol=0)
+    assert set(sentence.scores) == {"perplexity", "perplexity, read backward"}
 
 
 def test_a_checkpoint_is_looked_into_by_its_path():

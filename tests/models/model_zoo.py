@@ -127,6 +127,12 @@ ENCODERS = {
     "classes by the mean": lambda: Bert(replace(BERT, head="classes", labels=("a", "b"), pooler="none")),
     "tags": lambda: Bert(replace(BERT, head="tags", labels=("a", "b", "c"), pooler="none")),
     "spans": lambda: Bert(replace(BERT, head="spans", pooler="none")),
+    "classes, rotary": lambda: Bert(replace(BERT, head="classes", labels=("a", "b"), positions="rotary")),
+    "words, ALiBi": lambda: Bert(replace(BERT, head="words", pooler="none", positions="alibi")),
+    "tags, relative": lambda: Bert(
+        replace(BERT, head="tags", labels=("a", "b", "c"), pooler="none", positions="relative")
+    ),
+    "words, sinusoidal": lambda: Bert(replace(BERT, head="words", pooler="none", positions="sinusoidal")),
 }
 
 # A grid of 3 x 3 patches and [CLS].

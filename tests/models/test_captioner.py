@@ -198,3 +198,18 @@ def test_a_place_of_the_convolution_looks_at_its_own_middle(patch):
         reached = seen.any(axis).nonzero().flatten()
         middle = (reached.min() + reached.max()).item() / 2
         assert abs(middle - (patch * place + (patch - 1) / 2)) <= 1
+
+
+@pytest.mark.parametrize("kind", ["patches, recurrent", "recurrent, looks after"])
+@torch.no_grad()
+def test_states_are_those_of_the_steps_that_an_edit_makes_it_take(kind):
+    model, given, seen = make(kind), batch(), []
+    for edit in (lambda name, weights: weights, lambda name, weights: torch.full_like(weights, 0.1)):
+        with (
+            watch(model, "decoder.cross_attention", edit=edit),
+            watch(model, "decoder.cells.*", parts="states") as trace,
+        ):
+            model(given)
+        seen.append(trace.states(list(trace.cells)[-1])["h"])
+    assert seen[0].shape == seen[1].shape == (3, 4, 6)
+    assert not torch.allclose(seen[0][:, -1], seen[1][:, -1], atol=1e-5)

@@ -1,5 +1,7 @@
 """What every encoder must obey. A new one joins by a line in model_zoo.py."""
 
+from typing import get_args
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,9 +9,12 @@ from hypothesis import strategies as st
 from model_zoo import ENCODERS, make, texts
 from torch.testing import assert_close
 
+from regard.errors import ConfigError
 from regard.look.watch import attentions, watch
-from regard.nn.batch import LabelledTexts, MaskedTexts, halves
+from regard.models.bert import Bert, BertConfig
+from regard.nn.batch import LabelledTexts, MaskedTexts, Texts, Tokens, halves
 from regard.nn.losses.cross_entropy import IGNORE
+from regard.nn.positions import PositionKind
 from regard.training.objectives import Answering, Classification, MaskedLanguageModelling, Tagging
 
 every_encoder = pytest.mark.parametrize("name", ENCODERS)
@@ -133,3 +138,31 @@ def test_segments_and_positions_are_added_before_the_norm():
     part = model.embedding
     total = part.tokens.weight[[4, 5, 6]] + part.positions.table[2:5] + part.segments.weight[[0, 1, 1]]
     assert_close(part(given_texts)[0], part.norm(total))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"positions": "rotary", "position_offset": 2}, "position_offset=2 is for learned positions, not rotary"),
+        ({"positions": "alibi", "layer_heads": (1, 2)}, "layer_heads cannot differ between layers with alibi"),
+        ({"positions": "linear"}, "adds the same number to every feature"),
+        ({"positions": "relative", "relative_buckets": 3}, "relative_buckets=3 must be at least 4"),
+    ],
+)
+def test_positions_that_do_not_go_together_are_refused(settings, said):
+    with pytest.raises(ConfigError, match=said):
+        BertConfig(vocab_size=9, width=8, heads=2, layers=2, **settings)
+
+
+@torch.no_grad()
+def test_an_encoder_knows_the_order_of_words_by_its_positions_alone():
+    """Swapping two words swaps their vectors, and changes no other, only where there are no positions."""
+    swapped = [5, 7, 6, 8]
+    for kind in set(get_args(PositionKind)) - {"linear", "linear-unscaled"}:
+        torch.manual_seed(0)
+        plain = {"head": "none", "pooler": "none", "segments": 0, "dropout": 0.0, "positions": kind}
+        model = Bert(BertConfig(vocab_size=9, width=8, heads=2, layers=2, feed_forward=8, **plain)).eval()
+        for matrix in (one for one in model.parameters() if one.ndim == 2):
+            torch.nn.init.normal_(matrix, std=0.5)  # at first all words are looked at alike, wherever they stand
+        before, after = (model(Texts(Tokens.of([row]), None))[0] for row in ([5, 6, 7, 8], swapped))
+        assert torch.allclose(before, after[[0, 2, 1, 3]], atol=1e-5) == (kind == "none"), kind

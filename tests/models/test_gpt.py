@@ -173,3 +173,15 @@ def test_what_cannot_be_is_refused():
     _, state = model.step(torch.tensor([4, 5]), state)
     with pytest.raises(DataError, match="longer than the model's max_len=20"):
         model.step(torch.tensor([4, 5]), state)
+
+
+@torch.no_grad()
+def test_linear_positions_are_seen_past_an_rms_norm_and_not_past_a_layer_norm():
+    """What is the same in every feature is what a layer norm takes away."""
+    for norm, seen in (("layer", False), ("rms", True)):
+        outputs = []
+        for kind in ("none", "linear-unscaled"):
+            torch.manual_seed(0)
+            config = GPTConfig(vocab_size=9, width=8, heads=2, layers=2, feed_forward=8, positions=kind, norm=norm)
+            outputs.append(GPT(config).eval().read(Tokens.of([[5, 6, 7, 8]])))
+        assert (not torch.allclose(*outputs, atol=1e-4)) == seen

@@ -169,3 +169,21 @@ def test_what_the_model_does_not_read_is_refused():
         model.encode(Points.of([np.zeros((3001, 5), np.float32)]))
     with pytest.raises(ConfigError, match="was not trained with CTC"):
         made("recurrent above a Transformer").by_position(Points.of(frames()))
+
+
+@pytest.mark.parametrize("kind", ["listen-attend-spell", "gru and additive"])
+@torch.no_grad()
+def test_states_are_those_of_the_steps_that_an_edit_makes_it_take(kind):
+    model, given = made(kind), batch(slice(0, 1))
+    with watch(model, "decoder.cells.*", parts="states") as before:
+        model(given)
+    with (
+        watch(model, "decoder.cross_attention", edit=lambda name, weights: torch.full_like(weights, 0.1)),
+        watch(model, "decoder.cells.*", parts="states") as after,
+    ):
+        model(given)
+    (name,) = after.cells
+    plain, edited = before.states(name)["h"], after.states(name)["h"]
+    assert plain.shape == edited.shape == (1, 4, 8)
+    assert_close(plain[:, 0], edited[:, 0])  # nothing had been gathered yet
+    assert not torch.allclose(plain[:, 1:], edited[:, 1:], atol=1e-4)

@@ -114,6 +114,15 @@ def test_filled_words_are_the_models_own(base, capsys):
         base.fill("the [MASK] " + "sun " * 60)
 
 
+def test_whether_a_text_follows_is_told_by_a_model_with_that_head_and_refused_by_others(base, classifier, capsys):
+    assert main(["follows", str(base.directory), "The cat sleeps.", "A dog runs."]) == 0
+    assert capsys.readouterr().out.split("\t")[0] in ("yes", "no")
+    assert main(["follows", str(classifier.directory), "The cat sleeps.", "A dog runs."]) == 2
+    said = capsys.readouterr().err
+    assert "is a run for classification, and 'follows' needs a model that was pre-trained to tell" in said
+    assert not hasattr(classifier, "follows")
+
+
 def test_a_tuned_classifier_starts_from_its_base_and_learns(files, base, classifier, capsys):
     assert classifier.config.model["labels"] == ["bad", "good"]
     assert regard.evaluate(classifier)["accuracy"] > 0.9

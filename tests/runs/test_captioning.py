@@ -20,7 +20,7 @@ from regard.data.images.image_store import resized, resized_box
 from regard.data.synthetic.scenes import SceneImages, draw, scene
 from regard.errors import ConfigError, DataError, TooLarge
 from regard.look.packed_arrays import png_address, png_bytes
-from regard.look.watch import attentions
+from regard.look.watch import attentions, recurrences
 from regard.tasks.captioning import scenes_of
 from regard.tasks.looking import LookOptions, document
 from regard.tasks.noun_attention import NounAttention, NounHits, boxes_on_grid, pointing_scores
@@ -153,6 +153,9 @@ def test_the_page_has_the_image_and_where_each_word_looked(run):
     cross = [one for one in sentence.attentions if (one.rows, one.columns) == ("target", "source")]
     assert cross
     assert cross[0].array().shape[1:] == (4, 64)
+    cells = [(one.name, one.steps, one.parts[0].array().shape[0]) for one in sentence.recurrences]
+    assert cells == [(name, "prefix", 4) for name in recurrences(run.model)]
+    assert bool(cells) == (run.config.model_config().decoder == "recurrent")
     written = document(run, [image()], beam=1).sentences[0]
     assert written.target.text == run.caption([image()], beam=1)[0]
 

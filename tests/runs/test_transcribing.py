@@ -20,7 +20,10 @@ from regard.data.audio.transcripts import SoundFiles, SpecAugment, open_transcri
 from regard.data.images.augmentation import ImageRandom
 from regard.data.synthetic.speech import RATE, speak, utterance
 from regard.errors import ConfigError, DataError, TooLarge
+from regard.look.document import Recurrence, Units
+from regard.look.watch import recurrences
 from regard.tasks.looking import LookOptions, document
+from regard.tasks.looking.written_runs import at_positions
 from regard.tasks.sound_attention import AttentionPaths, HeadPath, _path, _together
 from regard.tasks.transcriber import Transcriber
 from regard.tasks.verbs import VERBS, RequestLimits
@@ -204,6 +207,33 @@ def test_the_page_has_the_sound_and_where_each_piece_listened(run):
     assert cross[0].array().shape[1:] == (8, positions)
     with pytest.raises(DataError, match="look at a part of it"):
         document(run, [np.zeros(13 * RATE, np.float32)])
+
+
+def test_the_page_has_the_gates_and_states_of_recurrent_parts(run):
+    found = document(run, [sound()], LookOptions(targets=("one two",)))
+    cells = {one.name: one for one in found.sentences[0].recurrences}
+    recurrent = run.config.model_config().decoder == "recurrent"
+    assert set(cells) == set(recurrences(run.model))
+    assert bool(cells) == recurrent
+    if recurrent:
+        pieces = len(found.sentences[0].source.pieces)
+        assert {one.steps for name, one in cells.items() if name.startswith("encoder")} == {"source"}
+        assert {len(one.parts[0].array()) for one in cells.values() if one.steps == "source"} == {pieces}
+        assert {len(one.parts[0].array()) for name, one in cells.items() if name.startswith("decoder")} == {8}
+        assert {(one.name, one.side) for one in found.sentences[0].features} >= {("loudness", "source")}
+        below = [name for name in cells if name.startswith("encoder.layers.0")]
+        assert f"Of {', '.join(below)}, with several steps per position" in found.note
+        only = document(run, [sound()], LookOptions(targets=("one two",), names=("decoder.cells*",))).sentences[0]
+        assert not only.attentions
+        assert [one.name for one in only.recurrences] == [name for name in cells if name.startswith("decoder")]
+
+
+@pytest.mark.parametrize(("backward", "chosen"), [(False, [3, 7, 8]), (True, [0, 4, 8])])
+def test_a_pyramids_lower_layer_is_shown_after_the_last_step_of_each_position(backward, chosen):
+    steps = Units(name="h", values=np.arange(9.0)[:, None])
+    cell = Recurrence(name="cell", steps="source", parts=(steps,), backward=backward)
+    assert at_positions(cell, 3).parts[0].array()[:, 0].tolist() == chosen
+    assert at_positions(cell, 9) is cell
 
 
 def test_what_does_not_apply_is_refused_by_name(run):

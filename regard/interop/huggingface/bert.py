@@ -199,7 +199,7 @@ def roberta_head(config: Json, shapes: Shapes) -> dict[str, object]:
 def bert_configuration(config: BertConfig, kind: str = "BERT") -> dict[str, object]:
     if config.pooler != "none" or config.head == "classes":
         only_ours(config, kind, pooler="tanh")
-    only_ours(config, "BERT's form", activation_dropout=0.0)
+    only_ours(config, "BERT's form", activation_dropout=0.0, positions="learned")
     return {
         "model_type": "bert",
         "architectures": ["Bert" + ENDINGS[config.head]],
@@ -211,7 +211,7 @@ def bert_configuration(config: BertConfig, kind: str = "BERT") -> dict[str, obje
 
 def distilbert_configuration(config: BertConfig) -> dict[str, object]:
     only_ours(config, "DistilBERT", pooler="relu" if config.head == "classes" else "none", norm_epsilon=1e-12)
-    only_ours(config, "DistilBERT", activation_dropout=0.0)
+    only_ours(config, "DistilBERT", activation_dropout=0.0, positions="learned")
     if config.head == "pretraining":
         raise ConfigError("model.head='pretraining' is not supported by DistilBERT, which has no next sentence")
     return {

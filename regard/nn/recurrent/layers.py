@@ -253,6 +253,11 @@ class Recurrent(nn.Module):
             x = state[0]
         return x, tuple(after)
 
+    def seen_again(self, steps: int) -> None:
+        """Its last steps are about to be gone through again: whoever watches is to forget them."""
+        for layer in self.layers:
+            layer.seen_again(steps)
+
 
 class Packing(NamedTuple):
     """How the rows of a batch are packed: position after position, in each the rows that reach it, the longest first.

@@ -17,7 +17,7 @@ from regard.errors import ConfigError, DataError
 from regard.look.document import AttentionMap, Branch, Candidate, Document, Sentence, Side
 from regard.look.recurrence import text_features
 from regard.look.watch import Trace, attention_map, attentions, seen_recurrences, watch
-from regard.models.protocols import ReadsText
+from regard.models.protocols import ReadsText, capabilities
 from regard.models.recurrent import RecurrentModel
 from regard.nn.attention import ACROSS, WITHIN
 from regard.nn.batch import Pairs, Pointings, Tokens
@@ -206,7 +206,7 @@ def _sides(run: Run, source: str, best: Translation, rows: tuple[list[int], list
 def language_document(run: Run, texts: Sequence[str], options: LookOptions, **decode: Setting) -> Document:
     """Each text as the model reads it. Nothing is decoded, so decoding settings do not apply."""
     if not isinstance(run.model, ReadsText):
-        raise ConfigError(f"{type(run.model).__name__} reads a text both ways at once: there are no steps to look at")
+        raise ConfigError(f"{type(run.model).__name__} does not say what it predicts the next token from")
     return looked(run, [_text(run, texts, number, options) for number in range(len(texts))])
 
 
@@ -230,7 +230,7 @@ def _text(run: Run, texts: Sequence[str], number: int, options: LookOptions) -> 
     device = next(run.model.parameters()).device
     with looking(run.model, names, len(ids), options) as trace:
         vectors = run.model.read(Tokens.of([ids]).to(device))
-    log_probs = run.model.head(vectors).log_softmax(-1)[0].float().cpu()
+    log_probs = _log_probs(run, vectors)
     opening = len(ids) - len(tokenizer.offsets(text))
     places = [(0, 0)] * opening + list(tokenizer.offsets(text))
     following = torch.tensor(ids[1:], dtype=torch.long)[:, None]
@@ -241,17 +241,27 @@ def _text(run: Run, texts: Sequence[str], number: int, options: LookOptions) -> 
         # Nothing follows the last piece: its own place is certain.
         return torch.cat((found[:-1].gather(1, following)[:, 0], torch.zeros(1))), None
 
-    loss = -log_probs[:-1].gather(1, following).mean() if len(ids) > 1 else torch.tensor(0.0)
+    scores = {"perplexity": _perplexity(log_probs[:-1], ids[1:])}
+    if capabilities(type(run.model)).both_ways:
+        found = _log_probs(run, run.model.after(torch.tensor([ids], device=device)))
+        scores |= {"perplexity, read backward": _perplexity(found[1:], ids[:-1])}
     return Sentence(
         source=Side.of(text, piece_names(tokenizer, ids), places),
         attentions=attention_maps(run.model, trace, options),
         candidates=candidates(tokenizer, log_probs.exp(), [*ids[1:], None]),
-        scores={"perplexity": f"{float(loss.exp()):.2f}"},
+        scores=scores,
         decoding=decoding(vectors[0], trace, names, head=run.model.head, pieces=[*ids[1:], None]),
         recurrences=seen_recurrences(trace),
         features=text_features(text, places, "source", options.features) if trace.cells else (),
         edited=edited(run.model, options, judge, other=_alike_text(run, texts, number)) if options.edits else (),
     ), left_out_note(run.model, names, options, len(ids))
+
+
+def _perplexity(log_probs: Tensor, tokens: Sequence[int]) -> str:
+    """The perplexity of these tokens by the rows that predict them; of none, 1."""
+    if not tokens:
+        return "1.00"
+    return f"{float((-log_probs.gather(1, torch.tensor(tokens)[:, None]).mean()).exp()):.2f}"
 
 
 def pointing_document(run: Run, problems: Sequence[Problem | Any], options: LookOptions, **decode: Setting) -> Document:

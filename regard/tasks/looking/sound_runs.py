@@ -13,7 +13,7 @@ from regard.data.audio.log_mel import log_mel
 from regard.data.audio.sound import Sound, clock, read_sound, write_wav
 from regard.data.audio.transcripts import sound_frames
 from regard.errors import DataError
-from regard.look.document import Document, Sentence, Side, SoundTrack
+from regard.look.document import Document, Feature, Sentence, Side, SoundTrack
 from regard.look.packed_arrays import png_address
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.looking.steps import looked
@@ -58,8 +58,11 @@ def _sound(run: Run, heard: Heard, options: LookOptions, again: Any) -> tuple[Se
     positions, what = -(-len(frames) // transcriber.shape.reduction), f"the text of {sound.name}"
     times = tuple(f"{place * transcriber.step:.2f}" for place in range(positions))
     source = Side(text=sound.name, pieces=times, names=True)
+    each = transcriber.shape.reduction
+    heard_at = tuple(float(frames[start : start + each].mean()) for start in range(0, len(frames), each))
+    features = [Feature(name="loudness", side="source", values=heard_at)]
     sentence, left_out = written_sentence(
-        run, transcriber, frames, best, source, options, lambda: again(frames), what=what
+        run, transcriber, frames, best, source, options, lambda: again(frames), what=what, features=features
     )
     return replace(sentence, sound=_track(run, samples, frames, best)), left_out
 

@@ -1,16 +1,18 @@
 """What a model looked at in anything that it read when it wrote each piece of a text of it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from regard.errors import DataError
-from regard.look.document import Sentence, Side
-from regard.look.watch import attentions, watch
+from regard.look.document import Feature, Recurrence, Sentence, Side
+from regard.look.recurrence import text_features
+from regard.look.watch import attentions, seen_recurrences
 from regard.nn.attention import ACROSS, WITHIN
 from regard.tasks.cross_attention import piece_spans
-from regard.tasks.looking.look_options import LookOptions, attention_maps, left_out_note, watched_parts
+from regard.tasks.looking.look_options import LookOptions, attention_maps, left_out_note, looking
 from regard.tasks.looking.steps import END, START, Judged, candidates, decoding, edited, readable
 from regard.tasks.run import Run
 from regard.tasks.verbs.spec import WrittenText
@@ -59,18 +61,19 @@ def written_sentence(
     *,
     what: str,
     other: tuple[int, Any] | None = None,
+    features: Sequence[Feature] = (),
 ) -> tuple[Sentence, str]:
     """An input, shown as `source`, with its text, and what did not fit.
 
     Attention is read by teacher forcing, which sees what decoding saw. `again` writes the text anew, for edits; `other`
-    is the place of another input and its batch, which heads can be swapped with.
+    is the place of another input and its batch, which heads can be swapped with; `features` are what is known of the
+    input, for the units of recurrent cells to be compared with.
     """
     target, row, known = run.vocabularies.target, written_row(writer, best, what), attentions(run.model)
     sizes = {"source": len(source.pieces), "target": len(row) - 1, "prefix": len(row) - 1}
     names = options.fitting(run.model, lambda one: sizes[known[one].sides.queries] * sizes[known[one].sides.keys])
-    batch = writer.batch([item], [row])
-    kept = watched_parts(run.model, names, max(sizes.values()), options)
-    with watch(run.model, names, heads=options.heads, parts=kept) as trace:
+    batch, steps = writer.batch([item], [row]), max(sizes.values())
+    with looking(run.model, names, steps, options) as trace:
         hidden = run.model(batch)
     log_probs = run.model.head(hidden).log_softmax(-1)[0].float().cpu()
     old = torch.tensor(row[1:])[:, None]
@@ -82,6 +85,9 @@ def written_sentence(
     if not best.finished:
         shown["cut"] = "at its greatest length"
     crossing = [one for one in names if known[one].sides == ACROSS]
+    seen = seen_recurrences(trace)
+    cells = tuple(at_positions(one, sizes[one.steps]) for one in seen)
+    read = [(0, 0), *piece_spans(target, best.text, list(best.tokens))][: len(row) - 1]
     found = Sentence(
         source=source,
         **written_sides(target, best),
@@ -89,8 +95,30 @@ def written_sentence(
         candidates=candidates(target, log_probs.exp(), row[1:]),
         scores=shown if options.targets is not None else {"score": f"{best.score:.3f}", **shown},
         decoding=decoding(hidden[0], trace, crossing),
+        recurrences=cells,
+        features=(*features, *text_features(best.text, read, "prefix", options.features)) if cells else (),
         edited=edited(run.model, options, judge, other=other, swaps=lambda one: known[one].sides == WITHIN)
         if options.edits
         else (),
     )
-    return found, left_out_note(run.model, names, options)
+    said = left_out_note(run.model, names, options, steps)
+    folded = [one.name for one, shown in zip(seen, cells, strict=True) if one is not shown]
+    if folded:
+        said = (
+            f"{said} Of {', '.join(folded)}, with several steps per position, the last step of each is shown.".strip()
+        )
+    return found, said
+
+
+def at_positions(cell: Recurrence, positions: int) -> Recurrence:
+    """A cell as it is after each position: of a pyramid's lower layer, which has several steps in each, the last read.
+
+    From layer to layer positions are halved, so a position has a power of two of steps, the last position perhaps less.
+    """
+    steps = len(cell.parts[0].array())
+    if steps == positions:
+        return cell
+    each = 1 << (-(-steps // positions) - 1).bit_length()
+    starts = range(0, steps, each)
+    chosen = list(starts) if cell.backward else [min(start + each, steps) - 1 for start in starts]
+    return replace(cell, parts=tuple(replace(one, values=one.array()[chosen]) for one in cell.parts))

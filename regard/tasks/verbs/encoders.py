@@ -343,6 +343,7 @@ class Follows(OfTexts[FollowsRequest, Followed]):
 
 FOLLOWS = Follows(
     name="follows",
+    needs="a model that was pre-trained to tell whether a text follows (model.head=pretraining)",
     help="""Tell whether a text follows another, by an encoder that was pre-trained to (next-sentence prediction).
 
     Prints yes or no and the probability of yes, one line per pair. With --input every line of a file is asked for with

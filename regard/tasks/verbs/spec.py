@@ -267,6 +267,8 @@ class Verb(Generic[Request, Result]):
     """Whether several runs do it together: the command then takes --with."""
     engines: bool = False
     """Whether its command lets another engine than torch decode."""
+    needs: str = ""
+    """What a model must have to be asked it, where not all models of its tasks do."""
 
     def offered(self, run: "Run") -> bool:
         """Whether this run does it: that may depend on what its model offers, and not only on its task."""
