@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import get_args
 
 import torch
@@ -109,6 +109,10 @@ TOKENS = 8192
 """Of one update: a few long sequences or many short ones."""
 ROWS = 64
 """Sequences that each length is tested on."""
+UNSEEN = 500_000_000
+"""Added to a seed for sequences on which neither training nor the last test looks."""
+TRIED_EVERY = 250
+"""Updates after which it is tried whether a reader has learned its question."""
 
 
 def long_range_accuracy(
@@ -119,6 +123,9 @@ def long_range_accuracy(
     questions: Sequence[LongRangeQuestion] = get_args(LongRangeQuestion),
     width: int = 64,
     deep: bool = False,
+    until: float | None = None,
+    rate: float = 3e-3,
+    rows: int = ROWS,
     device: str = "cpu",
     seed: int = 1,
     progress: Callable[[int, int], None] | None = None,
@@ -126,6 +133,9 @@ def long_range_accuracy(
     """For each question and way, the share of right answers by length, after as many updates for each.
 
     All have two layers, a convolution over three positions; `deep` gives it as many, over nine, as see the longest.
+    With `until` a reader is done as soon as that share of the answers is right at every length, on sequences that serve
+    for nothing else; `updates` is then the most that it gets, and each result says how many it had. `rate` is the
+    highest learning rate, `rows` how many sequences of each length the last test has.
 
     An update sees sequences of one length, sampled evenly on a logarithmic scale up to `longest`: who learns at all
     learns on the short ones first. Chance is one in eight.
@@ -140,9 +150,15 @@ def long_range_accuracy(
             shape = {"kernel": 9, "layers": math.ceil((longest - 1) / 8)} if deep and way == "convolution" else {}
             reader = SequenceClassifier(way, VOCAB, ANSWERS, width=width, **shape).to(device)
             began = time.perf_counter()
-            for step in _train_reader(reader, question, longest, updates, seed):
+            step, curve = 0, []
+            for step in _train_reader(reader, question, longest, updates, seed, rate):
                 if progress is not None and step % 10 == 0:
                     progress(done + step, total)
+                if until is not None and step % TRIED_EVERY == 0:
+                    tried = [_accuracy(reader, question, length, seed + UNSEEN) for length in _test_lengths(longest)]
+                    curve.append({"updates": step, "share": sum(tried) / len(tried)})
+                    if min(tried) >= until:
+                        break
             done += updates
             results.append(
                 {
@@ -150,9 +166,12 @@ def long_range_accuracy(
                     "way": way,
                     "parameters": sum(parameter.numel() for parameter in reader.parameters()),
                     "receptive_field": reader.receptive_field,
+                    "layers": shape.get("layers", 2),
+                    "updates": step,
                     "seconds": time.perf_counter() - began,
+                    "curve": curve,
                     "accuracy": [
-                        {"length": length, "share": _accuracy(reader, question, length, seed)}
+                        {"length": length, "share": _accuracy(reader, question, length, seed, rows)}
                         for length in _test_lengths(longest)
                     ],
                 }
@@ -161,14 +180,19 @@ def long_range_accuracy(
         "longest": longest,
         "updates": updates,
         "width": width,
+        "rate": rate,
+        "until": until,
         "chance": 1 / ANSWERS,
-        "rows": ROWS,
+        "rows": rows,
         "results": results,
     }
 
 
-def _train_reader(reader: SequenceClassifier, question: LongRangeQuestion, longest: int, updates: int, seed: int):
-    optimizer = torch.optim.AdamW(reader.parameters(), lr=3e-3, betas=(0.9, 0.98), weight_decay=0.0)
+def _train_reader(
+    reader: SequenceClassifier, question: LongRangeQuestion, longest: int, updates: int, seed: int, rate: float
+) -> Iterator[int]:
+    """Train it, one update at a time; what it yields is how many there were."""
+    optimizer = torch.optim.AdamW(reader.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.0)
     luck = torch.Generator().manual_seed(seed)
     for step in range(updates):
         share = float(torch.rand((), generator=luck))
@@ -176,7 +200,7 @@ def _train_reader(reader: SequenceClassifier, question: LongRangeQuestion, longe
         # Up over the first twentieth, then down along a cosine.
         warm = min(1.0, (step + 1) / max(1, updates // 20))
         for group in optimizer.param_groups:
-            group["lr"] = 3e-3 * warm * 0.5 * (1 + math.cos(math.pi * step / updates))
+            group["lr"] = rate * warm * 0.5 * (1 + math.cos(math.pi * step / updates))
         tokens, answers = long_range(question, max(4, TOKENS // length), length, seed=1_000_003 * seed + step)
         at = reader.answer.weight.device
         F.cross_entropy(reader(tokens.to(at)), answers.to(at)).backward()
@@ -194,13 +218,15 @@ def _test_lengths(longest: int) -> list[int]:
 
 
 @torch.inference_mode()
-def _accuracy(reader: SequenceClassifier, question: LongRangeQuestion, length: int, seed: int) -> float:
+def _accuracy(
+    reader: SequenceClassifier, question: LongRangeQuestion, length: int, seed: int, rows: int = ROWS
+) -> float:
     """On sequences that training never sees: their seeds are negative."""
     reader.eval()
     right = 0
-    for part in range(0, ROWS, 16):
-        tokens, answers = long_range(question, 16, length, seed=-1 - seed - part - 1000 * length)
+    for part in range(0, rows, 16):
+        tokens, answers = long_range(question, min(16, rows - part), length, seed=-1 - seed - part - 1000 * length)
         found = reader(tokens.to(reader.answer.weight.device)).argmax(-1).cpu()
         right += int((found == answers).sum())
     reader.train()
-    return right / ROWS
+    return right / rows
