@@ -5,6 +5,8 @@ python benchmarks/long_range.py --longest 128 --updates 10000 --processes 4 --de
 Each question, way and learning rate is a process of its own with one thread, so that all are trained at once. A reader
 that has learned its question (99 % right at every length) stops; of several rates that one counts which was right most
 often on the sequences that are tried along the way.
+
+With --growth nothing is trained: it is timed how long each way reads, by length, on that device.
 """
 
 import argparse
@@ -45,8 +47,20 @@ if __name__ == "__main__":
     parser.add_argument("--rows", type=int, default=512, help="sequences of each length in the last test")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--growth", action="store_true", help="time and memory by length instead")
     parser.add_argument("--out", type=Path, default=Path("long-range.json"))
     asked = parser.parse_args()
+
+    if asked.growth:
+        from regard.comparison.sequence_length import growth
+
+        grown = growth(repeats=7, device=asked.device)
+        asked.out.write_text(json.dumps(grown, indent=1), encoding="utf-8")
+        for way in grown["ways"]:
+            times = " ".join(f"{at['length']}:{1e3 * at['seconds']:.1f}" for at in way["points"])
+            layer = "  ".join(f"{one['flops'] / 1e6:.1f} M at {one['length']}" for one in way["layer"])
+            print(f"{way['name']:26} ms {times}; operations of one layer {layer}", flush=True)
+        raise SystemExit
 
     works = [
         (question, way, rate, asked)

@@ -3,11 +3,11 @@
 regard data digits digits
 python benchmarks/vision.py digits/digits.npz --processes 4 --device cuda --out vision.json
 
-Two questions, both about scikit-learn's digits. `as they are`: images of 8 x 8 pixels, centred. `strewn`: a digit turned,
-zoomed and put anywhere on a field of 24 x 24 pixels with noise, so that there are as many images as wanted; those to
-train on are made of the training digits, those to test on of the test digits. Nothing is augmented: how many images
-there are is what is varied. Every run has the same number of updates of as many images; two seeds, which also choose
-the images.
+Two questions, both about scikit-learn's digits. `as they are`: images of 8 x 8 pixels, centred. `strewn`: a digit
+turned, zoomed and put anywhere on a field of 24 x 24 pixels with noise, so that there are as many images as wanted;
+those to train on are made of the training digits, those to test on of the test digits. Nothing is augmented: how many
+images there are is what is varied. Every run has the same number of updates of as many images; two seeds, which also
+choose the images.
 """
 
 import argparse

@@ -229,6 +229,9 @@ def _growth(report: Record) -> Section | None:
     ]
     last = grown["ways"][0]["points"][-1]["length"]
     names = ("way", "parameters", "steps in a row", "sees", f"ms at {last:,}", f"MB at {last:,}")
+    below = [table(names, rows)]
+    if "layer" in grown["ways"][0]:  # reports of older versions have none
+        below.append(_layer_costs(grown["ways"]))
     return Section(
         heading="Time and memory as a sequence grows",
         text=f"Stacks of {grown['layers']} layers, {grown['width']} wide, one sequence, {grown['threads']} threads. "
@@ -239,8 +242,28 @@ def _growth(report: Record) -> Section | None:
             "growth-time": chart("Time to read one sequence, forward and backward", "milliseconds", "seconds", 1e3),
             "growth-memory": chart("Memory kept for the backward pass", "megabytes", "bytes", 1e-6),
         },
-        below=[table(names, rows)],
+        below=below,
     )
+
+
+def _layer_costs(ways: Sequence[Record]) -> str:
+    """Work, sequential steps and longest path of one layer, at each length where they were counted."""
+    names = ["one layer"]
+    for one in ways[0]["layer"]:
+        at = f"at {one['length']:,}"
+        names += [f"million operations {at}", f"sequential steps {at}", f"longest path {at}"]
+    rows = [
+        (
+            way["name"],
+            *(
+                cell
+                for one in way["layer"]
+                for cell in (f"{one['flops'] / 1e6:,.1f}", f"{one['sequential_steps']:,}", f"{one['longest_path']:,}")
+            ),
+        )
+        for way in ways
+    ]
+    return table(names, rows)
 
 
 def _long_range(report: Record) -> Section | None:

@@ -14,10 +14,13 @@ from regard.data.synthetic.long_range import ANSWERS, VOCAB, LongRangeQuestion, 
 from regard.errors import ConfigError
 from regard.look.watch import attentions
 from regard.models.sequence_classifier import LayerKind, SequenceClassifier
+from regard.nn.flops import operations
 
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 WAYS = ("rnn", "gru", "lstm", "convolution", "attention")
 WEIGHTS = "attention, weights formed"
+WORK_LENGTHS = (128, 1024)
+"""Lengths at which the work of one layer is counted: below the width that is usual here, and far above it."""
 
 
 def growth(
@@ -27,6 +30,8 @@ def growth(
     layers: int = 2,
     kernel: int = 3,
     repeats: int = 3,
+    work_lengths: Sequence[int] = WORK_LENGTHS,
+    device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> JsonObject:
     """For each way and length: seconds of a forward and backward pass over one sequence, and bytes kept for the latter.
@@ -36,20 +41,21 @@ def growth(
 
     The bytes are those that autograd holds between the two passes. Seconds are the least of `repeats`. Attention comes
     twice: as it trains, by the fused kernel, and with its weights formed, which is what the n x n of a lecture costs.
+    Beside them stands what `layer_cost` says of one layer at the `work_lengths`.
     """
     ways: list[JsonObject] = []
     done, total = 0, (len(WAYS) + 1) * len(lengths)
     for name in (*WAYS, WEIGHTS):
         torch.manual_seed(1)
         way = "attention" if name == WEIGHTS else name
-        reader = SequenceClassifier(way, VOCAB, 2, width=width, layers=layers, kernel=kernel)
+        reader = SequenceClassifier(way, VOCAB, 2, width=width, layers=layers, kernel=kernel).to(device)
         if name == WEIGHTS:
             for attention in attentions(reader).values():
                 attention.watcher = lambda q, k, v, weights: weights
         points = []
         for length in lengths:
             ids = torch.randint(VOCAB, (1, length), generator=torch.Generator().manual_seed(length))
-            points.append({"length": length, **_cost(reader, ids, repeats)})
+            points.append({"length": length, **_cost(reader, ids.to(device), repeats)})
             done += 1
             if progress is not None:
                 progress(done, total)
@@ -60,15 +66,37 @@ def growth(
                 "receptive_field": reader.receptive_field,
                 "steps_in_a_row": "length" if way in ("rnn", "gru", "lstm") else layers,
                 "points": points,
+                "layer": [layer_cost(way, length, width=width, kernel=kernel) for length in work_lengths],
             }
         )
     return {
+        "device": device,
         "width": width,
         "layers": layers,
         "kernel": kernel,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "ways": ways,
+    }
+
+
+def layer_cost(way: LayerKind, length: int, *, width: int = 128, kernel: int = 3) -> JsonObject:
+    """Of one layer over a sequence: its work, its sequential steps, and the longest path between two positions.
+
+    Work is counted as the layer runs, forward: the operations of its products, projections and all. Steps are those
+    that cannot be done before the one before them is done. The path is how many steps or layers a signal goes through
+    between the first position and the last; a convolution needs as many layers for it.
+    """
+    reader = SequenceClassifier(way, VOCAB, 2, width=width, layers=1, kernel=kernel)
+    with torch.no_grad(), operations(reader) as counter:
+        reader.read(torch.zeros(1, length, width))
+    recurrent = way in ("rnn", "gru", "lstm")
+    path = length - 1 if recurrent else 1 if way == "attention" else math.ceil((length - 1) / (kernel - 1))
+    return {
+        "length": length,
+        "flops": counter.get_total_flops(),
+        "sequential_steps": length if recurrent else 1,
+        "longest_path": path,
     }
 
 
@@ -79,6 +107,8 @@ def _cost(reader: SequenceClassifier, ids: Tensor, repeats: int) -> dict[str, fl
         for _ in range(repeats):
             began = time.perf_counter()
             reader(ids).sum().backward()
+            if ids.is_cuda:
+                torch.cuda.synchronize()
             seconds.append(time.perf_counter() - began)
             reader.zero_grad()
     finally:

@@ -73,7 +73,7 @@ def _norm(width: int) -> nn.GroupNorm:
 
 
 class ResidualBlock(nn.Module):
-    """x + f(x), f two convolutions with norm and ReLU before each; where the shape changes, x goes through one of 1 x 1."""
+    """x + f(x), f two convolutions with norm and ReLU before each; where the shape changes, x has one of 1 x 1."""
 
     def __init__(self, before: int, after: int, stride: int, dropout: float) -> None:
         super().__init__()
