@@ -1,7 +1,7 @@
 """A Vision Transformer beside a convolutional network of as many parameters, by the number of training images.
 
 regard data digits digits
-python benchmarks/vision.py digits/digits.npz --processes 4 --device cuda --out vision.json
+python benchmarks/vision.py digits/digits.npz --processes 4 --device cuda --graphs --out vision.json
 
 Two questions, both about scikit-learn's digits. `as they are`: images of 8 x 8 pixels, centred. `strewn`: a digit
 turned, zoomed and put anywhere on a field of 24 x 24 pixels with noise, so that there are as many images as wanted;
@@ -83,7 +83,7 @@ def one(work):
             *("images.rotate=0.0", "images.shift=0.0", "images.zoom=0.0", "images.held_out=0.0"),
             *(f"train.steps={updates}", f"train.save_every={updates}", f"train.validate_every={updates}"),
             *(f"train.warmup={max(1, updates // 20)}", f"train.seed={seed}", "train.threads=1"),
-            *(f"train.device={asked.device}", f"train.cuda_graphs={str(asked.device == 'cuda').lower()}"),
+            *(f"train.device={asked.device}", f"train.cuda_graphs={'true' if asked.graphs else 'false'}"),
             *("train.precision=float32", f'data.train=["{data}"]', f"model.labels={json.dumps(list('0123456789'))}"),
         ]
         config = with_parameters(make_config(None, preset, settings), asked.parameters)
@@ -107,6 +107,7 @@ if __name__ == "__main__":
     parser.add_argument("--most", type=int, default=100_000, help="no more training images than these")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--graphs", action="store_true", help="CUDA graphs")
     parser.add_argument("--out", type=Path, default=Path("vision.json"))
     asked = parser.parse_args()
     works = [
