@@ -183,7 +183,7 @@ def _ablation(report: Record) -> Section | None:
         for kind in dict.fromkeys(run["without"] for run in runs):
             points = [(run["depth"], value(run)) for run in runs if run["without"] == kind]
             shown = [(depth, share) for depth, share in points if share is not None]
-            lines.append(Series(name=f"without {kind}" if kind else "all three", points=shown))
+            lines.append(Series(name=f"without {kind}" if kind else "whole", points=shown))
         depths = [(depth, str(depth)) for depth in sorted({run["depth"] for run in runs})]
         return Chart(title=title, x="layers on each side", y=y, series=lines, ticks=depths, low=0.0, high=high)
 
@@ -191,9 +191,10 @@ def _ablation(report: Record) -> Section | None:
         return run["validations"][-1]["nll"] if run["validations"] else None
 
     return Section(
-        heading="Without each of the three training tricks",
-        text="The same configuration at several depths: whole; without the residual around each sublayer; without "
-        "norms; with scores that are not divided by the root of the head's width.",
+        heading="Going without",
+        text="The same configuration at several depths, whole and without each of: the residual around each sublayer; "
+        "norms; the division of scores by the root of the head's width (scale); several heads, one as wide as all in "
+        "their place; the feed-forward layer, one neuron in its place; positions. What was asked for is shown.",
         charts={
             "ablation": chart("Last validation loss by depth", "validation loss (nats)", last_loss),
             "ablation-match": chart(

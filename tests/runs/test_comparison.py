@@ -181,7 +181,7 @@ def test_an_ablation_goes_without_each_trick_at_each_depth(data, tmp_path):
         depths=[1],
     )
     charts = comparison_charts(report)
-    assert [line.name for line in charts["ablation"].series] == ["all three", "without norm"]
+    assert [line.name for line in charts["ablation"].series] == ["whole", "without norm"]
 
 
 @pytest.mark.parametrize(
