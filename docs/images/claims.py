@@ -1,0 +1,261 @@
+"""The lectures' claims as measured: from `docs/results/claims.json`, the figures of long runs, to charts and tables.
+
+python docs/images/claims.py            plots claims-*.svg and writes the tables of docs/results/comparison.md anew
+
+The commands that gave the figures stand beside the tables. A figure is in the record once.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.look.charts import Chart, Series, label, plot
+
+HERE = Path(__file__).parent
+RECORD, PAGE = HERE.parent / "results/claims.json", HERE.parent / "results/comparison.md"
+WITHOUT = {
+    **{"residual": "without residual sums", "norm": "without norms", "scale": "without scaling"},
+    **{"heads": "one head as wide as all", "feed-forward": "without feed-forward", "positions": "without positions"},
+}
+Record = dict[str, Any]
+
+
+def far_charts(record: Record) -> Iterator[tuple[str, Chart]]:
+    """Recall and count by length, and how often a reader is right as its training goes on."""
+    for question in ("recall", "count"):
+        best = _best(record["long_range"], question)
+        lengths = [length for length, _ in best[0]["accuracy"]]
+        yield (
+            f"claims-{question}",
+            Chart(
+                title=f"{question.capitalize()} over a distance: right answers",
+                x="tokens",
+                y="share right",
+                log_x=True,
+                low=0.0,
+                high=1.0,
+                series=[Series(name=one["way"], points=one["accuracy"]) for one in best],
+                ticks=[(length, label(length)) for length in lengths],
+            ),
+        )
+        yield (
+            f"claims-{question}-learning",
+            Chart(
+                title=f"{question.capitalize()}: right answers at all lengths, as training goes on",
+                x="updates",
+                y="share right",
+                low=0.0,
+                high=1.0,
+                marks=False,
+                series=[Series(name=one["way"], points=one["curve"]) for one in best],
+            ),
+        )
+
+
+def ablation_chart(record: Record) -> tuple[str, Chart]:
+    runs = record["ablation"]
+    depths = sorted({run["depth"] for run in runs})
+    lines = []
+    for without in (None, *WITHOUT):
+        points = [(run["depth"], run["exact_match"]) for run in runs if run["without"] == without]
+        lines.append(Series(name=WITHOUT[without] if without else "whole", points=sorted(points)))
+    return "claims-ablation", Chart(
+        title="Sentences translated exactly, whole and without each",
+        x="layers on each side",
+        y="share of sentences",
+        low=0.0,
+        high=1.0,
+        series=lines,
+        ticks=[(depth, str(depth)) for depth in depths],
+    )
+
+
+def cells_chart(record: Record) -> tuple[str, Chart]:
+    return "claims-cells", Chart(
+        title="Characters of Shakespeare: validation loss at equal parameters",
+        x="updates",
+        y="nats per character",
+        series=[Series(name=one["model"], points=one["validations"]) for one in _cells(record)],
+    )
+
+
+def image_charts(record: Record) -> Iterator[tuple[str, Chart]]:
+    for question, name in (("as they are", "claims-images"), ("strewn", "claims-images-strewn")):
+        found = [one for one in record["images"] if one["question"] == question]
+        counts = sorted({one["images"] for one in found})
+        lines = []
+        for model, said in (("vit", "Vision Transformer"), ("convnet", "convolutions")):
+            points = [(count, _mean(_accuracies(found, model, count))) for count in counts]
+            lines.append(Series(name=said, points=points))
+        yield (
+            name,
+            Chart(
+                title=f"Digits {question}: accuracy by training images",
+                x="training images",
+                y="test accuracy",
+                log_x=True,
+                low=0.0,
+                high=1.0,
+                series=lines,
+                ticks=[(count, label(count)) for count in counts],
+            ),
+        )
+
+
+def growth_chart(record: Record) -> tuple[str, Chart]:
+    lines = [Series(name=way["name"], points=way["milliseconds"]) for way in record["growth"]]
+    return "claims-growth", Chart(
+        title="Time to read one sequence on a GPU, forward and backward",
+        x="tokens",
+        y="milliseconds",
+        log_x=True,
+        log_y=True,
+        series=lines,
+        ticks=[(length, label(length)) for length, _ in record["growth"][0]["milliseconds"][::2]],
+    )
+
+
+def charts(record: Record) -> dict[str, Chart]:
+    """Every chart by the name of its file."""
+    return dict(
+        [
+            *far_charts(record),
+            ablation_chart(record),
+            cells_chart(record),
+            *image_charts(record),
+            growth_chart(record),
+        ]
+    )
+
+
+def tables(record: Record) -> dict[str, str]:
+    """Every table of the page, by its name there."""
+    return {
+        "long-range": _far_table(record["long_range"]),
+        "ablation": _ablation_table(record["ablation"]),
+        "cells": _cells_table(record),
+        "images": "\n\n".join(_images_table(record["images"], question) for question in ("as they are", "strewn")),
+        "layers": _layers_table(record["growth"]),
+    }
+
+
+def _far_table(runs: Sequence[Record]) -> str:
+    lengths = [length for length, _ in runs[0]["accuracy"]]
+    rows = []
+    for question in ("recall", "count"):
+        for one in _best(runs, question):
+            shares = [f"{100 * share:.1f}" for _, share in one["accuracy"]]
+            about = [question, one["way"], one["layers"], f"{one['parameters']:,}", f"{one['rate']:g}"]
+            rows.append([*about, f"{one['updates']:,}", *shares])
+    return _table(
+        ["question", "way", "layers", "parameters", "rate", "updates", *(f"{one:,}" for one in lengths)], rows
+    )
+
+
+def _ablation_table(runs: Sequence[Record]) -> str:
+    depths = sorted({run["depth"] for run in runs})
+    names = [""]
+    for depth in depths:
+        names += [f"parameters, {depth} layers", "validation loss", "exact match, %"]
+    rows = []
+    for without in (None, *WITHOUT):
+        row: list[object] = [WITHOUT[without] if without else "whole"]
+        for depth in depths:
+            run = next(one for one in runs if (one["depth"], one["without"]) == (depth, without))
+            lost = "diverged" if run.get("diverged") else f"{run['loss']:.3f}"
+            row += [f"{run['parameters']:,}", lost, "" if run.get("diverged") else f"{100 * run['exact_match']:.1f}"]
+        rows.append(row)
+    return _table(names, rows)
+
+
+def _cells_table(record: Record) -> str:
+    rows = [
+        [
+            *(one["model"], f"{one['parameters']:,}", one["width"], one["layers"], f"{one['rate']:g}"),
+            *(f"{one['validations'][-1][1]:.3f}", f"{one['perplexity']:.3f}"),
+        ]
+        for one in _cells(record)
+    ]
+    return _table(["model", "parameters", "width", "layers", "rate", "validation loss", "test perplexity"], rows)
+
+
+def _images_table(runs: Sequence[Record], question: str) -> str:
+    found = [one for one in runs if one["question"] == question]
+    counts = sorted({one["images"] for one in found})
+    rows = []
+    for model in ("vit", "convnet"):
+        shares = [" and ".join(f"{100 * one:.1f}" for one in _accuracies(found, model, count)) for count in counts]
+        parameters = next(one["parameters"] for one in found if one["model"] == model)
+        rows.append([model, f"{parameters:,}", *shares])
+    return _table([f"digits {question}", "parameters", *(f"{count:,}" for count in counts)], rows)
+
+
+def _layers_table(ways: Sequence[Record]) -> str:
+    lengths = [one["length"] for one in ways[0]["layer"]]
+    names = ["way"]
+    for length in lengths:
+        names += [f"million operations at {length:,}", "sequential steps", "longest path", "ms on a GPU"]
+    rows = []
+    for way in ways:
+        times, row = dict(way["milliseconds"]), [way["name"]]
+        for one in way["layer"]:
+            row += [f"{one['flops'] / 1e6:,.1f}", f"{one['sequential_steps']:,}", f"{one['longest_path']:,}"]
+            row.append(f"{times[one['length']]:.1f}")
+        rows.append(row)
+    return _table(names, rows)
+
+
+def _best(runs: Sequence[Record], question: str) -> list[Record]:
+    """Of each way the run at the rate that was right most often while it was trained; the best way first."""
+    found: dict[str, Record] = {}
+    for run in runs:
+        if run["question"] == question:
+            known = found.get(run["way"])
+            found[run["way"]] = run if known is None or run["curve"][-1][1] > known["curve"][-1][1] else known
+    return sorted(found.values(), key=lambda run: (-_mean([share for _, share in run["accuracy"]]), run["updates"]))
+
+
+def _cells(record: Record) -> list[Record]:
+    """Of each model the run at the rate with the lowest last validation loss; the best model first."""
+    found: dict[str, Record] = {}
+    for run in sorted(record["cells"], key=lambda run: run["validations"][-1][1]):
+        found.setdefault(run["model"], run)
+    return list(found.values())
+
+
+def _accuracies(runs: Sequence[Record], model: str, count: int) -> list[float]:
+    return [one["accuracy"] for one in runs if (one["model"], one["images"]) == (model, count)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
+
+
+def made() -> dict[Path, str]:
+    """Every file that the record gives, with what it should hold."""
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    page = PAGE.read_text(encoding="utf-8")
+    for name, table in tables(record).items():
+        begin = f"<!-- claims: {name} -->\n"
+        before, found, rest = page.partition(begin)
+        assert found, f"{PAGE.name} has no place for the table {name}"
+        page = f"{before}{begin}\n{table}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+    drawn = {HERE / f"{name}.svg": plot(chart, alone=True) for name, chart in charts(record).items()}
+    return {PAGE: page, **drawn}
+
+
+def stale() -> list[str]:
+    """Files that are not as the record is."""
+    return [path.name for path, text in made().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+
+
+if __name__ == "__main__":
+    for path, text in made().items():
+        path.write_text(text, encoding="utf-8")
+        print(path)
