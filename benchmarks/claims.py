@@ -1,7 +1,7 @@
 """The lectures' claims, measured: recall and count, going without, cells by perplexity, images, time by length.
 
 regard data digits digits
-python benchmarks/claims.py digits/digits.npz train.txt valid.txt --processes 6 --device cuda --graphs --out claims.jsonl
+python benchmarks/claims.py digits/digits.npz train.txt valid.txt --processes 6 --device cuda --graphs
 
 The texts are a megabyte of characters and what is held out of it. Every model is trained in one of the processes, with
 one thread; each result is a line of the file, as soon as it is there. `docs/images/claims.py` plots the record.
@@ -36,9 +36,8 @@ def one(work):
     what, *rest, asked = work
     began = time.perf_counter()
     try:
-        found = {"long-range": long_range, "ablation": ablation, "cell": cell, "images": images, "growth": growth}[
-            what
-        ](*rest, asked)
+        kinds = {"long-range": long_range, "ablation": ablation, "cell": cell, "images": images, "growth": growth}
+        found = list(kinds[what](*rest, asked))
     except Exception:
         return [{"what": what, "of": rest, "error": traceback.format_exc()}]
     return [{"what": what, **result, "seconds": round(time.perf_counter() - began)} for result in found]
