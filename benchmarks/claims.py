@@ -4,7 +4,8 @@ regard data digits digits
 python benchmarks/claims.py digits/digits.npz train.txt valid.txt --processes 6 --device cuda --graphs
 
 The texts are a megabyte of characters and what is held out of it. Every model is trained in one of the processes, with
-one thread; each result is a line of the file, as soon as it is there. `docs/images/claims.py` plots the record.
+one thread; each result is a line of the file, as soon as it is there. `docs/images/claims.py` plots
+what was recorded of them.
 """
 
 import argparse

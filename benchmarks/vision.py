@@ -104,7 +104,7 @@ if __name__ == "__main__":
     parser.add_argument("--parameters", type=int, default=136_000)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--questions", nargs="+", default=list(SIZES), choices=list(SIZES))
-    parser.add_argument("--most", type=int, default=100_000, help="no more training images than these")
+    parser.add_argument("--counts", type=int, nargs="+", help="training images; by default several, by question")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--graphs", action="store_true", help="CUDA graphs")
@@ -114,9 +114,8 @@ if __name__ == "__main__":
         (question, kind, count, seed, asked)
         for seed in range(1, asked.seeds + 1)
         for question in asked.questions
-        for count in SIZES[question]
+        for count in asked.counts or SIZES[question]
         for kind in MODELS[question]
-        if count <= asked.most
     ]
     found = []
     with multiprocessing.get_context("spawn").Pool(asked.processes) as pool:

@@ -54,53 +54,19 @@ def far_charts(record: Record) -> Iterator[tuple[str, Chart]]:
 
 
 def ablation_chart(record: Record) -> tuple[str, Chart]:
-    runs = record["ablation"]
-    depths = sorted({run["depth"] for run in runs})
-    lines = []
-    for without in (None, *WITHOUT):
-        points = [(run["depth"], run["exact_match"]) for run in runs if run["without"] == without]
-        lines.append(Series(name=WITHOUT[without] if without else "whole", points=sorted(points)))
+    lines = [
+        Series(name=_said(run), points=[(step, match) for step, _, match in run["validations"]])
+        for run in _ablated(record["ablation"])
+        if not run["diverged"]
+    ]
     return "claims-ablation", Chart(
-        title="Sentences translated exactly, whole and without each",
-        x="layers on each side",
+        title="Six layers on each side: sentences translated exactly",
+        x="updates",
         y="share of sentences",
         low=0.0,
         high=1.0,
         series=lines,
-        ticks=[(depth, str(depth)) for depth in depths],
     )
-
-
-def cells_chart(record: Record) -> tuple[str, Chart]:
-    return "claims-cells", Chart(
-        title="Characters of Shakespeare: validation loss at equal parameters",
-        x="updates",
-        y="nats per character",
-        series=[Series(name=one["model"], points=one["validations"]) for one in _cells(record)],
-    )
-
-
-def image_charts(record: Record) -> Iterator[tuple[str, Chart]]:
-    for question, name in (("as they are", "claims-images"), ("strewn", "claims-images-strewn")):
-        found = [one for one in record["images"] if one["question"] == question]
-        counts = sorted({one["images"] for one in found})
-        lines = []
-        for model, said in (("vit", "Vision Transformer"), ("convnet", "convolutions")):
-            points = [(count, _mean(_accuracies(found, model, count))) for count in counts]
-            lines.append(Series(name=said, points=points))
-        yield (
-            name,
-            Chart(
-                title=f"Digits {question}: accuracy by training images",
-                x="training images",
-                y="test accuracy",
-                log_x=True,
-                low=0.0,
-                high=1.0,
-                series=lines,
-                ticks=[(count, label(count)) for count in counts],
-            ),
-        )
 
 
 def growth_chart(record: Record) -> tuple[str, Chart]:
@@ -122,8 +88,6 @@ def charts(record: Record) -> dict[str, Chart]:
         [
             *far_charts(record),
             ablation_chart(record),
-            cells_chart(record),
-            *image_charts(record),
             growth_chart(record),
         ]
     )
@@ -134,8 +98,6 @@ def tables(record: Record) -> dict[str, str]:
     return {
         "long-range": _far_table(record["long_range"]),
         "ablation": _ablation_table(record["ablation"]),
-        "cells": _cells_table(record),
-        "images": "\n\n".join(_images_table(record["images"], question) for question in ("as they are", "strewn")),
         "layers": _layers_table(record["growth"]),
     }
 
@@ -154,41 +116,27 @@ def _far_table(runs: Sequence[Record]) -> str:
 
 
 def _ablation_table(runs: Sequence[Record]) -> str:
-    depths = sorted({run["depth"] for run in runs})
-    names = [""]
-    for depth in depths:
-        names += [f"parameters, {depth} layers", "validation loss", "exact match, %"]
+    steps = sorted({step for run in runs for step, _, _ in run["validations"]})
+    names = ["", "parameters"]
+    for step in steps:
+        names += [f"validation loss, {step:,} updates", "exact match, %"]
     rows = []
-    for without in (None, *WITHOUT):
-        row: list[object] = [WITHOUT[without] if without else "whole"]
-        for depth in depths:
-            run = next(one for one in runs if (one["depth"], one["without"]) == (depth, without))
-            lost = "diverged" if run.get("diverged") else f"{run['loss']:.3f}"
-            row += [f"{run['parameters']:,}", lost, "" if run.get("diverged") else f"{100 * run['exact_match']:.1f}"]
+    for run in _ablated(runs):
+        row = [_said(run), f"{run['parameters']:,}"]
+        for _, loss, match in run["validations"]:
+            row += [f"{loss:.4f}", f"{100 * match:.1f}"]
+        if run["diverged"]:
+            row += ["diverged", ""] * len(steps)
         rows.append(row)
     return _table(names, rows)
 
 
-def _cells_table(record: Record) -> str:
-    rows = [
-        [
-            *(one["model"], f"{one['parameters']:,}", one["width"], one["layers"], f"{one['rate']:g}"),
-            *(f"{one['validations'][-1][1]:.3f}", f"{one['perplexity']:.3f}"),
-        ]
-        for one in _cells(record)
-    ]
-    return _table(["model", "parameters", "width", "layers", "rate", "validation loss", "test perplexity"], rows)
+def _ablated(runs: Sequence[Record]) -> list[Record]:
+    return sorted(runs, key=lambda run: (None, *WITHOUT).index(run["without"]))
 
 
-def _images_table(runs: Sequence[Record], question: str) -> str:
-    found = [one for one in runs if one["question"] == question]
-    counts = sorted({one["images"] for one in found})
-    rows = []
-    for model in ("vit", "convnet"):
-        shares = [" and ".join(f"{100 * one:.1f}" for one in _accuracies(found, model, count)) for count in counts]
-        parameters = next(one["parameters"] for one in found if one["model"] == model)
-        rows.append([model, f"{parameters:,}", *shares])
-    return _table([f"digits {question}", "parameters", *(f"{count:,}" for count in counts)], rows)
+def _said(run: Record) -> str:
+    return WITHOUT[run["without"]] if run["without"] else "whole"
 
 
 def _layers_table(ways: Sequence[Record]) -> str:
@@ -214,18 +162,6 @@ def _best(runs: Sequence[Record], question: str) -> list[Record]:
             known = found.get(run["way"])
             found[run["way"]] = run if known is None or run["curve"][-1][1] > known["curve"][-1][1] else known
     return sorted(found.values(), key=lambda run: (-_mean([share for _, share in run["accuracy"]]), run["updates"]))
-
-
-def _cells(record: Record) -> list[Record]:
-    """Of each model the run at the rate with the lowest last validation loss; the best model first."""
-    found: dict[str, Record] = {}
-    for run in sorted(record["cells"], key=lambda run: run["validations"][-1][1]):
-        found.setdefault(run["model"], run)
-    return list(found.values())
-
-
-def _accuracies(runs: Sequence[Record], model: str, count: int) -> list[float]:
-    return [one["accuracy"] for one in runs if (one["model"], one["images"]) == (model, count)]
 
 
 def _mean(values: Sequence[float]) -> float:
