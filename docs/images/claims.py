@@ -35,7 +35,7 @@ def far_charts(record: Record) -> Iterator[tuple[str, Chart]]:
                 log_x=True,
                 low=0.0,
                 high=1.0,
-                series=[Series(name=one["way"], points=one["accuracy"]) for one in best],
+                series=[Series(name=one["way"], points=_points(one["accuracy"])) for one in best],
                 ticks=[(length, label(length)) for length in lengths],
             ),
         )
@@ -48,7 +48,7 @@ def far_charts(record: Record) -> Iterator[tuple[str, Chart]]:
                 low=0.0,
                 high=1.0,
                 marks=False,
-                series=[Series(name=one["way"], points=one["curve"]) for one in best],
+                series=[Series(name=one["way"], points=_points(one["curve"])) for one in best],
             ),
         )
 
@@ -70,7 +70,7 @@ def ablation_chart(record: Record) -> tuple[str, Chart]:
 
 
 def growth_chart(record: Record) -> tuple[str, Chart]:
-    lines = [Series(name=way["name"], points=way["milliseconds"]) for way in record["growth"]]
+    lines = [Series(name=way["name"], points=_points(way["milliseconds"])) for way in record["growth"]]
     return "claims-growth", Chart(
         title="Time to read one sequence on a GPU, forward and backward",
         x="tokens",
@@ -162,6 +162,10 @@ def _best(runs: Sequence[Record], question: str) -> list[Record]:
             known = found.get(run["way"])
             found[run["way"]] = run if known is None or run["curve"][-1][1] > known["curve"][-1][1] else known
     return sorted(found.values(), key=lambda run: (-_mean([share for _, share in run["accuracy"]]), run["updates"]))
+
+
+def _points(pairs: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
+    return [(x, y) for x, y in pairs]
 
 
 def _mean(values: Sequence[float]) -> float:
