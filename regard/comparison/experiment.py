@@ -36,7 +36,7 @@ TRICKS = {
     "feed-forward": "model.feed_forward=1",  # one neuron: as good as none
     "positions": "model.positions=none",
 }
-"""The three things that make deep stacks of attention trainable, and the setting that leaves each out."""
+"""What a Transformer can go without, to see what each is worth, and the setting that leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def compare(
     directory of a run that is trained already. A budget of `updates`, `minutes` or `flops` holds for each of them;
     without one each has its own `train.steps`. `equal` gives each the width that makes it as large as the first,
     `parameters` the one that makes it as large as that. `ablate` takes one configuration and repeats it without each of
-    the tricks named (`residual`, `norm`, `scale`) at the `depths`. `limit` is how many test sentences are translated.
+    the tricks named (of `TRICKS`) at the `depths`. `limit` is how many test sentences are translated.
     `grow` adds what time and memory become as a sequence grows; `long_range` adds recall and count over `longest`
     tokens, after so many updates each.
 

@@ -183,7 +183,7 @@ def _ablation(report: Record) -> Section | None:
         for kind in dict.fromkeys(run["without"] for run in runs):
             points = [(run["depth"], value(run)) for run in runs if run["without"] == kind]
             shown = [(depth, share) for depth, share in points if share is not None]
-            lines.append(Series(name=f"without {kind}" if kind else "all three", points=shown))
+            lines.append(Series(name=f"without {kind}" if kind else "whole", points=shown))
         depths = [(depth, str(depth)) for depth in sorted({run["depth"] for run in runs})]
         return Chart(title=title, x="layers on each side", y=y, series=lines, ticks=depths, low=0.0, high=high)
 
@@ -191,9 +191,10 @@ def _ablation(report: Record) -> Section | None:
         return run["validations"][-1]["nll"] if run["validations"] else None
 
     return Section(
-        heading="Without each of the three training tricks",
-        text="The same configuration at several depths: whole; without the residual around each sublayer; without "
-        "norms; with scores that are not divided by the root of the head's width.",
+        heading="Going without",
+        text="The same configuration at several depths, whole and without each of: the residual around each sublayer; "
+        "norms; the division of scores by the root of the head's width (scale); several heads, one as wide as all in "
+        "their place; the feed-forward layer, one neuron in its place; positions. What was asked for is shown.",
         charts={
             "ablation": chart("Last validation loss by depth", "validation loss (nats)", last_loss),
             "ablation-match": chart(
@@ -229,6 +230,9 @@ def _growth(report: Record) -> Section | None:
     ]
     last = grown["ways"][0]["points"][-1]["length"]
     names = ("way", "parameters", "steps in a row", "sees", f"ms at {last:,}", f"MB at {last:,}")
+    below = [table(names, rows)]
+    if "layer" in grown["ways"][0]:  # reports of older versions have none
+        below.append(_layer_costs(grown["ways"]))
     return Section(
         heading="Time and memory as a sequence grows",
         text=f"Stacks of {grown['layers']} layers, {grown['width']} wide, one sequence, {grown['threads']} threads. "
@@ -239,8 +243,28 @@ def _growth(report: Record) -> Section | None:
             "growth-time": chart("Time to read one sequence, forward and backward", "milliseconds", "seconds", 1e3),
             "growth-memory": chart("Memory kept for the backward pass", "megabytes", "bytes", 1e-6),
         },
-        below=[table(names, rows)],
+        below=below,
     )
+
+
+def _layer_costs(ways: Sequence[Record]) -> str:
+    """Work, sequential steps and longest path of one layer, at each length where they were counted."""
+    names = ["one layer"]
+    for one in ways[0]["layer"]:
+        at = f"at {one['length']:,}"
+        names += [f"million operations {at}", f"sequential steps {at}", f"longest path {at}"]
+    rows = [
+        (
+            way["name"],
+            *(
+                cell
+                for one in way["layer"]
+                for cell in (f"{one['flops'] / 1e6:,.1f}", f"{one['sequential_steps']:,}", f"{one['longest_path']:,}")
+            ),
+        )
+        for way in ways
+    ]
+    return table(names, rows)
 
 
 def _long_range(report: Record) -> Section | None:

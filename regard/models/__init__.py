@@ -12,6 +12,7 @@ MODELS: Registry[tuple[type, type[nn.Module]]] = Registry(
         "gpt": "regard.models.gpt:MODEL",
         "bert": "regard.models.bert:MODEL",
         "vit": "regard.models.vit:MODEL",
+        "convnet": "regard.models.convnet:MODEL",
         "recurrent": "regard.models.recurrent:MODEL",
         "convolutional": "regard.models.convolutional:MODEL",
         "pointer": "regard.models.pointer_network:MODEL",

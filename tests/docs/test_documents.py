@@ -70,6 +70,10 @@ def test_the_references_are_as_the_code_is(page):
     assert not runpy.run_path(str(ROOT / "docs/reference.py"))["stale"](page), "run: make reference"
 
 
+def test_the_lectures_claims_are_drawn_and_tabled_from_their_record():
+    assert not runpy.run_path(str(ROOT / "docs/images/claims.py"))["stale"](), "run: python docs/images/claims.py"
+
+
 def test_a_reference_follows_the_code():
     made = runpy.run_path(str(ROOT / "docs/reference.py"))
     text = (ROOT / "docs/cli.md").read_text(encoding="utf-8")

@@ -17,6 +17,7 @@ from torch.testing import assert_close
 from regard.models import MODELS
 from regard.models.bert import Bert
 from regard.models.captioner import CaptionConfig, CaptionModel
+from regard.models.convnet import ConvNet, ConvNetConfig
 from regard.models.convolutional import Convolutional
 from regard.models.listener import ListenerConfig, SpeechModel
 from regard.models.pointer_network import PointerConfig, PointerNetwork
@@ -147,6 +148,7 @@ PARSER = ParserConfig(
     **{"vocab_size": 19, "labels": ("XX", "(S", "(NP"), "width": 6, "heads": 2, "layers": 1, "decoder_layers": 1},
     **{"feed_forward": 7, "dropout": 0.0, "attention_dropout": 0.0, "max_len": 20},
 )
+CONVNET = ConvNetConfig(labels=tuple("abcde"), image_size=12, width=4, layers=1)
 POINTER = PointerConfig(inputs=2, width=6, heads=2, feed_forward=7, encoder_layers=2, max_len=20)
 READER = RecurrentReaderConfig(vocab_size=19, width=6, layers=2, dropout=0.0, labels=("a", "b"))
 CAPTION = CaptionConfig(
@@ -170,6 +172,7 @@ CASES = {
     "gpt": lambda: language("gpt"),
     "bert": lambda: Case(Bert(BERT), MaskedLanguageModelling(0.1), masked()),
     "vit": lambda: Case(ViT(VIT), ImageClassification(0.1), pictures()),
+    "convnet": lambda: Case(ConvNet(CONVNET), ImageClassification(0.1), pictures()),
     "recurrent": lambda: Case(RecurrentModel(RECURRENT), SequenceToSequence(0.1), pairs()),
     "convolutional": lambda: Case(Convolutional(CONVOLUTIONAL), SequenceToSequence(0.1), pairs()),
     "pointer": lambda: Case(PointerNetwork(POINTER), Pointing(), points()),

@@ -14,8 +14,9 @@ from regard.comparison.budget import Budget, count_parameters, flops_per_update,
 from regard.comparison.experiment import ablation, entries, entry
 from regard.comparison.report import comparison_charts
 from regard.comparison.run_results import measure, training_curves
-from regard.comparison.sequence_length import growth, kept_bytes, long_range_accuracy
+from regard.comparison.sequence_length import growth, kept_bytes, layer_cost, long_range_accuracy
 from regard.errors import ConfigError, Diverged
+from regard.models.sequence_classifier import SequenceClassifier
 from regard.runs.files import run_names
 from regard.tasks.spec import Silence
 from regard.trainer.trainer import Stopped
@@ -180,7 +181,7 @@ def test_an_ablation_goes_without_each_trick_at_each_depth(data, tmp_path):
         depths=[1],
     )
     charts = comparison_charts(report)
-    assert [line.name for line in charts["ablation"].series] == ["all three", "without norm"]
+    assert [line.name for line in charts["ablation"].series] == ["whole", "without norm"]
 
 
 @pytest.mark.parametrize(
@@ -263,7 +264,7 @@ def test_on_the_bundled_corpus_words_and_alignments_are_counted(tmp_path, monkey
 
 
 def test_attention_keeps_n_squared_with_its_weights_formed_and_n_without():
-    found = {way["name"]: way for way in growth((64, 256), width=16, repeats=1)["ways"]}
+    found = {way["name"]: way for way in growth((64, 256), width=16, repeats=1, work_lengths=(16,))["ways"]}
 
     def ratio(name):
         short, long = (point["bytes"] for point in found[name]["points"])
@@ -273,6 +274,34 @@ def test_attention_keeps_n_squared_with_its_weights_formed_and_n_without():
     for name in ("rnn", "gru", "lstm", "convolution", "attention"):
         assert 2.5 < ratio(name) < 4.5
     assert found["convolution"]["receptive_field"] == 5
+
+
+def test_work_steps_and_path_of_one_layer_are_those_of_the_lectures_table():
+    width = 32
+
+    def growing(way):
+        short, long = (layer_cost(way, length, width=width) for length in (64, 128))
+        return long["flops"] / short["flops"], long["sequential_steps"], long["longest_path"]
+
+    for way in ("rnn", "gru", "lstm"):
+        assert growing(way) == (2, 128, 127)
+    assert growing("convolution") == (2, 1, 64)
+    work, steps, path = growing("attention")
+    assert (steps, path) == (1, 1)
+    assert 2 < work < 4  # projections and feed-forward grow as n, scores and weighted sums as n squared
+    # Two products of n x n by the width for each of scores and sums.
+    squares = [layer_cost("attention", n, width=width)["flops"] for n in (64, 128)]
+    assert squares[1] - 2 * squares[0] == 2 * 2 * width * (128**2 - 2 * 64**2)
+
+
+@pytest.mark.parametrize("layers", [1, 7, 8])
+def test_a_convolution_sees_the_first_position_after_as_many_layers_as_the_longest_path(layers):
+    torch.manual_seed(0)
+    reader = SequenceClassifier("convolution", 8, 2, width=4, layers=layers)
+    x = torch.randn(1, 17, 4, requires_grad=True)
+    reader.read(x)[:, -1].sum().backward()
+    sees = bool((x.grad[0, 0] != 0).any())
+    assert sees == (layers >= layer_cost("convolution", 17, width=4)["longest_path"])
 
 
 def test_bytes_kept_are_those_of_the_tensors_that_backward_needs():
@@ -287,3 +316,13 @@ def test_attention_recalls_what_a_convolution_cannot_see(monkeypatch):
     attention, convolution = ([point["share"] for point in one["accuracy"]] for one in found["results"])
     assert attention[-1] > 0.8
     assert convolution[-1] < 0.35
+
+
+def test_a_reader_that_has_learned_stops_and_says_after_how_many_updates(monkeypatch):
+    monkeypatch.setattr("regard.comparison.sequence_length.TOKENS", 512)
+    monkeypatch.setattr("regard.comparison.sequence_length.TRIED_EVERY", 10)
+    how = {"ways": ("attention",), "questions": ("recall",), "width": 32, "rows": 24}
+    easy, hard = (long_range_accuracy(16, 40, until=until, **how)["results"][0] for until in (0.0, 1.01))
+    assert (easy["updates"], len(easy["curve"])) == (10, 1)
+    assert (hard["updates"], len(hard["curve"])) == (40, 4)
+    assert hard["accuracy"][0]["share"] * 24 % 1 == 0

@@ -64,6 +64,23 @@ def test_a_model_learns_classes_and_says_how_sure_it_is(run, arrays):
     assert sum(one["pictures"] for one in measured["by_class"]) == 8
 
 
+def test_a_convolutional_network_learns_the_same_images_and_has_no_attention_to_look_at(arrays, tmp_path):
+    settings = [one for one in SMALL if not one.startswith(("model.heads", "model.feed_forward"))]
+    chosen = make_config(
+        None,
+        "convnet-digits",
+        [*settings, "model.layers=1", "train.batch_tokens=80"],
+        {"data": {"train": [str(arrays)]}},
+    )
+    run = regard.train(chosen, tmp_path / "run")
+    assert regard.evaluate(run)["accuracy"] > 0.9
+    assert regard.load(tmp_path / "run").classify(list(shapes(2)[0]))[0][0].label in ("dark", "light")
+    with pytest.raises(ConfigError, match="convnet model has no attention to look at"):
+        run.look([str(arrays)])
+    with pytest.raises(ConfigError, match=r"image_size=10 must be a multiple of 4: stages=3 halve it 2 times"):
+        make_config(None, "convnet-digits", ["model.image_size=10"]).model_config()
+
+
 def test_a_resumed_run_equals_an_unbroken_one_byte_for_byte(arrays, tmp_path):
     everything = ["images.mixup=0.3", "images.cutmix=0.5", "images.erase=0.3", "images.flip=true", "train.steps=7"]
     made = config(arrays, *everything, "model.dropout=0.1")

@@ -118,6 +118,10 @@ def image_document(run: Run, texts: Sequence[str], options: LookOptions, **decod
     """Each image with the classes the model takes it for. `texts` are paths of images, folders or arrays."""
     if options.targets:
         raise ConfigError("targets are for texts; an image has none")
+    if not attentions(run.model):
+        raise ConfigError(
+            f"a {run.config.model['name']} model has no attention to look at; `regard classify` names the classes"
+        )
     classifier = ImageClassifier(run.model, run.config)
     given = classifier.arguments(texts)
     if not given:

@@ -1,0 +1,201 @@
+"""The lectures' claims as measured: from `docs/results/claims.json`, the figures of long runs, to charts and tables.
+
+python docs/images/claims.py            plots claims-*.svg and writes the tables of docs/results/comparison.md anew
+
+The commands that gave the figures stand beside the tables. A figure is in the record once.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.look.charts import Chart, Series, label, plot
+
+HERE = Path(__file__).parent
+RECORD, PAGE = HERE.parent / "results/claims.json", HERE.parent / "results/comparison.md"
+WITHOUT = {
+    **{"residual": "without residual sums", "norm": "without norms", "scale": "without scaling"},
+    **{"heads": "one head as wide as all", "feed-forward": "without feed-forward", "positions": "without positions"},
+}
+Record = dict[str, Any]
+
+
+def far_charts(record: Record) -> Iterator[tuple[str, Chart]]:
+    """Recall and count by length, and how often a reader is right as its training goes on."""
+    for question in ("recall", "count"):
+        best = _best(record["long_range"], question)
+        lengths = [length for length, _ in best[0]["accuracy"]]
+        yield (
+            f"claims-{question}",
+            Chart(
+                title=f"{question.capitalize()} over a distance: right answers",
+                x="tokens",
+                y="share right",
+                log_x=True,
+                low=0.0,
+                high=1.0,
+                series=[Series(name=one["way"], points=_points(one["accuracy"])) for one in best],
+                ticks=[(length, label(length)) for length in lengths],
+            ),
+        )
+        yield (
+            f"claims-{question}-learning",
+            Chart(
+                title=f"{question.capitalize()}: right answers at all lengths, as training goes on",
+                x="updates",
+                y="share right",
+                low=0.0,
+                high=1.0,
+                marks=False,
+                series=[Series(name=one["way"], points=_points(one["curve"])) for one in best],
+            ),
+        )
+
+
+def ablation_chart(record: Record) -> tuple[str, Chart]:
+    lines = [
+        Series(name=_said(run), points=[(step, match) for step, _, match in run["validations"]])
+        for run in _ablated(record["ablation"])
+        if not run["diverged"]
+    ]
+    return "claims-ablation", Chart(
+        title="Six layers on each side: sentences translated exactly",
+        x="updates",
+        y="share of sentences",
+        low=0.0,
+        high=1.0,
+        series=lines,
+    )
+
+
+def growth_chart(record: Record) -> tuple[str, Chart]:
+    lines = [Series(name=way["name"], points=_points(way["milliseconds"])) for way in record["growth"]]
+    return "claims-growth", Chart(
+        title="Time to read one sequence on a GPU, forward and backward",
+        x="tokens",
+        y="milliseconds",
+        log_x=True,
+        log_y=True,
+        series=lines,
+        ticks=[(length, label(length)) for length, _ in record["growth"][0]["milliseconds"][::2]],
+    )
+
+
+def charts(record: Record) -> dict[str, Chart]:
+    """Every chart by the name of its file."""
+    return dict(
+        [
+            *far_charts(record),
+            ablation_chart(record),
+            growth_chart(record),
+        ]
+    )
+
+
+def tables(record: Record) -> dict[str, str]:
+    """Every table of the page, by its name there."""
+    return {
+        "long-range": _far_table(record["long_range"]),
+        "ablation": _ablation_table(record["ablation"]),
+        "layers": _layers_table(record["growth"]),
+    }
+
+
+def _far_table(runs: Sequence[Record]) -> str:
+    lengths = [length for length, _ in runs[0]["accuracy"]]
+    rows = []
+    for question in ("recall", "count"):
+        for one in _best(runs, question):
+            shares = [f"{100 * share:.1f}" for _, share in one["accuracy"]]
+            about = [question, one["way"], one["layers"], f"{one['parameters']:,}", f"{one['rate']:g}"]
+            rows.append([*about, f"{one['updates']:,}", *shares])
+    return _table(
+        ["question", "way", "layers", "parameters", "rate", "updates", *(f"{one:,}" for one in lengths)], rows
+    )
+
+
+def _ablation_table(runs: Sequence[Record]) -> str:
+    steps = sorted({step for run in runs for step, _, _ in run["validations"]})
+    names = ["", "parameters"]
+    for step in steps:
+        names += [f"validation loss, {step:,} updates", "exact match, %"]
+    rows = []
+    for run in _ablated(runs):
+        row = [_said(run), f"{run['parameters']:,}"]
+        for _, loss, match in run["validations"]:
+            row += [f"{loss:.4f}", f"{100 * match:.1f}"]
+        if run["diverged"]:
+            row += ["diverged", ""] * len(steps)
+        rows.append(row)
+    return _table(names, rows)
+
+
+def _ablated(runs: Sequence[Record]) -> list[Record]:
+    return sorted(runs, key=lambda run: (None, *WITHOUT).index(run["without"]))
+
+
+def _said(run: Record) -> str:
+    return WITHOUT[run["without"]] if run["without"] else "whole"
+
+
+def _layers_table(ways: Sequence[Record]) -> str:
+    lengths = [one["length"] for one in ways[0]["layer"]]
+    names = ["way"]
+    for length in lengths:
+        names += [f"million operations at {length:,}", "sequential steps", "longest path", "ms on a GPU"]
+    rows = []
+    for way in ways:
+        times, row = dict(way["milliseconds"]), [way["name"]]
+        for one in way["layer"]:
+            row += [f"{one['flops'] / 1e6:,.1f}", f"{one['sequential_steps']:,}", f"{one['longest_path']:,}"]
+            row.append(f"{times[one['length']]:.1f}")
+        rows.append(row)
+    return _table(names, rows)
+
+
+def _best(runs: Sequence[Record], question: str) -> list[Record]:
+    """Of each way the run at the rate that was right most often while it was trained; the best way first."""
+    found: dict[str, Record] = {}
+    for run in runs:
+        if run["question"] == question:
+            known = found.get(run["way"])
+            found[run["way"]] = run if known is None or run["curve"][-1][1] > known["curve"][-1][1] else known
+    return sorted(found.values(), key=lambda run: (-_mean([share for _, share in run["accuracy"]]), run["updates"]))
+
+
+def _points(pairs: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
+    return [(x, y) for x, y in pairs]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
+
+
+def made() -> dict[Path, str]:
+    """Every file that the record gives, with what it should hold."""
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    page = PAGE.read_text(encoding="utf-8")
+    for name, table in tables(record).items():
+        begin = f"<!-- claims: {name} -->\n"
+        before, found, rest = page.partition(begin)
+        assert found, f"{PAGE.name} has no place for the table {name}"
+        page = f"{before}{begin}\n{table}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+    drawn = {HERE / f"{name}.svg": plot(chart, alone=True) for name, chart in charts(record).items()}
+    return {PAGE: page, **drawn}
+
+
+def stale() -> list[str]:
+    """Files that are not as the record is."""
+    return [path.name for path, text in made().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+
+
+if __name__ == "__main__":
+    for path, text in made().items():
+        path.write_text(text, encoding="utf-8")
+        print(path)
