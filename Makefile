@@ -10,7 +10,7 @@ help:
 	@echo "make test   tests, lint, layers and types"
 	@echo "make test-long  the tests that take minutes: bridges to Hugging Face at random, kills at every file operation, processes"
 	@echo "make docs-test  the blocks of the documents and of the companion, with what they print"
-	@echo "make docs-long  the same with the companion's longer parts"
+	@echo "make docs-long  the same with every longer line and part, recorded in docs/results/documents.md"
 	@echo "make site   the documents as a site, in build/site, with every link checked"
 	@echo "make test-numbers  what hangs on the processor, with AVX2 alone and with no vector instructions"
 	@echo "make bench  speed beside Hugging Face, in one run"
@@ -37,7 +37,8 @@ docs-test: .venv/.developing
 	$(BIN)/pytest tests/docs
 
 docs-long: .venv/.developing
-	$(BIN)/pytest tests/docs -m "long or not long"
+	$(BIN)/pytest -n 2 --dist worksteal tests/docs -m "long or not long" --junitxml build/docs-long.xml
+	$(BIN)/python tests/docs/record.py docs/results/documents.md build/docs-long.xml
 
 # The processor's kernels are chosen by what it can do: the same tests with those of an older one, and of none.
 OLDER := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2
