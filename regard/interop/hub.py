@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from regard.config import path_of
 from regard.errors import ConfigError, RunError
 from regard.runs.files import CONFIG, read_json
 from regard.tasks.run import Run
@@ -51,7 +52,7 @@ def load(
     name = str(directory)
     if name.startswith(PREFIX):
         directory = imported(name.removeprefix(PREFIX), tell)
-    elif not Path(directory).exists() and looks_like_name(name):
+    elif not path_of(directory, "the run to load").exists() and looks_like_name(name):
         raise RunError(f"no such run: {directory}; a model of that name on the Hugging Face hub is {PREFIX}{name}")
     return load_run(directory, device, precision, tell, verify=verify)
 

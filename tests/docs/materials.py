@@ -89,8 +89,9 @@ class Materials:
     def train(self, there, preset, data=None, *settings):
         words = ["train", "--preset", preset, "--out", str(there)]
         if data is not None:
-            files = str(self.path(data.partition("/")[0]) / data.partition("/")[2])
-            words += ["--data", files, *(["--valid", files, "--test", files] if data == "pairs.tsv" else [])]
+            files = self.path(data.partition("/")[0]) / data.partition("/")[2]
+            parts = ("--data", "--valid", "--test") if files.is_file() and files.suffix != ".npz" else ("--data",)
+            words += [word for part in parts for word in (part, str(files))]
         given = [*settings]
         words += [part for one in given for part in ("--set", one)]
         assert main([*words, *brief(preset, given, own_data=data is not None)]) == 0, words
@@ -101,7 +102,7 @@ class Materials:
         `where` is the page and the line: names that mean other things there are found by what is in it.
         """
         for word in named:
-            plain = re.sub(r"^(hf:|[\w-]+=)", "", word)
+            plain = re.sub(r"^(hf:|[\w.-]+=)", "", word)
             parts = plain.split("/")
             for name in [word, *("/".join(parts[:count]) for count in range(1, len(parts) + 1))]:
                 kind = next((other for mark, this, other in MEANT if this == name and mark in where), NAMES.get(name))
@@ -379,7 +380,7 @@ MAKERS = {
     "labelled.tsv": written("".join(f"the day was {one}\t{one}\n" for one in ("good", "bad")) * 8),
     "sentence-pairs.tsv": written("sentence1\tsentence2\tlabel\n" + "the sun\tthe sea\t0\nthe king\tthe king\t1\n" * 8),
     "tagged.tsv": written("the\tO\nAda\tB-PER\n\nLondon\tB-LOC\nwas\tO\n\n" * 8),
-    "tags.jsonl": jsonl({"tokens": ["the", "cat", "sleeps"], "tags": ["D", "N", "V"]}),
+    "tags.jsonl": jsonl({"words": ["the", "cat", "sleeps"], "tags": ["D", "N", "V"]}),
     "questions.jsonl": jsonl(
         {"question": "who wrote it?", "context": "the book is by Ada", "answer": "Ada", "start": 15}
     ),

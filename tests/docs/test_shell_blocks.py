@@ -121,7 +121,8 @@ def names(words):
     written = {place + 1 for place, word in enumerate(words) if word in ("--out", "-o", "--output", ">", "--preset")}
     if words[1:2] == ["data"]:
         written |= {1, 2, 3}
-    found = [word for place, word in enumerate(words) if place not in written and not word.startswith("-")]
+    listed = [one for word in words if word.startswith("[") for one in re.findall(r'"([^"]+)"', word)]
+    found = [word for place, word in enumerate(words) if place not in written and not word.startswith("-")] + listed
     return [
         *found,
         *(["pairs.tsv"] if "my.toml" in found else []),
