@@ -338,6 +338,10 @@ RUNS = {
     "translator": (
         *("demo", "pairs.tsv", "model.max_len=64", "data.max_len=64", "decode.max_len=8", "train.validate_every=2"),
     ),
+    "teacher": (  # whose outputs end
+        *("demo", "pairs.tsv", "model.max_len=64", "data.max_len=64", "decode.max_len=32", "train.steps=80"),
+        *("train.warmup=5", "train.learning_rate=0.01", "train.schedule=constant", "model.width=32", "model.dropout=0"),
+    ),
     "history": ("demo", "pairs.tsv", "model.max_len=64", "data.max_len=64", "train.save_every=1", "train.keep=9"),
     "language model": ("gpt-tiny", "running.txt", *SHORT, "data.max_len=64", "decode.max_len=20"),
     "gpt2": ("gpt2-small", "running.txt", *SHORT, "tokenizer.vocab_size=300", "train.accumulate=1"),
@@ -473,6 +477,7 @@ MEANT = [
     ("bert-tag", "held-out.tsv", "tagged.tsv"),
     ("runs/films --data", "test.tsv", "labelled.tsv"),
     ("caption runs/", "folder", "photographs/test/rose"),
+    *(("distill", f"runs/{name}", "teacher") for name in ("demo", "mine", "base", "other")),
     ("images.md", "runs/digits", "digit reader"),
     ("sources.md", "runs/words", "combiner of sounds"),
     ("sources-ambiguous", "scenes", "ambiguous rows"),

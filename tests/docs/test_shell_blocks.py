@@ -80,8 +80,12 @@ def small(line):
     for place, word in enumerate(words[:-1]):
         if word in SIZES and words[place + 1].isdecimal():
             words[place + 1] = str(min(int(words[place + 1]), SIZES[word]))
+    if "heads" in words[:2]:  # which wants thirty questions for a role
+        words = ["60" if before == "--limit" else word for before, word in zip(["", *words], words, strict=False)]
     words = [re.sub(r"^train\.steps=\d+$", "train.steps=3", word) for word in words]
-    if ("train" not in words[:5] or "vectors" in words[:2]) and not {"compare", "distill", "bench", "prune"} & {*words[:3]}:
+    if ("train" not in words[:5] or "vectors" in words[:2]) and not {"compare", "distill", "bench", "prune"} & {
+        *words[:3]
+    }:
         return words
     if "--minutes" in words and "compare" not in words:
         del words[words.index("--minutes") : words.index("--minutes") + 2]
