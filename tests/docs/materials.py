@@ -339,7 +339,7 @@ RUNS = {
         *("demo", "pairs.tsv", "model.max_len=64", "data.max_len=64", "decode.max_len=8", "train.validate_every=2"),
     ),
     "teacher": (  # whose outputs end
-        *("demo", "pairs.tsv", "model.max_len=64", "data.max_len=64", "decode.max_len=32", "train.steps=80"),
+        *("tiny", "pairs.tsv", "model.max_len=64", "data.max_len=64", "decode.max_len=32", "train.steps=80"),
         *("train.warmup=5", "train.learning_rate=0.01", "train.schedule=constant", "model.width=32", "model.dropout=0"),
     ),
     "history": ("demo", "pairs.tsv", "model.max_len=64", "data.max_len=64", "train.save_every=1", "train.keep=9"),
