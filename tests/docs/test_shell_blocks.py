@@ -94,7 +94,7 @@ def small(line):
     if "prune" in words[:2]:
         return [*words, *["--limit", "4"], *(["--steps", "2"] if "gates" in words else [])]
     if "bench" in words[:2]:
-        words += ["--seconds", "0.01", "--batches", "1"]
+        words += ["--seconds", "0.01", "--batches", "1", "--set", "train.batch_tokens=1200"]
     elif "compare" in words[:2]:
         return _compared(words, given)
     if "--resume" not in words and "--only-data" not in words:
@@ -146,7 +146,7 @@ def run(page, line, materials, folder, monkeypatch):
         code = main(words[1:])
     except SystemExit as end:
         code = end.code or 0
-    assert code == 0, shlex.join(words)
+    assert code == 0, f"exit code {code}: {shlex.join(words)}"
 
 
 def by_shell(line, folder):
