@@ -34,7 +34,8 @@ What makes them long (updates, examples) is made small. This page is what it wro
 def pages_of_lines():
     from test_shell_blocks import lines
 
-    return {line: page for page, line in lines()}
+    # A report has the names that pytest shows, in ASCII.
+    return {line.encode("unicode_escape").decode("ascii"): page for page, line in lines()}
 
 
 def counted(reports):

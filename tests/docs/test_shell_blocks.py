@@ -19,6 +19,8 @@ from test_docs import blocks
 
 from regard.cli import main
 
+TRACKED = "tests/training/test_trackers.py::test_wandb_is_told_under_one_name_when_a_run_goes_on"
+FIT = "tests/runs/test_batch_size.py::test_the_budget_found_fits_and_hardly_more_would"
 HUB = "tests/parity/test_hub.py::test_commands_import_and_look_by_name"
 ELSEWHERE = {
     # What is fetched, bought or built.
@@ -26,8 +28,8 @@ ELSEWHERE = {
     "sentence-transformers/all-MiniLM": f"downloads from the hub: {HUB}",
     "benchmarks/emoji_captions.py": "downloads images from npm",
     "--device cuda": "needs a GPU",
-    "--fit": "needs a GPU",
-    "--report tensorboard,wandb": "needs an account of wandb",
+    "--fit": f"needs a GPU: {FIT}",
+    "--report tensorboard,wandb": f"needs wandb: {TRACKED}",
     "pip install": "installs: .ci/wheel",
     "make ": "is the check itself: .ci/run",
     "curl ": "asks a server: tests/serve/test_serving_docs.py::test_every_example_is_answered",
@@ -39,7 +41,8 @@ SHELL = (" | ", " < ", " > ", "regard serve", "--processes", "torchrun", "cut ")
 
 LONG = (
     *("regard serve", "--processes", "torchrun", "regard compare", "regard heads", "regard bench", "regard distill"),
-    *(" | ", " < ", "export ", "--engine", "hf:", "import hf", "regard plan "),
+    *("regard train", "regard data", "regard prune", "regard vectors train", "regard shortlist", "evaluate"),
+    *(" | ", " < ", "export ", "--engine", "hf:", "import hf", "regard plan ", "--gradients", "--edits", "--training"),
 )
 """Lines that take more than some seconds: run by `make docs-long`."""
 
