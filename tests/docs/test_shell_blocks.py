@@ -12,9 +12,11 @@ import shlex
 import signal
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 
 import pytest
 from materials import ROOT, brief
+from record import written
 from test_docs import blocks
 
 from regard.cli import main
@@ -31,6 +33,7 @@ ELSEWHERE = {
     "--fit": f"needs a GPU: {FIT}",
     "--report tensorboard,wandb": f"needs wandb: {TRACKED}",
     "pip install": "installs: .ci/wheel",
+    "make demo": "trains for four minutes, before a release: RELEASING.md",
     "make ": "is the check itself: .ci/run",
     "curl ": "asks a server: tests/serve/test_serving_docs.py::test_every_example_is_answered",
 }
@@ -184,7 +187,8 @@ def by_shell(line, folder):
         else:
             raise AssertionError(f"{command}\n{''.join(said)}")
         asked = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
-        asked.request("GET", "/health")
+        host = re.search(r"--allow-host (\S+)", line)  # where one is named, no other is answered
+        asked.request("GET", "/health", headers={"Host": host[1]} if host else {})
         answer = asked.getresponse().status
         server.send_signal(signal.SIGTERM)
         server.communicate(timeout=60)
@@ -219,3 +223,21 @@ def test_where_else_a_line_is_said_to_be_tried_is_there(why):
     path, _, test = why.partition(": ")[2].partition("::")
     text = (ROOT / path).read_text(encoding="utf-8")
     assert f"def {test}(" in text if test else text
+
+
+def test_a_run_of_the_documents_is_written_down(tmp_path):
+    line = next(one for _, one in RUN if "é" in one)
+    names = {"test_a_line_is_run": ascii(line)[1:-1], "test_a_block_runs_alone": "python.md-2", "test_other": "x"}
+    kinds = dict(zip(names, ("test_shell_blocks", "test_python_blocks", "test_shell_blocks"), strict=True))
+    suite = ElementTree.Element("testsuite")
+    for name, part in names.items():
+        case = {"classname": f"tests.docs.{kinds[name]}", "name": f"{name}[{part}]", "time": "1.5"}
+        ElementTree.SubElement(suite, "testcase", case)
+    ElementTree.SubElement(suite[1], "failure")
+    ElementTree.ElementTree(suite).write(tmp_path / "report.xml")
+    text = written([tmp_path / "report.xml"], "abc1234", "2 CPU cores")
+    page = next(page for page, one in RUN if one == line)
+    for row in ("| shell lines | 1 | 0 |", "| Python blocks | 1 | 1 |", f"| {page} | 1 |", "| python.md |  | 1 |"):
+        assert row in text, text
+    assert "commit abc1234" in text
+    assert "| `make test` | is the check itself" in text
