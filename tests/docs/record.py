@@ -75,7 +75,7 @@ def written(reports, commit, machine):
     ]
     text += ["| | run | failed |", "| --- | --- | --- |"]
     text += [f"| {kind} | {passed + failed} | {failed} |" for kind, (passed, failed) in totals.items()]
-    text += ["", f"{seconds:,.0f} seconds of one thread. The slowest:", "", "| part | seconds |", "| --- | --- |"]
+    text += ["", f"{seconds:,.0f} seconds in all. The slowest:", "", "| part | seconds |", "| --- | --- |"]
     text += [f"| `{part.replace('|', '¦')}` | {took:.1f} |" for took, part in slowest[:8]]
     text += ["", "## Pages", "", "| page | " + " | ".join(KINDS.values()) + " |", "| --- |" + " --- |" * len(KINDS)]
     for page in sorted({page for page, _ in found}):
