@@ -3,14 +3,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
 
-.PHONY: demo test test-long test-numbers test-all-numbers docs-test docs-long site reference lint types bench clean help
+.PHONY: demo test test-long test-numbers test-all-numbers docs-test docs-long test-pythons site reference lint types bench clean help
 
 help:
 	@echo "make demo   train a small English-French Transformer (about 4 minutes), translate, evaluate, look inside"
 	@echo "make test   tests, lint, layers and types"
 	@echo "make test-long  the tests that take minutes: bridges to Hugging Face at random, kills at every file operation, processes"
 	@echo "make docs-test  the blocks of the documents and of the companion, with what they print"
-	@echo "make docs-long  the same with the companion's longer parts"
+	@echo "make docs-long  the same with every longer line and part, recorded in docs/results/documents.md"
+	@echo "make test-pythons  the wheel with every Python that is installed, from 3.11 on"
 	@echo "make site   the documents as a site, in build/site, with every link checked"
 	@echo "make test-numbers  what hangs on the processor, with AVX2 alone and with no vector instructions"
 	@echo "make bench  speed beside Hugging Face, in one run"
@@ -33,11 +34,19 @@ test: .venv/.developing lint types
 test-long: .venv/.developing test-all-numbers
 	$(BIN)/pytest -m long
 
+# A Python that is not installed is said, and passed over.
+PYTHONS ?= python3.11 python3.12 python3.13
+test-pythons: .venv/.installed
+	@for python in $(PYTHONS); do \
+	  if $$python --version > /dev/null 2>&1; then PYTHON=$$python bash .ci/wheel || exit 1; else echo "$$python is not installed"; fi; \
+	done
+
 docs-test: .venv/.developing
 	$(BIN)/pytest tests/docs
 
 docs-long: .venv/.developing
-	$(BIN)/pytest tests/docs -m "long or not long"
+	$(BIN)/pytest -n 2 --dist worksteal tests/docs -m "long or not long" --junitxml build/docs-long.xml
+	$(BIN)/python tests/docs/record.py docs/results/documents.md build/docs-long.xml
 
 # The processor's kernels are chosen by what it can do: the same tests with those of an older one, and of none.
 OLDER := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import tomllib
 import types
 import typing
@@ -136,8 +137,17 @@ def bounded_text(path: Path, most: int, kind: type[RegardError], *, regular: boo
     return data.decode("utf-8")
 
 
+def path_of(given: object, name: str) -> Path:
+    """A path given as text or as a path; anything else is refused under this name."""
+    if isinstance(given, (str, os.PathLike)):
+        return Path(given)
+    raise ConfigError(f"{name} must be the name of a file or directory, not {given!r:.60}")
+
+
 def listed(overrides: str | Sequence[str]) -> tuple[str, ...]:
     """Settings of the form `a.b=value`: one, or several."""
+    if not isinstance(overrides, Sequence):
+        raise ConfigError(f"overrides={overrides!r:.60} must be a text or several, of the form section.name=value")
     several = (overrides,) if isinstance(overrides, str) else tuple(overrides)
     for one in several:
         if not isinstance(one, str):

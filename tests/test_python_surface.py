@@ -128,12 +128,28 @@ def test_a_mistake_is_said_in_one_line_and_leaves_nothing(mistake, tmp_path):
 OF_OTHER_KINDS = """
 import regard
 PAIRS = [("a", "b")] * 9
+run = regard.load({run!r})
 for wrong in (
     lambda: regard.train("tiny", data=PAIRS, out="x", train=3),
     lambda: regard.make_config("tiny", train={3: 3}),
     lambda: regard.make_config("tiny", overrides=[3]),
     lambda: regard.train(PAIRS, "x"),
     lambda: regard.resume("x", train=3),
+    lambda: regard.make_config(3),
+    lambda: regard.make_config("tiny", overrides=3),
+    lambda: regard.train("tiny", data=PAIRS, out=4),
+    lambda: regard.train("tiny", data=PAIRS, out="x", report=3),
+    lambda: regard.load(None),
+    lambda: regard.resume(3),
+    lambda: regard.evaluate("runs/x"),
+    lambda: regard.plan(3),
+    lambda: regard.watch(3).__enter__(),
+    lambda: run.translate(3),
+    lambda: run.translate([3]),
+    lambda: run.translate(["a"], beam="five"),
+    lambda: run.look(3),
+    lambda: run.look("a").save("nowhere/page.html"),
+    lambda: run.ask("translate", None),
 ):
     try:
         wrong()
@@ -143,11 +159,11 @@ for wrong in (
 """
 
 
-def test_values_of_other_kinds_are_mistakes_too(tmp_path):
+def test_values_of_other_kinds_are_mistakes_too(run, tmp_path):
     """In a process of its own: here the types of arguments are checked before they are seen."""
-    command = [sys.executable, "-c", OF_OTHER_KINDS]
+    command = [sys.executable, "-c", OF_OTHER_KINDS.replace("{run!r}", repr(str(run.directory)))]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=_path())
-    assert done.stdout.count("said:") == 5, done.stdout + done.stderr[-2000:]
+    assert done.stdout.count("said:") == 20, done.stdout + done.stderr[-2000:]
     assert not [*tmp_path.iterdir()]
 
 

@@ -22,7 +22,6 @@ from regard.cli import (
     data,
     describe,
     distill,
-    doctor,
     draw,
     embed_text,
     evaluate,
@@ -58,7 +57,7 @@ app.command("compare", short_help="Train several configurations under one budget
 app.command("heads", short_help="Find what each attention head does, with the evidence.")(heads.heads)
 app.command("prune", short_help="Remove attention heads for good.")(prune.prune)
 app.command("distill", short_help="Train a faster model on what another one writes.")(distill.distill)
-app.command("doctor", short_help="Say how a run's training went, and what to do.")(doctor.doctor)
+app.command("doctor", short_help="Say how a run's training went, and what to do.")(describe.doctor)
 app.command("shortlist", short_help="Learn which output words suit which source words.")(shortlist.shortlist)
 app.command("describe")(describe.describe)
 app.command(

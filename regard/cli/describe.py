@@ -1,4 +1,4 @@
-"""`regard describe`: what a run is made of."""
+"""`regard describe` and `regard doctor`: what a run is made of, and how its training went."""
 
 import json
 from pathlib import Path
@@ -47,3 +47,21 @@ def describe(
         f"{flops['training_step'] / 1e9:,.3f} in a training step, "
         f"{flops['forward_per_token'] / 1e6:,.2f} MFLOP per token"
     )
+
+
+def doctor(directory: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]) -> None:
+    """Say how a run's training went: how far it came, and what should be done about what went wrong.
+
+    \b
+    Examples:
+      regard doctor runs/mine
+    """
+    from regard.trainer.doctor import diagnose
+
+    found = diagnose(directory)
+    for line in found.facts:
+        print(line)
+    for caution in found.cautions:
+        print(f"{caution.kind}: {caution.line}")
+    if not found.cautions:
+        print("nothing looks wrong")

@@ -76,7 +76,7 @@ def export_hf(
 
     \b
     Examples:
-      regard export hf runs/words --out exported
+      regard export hf runs/gpt2 --out exported
     """
     given = _sentences(sentences)
     from regard import load

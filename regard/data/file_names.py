@@ -13,12 +13,19 @@ _NUMBERED = re.compile(r"(.*?)(\d+)-of-(\d+)(.*)")
 
 def is_pattern(name: str) -> bool:
     """Whether a name stands for all files that match it: `shards/*.jsonl.gz`."""
-    return glob.has_magic(name) and not Path(name).exists()
+    return glob.has_magic(name) and not _exists(name)
 
 
 def is_there(name: str) -> bool:
     """Whether a name is that of a file or folder, or a pattern that some match."""
-    return Path(name).exists() or (is_pattern(name) and next(glob.iglob(name, recursive=True), None) is not None)
+    return _exists(name) or (is_pattern(name) and next(glob.iglob(name, recursive=True), None) is not None)
+
+
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):  # too long for a name, or with a null in it: a text
+        return False
 
 
 def check_there(names: Sequence[str]) -> None:

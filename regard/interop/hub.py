@@ -6,12 +6,14 @@ used as it is there, without asking the network; where that is switched off (HF_
 
 import hashlib
 import re
+import sys
 import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from regard.config import path_of
 from regard.errors import ConfigError, RunError
 from regard.runs.files import CONFIG, read_json
 from regard.tasks.run import Run
@@ -51,7 +53,7 @@ def load(
     name = str(directory)
     if name.startswith(PREFIX):
         directory = imported(name.removeprefix(PREFIX), tell)
-    elif not Path(directory).exists() and looks_like_name(name):
+    elif not path_of(directory, "the run to load").exists() and looks_like_name(name):
         raise RunError(f"no such run: {directory}; a model of that name on the Hugging Face hub is {PREFIX}{name}")
     return load_run(directory, device, precision, tell, verify=verify)
 
@@ -135,6 +137,13 @@ def _fetched(hub: Any, name: str, revision: str | None, tell: Callable[[str], ob
         raise RunError(f"{name} on the hub has no revision {revision}") from None
     except hub.errors.RepositoryNotFoundError:
         raise RunError(f"no directory {name} here, and no model of that name on {hub.constants.ENDPOINT}") from None
-    except (hub.errors.HfHubHTTPError, hub.errors.LocalEntryNotFoundError, OSError) as error:
+    except (hub.errors.HfHubHTTPError, hub.errors.LocalEntryNotFoundError, OSError, *_connection_errors()) as error:
         said = str(error).strip().partition("\n")[0]
-        raise RunError(f"{name} could not be fetched from {hub.constants.ENDPOINT}: {said}") from None
+        raise RunError(
+            f"no directory {name} here, and {name} could not be fetched from {hub.constants.ENDPOINT}: {said}"
+        ) from None
+
+
+def _connection_errors() -> tuple[type[Exception], ...]:
+    """What the library that asks the hub raises where the hub cannot be reached: which library that is has changed."""
+    return tuple(sys.modules[name].HTTPError for name in ("httpx", "httpx2") if name in sys.modules)

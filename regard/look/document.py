@@ -526,8 +526,12 @@ class Document:
         """Write the page to a file that any browser opens: `show(...).save("attention.html")`."""
         from regard.look.page import render
 
-        Path(path).write_text(render(self), encoding="utf-8", newline="\n")
-        return Path(path)
+        where = config.path_of(path, "the page to write")
+        try:
+            where.write_text(render(self), encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise DataError(f"{where} cannot be written: {error.strerror or error}") from None
+        return where
 
     def _repr_html_(self) -> str:
         """In a notebook, the page."""

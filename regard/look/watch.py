@@ -168,6 +168,8 @@ def watch(
     weights)` may return other weights, of the same shape, which the model then uses; it needs all heads at once.
     Inside another `watch` the outer one's edits come first, and it sees nothing of what the inner one sees.
     """
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"only a torch module can be watched, such as run.model, not {model!r:.60}")
     wanted: list[Part] = [parts] if isinstance(parts, str) else list(parts)
     for part in wanted:
         if part not in get_args(Part):

@@ -204,6 +204,8 @@ def make_config(
             path, preset = None, path
         else:
             path = _settings_file(path)
+    elif path is not None:
+        path = settings.path_of(path, "the first of make_config")
     mapping: JsonObject = {}
     if preset is not None:
         mapping = settings.merge(mapping, preset_mapping(preset))

@@ -290,7 +290,11 @@ def plan(
 
 
 def _names(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
-    return (str(given),) if isinstance(given, str | Path) else tuple(map(str, given))
+    if isinstance(given, str | Path):
+        return (str(given),)
+    if not isinstance(given, Sequence):
+        raise DataError(f"data to plan for must be names of files or folders, not {given!r:.60}")
+    return tuple(map(str, given))
 
 
 def _base(start: str | Path | None) -> JsonObject | None:

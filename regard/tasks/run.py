@@ -14,7 +14,7 @@ from regard import config as settings
 from regard.config import JsonObject, Setting
 from regard.decode.config import WITHOUT_BEAM, DecodeConfig
 from regard.digests import verifying
-from regard.errors import ConfigError, RunError, memory_errors, nearest
+from regard.errors import ConfigError, DataError, RunError, memory_errors, nearest
 from regard.models.protocols import capabilities
 from regard.models.size_limits import check_sizes
 from regard.nn.quantized import quantize
@@ -174,6 +174,8 @@ class Run:
         for name in options:
             if name not in (known := field_names(asked.request) - {asked.items}):
                 raise ConfigError(f"unknown option '{name}' of {verb}{nearest(name, known)}")
+        if not isinstance(inputs, Iterable):
+            raise DataError(f"give {verb} a list of inputs, not {inputs!r:.60}")
         items = [inputs] if isinstance(inputs, str) else list(inputs)
         return ask(asked, self, asked.without_inputs(**options), items)
 
@@ -204,7 +206,7 @@ class Run:
         if "samples" in decode:
             mapping["mbr"] = 0
         mapping = settings.merge(mapping, decode)
-        if "beam" in decode and "top_beams" not in decode:
+        if isinstance(decode.get("beam"), int) and "top_beams" not in decode:
             mapping["top_beams"] = min(mapping.get("top_beams", 1), mapping["beam"])
         config = settings.from_mapping(DecodeConfig, mapping, "decode")
         for name, beside in (("max_ratio", "max_extra"), ("max_extra", "max_ratio")):
@@ -397,6 +399,8 @@ def evaluate(
     the task's own (`limit`, `stride`, `lowercase`, ...) and, where outputs are searched for, settings of the search,
     such as `beam`. `out` is given each output as it is found; `say` hears what has to be said of the data.
     """
+    if not isinstance(run, Run):
+        raise ConfigError(f"only a loaded run can be evaluated, regard.load(...), not {run!r:.60}")
     task = run.task
     own = {name: value for name, value in options.items() if name in field_names(task.evaluation)}
     decode = {name: value for name, value in options.items() if name not in own}

@@ -1,7 +1,7 @@
 """Translation: pairs of texts to a model that writes the second from the first: sequence to sequence."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -93,6 +93,8 @@ def _translated(
 ) -> list[list[Translation]]:
     if isinstance(sentences, str):
         raise DataError("give a list of sentences, not one text: [text]")
+    if not isinstance(sentences, Iterable):
+        raise DataError(f"give a list of sentences, not {sentences!r:.60}")
     config = run.decode_config(**decode)
     return run.translator.translate(list(sentences), config, overlong=overlong, alignments=alignments)
 

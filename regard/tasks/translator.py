@@ -343,6 +343,8 @@ class Translator:
 
         Options in `whole` are for one piece, and forbid it. `ids` are its tokens where they are known.
         """
+        if not isinstance(sentence, str):
+            raise DataError(f"sentence {number} is no text: {sentence!r:.60}")
         tokenizer, row = read.source, read.source_row
         room = self.max_len - len(row([]))
         ids = (tokenizer.encode(sentence) if ids is None else ids) if sentence.strip() else []

@@ -225,7 +225,9 @@ class Tokenizer:
             with panics(""):
                 return encode(given, add_special_tokens=False)
         except (TypeError, UnicodeEncodeError):
-            for text in texts:
+            for text in texts if isinstance(texts, list) else [texts]:
+                if not isinstance(text, str):
+                    raise DataError(f"only text can be cut into tokens, not {text!r:.60}") from None
                 if any("\ud800" <= character <= "\udfff" for character in text):
                     raise DataError(f"{text[:40]!r} is not Unicode text: it holds half of a surrogate pair") from None
             raise

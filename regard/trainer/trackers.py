@@ -154,8 +154,10 @@ def reporting(given: Reports, directory: Path) -> Iterator[Report]:
     for one in listed:
         if isinstance(one, str):
             names += [name.strip() for name in one.split(",") if name.strip()]
-        elif one is not None:
+        elif isinstance(one, Report):
             plain.append(one)
+        elif one is not None:
+            raise ConfigError(f"report={one!r:.60} must be a Report, names of trackers, or a list of these")
     if len(plain) > 1:
         raise ConfigError(f"{len(plain)} reports are given; one, and any number of trackers by name, can be told")
     report = plain[0] if plain else Silence()

@@ -159,7 +159,7 @@ def train(
 def _where(out: str | Path | None, directory: str | Path | None) -> Path:
     if (out is None) == (directory is None):
         raise ConfigError("out is missing: the directory to make the run in" if out is None else "give out alone")
-    return Path(directory if out is None else out)  # type: ignore[arg-type]
+    return settings.path_of(directory if out is None else out, "out")
 
 
 @contextmanager
@@ -282,7 +282,7 @@ def resume(
     `overrides` are the same as with `--set`. `verify` compares the checkpoint, the weights and the prepared data with
     the digests that they were written with; a damaged checkpoint is set aside, and the one before it taken up.
     """
-    directory = Path(directory)
+    directory = settings.path_of(directory, "the run to resume")
     layer = settings.override(settings.sections(train=train, decode=decode), settings.listed(overrides))
     with verifying(verify), memory_errors(lambda: _BEFORE_TRAINING), said_once():
         config = load_config(directory)

@@ -129,3 +129,4 @@ def test_names_of_files_are_no_rows(tmp_path):
     file.write_text("x\n", encoding="utf-8")
     assert not any(map(is_rows, ["a.txt", file, [file], [str(file)], (str(tmp_path / "*.txt"),), None]))
     assert is_rows(["a sentence", "another"])
+    assert is_rows(["a document longer than a name of a file may be " * 20])

@@ -95,6 +95,6 @@ def test_every_page_is_in_the_sites_navigation():
 def test_extras_are_pinned_where_they_are_for_development():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     pinned = (ROOT / "constraints.txt").read_text(encoding="utf-8").lower()
-    for one in (*extras["docs"], *extras["notebook"]):
+    for one in (*extras["docs"], *extras["notebook"], *extras["wandb"]):
         name = re.split(r"[\[>]", one)[0]
         assert f"\n{name}==" in pinned, name

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -165,6 +166,17 @@ def test_a_directory_that_is_not_there_but_looks_like_a_name_gets_a_hint(hub):
     assert [looks_like_name(one) for one in ("gpt2", NAME, "a/b/c", "./gpt2", "/tmp/x", "runs\\x")] == [True] * 2 + [
         False
     ] * 4
+
+
+def test_a_hub_that_cannot_be_reached_is_said_in_one_line(hub, monkeypatch):
+    closed = socket.create_server(("127.0.0.1", 0))
+    address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    closed.close()
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
+    with pytest.raises(
+        RunError, match=f"no directory some/model here, and some/model could not be fetched from {address}"
+    ):
+        checkpoint("some/model")
 
 
 def test_offline_stays_offline(hub, monkeypatch):
