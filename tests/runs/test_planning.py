@@ -17,7 +17,7 @@ from regard.cli import main
 from regard.data.synthetic.commands import commands
 from regard.errors import ConfigError, DataError, RegardError
 from regard.runs.log import read_log
-from regard.tasks.planning import Machine, Recipe, TimeBudget, Timing, between, steps_for, validations_for
+from regard.tasks.planning import Machine, Recipe, TimeBudget, Timing, between, in_updates, steps_for, validations_for
 from regard.tasks.run import load_config
 from regard.trainer import trainer
 from regard.trainer.trainer import Stopped, _Trainer
@@ -149,6 +149,7 @@ def test_what_cannot_be_told_is_refused_with_what_to_do(files):
                 "decode.beam": 1,
                 "train.select_by": "exact_match",
                 "train.smoothing": 0.0,
+                "train.validate_sentences": 500,
                 "model.dropout": 0.1,
             },
         ),
@@ -178,6 +179,7 @@ def test_what_cannot_be_told_is_refused_with_what_to_do(files):
                 "decode.beam": 5,
                 "train.r_drop": 0.0,
                 "train.select_by": "bleu",
+                "train.validate_sentences": 100,
                 "train.cuda_graphs": False,
             },
         ),
@@ -317,6 +319,18 @@ def test_validations_are_paid_for_and_fewer_where_they_take_long(files):
     assert "8 s for 2 validations" in steps_for(plan, 100.0, slow)[1]
 
 
+def test_an_average_of_weights_reaches_over_a_tenth_of_the_updates_at_the_most(files):
+    plan = planned(files, "commands.tsv", minutes=2)
+    assert in_updates(plan, plan.config, 800).train.ema == 0.9875
+    few = in_updates(plan, plan.config, 3)
+    assert few.train.ema == 0.5
+    assert in_updates(plan, few, 20_000).train.ema == plan.config.train.ema == 0.998
+    asked = planned(files, "commands.tsv", minutes=2, overrides=["train.ema=0.999"])
+    assert in_updates(asked, asked.config, 800).train.ema == 0.999
+    none = planned(files, "commands.tsv", minutes=2, overrides=["train.ema=0.0"])
+    assert in_updates(none, none.config, 800).train.ema == 0.0
+
+
 def test_what_is_timed_has_validation_and_average_in_it_and_tells_no_outputs(files, tmp_path, monkeypatch):
     validated, averaged = [], []
     validate, update = _Trainer._validate, ExponentialAverage.update
@@ -418,6 +432,7 @@ def test_fewer_updates_are_in_the_run_and_its_plan_so_that_resuming_is_exact(fil
     with pytest.raises(Stopped):
         regard.train(plan, tmp_path / "run", StopAt(4))
     assert load_config(tmp_path / "run").train.steps == 6
+    assert load_config(tmp_path / "run").train.ema == 0.5
     assert "At update 3: " in (tmp_path / "run" / "plan.md").read_text()
     regard.resume(tmp_path / "run")
     assert load_config(tmp_path / "run").train.steps == 6

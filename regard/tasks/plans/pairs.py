@@ -362,7 +362,11 @@ def _usual(machine: Machine, *, exact: bool, rule: bool) -> list[Decision]:
         ),
         Decision("train.choose", "best", "the weights of the best validation are kept, not the last"),
         Decision("train.select_by", "exact_match" if exact else "bleu", "what the model is for, not its loss"),
-        Decision("train.validate_sentences", 300 if gpu else 100, "enough to tell, few enough not to take the time"),
+        Decision("train.validate_sentences", 500, "so many tell weights apart that get nearly all of them right")
+        if rule
+        else Decision(
+            "train.validate_sentences", 300 if gpu else 100, "enough to tell, few enough not to take the time"
+        ),
         Decision("train.keep", 1, "one checkpoint to resume from, beside the best"),
         Decision(
             "decode.beam", 1 if exact else 5, "an exact answer needs no search" if exact else "finds better outputs"
