@@ -18,6 +18,7 @@ from regard.data.synthetic.commands import commands
 from regard.errors import ConfigError, DataError, RegardError
 from regard.runs.log import read_log
 from regard.tasks.planning import Machine, Recipe, TimeBudget, Timing, between, in_updates, steps_for, validations_for
+from regard.tasks.plans.pictures import ImageStatistics, plan_images
 from regard.tasks.run import load_config
 from regard.trainer import trainer
 from regard.trainer.trainer import Stopped, _Trainer
@@ -149,14 +150,14 @@ def test_what_cannot_be_told_is_refused_with_what_to_do(files):
                 "decode.beam": 1,
                 "train.select_by": "exact_match",
                 "train.smoothing": 0.0,
-                "train.validate_sentences": 500,
+                "train.validate_sentences": 200,
                 "model.dropout": 0.1,
             },
         ),
         (
             "rule.tsv",
             CPU,
-            {"train.smoothing": 0.0, "model.dropout": 0.0, "train.weight_decay": 0.2, "model.feed_forward": 256},
+            {"train.smoothing": 0.0, "model.dropout": 0.0, "train.weight_decay": 0.5, "model.feed_forward": 256},
         ),
         ("rule.tsv", GPU, {"train.smoothing": 0.0, "model.dropout": 0.2}),
         (
@@ -218,6 +219,8 @@ def test_what_cannot_be_told_is_refused_with_what_to_do(files):
                 "model.patch_size": 2,
                 "images.flip": False,
                 "images.rotate": 10.0,
+                "train.optimizer": "muon",
+                "train.learning_rate": 0.005,
             },
         ),
         ("colour.npz", CPU, {"model.channels": 3, "model.patch_size": 8, "model.image_size": 72, "images.flip": True}),
@@ -271,6 +274,15 @@ def test_decisions_that_hang_on_the_amount_of_data(tmp_path, files):
     assert planned(files, "films.tsv").config.data.max_len == 32
     few, more = (planned(files, "films.tsv", machine=GPU), regard.plan(tmp_path / "long.tsv", machine=GPU))
     assert 3 < more.most_epochs < few.most_epochs <= 30  # little is read more often
+
+
+@pytest.mark.parametrize(("count", "optimizer", "rate"), [(1500, "muon", 5e-3), (60_000, "adamw", 2e-3)])
+def test_few_images_get_the_optimizer_that_needs_few_updates(count, optimizer, rate):
+    found = ImageStatistics(count=count, labels={"0": count}, side=8, same_size=True, grey=True, valid=False)
+    decided = {one.name: one.value for one in plan_images(found, CPU, None).decisions}
+    assert (decided["train.optimizer"], decided["train.learning_rate"]) == (optimizer, rate)
+    started = {one.name: one.value for one in plan_images(found, CPU, {}).decisions}
+    assert (started["train.optimizer"], started["train.learning_rate"]) == ("adamw", 1e-4)
 
 
 def test_names_keep_their_capitals_where_words_are_tagged(tmp_path):
