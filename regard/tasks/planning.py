@@ -40,9 +40,6 @@ CHECKS, LATE, EARLY = 20, 0.03, 0.1
 """How often a run looks in its course whether it will end in time, and by what share of its budget it may be late, or
 early, before it makes fewer updates, or more."""
 
-AVERAGED = 0.1
-"""The share of a run's updates that an average of weights reaches over at the most: those before are far from good."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
@@ -408,9 +405,6 @@ class TimeBudget:
 def in_updates(plan: Plan, config: RunConfig, steps: int, validations: int = VALIDATIONS) -> RunConfig:
     """The configuration with so many updates; what is counted in updates follows, where nobody set it."""
     every = max(1, math.ceil(steps / validations))
-    follow: JsonObject = {"validate_every": every, "save_every": max(every, math.ceil(steps / 3))}
-    follow["log_every"] = min(50, every)
-    if plan.config.train.ema:  # the plan's own, which a run that becomes longer gets back
-        follow["ema"] = min(plan.config.train.ema, round(max(0.5, 1 - 1 / (AVERAGED * steps)), 4))
+    follow = {"validate_every": every, "save_every": max(every, math.ceil(steps / 3)), "log_every": min(50, every)}
     free = {name: value for name, value in follow.items() if f"train.{name}" not in plan.asked}
     return replace(config, train=replace(config.train, steps=steps, epochs=0.0, **free))

@@ -435,8 +435,6 @@ class _Trainer:
         self.config = self.prepared.config = config
         self.checkpointer = replace(self.checkpointer, options=config.train)
         self.rails = guard_rails(config, config.train.validate_sentences)
-        if self.average is not None:
-            self.average.decay = config.train.ema
 
     def timed(self, seconds: float) -> Timing:
         """What an update and a validation take, timed for so many seconds. Leaves weights and optimiser as they were.
@@ -762,8 +760,6 @@ class _Trainer:
         checks = round(options.steps / options.validate_every)
         self.config = self.prepared.config = in_updates(self.plan, self.config, steps, max(1, checks))
         self.checkpointer = replace(self.checkpointer, options=self.config.train)
-        if self.average is not None:
-            self.average.decay = self.config.train.ema
         self.page += f"\nAt update {step.number:,}: {line}.\n"
         write_json(self.directory / CONFIG, self.config.to_mapping())
         write_text(self.directory / PLAN, self.page)

@@ -18,8 +18,7 @@ from regard.cli import main
 from regard.data.synthetic.commands import commands
 from regard.errors import ConfigError, DataError, RegardError
 from regard.runs.log import read_log
-from regard.tasks.planning import Machine, Recipe, TimeBudget, Timing, between, in_updates, steps_for, validations_for
-from regard.tasks.plans.pictures import ImageStatistics, plan_images
+from regard.tasks.planning import Machine, Recipe, TimeBudget, Timing, between, steps_for, validations_for
 from regard.tasks.run import load_config
 from regard.trainer import trainer
 from regard.trainer.trainer import Stopped, _Trainer
@@ -247,8 +246,6 @@ def test_what_cannot_be_told_is_refused_with_what_to_do(files):
                 "model.patch_size": 2,
                 "images.flip": False,
                 "images.rotate": 10.0,
-                "train.optimizer": "muon",
-                "train.learning_rate": 0.005,
             },
         ),
         ("colour.npz", CPU, {"model.channels": 3, "model.patch_size": 8, "model.image_size": 72, "images.flip": True}),
@@ -304,15 +301,6 @@ def test_decisions_that_hang_on_the_amount_of_data(tmp_path, files):
     assert 3 < more.most_epochs < few.most_epochs <= 30  # little is read more often
 
 
-@pytest.mark.parametrize(("count", "optimizer", "rate"), [(1500, "muon", 5e-3), (60_000, "adamw", 2e-3)])
-def test_few_images_get_the_optimizer_that_needs_few_updates(count, optimizer, rate):
-    found = ImageStatistics(count=count, labels={"0": count}, side=8, same_size=True, grey=True, valid=False)
-    decided = {one.name: one.value for one in plan_images(found, CPU, None).decisions}
-    assert (decided["train.optimizer"], decided["train.learning_rate"]) == (optimizer, rate)
-    started = {one.name: one.value for one in plan_images(found, CPU, {}).decisions}
-    assert (started["train.optimizer"], started["train.learning_rate"]) == ("adamw", 1e-4)
-
-
 def test_names_keep_their_capitals_where_words_are_tagged(tmp_path):
     lines = [f"{word}\t{'NAME' if word[0].isupper() else 'WORD'}" for word in ("Anna", "saw", "Bert", "again")]
     (tmp_path / "names.txt").write_text("\n".join([*lines, ""] * 20))
@@ -357,18 +345,6 @@ def test_validations_are_paid_for_and_fewer_where_they_take_long(files):
     assert (validations_for(100.0, quick), steps_for(plan, 100.0, quick)[0]) == (10, 900)
     assert (validations_for(100.0, slow), steps_for(plan, 100.0, slow)[0]) == (2, 870)
     assert "8 s for 2 validations" in steps_for(plan, 100.0, slow)[1]
-
-
-def test_an_average_of_weights_reaches_over_a_tenth_of_the_updates_at_the_most(files):
-    plan = planned(files, "commands.tsv", minutes=2)
-    assert in_updates(plan, plan.config, 800).train.ema == 0.9875
-    few = in_updates(plan, plan.config, 3)
-    assert few.train.ema == 0.5
-    assert in_updates(plan, few, 20_000).train.ema == plan.config.train.ema == 0.998
-    asked = planned(files, "commands.tsv", minutes=2, overrides=["train.ema=0.999"])
-    assert in_updates(asked, asked.config, 800).train.ema == 0.999
-    none = planned(files, "commands.tsv", minutes=2, overrides=["train.ema=0.0"])
-    assert in_updates(none, none.config, 800).train.ema == 0.0
 
 
 def test_what_is_timed_has_validation_and_average_in_it_and_tells_no_outputs(files, tmp_path, monkeypatch):
@@ -472,7 +448,6 @@ def test_fewer_updates_are_in_the_run_and_its_plan_so_that_resuming_is_exact(fil
     with pytest.raises(Stopped):
         regard.train(plan, tmp_path / "run", StopAt(4))
     assert load_config(tmp_path / "run").train.steps == 6
-    assert load_config(tmp_path / "run").train.ema == 0.5
     assert "At update 3: " in (tmp_path / "run" / "plan.md").read_text()
     regard.resume(tmp_path / "run")
     assert load_config(tmp_path / "run").train.steps == 6

@@ -364,12 +364,8 @@ def _usual(machine: Machine, *, exact: bool, rule: bool) -> list[Decision]:
         Decision("train.select_by", "exact_match" if exact else "bleu", "what the model is for, not its loss"),
         Decision(
             "train.validate_sentences",
-            200,
-            "more than elsewhere: weights that get nearly all of them right are told apart",
-        )
-        if rule
-        else Decision(
-            "train.validate_sentences", 300 if gpu else 100, "enough to tell, few enough not to take the time"
+            300 if gpu else 200 if rule else 100,
+            "enough to tell, of a rule what gets nearly all of them right; few enough not to take the time",
         ),
         Decision("train.keep", 1, "one checkpoint to resume from, beside the best"),
         Decision(

@@ -19,28 +19,10 @@ LOOKED_AT = 200
 """Images that are opened to see their size and colours."""
 
 DIGITS = Recipe(
-    "8 x 8 digits",
-    1500,
-    {
-        "model.width": 64,
-        "model.layers": 4,
-        "model.feed_forward": 128,
-        "model.dropout": 0.0,
-        "train.optimizer": "muon",
-        "train.learning_rate": 5e-3,
-    },
+    "8 x 8 digits", 1500, {"model.width": 64, "model.layers": 4, "model.feed_forward": 128, "model.dropout": 0.0}
 )
 MNIST = Recipe(
-    "MNIST",
-    60_000,
-    {
-        "model.width": 128,
-        "model.layers": 6,
-        "model.feed_forward": 512,
-        "model.dropout": 0.1,
-        "train.optimizer": "adamw",
-        "train.learning_rate": 2e-3,
-    },
+    "MNIST", 60_000, {"model.width": 128, "model.layers": 6, "model.feed_forward": 512, "model.dropout": 0.1}
 )
 
 
@@ -130,8 +112,8 @@ def plan_images(found: ImageStatistics, machine: Machine, base: JsonObject | Non
     small = size < 64
     if not found.valid:
         decide("images.held_out", 0.1, "no validation images were given: a tenth of each class")
-    chosen, origin = between([DIGITS, MNIST], found.count, "images")
     if base is None:
+        chosen, origin = between([DIGITS, MNIST], found.count, "images")
         decide("model.name", "vit", "reads an image as patches")
         why = f"images are {found.side} pixels wide" + (
             "" if found.same_size else ", the middle of them, and not all alike"
@@ -140,8 +122,7 @@ def plan_images(found: ImageStatistics, machine: Machine, base: JsonObject | Non
         decide("model.patch_size", patch, f"{(size // patch) ** 2} patches of an image")
         decide("model.channels", 1 if found.grey else 3, "grey, all of a sample" if found.grey else "in colour")
         for name, value in chosen.items():
-            if name.startswith("model."):
-                decide(name, value, f"from how many images there are; {origin}")
+            decide(name, value, f"from how many images there are; {origin}")
         decide("model.heads", max(4, chosen["model.width"] // 32), "as many as the width divides into")
     if small:
         decide("images.rotate", 10.0, "seen a little turned, moved and scaled, a class stays the same")
@@ -160,13 +141,13 @@ def plan_images(found: ImageStatistics, machine: Machine, base: JsonObject | Non
         (128 if not gpu else 512) * tokens,
         "128 images at a time" if not gpu else "512 images at a time",
     )
-    if base is None:
-        why = f"few images need few updates with it, also where the machine is slow; {origin}"
-        decide("train.optimizer", chosen["train.optimizer"], why if chosen["train.optimizer"] == "muon" else origin)
-        decide("train.learning_rate", chosen["train.learning_rate"], f"goes with the optimiser; {origin}")
-    else:
-        decide("train.optimizer", "adamw", "as in the recipes")
-        decide("train.learning_rate", 1e-4, "a start from another run keeps what it knows")
+    rate = 2e-3 if base is None else 1e-4
+    decide(
+        "train.learning_rate",
+        rate,
+        "as in the recipes" if base is None else "a start from another run keeps what it knows",
+    )
+    decide("train.optimizer", "adamw", "as in the recipes")
     decide("train.schedule", "cosine", "as in the recipes")
     decide("train.warmup_share", 0.05, "as in the recipes")
     decide("train.floor", 0.01, "as in the recipes")
