@@ -1,5 +1,6 @@
 """Runs planned from a look at data and machine: what is recognised, each decision, and a budget frozen in updates."""
 
+import itertools
 import json
 import random
 import time
@@ -40,6 +41,21 @@ def sentences(count, seed=1):
     return [" ".join(random_.choices(known, k=random_.randint(4, 9))) for _ in range(count)]
 
 
+def turns():
+    """Commands of another grammar than the bundled one: short ones, whose meanings are five times as long."""
+    ways = {"": ("{0}",), " left": ("L", "{0}"), " opposite left": ("L", "L", "{0}"), " around left": ("L", "{0}") * 4}
+    ways |= {key.replace("left", "right"): tuple(part.replace("L", "R") for part in way) for key, way in ways.items()}
+    phrases = [
+        (f"{verb}{way}{times}", " ".join(part.format(verb.upper()) for part in ways[way] * number))
+        for verb in ("walk", "look", "run", "jump")
+        for way in ways
+        for times, number in (("", 1), (" twice", 2), (" thrice", 3))
+    ]
+    for (one, first), (two, second) in itertools.product(phrases, phrases):
+        yield f"{one} and {two}\t{first} {second}"
+        yield f"{one} after {two}\t{second} {first}"
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """A file of each kind."""
@@ -64,6 +80,7 @@ def files(tmp_path_factory):
     many = [f"{source}\t{target}" for _, source, target in commands({"train": 12_000})]
     write("rule.tsv", many)
     write("no-rule.tsv", (*many, *(f"{line} WALK" for line in many[:1000])))
+    write("turns.tsv", turns())
     spelt = words(1200, seed=4)
     write("sounds.tsv", (f"{word}\t{' '.join(word.upper())}" for word in spelt))
     write("films.tsv", (f"{number % 2}\t{text}" for number, text in enumerate(english)))
@@ -149,13 +166,25 @@ def test_what_cannot_be_told_is_refused_with_what_to_do(files):
                 "decode.beam": 1,
                 "train.select_by": "exact_match",
                 "train.smoothing": 0.0,
+                "train.validate_sentences": 200,
                 "model.dropout": 0.1,
             },
         ),
         (
             "rule.tsv",
             CPU,
-            {"train.smoothing": 0.0, "model.dropout": 0.0, "train.weight_decay": 0.2, "model.feed_forward": 256},
+            {"train.smoothing": 0.0, "model.dropout": 0.0, "train.weight_decay": 0.5, "model.feed_forward": 256},
+        ),
+        (
+            "turns.tsv",
+            CPU,
+            {
+                "tokenizer.kind": "spaced",
+                "data.max_len": 64,
+                "train.smoothing": 0.0,
+                "train.weight_decay": 0.5,
+                "decode.beam": 1,
+            },
         ),
         ("rule.tsv", GPU, {"train.smoothing": 0.0, "model.dropout": 0.2}),
         (
@@ -178,6 +207,7 @@ def test_what_cannot_be_told_is_refused_with_what_to_do(files):
                 "decode.beam": 5,
                 "train.r_drop": 0.0,
                 "train.select_by": "bleu",
+                "train.validate_sentences": 100,
                 "train.cuda_graphs": False,
             },
         ),
