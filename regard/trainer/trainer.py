@@ -46,6 +46,8 @@ from regard.training.sharding import ShardedObjective, whole
 SECONDS = 30.0
 """How long a training goes on at most without telling how it goes, unless one update takes longer."""
 
+LONG_SAVE = 10.0
+"""Seconds after which it is said, once, that training waits for a checkpoint to be written."""
 
 TIMED_UPDATES, TIMED_SHARE, TIMED_SECONDS, MOST_TIMED = 3, 0.015, 7.5, 4
 """Updates are timed to turn minutes into updates: so many at the least, for this share of the minutes and at the most
@@ -378,7 +380,7 @@ class _Trainer:
         self.checkpointer = Checkpointer(directory, options, *kept, processes)
         self.throughput = Throughput()
         self.told = time.monotonic()
-        self.split = self.idle = False
+        self.split = self.idle = self.slow_disk = False
         self.rails = guard_rails(config, options.validate_sentences)
         self.waited, self.padded = 0.0, (0, 0)
         self.made: tuple[Objective, nn.Module, GraphReplay | None] | None = None
@@ -577,7 +579,10 @@ class _Trainer:
                 f"{shlex.quote(str(self.directory))} --set train.compile=false --set train.compile_blocks=false"
             ) from error
         finally:
-            log.close()
+            try:
+                self._collect(goes_on=False)  # what was begun is written to its end, also where training fails
+            finally:
+                log.close()
 
     def _loop(self, log: "Log | NoLog", stop: Callable[[], bool]) -> None:
         options = self.config.train
@@ -612,7 +617,10 @@ class _Trainer:
                 (stopping,) = self.processes.total(stop())
                 if stopping:
                     self._check_finite(step)
-                    self._save(must=True)
+                    if self.checkpointer.saving.step == step.number:  # as it was due anyway
+                        self._collect(must=True)
+                    else:
+                        self._save(must=True)
                     self.processes.total()  # a process that ends before the first has saved would end that too
                     raise Stopped(f"stopped at step {step.number} and saved; {_again(self.directory)}")
 
@@ -712,6 +720,8 @@ class _Trainer:
     def _after(self, step: Step, log: "Log | NoLog") -> None:
         """Log, validate and save where it is time."""
         options = self.config.train
+        if self.checkpointer.saving.wait(0.0):
+            self._collect()
         if step.splits and not self.split:
             self.split = True
             self.report.say(
@@ -756,7 +766,7 @@ class _Trainer:
             f"into {self.budget.seconds:.0f} s"
         )
         self._check_finite(step)
-        self._save(must=False)
+        self._save(wait=True)
         checks = round(options.steps / options.validate_every)
         self.config = self.prepared.config = in_updates(self.plan, self.config, steps, max(1, checks))
         self.checkpointer = replace(self.checkpointer, options=self.config.train)
@@ -829,6 +839,7 @@ class _Trainer:
         self._diverged(step.number, figures)
 
     def _diverged(self, number: int, figures: str) -> NoReturn:
+        self._collect()
         kept = checkpoints(self.directory / CHECKPOINTS)
         last = f"the last good checkpoint is {kept[-1].name}" if kept else "there was no checkpoint yet"
         raise Diverged(
@@ -871,20 +882,36 @@ class _Trainer:
         load_weights_strictly(copy, weights, self.directory)
         return self.prepared.scores(copy.to(self.device).eval())
 
-    def _save(self, *, must: bool) -> None:
-        """Save a checkpoint. Where that cannot be, training goes on with the one before, unless it `must` be now."""
+    def _save(self, *, wait: bool = False, must: bool = False) -> None:
+        """Begin to save a checkpoint, once the one before is written; `wait` for its end too.
+
+        Where it cannot be written, training goes on with the one before, unless it `must` be now.
+        """
         began = time.monotonic()
+        self._collect()
+        self.checkpointer.begin(self.progress)
+        if wait or must:
+            self._collect(must=must)
+        self._paused(time.monotonic() - began)
+
+    def _collect(self, *, must: bool = False, goes_on: bool = True) -> None:
+        """Wait for the checkpoint that is being written, if one is, and say where it could not be."""
+        saving = self.checkpointer.saving
+        if (step := saving.step) is None:
+            return
+        if not saving.wait(LONG_SAVE) and not self.slow_disk:
+            self.slow_disk = True
+            self.report.say(f"waiting for the checkpoint of step {step}, which has taken more than {LONG_SAVE:.0f} s")
         try:
-            self.progress = self.checkpointer.save(self.progress)
+            self.progress = replace(self.progress, kept=saving.outcome().kept)
         except NotWritten as error:
             kept: list[Path] = []
             with suppress(OSError):  # the disk may have gone
                 kept = checkpoints(self.directory / CHECKPOINTS)
             last = f"the last checkpoint is {kept[-1].name}" if kept else "there is no checkpoint yet"
             if must:
-                raise NotWritten(f"{error} at step {self.progress.step}; {last}: {_again(self.directory)}") from None
-            self.report.say(f"{error} at step {self.progress.step}; {last}; training goes on to the next save")
-        self._paused(time.monotonic() - began)
+                raise NotWritten(f"{error} at step {step}; {last}: {_again(self.directory)}") from None
+            self.report.say(f"{error} at step {step}; {last}{'; training goes on to the next save' * goes_on}")
 
     def _paused(self, seconds: float) -> None:
         """Seconds in which nothing was trained."""

@@ -4,6 +4,7 @@ import errno
 import os
 import resource
 import shutil
+import threading
 import time
 from contextlib import contextmanager
 from itertools import count
@@ -20,6 +21,7 @@ from regard.errors import Damaged, NotWritten, RegardError, RunError
 from regard.runs.checkpoint import checkpoints, newest_whole, read_progress
 from regard.runs.files import read_tensors, write_tensors
 from regard.runs.log import read_log
+from regard.trainer.checkpointing import SAVING
 from regard.trainer.trainer import Stopped
 
 SMALL = [
@@ -233,6 +235,13 @@ def restored_limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
+def save_of_the_step_before():
+    """Wait until it is written, or could not be, so that what changes now changes for the next."""
+    for thread in threading.enumerate():
+        if thread.name == SAVING:
+            thread.join()
+
+
 class FullDisk(Told):
     """No file may grow beyond a few bytes between two steps: as on a full disk."""
 
@@ -241,6 +250,8 @@ class FullDisk(Told):
         self.limits, self.begins, self.ends = limits, begins, ends
 
     def step(self, values, total):
+        if values["step"] in (self.begins, self.ends):
+            save_of_the_step_before()
         if values["step"] == self.begins:
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, self.limits[1]))
         if values["step"] == self.ends:
@@ -313,6 +324,7 @@ def test_a_directory_that_is_gone_while_saving_is_said_and_training_goes_on(whol
 
     class Lost(Told):
         def step(self, values, total):
+            save_of_the_step_before()
             if values["step"] == 2:
                 run.rename(tmp_path / "elsewhere")
             if values["step"] == 4:
