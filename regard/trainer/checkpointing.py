@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regard.digests import verifying
-from regard.errors import Damaged, RunError
+from regard.errors import Damaged, NotWritten, RunError
 from regard.runs.checkpoint import (
     AVERAGE,
     CARRIED,
@@ -85,13 +85,19 @@ class BackgroundSave:
         self._error: BaseException | None = None
 
     def begin(self, progress: Progress, write: Callable[[], Progress], *, aside: bool) -> None:
-        """Start to `write`; not `aside`, wait for it too. The one before must have been asked for its outcome."""
+        """Start to `write`; not `aside`, do it at once. The one before must have been asked for its outcome."""
         self.step, self._saved, self._error = progress.step, None, None
-        if not aside:
-            self._run(write)
+        if aside:
+            self._thread = threading.Thread(target=self._run, args=(write,), name=SAVING)
+            self._thread.start()
             return
-        self._thread = threading.Thread(target=self._run, args=(write,), name=SAVING)
-        self._thread.start()
+        try:
+            self._saved = write()
+        except NotWritten as error:
+            self._error = error
+        except BaseException:  # as where another process was lost: nobody goes on to ask
+            self.step = None
+            raise
 
     def _run(self, write: Callable[[], Progress]) -> None:
         try:
