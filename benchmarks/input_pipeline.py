@@ -1,8 +1,8 @@
-"""What reading data costs a training, beside batches that lie ready in memory; and what saving once a minute costs.
+"""What reading data costs a training, beside batches that lie ready in memory.
 
 The same model is trained by turns on the run's own stream (cached tokens, an order for each epoch, batches gathered
 and packed by a thread) and on some of its batches that are held in page-locked memory and come round again. Both turns
-take the same updates of the same loop. Then checkpoints are saved, and timed.
+take the same updates of the same loop. What saving costs is measured by benchmarks/saving.py.
 
     python benchmarks/input_pipeline.py --preset transformer-base --data train.en train.de [--seconds 8] [--rounds 4]
 """
@@ -22,11 +22,9 @@ import torch
 
 from regard.data import Position
 from regard.nn.batch import moved
-from regard.runs.checkpoint import Progress
 from regard.tasks.config import make_config
 from regard.tasks.run import choose_device, choose_precision, packs
 from regard.tasks.spec import Silence
-from regard.trainer.checkpointing import Checkpointer
 from regard.trainer.initialize import initialize_model
 from regard.training.cuda_graphs import GraphReplay
 from regard.training.loop import fit
@@ -34,7 +32,6 @@ from regard.training.objectives import compiled
 from regard.training.optim import ExponentialAverage, make_optimizer
 
 LEAST = 0.97
-MOST_OF_A_MINUTE = 0.02
 
 
 def main() -> None:
@@ -45,7 +42,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0, help="of each turn")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--held", type=int, default=64, help="batches held in memory")
-    parser.add_argument("--saves", type=int, default=3)
     args = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportAttributeAccessIssue]
     with tempfile.TemporaryDirectory() as name:
@@ -126,20 +122,7 @@ def measured(args: argparse.Namespace, directory: Path) -> bool:
     shares = [found["stream"] / found["held"] for found in pairs]
     reached = statistics.median(shares)
     print(f"the stream reaches {reached:.1%} (median of {len(shares)} rounds) of batches held in memory; at least 97 %")
-    seconds = saving(args.saves, Checkpointer(directory, options, model, optimizer, average, prepared.objective), done)
-    cost = statistics.median(seconds) / 60
-    print(f"a checkpoint takes {', '.join(f'{one:.2f}' for one in seconds)} s: once a minute {cost:.1%}; at most 2 %")
-    return reached >= LEAST and cost <= MOST_OF_A_MINUTE
-
-
-def saving(times: int, checkpointer: Checkpointer, step: int) -> list[float]:
-    """What training waits for each of some saves."""
-    seconds = []
-    for number in range(times):
-        start = time.perf_counter()
-        checkpointer.save(Progress(step=step + number, epoch=0, index=0))
-        seconds.append(time.perf_counter() - start)
-    return seconds
+    return reached >= LEAST
 
 
 if __name__ == "__main__":

@@ -103,8 +103,8 @@ FUSED_BYTES, PLAIN_BYTES = 2.0, 18.0
 each, which without a fused kernel are there at a time."""
 
 EFFICIENCY = 0.3
-"""The share of a GPU's operations per second that training reaches: on one H200, `transformer-big` 0.40 and
-`transformer-base` 0.19 of what is stated, compiled (docs/results.md)."""
+"""The share of a GPU's operations per second that training reaches: on one H200 alone, `transformer-big` 0.40 and
+`transformer-base` 0.19 to 0.21 of what is stated, compiled; beside other work 0.12 to 0.31 (docs/results.md)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

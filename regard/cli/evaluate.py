@@ -138,16 +138,16 @@ def _evaluate(
                 threads=count,
                 verify=not no_verify,
             )
-            stack.enter_context(translating_together(loaded, job, processes))
+            stack.enter_context(translating_together(loaded, job, processes, out, say))
         progress = stack.enter_context(counting("measuring", loaded.task.unit))
         result = score(loaded, data or None, out=written.append, progress=progress, say=say, **options)
+        if out is not None:
+            with whole_file(out) as path:
+                path.write_text(
+                    "".join(f"{' '.join(line.splitlines())}\n" for line in written), encoding="utf-8", newline="\n"
+                )
     if engine != "torch":
         result["engine"] = engine
-    if out is not None:
-        with whole_file(out) as path:
-            path.write_text(
-                "".join(f"{' '.join(line.splitlines())}\n" for line in written), encoding="utf-8", newline="\n"
-            )
     print(json.dumps(result, indent=2, ensure_ascii=False) if as_json else loaded.task.show(result))
 
 

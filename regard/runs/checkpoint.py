@@ -67,13 +67,29 @@ def save_checkpoint(
     Of several `processes` the first writes it, unless weights lie in shards: then each writes its own, and the first
     one gives the directory its name when all are written.
     """
-    path = directory / f"step-{progress.step}"
-    parts: dict[str, Mapping[str, Tensor]] = {
+    return write_checkpoint(directory, progress, checkpoint_parts(model, optimizer, average, carried), processes)
+
+
+def checkpoint_parts(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: ExponentialAverage | None = None,
+    carried: Mapping[str, Tensor] | None = None,
+) -> dict[str, Mapping[str, Tensor]]:
+    """The tensors of a checkpoint, by the part that they belong to: those of training itself, no copies."""
+    return {
         WEIGHTS: weights_of(model),
         OPTIMIZER: optimizer_tensors(model, optimizer),
         **({} if average is None else {AVERAGE: average.weights}),
         **({} if carried is None else {CARRIED: carried}),
     }
+
+
+def write_checkpoint(
+    directory: Path, progress: Progress, parts: Mapping[str, Mapping[str, Tensor]], processes: Processes = ONE
+) -> Path:
+    """Write these parts as `directory/step-N`; see `save_checkpoint`."""
+    path = directory / f"step-{progress.step}"
     if processes.sharded:
         _save_shards(path, progress, parts, processes)
     elif processes.rank == 0:

@@ -1,7 +1,8 @@
 """What a training run saves: checkpoints on its way, the weights to use in the end."""
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -9,23 +10,24 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regard.digests import verifying
-from regard.errors import Damaged, RunError
+from regard.errors import Damaged, NotWritten, RunError
 from regard.runs.checkpoint import (
     AVERAGE,
     CARRIED,
     WEIGHTS,
     Progress,
     check_whole,
+    checkpoint_parts,
     checkpoints,
     forget_checkpoints,
     has_part,
     kept_steps,
     load_checkpoint,
     read_part,
-    save_checkpoint,
     set_aside,
     step_of,
     weights_of,
+    write_checkpoint,
 )
 from regard.runs.files import CHECKPOINTS, MODEL, read_tensors, write_errors, write_tensors
 from regard.training.config import TrainConfig
@@ -43,9 +45,95 @@ class Ending:
     rewritten: bool
 
 
+class HostCopies:
+    """Copies of tensors in the host's memory, which is the same from one time to the next; of a GPU's page-locked, so
+    that they come as fast as the bus brings them."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, str], Tensor] = {}
+
+    @torch.no_grad()
+    def of(self, parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
+        """Copies of all these tensors, which are good until the next call. Waits until they are made."""
+        before, self._held = self._held, {}
+        busy: set[torch.device] = set()
+        for part, tensors in parts.items():
+            for name, tensor in tensors.items():
+                held, gpu = before.pop((part, name), None), tensor.device.type == "cuda"
+                if held is None or (held.shape, held.dtype) != (tensor.shape, tensor.dtype):
+                    held = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=gpu)
+                self._held[part, name] = held.copy_(tensor, non_blocking=gpu)
+                if gpu:
+                    busy.add(tensor.device)
+        for device in busy:
+            torch.cuda.synchronize(device)
+        return {part: {name: self._held[part, name] for name in tensors} for part, tensors in parts.items()}
+
+
+class BackgroundSave:
+    """Writes one checkpoint at a time in a thread of its own, which touches nothing that training does.
+
+    What the thread raised is raised by `outcome`. It is no daemon: a process that ends waits for it.
+    """
+
+    def __init__(self) -> None:
+        self.step: int | None = None
+        """The step that is being saved, or has been and was not yet asked for its outcome."""
+        self.copies = HostCopies()
+        self._thread: threading.Thread | None = None
+        self._saved: Progress | None = None
+        self._error: BaseException | None = None
+
+    def begin(self, progress: Progress, write: Callable[[], Progress], *, aside: bool) -> None:
+        """Start to `write`; not `aside`, do it at once. The one before must have been asked for its outcome."""
+        self.step, self._saved, self._error = progress.step, None, None
+        if aside:
+            self._thread = threading.Thread(target=self._run, args=(write,), name=SAVING)
+            self._thread.start()
+            return
+        try:
+            self._saved = write()
+        except NotWritten as error:
+            self._error = error
+        except BaseException:  # as where another process was lost: nobody goes on to ask
+            self.step = None
+            raise
+
+    def _run(self, write: Callable[[], Progress]) -> None:
+        try:
+            self._saved = write()
+        except BaseException as error:
+            self._error = error
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Whether what was begun has ended, waiting at most so long for it."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+            if self._thread.is_alive():
+                return False
+            self._thread = None
+        return True
+
+    def outcome(self) -> Progress:
+        """What was saved, once that has ended; or the error that ended it."""
+        self.wait()
+        self.step, error, self._error = None, self._error, None
+        if error is not None:
+            raise error
+        assert self._saved is not None
+        return self._saved
+
+
+SAVING = "regard-saving"
+"""The name of the thread that writes checkpoints."""
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpointer:
     """Saves and restores a training run in its directory.
+
+    `save` returns when all is written. `begin` copies what is to be saved and leaves writing it to a thread, which
+    `saving` tells of; shards are written by all processes together, and at once.
 
     Several `processes` must all ask for the same; the first one writes, and each its shards where there are any.
     """
@@ -57,6 +145,7 @@ class Checkpointer:
     average: ExponentialAverage | None
     objective: Objective
     processes: Processes = ONE
+    saving: BackgroundSave = field(default_factory=BackgroundSave)
 
     def restore(self, checkpoint: Path, say: Callable[[str], None]) -> Progress:
         """Put everything back as it was at a checkpoint, which was found to be whole."""
@@ -83,22 +172,37 @@ class Checkpointer:
 
     def save(self, progress: Progress) -> Progress:
         """A checkpoint, and the weights to use so far, so that a run can be tried while it trains."""
-        folder = self.directory / CHECKPOINTS
-        with write_errors(folder):
-            return self._save(folder, progress)
+        self.begin(progress)
+        return self.saving.outcome()
 
-    def _save(self, folder: Path, progress: Progress) -> Progress:
-        first = self.processes.rank == 0
-        # What takes all processes comes first: after that one may fail by itself.
-        carried, last = self._carried(), self._last()
-        if first:
-            folder.mkdir(exist_ok=True)
-            steps = {progress.step, *map(step_of, checkpoints(folder))}
-            progress = replace(progress, kept=kept_steps(steps, self.options.keep, self._always(progress)))
-        save_checkpoint(folder, progress, self.model, self.optimizer, self.average, carried, self.processes)
-        if first:
-            self._forget(progress)
-            write_tensors(self.directory / MODEL, last, sealed=True)
+    def begin(self, progress: Progress) -> None:
+        """The same, written in the background from a copy: training can go on, and asks `saving` how it went."""
+        assert self.saving.step is None, "copies are of one save at a time"
+        carried, first = self._carried(), self.processes.rank == 0  # what takes all processes comes first
+        parts = checkpoint_parts(self.model, self.optimizer, self.average, carried)
+        if self.processes.sharded:
+            last = self._last()
+            self.saving.begin(progress, lambda: self._write(progress, parts, last), aside=False)
+        elif first:
+            copies = self.saving.copies.of(parts)
+            last = {**copies[WEIGHTS], **copies.get(AVERAGE, {})}
+            self.saving.begin(progress, lambda: self._write(progress, copies, last), aside=True)
+        else:
+            self.saving.begin(progress, lambda: progress, aside=False)
+
+    def _write(
+        self, progress: Progress, parts: Mapping[str, Mapping[str, Tensor]], last: Mapping[str, Tensor]
+    ) -> Progress:
+        folder, first = self.directory / CHECKPOINTS, self.processes.rank == 0
+        with write_errors(folder):
+            if first:
+                folder.mkdir(exist_ok=True)
+                steps = {progress.step, *map(step_of, checkpoints(folder))}
+                progress = replace(progress, kept=kept_steps(steps, self.options.keep, self._always(progress)))
+            write_checkpoint(folder, progress, parts, self.processes)
+            if first:
+                self._forget(progress)
+                write_tensors(self.directory / MODEL, last, sealed=True)
         return progress
 
     def _carried(self) -> dict[str, Tensor] | None:

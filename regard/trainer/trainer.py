@@ -19,7 +19,6 @@ from regard.data.prepared_cache import whole_batches
 from regard.data.sharing import Idle, Share, share
 from regard.digests import verifying
 from regard.errors import ConfigError, Diverged, NotWritten, ProcessLost, RegardError, RunError, memory_errors
-from regard.nn.batch import padding
 from regard.runs.checkpoint import Progress, checkpoints, load_weights_strictly, newest_whole, weights_of
 from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, whole_or_nothing, write_json, write_text
 from regard.runs.log import Log, NoLog
@@ -35,24 +34,21 @@ from regard.trainer.initialize import initialize_model
 from regard.trainer.machine import check_machine, deterministic_algorithms, stop_signals
 from regard.trainer.trackers import Reports, reporting
 from regard.trainer.training_request import TrainingRequest, ready
+from regard.trainer.update_timing import Throughput, seconds_per_update, seconds_to_time
 from regard.training.config import lower_is_better
 from regard.training.cuda_graphs import GraphReplay
 from regard.training.loop import Step, fit, validate
 from regard.training.objectives import Objective, compiled
 from regard.training.optim import ExponentialAverage, make_optimizer
-from regard.training.processes import ONE, Processes, joined, restarted, said_once
+from regard.training.processes import ONE, Processes, joined, local, restarted, said_once
 from regard.training.schedule import DropoutUntil, learning_rate
 from regard.training.sharding import ShardedObjective, whole
 
 SECONDS = 30.0
 """How long a training goes on at most without telling how it goes, unless one update takes longer."""
 
-
-TIMED_UPDATES, TIMED_SHARE, TIMED_SECONDS, MOST_TIMED = 3, 0.015, 7.5, 4
-"""Updates are timed to turn minutes into updates: so many at the least, for this share of the minutes and at the most
-so long, until two stretches on end took the same within `SAME`, as the first updates load and compile what later ones
-have; or so many times as long."""
-SAME = 0.15
+LONG_SAVE = 10.0
+"""Seconds after which it is said, once, that training waits for a checkpoint to be written."""
 
 _BEFORE_TRAINING = (
     "before the first update: a model of fewer or narrower layers, or of a smaller vocabulary, takes less; `regard "
@@ -64,37 +60,6 @@ class Stopped(RegardError):
     """Training was asked to stop, and has saved where it was."""
 
     exit_code = 130
-
-
-class Throughput:
-    """Tokens per second of training alone, validation and saving left out."""
-
-    def __init__(self) -> None:
-        self.tokens = 0
-        self._since, self._paused, self._trained = time.monotonic(), 0.0, 0.0
-
-    def pause(self, seconds: float) -> None:
-        """Leave so many seconds out."""
-        self._paused += seconds
-
-    def read(self) -> dict[str, float]:
-        """The speed since the last lap, and the seconds trained in all."""
-        seconds = self._seconds(time.monotonic())
-        return {"tokens_per_second": round(self.tokens / seconds, 1), "seconds": round(self._trained + seconds, 2)}
-
-    def lap(self) -> dict[str, float]:
-        """The same, and a new lap begins."""
-        values, now = self.read(), time.monotonic()
-        self._trained += self._seconds(now)
-        self._since, self._paused, self.tokens = now, 0.0, 0
-        return values
-
-    def seconds(self) -> float:
-        """Those since the last lap."""
-        return self._seconds(time.monotonic())
-
-    def _seconds(self, now: float) -> float:
-        return max(1e-9, now - self._since - self._paused)
 
 
 Adjust = Callable[[RunConfig, Prepared], RunConfig]
@@ -188,6 +153,7 @@ def _follow(directory: Path, processes: Processes) -> Run:
     if (seconds := told.get("timing")) is not None:
         training.timed(seconds)
         training.adopt(RunConfig.of(processes.from_first(None)))
+        training.budget = TimeBudget(0.0, 0.0)  # when to hear of the first process's
     if told["checkpoint"]:
         training.restore(directory / CHECKPOINTS / told["checkpoint"])
     return _gone(training)
@@ -223,11 +189,7 @@ def _train(
             f"--fit tries the memory of one GPU; with {processes.world} processes set train.batch_tokens, which is "
             f"that of all together, to as many times what it finds for one"
         )
-    timing = None if plan is None or plan.minutes is None else min(TIMED_SECONDS, TIMED_SHARE * 60 * plan.minutes)
-    if timing is not None and processes.world > 1 and config.train.shard:
-        raise ConfigError(
-            "--minutes times updates and takes them back, which train.shard=true does not do: give --set train.steps=N"
-        )
+    timing = None if plan is None or plan.minutes is None else seconds_to_time(plan.minutes)
     with processes.first_works() as tell, whole_or_nothing(directory):
         _check_free(directory)  # another process may have been faster
         config, prepared = config.kind.prepare(config, directory, report, new=True)
@@ -379,9 +341,8 @@ class _Trainer:
         self.checkpointer = Checkpointer(directory, options, *kept, processes)
         self.throughput = Throughput()
         self.told = time.monotonic()
-        self.split = self.idle = False
+        self.split = self.idle = self.slow_disk = False
         self.rails = guard_rails(config, options.validate_sentences)
-        self.waited, self.padded = 0.0, (0, 0)
         self.made: tuple[Objective, nn.Module, GraphReplay | None] | None = None
         self.budget: TimeBudget | None = None
         self.plan: Plan | None = None
@@ -418,15 +379,12 @@ class _Trainer:
         else:
             most = most_updates(plan, timing.epoch)
             began -= plan.seconds
-            if self.processes.world == 1:  # several would have to agree on every change
-                self.budget = TimeBudget(60.0 * plan.minutes, began, most, timing.validation, timing.update)
+            self.budget = TimeBudget(60.0 * plan.minutes, began, most, timing.validation, timing.update)
             left = max(1.0, began + 60.0 * plan.minutes - time.monotonic())
             steps, updates = steps_for(plan, left, timing)
             checks = validations_for(left, timing)
             self.adopt(in_updates(plan, self.config, steps, checks))
             self.report.say(updates)
-            if self.budget is None:
-                self.report.say("the number of updates stays as timed, also where these processes get slower or faster")
         self.plan, self.page = plan, plan.with_config(self.config).page(updates)
         write_text(self.directory / PLAN, self.page)
         return self.config
@@ -447,7 +405,7 @@ class _Trainer:
         less.
         """
         self.report.say("timing some updates")
-        weights = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}
+        weights = {name: local(value).detach().to("cpu", copy=True) for name, value in weights_of(self.model).items()}
         threads = torch.get_num_threads()
         update, epoch = self._timed_updates(seconds)
         free = self.processes.world == 1 and not self.config.train.threads
@@ -463,16 +421,17 @@ class _Trainer:
         validation = self._timed_validation()
         self.optimizer.zero_grad()
         self.optimizer.state.clear()
-        self.model.load_state_dict(weights)
+        with torch.no_grad():
+            for name, value in weights_of(self.model).items():
+                local(value).copy_(weights[name])
         if self.average is not None:
             self.average = ExponentialAverage(self.model, self.config.train.ema)
             self.checkpointer = replace(self.checkpointer, average=self.average)
         self.throughput = Throughput()
-        self.waited, self.padded = 0.0, (0, 0)
         return Timing(update=update, epoch=epoch, validation=validation)
 
     def _timed_updates(self, seconds: float) -> tuple[float, float]:
-        """Seconds of an update, once they have come to be the same, and the updates of an epoch."""
+        """Seconds of an update, and the updates of an epoch."""
         options = self.config.train
         stream = self._stream(Position())
         task, model, replay = self._compiled()
@@ -491,25 +450,7 @@ class _Trainer:
                 replay=replay,
                 processes=self.processes,
             )
-            update, began = self._stretch(steps, seconds), time.perf_counter()
-            while True:
-                before, update = update, self._stretch(steps, seconds)
-                late = time.perf_counter() - began > MOST_TIMED * seconds
-                if self._first_says(late or abs(update / before - 1) < SAME):
-                    return update, stream.batches() / options.accumulate
-
-    def _stretch(self, steps: Iterator[Step], seconds: float) -> float:
-        """What an update takes, of those of so many seconds."""
-        began, made = time.perf_counter(), 0
-        while True:
-            step, made = next(steps), made + 1
-            if self._first_says(made >= TIMED_UPDATES and time.perf_counter() - began > seconds):
-                float(step.loss)  # a GPU has done it only when someone has read it
-                return (time.perf_counter() - began) / made
-
-    def _first_says(self, yes: bool) -> bool:
-        """What the first process decides by its clock, so that all do the same."""
-        return any(self.processes.total(yes and self.processes.rank == 0))
+            return seconds_per_update(steps, seconds, self.processes), stream.batches() / options.accumulate
 
     def _timed_validation(self) -> float:
         """Seconds of a validation; what a model that has learnt nothing writes is not told."""
@@ -578,7 +519,10 @@ class _Trainer:
                 f"{shlex.quote(str(self.directory))} --set train.compile=false --set train.compile_blocks=false"
             ) from error
         finally:
-            log.close()
+            try:
+                self._collect(goes_on=False)  # what was begun is written to its end, also where training fails
+            finally:
+                log.close()
 
     def _loop(self, log: "Log | NoLog", stop: Callable[[], bool]) -> None:
         options = self.config.train
@@ -613,7 +557,10 @@ class _Trainer:
                 (stopping,) = self.processes.total(stop())
                 if stopping:
                     self._check_finite(step)
-                    self._save(must=True)
+                    if self.checkpointer.saving.step == step.number:  # as it was due anyway
+                        self._collect(must=True)
+                    else:
+                        self._save(must=True)
                     self.processes.total()  # a process that ends before the first has saved would end that too
                     raise Stopped(f"stopped at step {step.number} and saved; {_again(self.directory)}")
 
@@ -682,13 +629,10 @@ class _Trainer:
         while True:
             began = time.monotonic()
             shares = self._shares(stream)
-            self.waited += time.monotonic() - began
-            for part in shares:
-                hidden, places = (0, 0) if isinstance(part, Idle) else padding(part)
-                self.padded = self.padded[0] + hidden, self.padded[1] + places
-            tokens = sum(part.tokens for part in shares if not isinstance(part, Idle))
-            (tokens_of_all,) = self.processes.total(tokens)
-            self.throughput.tokens += int(tokens_of_all)
+            self.throughput.waited += time.monotonic() - began
+            work = [part for part in shares if not isinstance(part, Idle)]
+            (tokens_of_all,) = self.processes.total(sum(part.tokens for part in work))
+            self.throughput.add(int(tokens_of_all), work)
             if not self.idle and any(isinstance(part, Idle) for part in shares):
                 self.idle = True
                 self.report.say(
@@ -713,6 +657,8 @@ class _Trainer:
     def _after(self, step: Step, log: "Log | NoLog") -> None:
         """Log, validate and save where it is time."""
         options = self.config.train
+        if self.checkpointer.saving.wait(0.0):
+            self._collect()
         if step.splits and not self.split:
             self.split = True
             self.report.say(
@@ -723,7 +669,7 @@ class _Trainer:
         if self.device.type == "cpu" or due:
             self._check_finite(step)
         if due:
-            values = {**self._values(step), **self._lap()}
+            values = {**self._values(step), **self.throughput.lap()}
             log.write("train", step.number, values)
             self._guard("train", step.number, values)
             self._tell(step, values)
@@ -744,27 +690,44 @@ class _Trainer:
         """Make fewer updates where they have become slow, or more where they are faster than when they were timed.
 
         What has been saved by then is what the new number goes on from, so a run that is stopped later resumes exactly.
+        Of several processes the first one's clock decides.
         """
         assert self.budget is not None
-        assert self.plan is not None
         float(step.loss)  # which a GPU may still be busy with
-        options = self.config.train
-        steps = self.budget.steps(step.number, options)
-        if steps == options.steps:
+        changed: RunConfig | None = None
+        if self.processes.rank:
+            self.budget.seen = step.number
+        else:
+            changed = self._within_budget(step.number)
+        told = self.processes.from_first(None if changed is None else changed.to_mapping())
+        if told is None:
+            return
+        self._check_finite(step)
+        self._save(wait=True)
+        before, after = self.config.train.steps, RunConfig.of(told)
+        self.config = self.prepared.config = after
+        self.checkpointer = replace(self.checkpointer, options=after.train)
+        if self.processes.rank:
             return
         line = (
-            f"an update takes {1000 * self.budget.update:.1f} ms: {steps:,} updates rather than {options.steps:,} go "
-            f"into {self.budget.seconds:.0f} s"
+            f"an update takes {1000 * self.budget.update:.1f} ms: {after.train.steps:,} updates rather than "
+            f"{before:,} go into {self.budget.seconds:.0f} s"
         )
-        self._check_finite(step)
-        self._save(must=False)
-        checks = round(options.steps / options.validate_every)
-        self.config = self.prepared.config = in_updates(self.plan, self.config, steps, max(1, checks))
-        self.checkpointer = replace(self.checkpointer, options=self.config.train)
         self.page += f"\nAt update {step.number:,}: {line}.\n"
         write_json(self.directory / CONFIG, self.config.to_mapping())
         write_text(self.directory / PLAN, self.page)
         self.report.say(line)
+
+    def _within_budget(self, number: int) -> RunConfig | None:
+        """Other settings for the updates that are left, where there are to be fewer or more of them."""
+        assert self.budget is not None
+        assert self.plan is not None
+        options = self.config.train
+        steps = self.budget.steps(number, options)
+        if steps == options.steps:
+            return None
+        checks = round(options.steps / options.validate_every)
+        return in_updates(self.plan, self.config, steps, max(1, checks))
 
     def _note_validation(self, values: dict[str, float], log: "Log | NoLog") -> bool:
         """Note a validation; whether it is the best so far."""
@@ -782,14 +745,6 @@ class _Trainer:
         self.report.validation({"step": step, **values})
         self._guard("validation", step, values)
         return better
-
-    def _lap(self) -> dict[str, float]:
-        """Speed since the last lap, and what of it was waiting for data and what of the batches is padding."""
-        hidden, places = self.padded
-        shares = {"waiting": round(min(1.0, self.waited / self.throughput.seconds()), 3)}
-        shares |= {"padding": round(hidden / places, 3)} if hidden else {}
-        self.waited, self.padded = 0.0, (0, 0)
-        return {**self.throughput.lap(), **shares}
 
     def _guard(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         for warning in self.rails.record(kind, step, values):
@@ -830,6 +785,7 @@ class _Trainer:
         self._diverged(step.number, figures)
 
     def _diverged(self, number: int, figures: str) -> NoReturn:
+        self._collect()
         kept = checkpoints(self.directory / CHECKPOINTS)
         last = f"the last good checkpoint is {kept[-1].name}" if kept else "there was no checkpoint yet"
         raise Diverged(
@@ -872,20 +828,36 @@ class _Trainer:
         load_weights_strictly(copy, weights, self.directory)
         return self.prepared.scores(copy.to(self.device).eval())
 
-    def _save(self, *, must: bool) -> None:
-        """Save a checkpoint. Where that cannot be, training goes on with the one before, unless it `must` be now."""
+    def _save(self, *, wait: bool = False, must: bool = False) -> None:
+        """Begin to save a checkpoint, once the one before is written; `wait` for its end too.
+
+        Where it cannot be written, training goes on with the one before, unless it `must` be now.
+        """
         began = time.monotonic()
+        self._collect()
+        self.checkpointer.begin(self.progress)
+        if wait or must:
+            self._collect(must=must)
+        self._paused(time.monotonic() - began)
+
+    def _collect(self, *, must: bool = False, goes_on: bool = True) -> None:
+        """Wait for the checkpoint that is being written, if one is, and say where it could not be."""
+        saving = self.checkpointer.saving
+        if (step := saving.step) is None:
+            return
+        if not saving.wait(LONG_SAVE) and not self.slow_disk:
+            self.slow_disk = True
+            self.report.say(f"waiting for the checkpoint of step {step}, which has taken more than {LONG_SAVE:.0f} s")
         try:
-            self.progress = self.checkpointer.save(self.progress)
+            self.progress = replace(self.progress, kept=saving.outcome().kept)
         except NotWritten as error:
             kept: list[Path] = []
             with suppress(OSError):  # the disk may have gone
                 kept = checkpoints(self.directory / CHECKPOINTS)
             last = f"the last checkpoint is {kept[-1].name}" if kept else "there is no checkpoint yet"
             if must:
-                raise NotWritten(f"{error} at step {self.progress.step}; {last}: {_again(self.directory)}") from None
-            self.report.say(f"{error} at step {self.progress.step}; {last}; training goes on to the next save")
-        self._paused(time.monotonic() - began)
+                raise NotWritten(f"{error} at step {step}; {last}: {_again(self.directory)}") from None
+            self.report.say(f"{error} at step {step}; {last}{'; training goes on to the next save' * goes_on}")
 
     def _paused(self, seconds: float) -> None:
         """Seconds in which nothing was trained."""

@@ -4,6 +4,8 @@ import errno
 import os
 import resource
 import shutil
+import subprocess
+import threading
 import time
 from contextlib import contextmanager
 from itertools import count
@@ -20,6 +22,7 @@ from regard.errors import Damaged, NotWritten, RegardError, RunError
 from regard.runs.checkpoint import checkpoints, newest_whole, read_progress
 from regard.runs.files import read_tensors, write_tensors
 from regard.runs.log import read_log
+from regard.trainer.checkpointing import SAVING
 from regard.trainer.trainer import Stopped
 
 SMALL = [
@@ -233,6 +236,13 @@ def restored_limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
+def save_of_the_step_before():
+    """Wait until it is written, or could not be, so that what changes now changes for the next."""
+    for thread in threading.enumerate():
+        if thread.name == SAVING:
+            thread.join()
+
+
 class FullDisk(Told):
     """No file may grow beyond a few bytes between two steps: as on a full disk."""
 
@@ -241,6 +251,8 @@ class FullDisk(Told):
         self.limits, self.begins, self.ends = limits, begins, ends
 
     def step(self, values, total):
+        if values["step"] in (self.begins, self.ends):
+            save_of_the_step_before()
         if values["step"] == self.begins:
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, self.limits[1]))
         if values["step"] == self.ends:
@@ -313,6 +325,7 @@ def test_a_directory_that_is_gone_while_saving_is_said_and_training_goes_on(whol
 
     class Lost(Told):
         def step(self, values, total):
+            save_of_the_step_before()
             if values["step"] == 2:
                 run.rename(tmp_path / "elsewhere")
             if values["step"] == 4:
@@ -368,6 +381,47 @@ def test_a_disk_that_takes_nothing_from_any_write_on_is_said_in_one_line_and_the
     words = ("the disk is full", "No space left on device", "no permission to write", "Read-only file system")
     assert len(said) >= first // every - 1
     assert all("\n" not in line and any(word in line for word in words) for line in said), said
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of its own."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("whoever runs this may not mount a file system")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("pages", [24, pytest.param(1, marks=pytest.mark.long)])
+def test_a_disk_that_is_full_at_any_page_is_said_in_one_line_and_the_run_goes_on(whole, small_disk, pages):
+    """With room for every number of pages that a run may need, until there is room for all of it."""
+    run, ballast = small_disk / "run", small_disk / "ballast"
+    for free in count(0, pages):
+        room = os.statvfs(small_disk)
+        ballast.write_bytes(bytes(room.f_bsize * (room.f_bavail - free)))
+        told, ended = Told(), None
+        try:
+            regard.train(config(whole.parent), run, told)
+        except RegardError as error:
+            ended = str(error)
+            assert "\n" not in ended
+            assert "disk is full" in ended or "No space left" in ended, ended
+        full = [line for line in told.lines if "disk is full" in line or "No space left" in line]
+        ballast.unlink()
+        if (run / "config.json").exists():
+            regard.resume(run)
+        else:
+            assert not run.exists() or not list(run.iterdir())
+            regard.train(config(whole.parent), run)
+        assert contents(run) == contents(whole), free
+        assert steps_of(run) == [1, 2, 3, 4, 5], free
+        shutil.rmtree(run)
+        if not full and ended is None:
+            break
+    assert free > 24
 
 
 class AtStep(Told):

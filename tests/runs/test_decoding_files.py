@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from file_operations import killed
+from file_operations import Killed, killed
 
 import regard
 from regard.analysis import decoding_files
@@ -336,6 +336,39 @@ def test_evaluating_by_processes_gives_the_same_scores(forked, tmp_path, monkeyp
         translating_together(regard.load(RUNS / "gpt", "cpu"), FileJob(verb="", run=str(RUNS / "gpt")), 2),
     ):
         pass
+
+
+def test_evaluating_by_processes_is_gone_on_with_after_a_kill(forked, tmp_path, monkeypatch):
+    """What was translated and noted is found, the rest alone is asked for, and the scores are equal."""
+    monkeypatch.setattr(decoding_files, "CHUNK", 4)
+    monkeypatch.setattr(decoding_files, "NOTE_SECONDS", 0.0)
+    (tmp_path / "pairs.tsv").write_text("".join(f"a b\tb a\nc\tc\n{'a ' * n}\ta c\n" for n in range(1, 6)), "utf-8")
+    pairs, out = [str(tmp_path / "pairs.tsv")], tmp_path / "out.txt"
+    run, job = regard.load(TRANSFORMER, "cpu"), FileJob(verb="", run=str(TRANSFORMER), device="cpu")
+    texts, write, asked, told = [], Journal.write, [], []
+    alone = regard.evaluate(run, pairs, out=texts.append)
+
+    def evaluated(found):
+        with translating_together(run, job, 2, out, told.append):
+            return regard.evaluate(run, pairs, out=found.append)
+
+    def write_two(self, text, more):
+        if self.done.inputs == 8:
+            raise Killed("before the third chunk")
+        write(self, text, more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "write", write_two)
+        with pytest.raises(Killed):
+            evaluated([])
+    assert len(list(tmp_path.glob(".*"))) == 2
+    monkeypatch.setattr(Journal, "write", lambda self, text, more: asked.append(more.inputs) or write(self, text, more))
+    found = []
+    assert evaluated(found) == alone
+    assert found == texts
+    assert asked == [4, 3]
+    assert told == [f"8 {run.task.unit} were done before; going on from there"]
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_the_command_says_what_it_found_done(tmp_path, capsys):

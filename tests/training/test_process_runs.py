@@ -19,12 +19,14 @@ from process_toys import Forked, alone, apart, config_of, group, prepared, toget
 import regard
 from regard.errors import ConfigError, Damaged, DataError, ProcessLost
 from regard.nn.batch import row_count
-from regard.runs.checkpoint import WEIGHTS, checkpoints, read_part
+from regard.runs.checkpoint import WEIGHTS, checkpoints, read_part, weights_of
 from regard.runs.files import read_tensors
 from regard.runs.log import read_log
+from regard.tasks.planning import TimeBudget
 from regard.trainer.launch import launch
-from regard.trainer.trainer import Throughput
-from regard.training.processes import Processes, launched
+from regard.trainer.trainer import _Trainer
+from regard.trainer.update_timing import Throughput
+from regard.training.processes import Processes, launched, local
 
 pytestmark = pytest.mark.skipif(
     torch.cuda.is_available(), reason="torch's autograd cannot be forked once it has threads for a GPU"
@@ -343,24 +345,45 @@ def test_torchrun_starts_again_and_the_run_goes_on_by_itself(files, tmp_path):
     assert (out / "model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
 
 
-def by_minutes(rank, world, pairs, directory):
+def by_minutes(rank, world, pairs, directory, settings, fewer):
     small = ["model.width=8", "model.heads=2", "model.feed_forward=8", "model.encoder_layers=1"]
     small += ["model.decoder_layers=1", "train.batch_tokens=200", "tokenizer.kind=word", "train.device=cpu"]
-    told, plan = (
-        Told(),
-        regard.plan([pairs], minutes=0.02, overrides=[*small, "train.validate_sentences=2", "decode.max_len=4"]),
-    )
+    small += ["train.validate_sentences=2", "decode.max_len=4", *settings]
+    told, plan = Told(), regard.plan([pairs], minutes=0.2 if fewer else 0.02, overrides=small)
+    if fewer and rank == 0:  # as where the first one's clock finds that updates have become slow
+        TimeBudget.steps = lambda self, number, options: 3
+    if fewer:
+        TimeBudget.due = lambda self, number, steps: number <= 2
     run = regard.train(plan, directory, told)
     return run.config.train.steps, told.lines
 
 
-def test_all_processes_time_updates_and_the_first_says_how_many_the_minutes_pay_for(files, tmp_path):
+@pytest.mark.parametrize(
+    ("settings", "fewer"), [([], False), (["train.shard=true", "train.ema=0.9"], True)], ids=["copies", "shards"]
+)
+def test_all_processes_time_updates_and_the_first_says_how_many_the_minutes_pay_for(files, tmp_path, settings, fewer):
+    """Also in the course of the run, where it finds updates to be slower than they were."""
     pairs = str(files / "train.pairs.tsv")
-    found = together(2, by_minutes, pairs, tmp_path / "run")
+    found = together(2, by_minutes, pairs, tmp_path / "run", settings, fewer)
     assert [len(one) for one in found] == [2, 2], found
     (steps, lines), (others, nothing) = found
     assert steps == others == json.loads((tmp_path / "run/config.json").read_text())["train"]["steps"]
     assert any("updates" in line and "budget" in line for line in lines), lines
     assert nothing == []
     assert f"{steps:,} updates" in (tmp_path / "run/plan.md").read_text()
+    assert any("ms: 3 updates rather than" in line for line in lines) == fewer == (steps == 3)
     assert [one["step"] for one in figures(tmp_path / "run") if one["kind"] == "train"][-1] == steps
+
+
+def after_timing(rank, world, config, data, directory):
+    training = _Trainer(config, directory, data, Told(), group(rank, world))
+    before = [local(value).clone() for value in weights_of(training.model).values()]
+    training.timed(0.0)
+    after = [local(value) for value in weights_of(training.model).values()]
+    averaged = [local(value) for value in training.average.weights.values()]
+    return [all(map(torch.equal, before, found)) for found in (after, averaged)], len(training.optimizer.state)
+
+
+def test_timing_leaves_weights_in_shards_as_they_were(files, tmp_path):
+    config, data = prepared("padded", files, tmp_path, "train.shard=true", "train.ema=0.9")
+    assert together(2, after_timing, config, data, tmp_path) == [([True, True], 0)] * 2

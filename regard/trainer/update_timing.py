@@ -1,0 +1,86 @@
+"""How fast a training goes: tokens per second in its course, and what an update takes before it begins."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from regard.nn.batch import padding
+from regard.training.loop import Step
+from regard.training.processes import Processes
+
+LEAST_UPDATES, LEAST_SHARE, MOST_SECONDS, MOST_TIMES = 3, 0.015, 7.5, 4
+"""Updates are timed to turn minutes into updates: so many at the least, for this share of the minutes and at the most
+so long, until two stretches on end took the same within `SAME`, as the first updates load and compile what later ones
+have; or so many times as long."""
+SAME = 0.15
+
+
+class Throughput:
+    """Tokens per second of training alone, validation and saving left out; and what of it was waiting for data, and
+    what of the batches is padding."""
+
+    def __init__(self) -> None:
+        self.tokens, self.waited = 0, 0.0
+        self._hidden = self._places = 0
+        self._since, self._paused, self._trained = time.monotonic(), 0.0, 0.0
+
+    def add(self, tokens: int, batches: Sequence[Any]) -> None:
+        """Note an update of so many tokens in all, of which these batches are this process's."""
+        self.tokens += tokens
+        for batch in batches:
+            hidden, places = padding(batch)
+            self._hidden, self._places = self._hidden + hidden, self._places + places
+
+    def pause(self, seconds: float) -> None:
+        """Leave so many seconds out."""
+        self._paused += seconds
+
+    def read(self) -> dict[str, float]:
+        """The speed since the last lap, and the seconds trained in all."""
+        seconds = self._seconds(time.monotonic())
+        return {"tokens_per_second": round(self.tokens / seconds, 1), "seconds": round(self._trained + seconds, 2)}
+
+    def lap(self) -> dict[str, float]:
+        """The same with the shares of waiting and padding, and a new lap begins."""
+        now = time.monotonic()
+        seconds, values = self._seconds(now), self.read()
+        values["waiting"] = round(min(1.0, self.waited / seconds), 3)
+        if self._hidden:
+            values["padding"] = round(self._hidden / self._places, 3)
+        self._trained += seconds
+        self._since, self._paused, self.tokens, self.waited = now, 0.0, 0, 0.0
+        self._hidden = self._places = 0
+        return values
+
+    def _seconds(self, now: float) -> float:
+        return max(1e-9, now - self._since - self._paused)
+
+
+def seconds_to_time(minutes: float | int) -> float:
+    """For how long updates are timed where a run may take so many minutes."""
+    return min(MOST_SECONDS, LEAST_SHARE * 60 * minutes)
+
+
+def seconds_per_update(steps: Iterator[Step], seconds: float, processes: Processes) -> float:
+    """What an update takes, once updates have come to take the same; timed for some times as many seconds."""
+    update, began = _stretch(steps, seconds, processes), time.perf_counter()
+    while True:
+        before, update = update, _stretch(steps, seconds, processes)
+        late = time.perf_counter() - began > MOST_TIMES * seconds
+        if _first_says(processes, late or abs(update / before - 1) < SAME):
+            return update
+
+
+def _stretch(steps: Iterator[Step], seconds: float, processes: Processes) -> float:
+    """What an update takes, of those of so many seconds."""
+    began, made = time.perf_counter(), 0
+    while True:
+        step, made = next(steps), made + 1
+        if _first_says(processes, made >= LEAST_UPDATES and time.perf_counter() - began > seconds):
+            float(step.loss)  # a GPU has done it only when someone has read it
+            return (time.perf_counter() - began) / made
+
+
+def _first_says(processes: Processes, yes: bool) -> bool:
+    """What the first process decides by its clock, so that all do the same."""
+    return any(processes.total(yes and processes.rank == 0))
