@@ -208,9 +208,7 @@ def compared(models: Sequence[Sequence[tuple[bool, float]]], rounds: int = 20_00
 
 def pronouns(options: argparse.Namespace) -> None:
     """Which head follows `it` in each run, and what the translation needs."""
-    print(
-        "| run | seed | pronouns right | follows best | right | masking it costs | heads that are needed (points lost) |"
-    )
+    print("| run | seed | pronouns right | follows best | right | masking it costs | needed heads (points lost) |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for name in options.runs:
         run = regard.load(name, options.device)
