@@ -17,9 +17,10 @@ from regard.data.dependencies import ParsedSentence, dependencies
 from regard.data.file_names import is_there
 from regard.data.labelled_texts import Example, Question, Tagged
 from regard.data.sentence_store import split_sentences
-from regard.data.synthetic.world.sentence import ParallelSentence
+from regard.data.synthetic.world.sentence import ParallelSentence, spans
 from regard.data.trees import SUFFIXES, read_trees
 from regard.errors import ConfigError, DataError
+from regard.look.alignment import words_of_pieces
 from regard.look.roles import (
     RoleQuestion,
     at_landmarks,
@@ -255,7 +256,8 @@ def framed_sentence(run: Run, sentence: ParsedSentence) -> SentenceRow | None:
     row = run.encoder.framer.texts(sentence.text, overlong="skip")
     if row is None:
         return None
-    words = iter(words_of_row(run.encoder.tokenizer, sentence.text, sentence.words))
+    offsets = run.encoder.tokenizer.offsets(sentence.text)
+    words = iter(words_of_pieces(offsets, spans(sentence.text, list(sentence.words))))
     own = [next(words) if source == 0 else None for source in row.sources]
     pieces = [None if word is None else word + 1 for word in own]
     pieces[0], pieces[-1] = 0, len(sentence.words) + 1
