@@ -93,5 +93,6 @@ def test_head_rules(label, parts, head):
 
 
 def test_the_text_of_a_parsed_sentence_is_as_people_write_it():
-    tree = "(S (`` ``) (NP (PRP I)) (VP (VBP do) (RB n't)) (, ,) ('' '') (-LRB- -LRB-) (NP ($ $) (CD 5)) (-RRB- -RRB-) (. .))"
-    assert dependencies(tree_of(tree)).text == '"I don\'t," ($5).'
+    said = "(S (`` ``) (NP (PRP I)) (VP (VBP do) (RB n't)) (, ,) ('' ''))"
+    price = "(PRN (-LRB- -LRB-) (NP ($ $) (CD 5)) (-RRB- -RRB-))"
+    assert dependencies(tree_of(f"(S {said} {price} (. .))")).text == '"I don\'t," ($5).'
