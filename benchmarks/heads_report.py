@@ -3,10 +3,12 @@
 python benchmarks/heads_report.py heads RUN --data FILE ... --gates 2000 --among "encoder.*" --json heads.json
 python benchmarks/heads_report.py order heads-1.json heads-2.json ...
 python benchmarks/heads_report.py pronouns RUN RUN ...
+python benchmarks/heads_report.py text FOLDER
 
 `heads` asks about what `regard heads` would: its own test set, or text, pairs or trees given. `order` puts the reports
 of several models together: whether heads with a specialised role are removed later than the others, by a permutation
-test within each model.
+test within each model. `text` writes sentences of the bundled corpus as documents to pre-train a BERT on with next
+sentences: those of one document have the same subject.
 """
 
 import argparse
@@ -24,6 +26,7 @@ import regard
 from regard.analysis.head_pronouns import pronoun_report
 from regard.analysis.head_roles import head_roles
 from regard.analysis.pruning import every_head, gates_shut, importance
+from regard.data.synthetic.world.corpus import sentences
 from regard.look.edits import masked
 from regard.tasks.probes import HeldOutData, held_out_data
 
@@ -76,13 +79,18 @@ def masking(run: regard.Run, evidence: HeldOutData) -> dict[tuple[str, int], tup
 
 def report(options: argparse.Namespace) -> None:
     run = regard.load(options.run, options.device)
-    found = head_roles(run, options.data or None, limit=options.limit)
+    found = head_roles(run, options.data or None, limit=options.limit, judging=options.judging)
     if options.trees:
-        add_syntax(found, head_roles(run, options.trees, limit=options.limit))
-    evidence = held_out_data(run, options.held_out or None, options.score)
-    costs = masking(run, evidence)
-    shut = gates_shut(run, steps=options.gates, among=options.among) if options.gates else {}
-    fixed = importance(run, evidence, "gates", options.among) if options.gates else {}
+        add_syntax(found, head_roles(run, options.trees, limit=options.limit, judging=options.judging))
+    costs: dict[tuple[str, int], tuple[float, float]] = {}
+    shut: dict[tuple[str, int], int] = {}
+    fixed: dict[tuple[str, int], float] = {}
+    if options.gates or not options.no_masking:
+        evidence = held_out_data(run, options.held_out or None, options.score)
+        costs = {} if options.no_masking else masking(run, evidence)
+        if options.gates:
+            shut = gates_shut(run, steps=options.gates, among=options.among)
+            fixed = importance(run, evidence, "gates", options.among)
     ranks, fixed_ranks = ranked(shut), ranked(fixed)
     for head in found["heads"]:
         key = head["attention"], head["head"]
@@ -232,6 +240,26 @@ def pronouns(options: argparse.Namespace) -> None:
             )
 
 
+PRONOUNS = frozenset(["i", "you", "he", "she", "it", "we", "they", "who", "that", "which"])
+
+
+def text(options: argparse.Namespace) -> None:
+    """The bundled corpus as documents: English sentences with one subject together, so that a next one can be told."""
+    for split, count in (("train", options.sentences), ("valid", options.sentences // 20)):
+        by_subject: dict[str, list[str]] = {}
+        for one in sentences(count, seed=5, split=split):
+            words = zip(one.english_words, one.relations, strict=True)
+            subjects = [word.lower() for word, relation in words if relation == "subject"]
+            named = [word for word in subjects if word not in PRONOUNS]
+            if named:
+                by_subject.setdefault(named[0], []).append(one.english)
+        documents = [own[at : at + 8] for own in by_subject.values() for at in range(0, len(own) - 3, 8)]
+        random.Random(0).shuffle(documents)
+        whole = "\n\n".join("\n".join(document) for document in documents) + "\n"
+        (options.folder / f"{split}.txt").write_text(whole, encoding="utf-8")
+        print(f"{split}: {len(documents):,} documents about {len(by_subject):,} subjects")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
@@ -244,6 +272,8 @@ def main() -> None:
     one.add_argument("--score", type=int, default=400, help="Sentences that the loss is measured on.")
     one.add_argument("--gates", type=int, default=0, help="Updates in which gates shut one by one; 0 for none.")
     one.add_argument("--among", default="encoder.*", help="The attentions that are gated.")
+    one.add_argument("--judging", type=int, default=19, help="Untrained models that set the thresholds, beside ten.")
+    one.add_argument("--no-masking", action="store_true", help="Do not measure the loss without each head.")
     one.add_argument("--json", help="Write the whole report here.")
     one.add_argument("--device", default="auto")
     one.set_defaults(do=report)
@@ -255,6 +285,10 @@ def main() -> None:
     seeds.add_argument("--limit", type=int, default=200)
     seeds.add_argument("--device", default="auto")
     seeds.set_defaults(do=pronouns)
+    documents = commands.add_parser("text")
+    documents.add_argument("folder", type=Path)
+    documents.add_argument("--sentences", type=int, default=40_000)
+    documents.set_defaults(do=text)
     options = parser.parse_args()
     options.do(options)
 
