@@ -16,7 +16,7 @@ import json
 import random
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ import regard
 from regard.analysis.head_pronouns import pronoun_report
 from regard.analysis.head_roles import head_roles
 from regard.analysis.pruning import every_head, gates_shut, importance
-from regard.data.synthetic.world.corpus import sentences
+from regard.data.synthetic.world.corpus import Split, sentences
 from regard.look.edits import masked
 from regard.tasks.probes import HeldOutData, held_out_data
 
@@ -117,7 +117,7 @@ def add_syntax(found: dict[str, Any], parsed: dict[str, Any]) -> None:
     found["trees"] = parsed["sentences"]
 
 
-def ranked(values: dict[tuple[str, int], float]) -> dict[tuple[str, int], float]:
+def ranked(values: Mapping[tuple[str, int], float]) -> dict[tuple[str, int], float]:
     """The place of each in the order of removal, from 1; equals share the mean of theirs."""
     order = sorted(values.values())
     return {key: order.index(value) + (order.count(value) + 1) / 2 for key, value in values.items()}
@@ -245,7 +245,8 @@ PRONOUNS = frozenset(["i", "you", "he", "she", "it", "we", "they", "who", "that"
 
 def text(options: argparse.Namespace) -> None:
     """The bundled corpus as documents: English sentences with one subject together, so that a next one can be told."""
-    for split, count in (("train", options.sentences), ("valid", options.sentences // 20)):
+    parts: tuple[tuple[Split, int], ...] = (("train", options.sentences), ("valid", options.sentences // 20))
+    for split, count in parts:
         by_subject: dict[str, list[str]] = {}
         for one in sentences(count, seed=5, split=split):
             words = zip(one.english_words, one.relations, strict=True)
