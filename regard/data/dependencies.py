@@ -50,7 +50,7 @@ _NOUN_PHRASE: tuple[tuple[From, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedSentence:
+class DependencyParse:
     """A sentence with its dependencies: the index of each word's head, -1 at the root, and their relations.
 
     The relations of treebanks are named as those of the bundled grammar are (see its `english.py`), with `compound`
@@ -95,14 +95,14 @@ class _Part:
         )
 
 
-def dependencies(tree: Tree) -> ParsedSentence | None:
+def dependencies(tree: Tree) -> DependencyParse | None:
     """The words of a tree with their dependencies; None where no word is left without its traces."""
     reader = _Reader()
     top = reader.read(tree)
     if top is None:
         return None
     reader.attach(top.word, -1, "root")
-    return ParsedSentence(tuple(reader.words), tuple(reader.heads), tuple(reader.relations))
+    return DependencyParse(tuple(reader.words), tuple(reader.heads), tuple(reader.relations))
 
 
 class _Reader:

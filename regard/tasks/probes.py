@@ -13,7 +13,7 @@ import numpy as np
 from torch import nn
 
 from regard.data import Documents
-from regard.data.dependencies import ParsedSentence, dependencies
+from regard.data.dependencies import DependencyParse, dependencies
 from regard.data.file_names import is_there
 from regard.data.labelled_texts import Example, Question, Tagged
 from regard.data.sentence_store import split_sentences
@@ -243,7 +243,7 @@ class SentenceRow:
     before: int
 
 
-def sentence_as_source(run: Run, sentence: ParsedSentence) -> SentenceRow | None:
+def sentence_as_source(run: Run, sentence: DependencyParse) -> SentenceRow | None:
     """The sentence as the source of a translation of nothing; None where it is too long."""
     rows = encode_pair(run, sentence.text, "")
     pieces = words_of_row(run.vocabularies.source, sentence.text, sentence.words)
@@ -251,7 +251,7 @@ def sentence_as_source(run: Run, sentence: ParsedSentence) -> SentenceRow | None
     return SentenceRow(rows, [*pieces, len(sentence.words)], 0) if fits else None
 
 
-def framed_sentence(run: Run, sentence: ParsedSentence) -> SentenceRow | None:
+def framed_sentence(run: Run, sentence: DependencyParse) -> SentenceRow | None:
     """The sentence alone in a row of an encoder; None where it is too long."""
     row = run.encoder.framer.texts(sentence.text, overlong="skip")
     if row is None:
@@ -268,7 +268,7 @@ def tree_probes(
     run: Run,
     files: Sequence[str | Path],
     limit: int,
-    read: Callable[[Run, ParsedSentence], SentenceRow | None],
+    read: Callable[[Run, DependencyParse], SentenceRow | None],
     texts: Iterable[str] | None,
 ) -> list[Probe]:
     """The sentences of bracketed files, read by the run's encoder and asked about their dependencies too.
@@ -294,7 +294,7 @@ def framed_tree_probes(run: Run, files: Sequence[str | Path], limit: int) -> lis
     return tree_probes(run, files, limit, framed_sentence, read)
 
 
-def _parsed(sentence: ParsedSentence, row: SentenceRow, counts: Counter[str]) -> Probe | None:
+def _parsed(sentence: DependencyParse, row: SentenceRow, counts: Counter[str]) -> Probe | None:
     before, before_end = row.before, row.before + len(sentence.words)
     places = before_end + 1
     if len({piece for piece in row.pieces if piece is not None}) < places:
