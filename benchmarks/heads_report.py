@@ -1,6 +1,7 @@
 """Tables about heads: what each does and what masking it costs, which go last, and what differs from seed to seed.
 
 python benchmarks/heads_report.py heads RUN --data FILE ... --gates 2000 --among "encoder.*" --json heads.json
+python benchmarks/heads_report.py table heads.json
 python benchmarks/heads_report.py order heads-1.json heads-2.json ...
 python benchmarks/heads_report.py pronouns RUN RUN ...
 python benchmarks/heads_report.py text FOLDER
@@ -123,30 +124,54 @@ def ranked(values: Mapping[tuple[str, int], float]) -> dict[tuple[str, int], flo
     return {key: order.index(value) + (order.count(value) + 1) / 2 for key, value in values.items()}
 
 
+SHOWN = 3
+"""Roles of one head that the table spells out."""
+
+
 def table(found: dict[str, Any]) -> str:
+    """Heads with a role, one per row, then those without, then the roles that no head has."""
     lines = [
-        "| head | kind | role | right | best fixed rule | neurons | masked: loss per token | removed |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| head | kind | role, right, best rule without a model | fewest neurons | masked: loss per token | removed |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for head in found["heads"]:
-        name = f"`{head['attention']}` {head['head']}"
-        cost = "" if head["masking"] is None else f"{head['masking'][0]:+.3f} ± {head['masking'][1]:.3f}"
-        gate = "" if head["gate"] is None else f"{head['gate']['rank']:g}"
-        if head["role"] is None:
-            lines.append(f"| {name} | none | | | | | {cost} | {gate} |")
-            continue
-        for at, (role, one, carried) in enumerate(claims(head)):
-            first = at == 0
+        own = claims(head)
+        if own:
+            roles = [f"{role} {right(one)}, {rule(one)}" for role, one, _ in own[:SHOWN]]
+            roles += [f"and {len(own) - SHOWN} more"] * (len(own) > SHOWN)
             lines.append(
-                f"| {name if first else ''} | {kind_of(role)} | {role} | {right(one)} | {rule(one)} | "
-                f"{neurons(carried)} | {cost if first else ''} | {gate if first else ''} |"
+                f"| {named(head)} | {', '.join(head['kinds'])} | {'; '.join(roles)} | {neurons(own[0][2])} | "
+                f"{cost(head)} | {place(head)} |"
             )
-    lines.append("")
+    without = [
+        f"{named(head)} ({', '.join(filter(None, (cost(head), place(head))))})"
+        for head in found["heads"]
+        if head["role"] is None
+    ]
+    lines += ["", f"Without a role: {'; '.join(without) or 'none'}", ""]
     for one in found["best"]:
         if not one["claimed"]:
-            evidence, where = one["evidence"], f"`{one['attention']}` {one['head']}"
-            lines.append(f"- not found: {one['role']}; nearest {where}, {right(evidence)} beside {rule(evidence)}")
+            lines.append(
+                f"- not found: {one['role']}; nearest {named(one)}, {right(one['evidence'])}, {rule(one['evidence'])}"
+            )
     return "\n".join(lines)
+
+
+def named(head: dict[str, Any]) -> str:
+    return f"`{head['attention'].replace('.attention', '').replace('.cross_attention', ' cross')}` {head['head']}"
+
+
+def cost(head: dict[str, Any]) -> str:
+    return "" if head["masking"] is None else f"{head['masking'][0]:+.3f} ± {head['masking'][1]:.3f}"
+
+
+def place(head: dict[str, Any]) -> str:
+    return "" if head["gate"] is None else f"{head['gate']['rank']:g}"
+
+
+def again(options: argparse.Namespace) -> None:
+    for name in options.reports:
+        print(f"{name}\n\n{table(json.loads(Path(name).read_text(encoding='utf-8')))}\n")
 
 
 def claims(head: dict[str, Any]) -> list[tuple[str, dict[str, Any], dict[str, Any] | None]]:
@@ -281,6 +306,9 @@ def main() -> None:
     several = commands.add_parser("order")
     several.add_argument("reports", nargs="+")
     several.set_defaults(do=order)
+    tables = commands.add_parser("table")
+    tables.add_argument("reports", nargs="+")
+    tables.set_defaults(do=again)
     seeds = commands.add_parser("pronouns")
     seeds.add_argument("runs", nargs="+")
     seeds.add_argument("--limit", type=int, default=200)
