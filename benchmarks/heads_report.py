@@ -17,7 +17,8 @@ import json
 import random
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,8 @@ def kinds_of(head: dict[str, Any]) -> list[str]:
 
 
 @torch.inference_mode()
-def masking(run: regard.Run, evidence: HeldOutData) -> dict[tuple[str, int], tuple[float, float]]:
-    """How much the loss per token rises without each head, and half of its 95 % interval over batches."""
+def masking(run: regard.Run, evidence: HeldOutData) -> dict[tuple[str, int], tuple[float, float | None]]:
+    """How much the loss per token rises without each head, and half of its 95 % interval over batches, if several."""
 
     def losses() -> list[tuple[float, int]]:
         found = (evidence.objective.loss(run.model, batch) for batch in evidence.batches)
@@ -74,7 +75,7 @@ def masking(run: regard.Run, evidence: HeldOutData) -> dict[tuple[str, int], tup
             changes = [(new - old, count) for (new, _), (old, count) in zip(losses(), whole, strict=True)]
         rise = sum(change for change, _ in changes) / tokens
         spread = sum((change - rise * count) ** 2 for change, count in changes) ** 0.5 / tokens
-        result[name, head] = (rise, 1.96 * spread)
+        result[name, head] = (rise, 1.96 * spread if len(changes) > 1 else None)
     return result
 
 
@@ -83,7 +84,7 @@ def report(options: argparse.Namespace) -> None:
     found = head_roles(run, options.data or None, limit=options.limit, judging=options.judging)
     if options.trees:
         add_syntax(found, head_roles(run, options.trees, limit=options.limit, judging=options.judging))
-    costs: dict[tuple[str, int], tuple[float, float]] = {}
+    costs: dict[tuple[str, int], tuple[float, float | None]] = {}
     shut: dict[tuple[str, int], int] = {}
     fixed: dict[tuple[str, int], float] = {}
     if options.gates or not options.no_masking:
@@ -162,7 +163,10 @@ def named(head: dict[str, Any]) -> str:
 
 
 def cost(head: dict[str, Any]) -> str:
-    return "" if head["masking"] is None else f"{head['masking'][0]:+.3f} ± {head['masking'][1]:.3f}"
+    if head["masking"] is None:
+        return ""
+    rise, half = head["masking"]
+    return f"{rise:+.3f}" if half is None else f"{rise:+.3f} ± {half:.3f}"
 
 
 def place(head: dict[str, Any]) -> str:
@@ -202,15 +206,27 @@ def order(options: argparse.Namespace) -> None:
     print("| specialised | by | heads with / without | mean place with | without | difference | p |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for title, kinds in (*((kind, (kind,)) for kind in SPECIALISED), ("any of these", SPECIALISED)):
-        for by, field in (("gates and weights learnt", "rank"), ("gates alone", "fixed")):
-            print(f"| {title} | {by} | {compared([places(model, kinds, field) for model in models])} |")
+        for by, score in SCORES.items():
+            print(f"| {title} | {by} | {compared([places(model, kinds, score) for model in models])} |")
 
 
-def places(model: dict[str, Any], kinds: Sequence[str], field: str) -> list[tuple[bool, float]]:
-    """Of each gated head whether it has a role of these kinds, and its place as a share."""
-    gated = [head for head in model["heads"] if head["gate"]]
-    last = max(1, len(gated) - 1)
-    return [(any(kind in kinds for kind in head["kinds"]), (head["gate"][field] - 1) / last) for head in gated]
+SCORES: dict[str, Callable[[dict[str, Any]], float | None]] = {
+    "gates and weights learnt": lambda head: head["gate"] and head["gate"]["rank"],
+    "gates alone": lambda head: head["gate"] and head["gate"]["fixed"],
+    "what masking costs": lambda head: head["masking"] and head["masking"][0],
+}
+"""What heads are ordered by, the first to go having the least; None where it was not measured."""
+
+
+def places(
+    model: dict[str, Any], kinds: Sequence[str], score: Callable[[dict[str, Any]], float | None]
+) -> list[tuple[bool, float]]:
+    """Of each head that could be gated whether it has a role of these kinds, and its place in the order as a share."""
+    heads = [head for head in model["heads"] if fnmatch(head["attention"], model["among"])]
+    scores = {(head["attention"], head["head"]): own for head in heads if (own := score(head)) is not None}
+    ranks, last = ranked(scores), max(1, len(scores) - 1)
+    found = [(kinds_of(head), ranks.get((head["attention"], head["head"]))) for head in heads]
+    return [(any(kind in kinds for kind in own), (rank - 1) / last) for own, rank in found if rank is not None]
 
 
 def compared(models: Sequence[Sequence[tuple[bool, float]]], rounds: int = 20_000) -> str:
