@@ -49,6 +49,9 @@ def kind_of(role: str) -> str:
     return role
 
 
+ENOUGH = 10
+"""Fewer batches than this say nothing about an interval."""
+
 SPECIALISED = ("positional", "syntactic", "rare words")
 
 
@@ -60,7 +63,7 @@ def kinds_of(head: dict[str, Any]) -> list[str]:
 
 @torch.inference_mode()
 def masking(run: regard.Run, evidence: HeldOutData) -> dict[tuple[str, int], tuple[float, float | None]]:
-    """How much the loss per token rises without each head, and half of its 95 % interval over batches, if several."""
+    """How much the loss per token rises without each head, and half of its 95 % interval over batches, if enough."""
 
     def losses() -> list[tuple[float, int]]:
         found = (evidence.objective.loss(run.model, batch) for batch in evidence.batches)
@@ -75,7 +78,7 @@ def masking(run: regard.Run, evidence: HeldOutData) -> dict[tuple[str, int], tup
             changes = [(new - old, count) for (new, _), (old, count) in zip(losses(), whole, strict=True)]
         rise = sum(change for change, _ in changes) / tokens
         spread = sum((change - rise * count) ** 2 for change, count in changes) ** 0.5 / tokens
-        result[name, head] = (rise, 1.96 * spread if len(changes) > 1 else None)
+        result[name, head] = (rise, 1.96 * spread if len(changes) >= ENOUGH else None)
     return result
 
 
