@@ -17,9 +17,9 @@ help:
 	@echo "make clean  remove the environment and the demo's run"
 
 demo: .venv/.installed
+	@echo "The demo's world is small: some hundred words of the bundled corpus. Its model says which words of a sentence it does not know."
 	@if [ -e $(RUN) ] && ! [ -e $(RUN)/model.safetensors ]; then rm -rf $(RUN); fi
 	@if [ -e $(RUN) ]; then $(BIN)/regard train --resume $(RUN); else $(BIN)/regard train --preset demo --out $(RUN); fi
-	@echo; echo "Its world is small: some hundred words of the bundled corpus. It says which words of a sentence it does not know."
 	@echo; echo "Held-out sentences of the bundled corpus:"
 	@$(BIN)/regard evaluate $(RUN)
 	@echo; echo "The lectures' sentences, none of them seen in training:"

@@ -30,7 +30,7 @@ from regard import errors
 from regard.config import JsonObject
 from regard.decode.config import DecodeConfig
 from regard.decode.constraints import WordLimits
-from regard.errors import ConfigError, DataError, ProcessLost, RegardError, RunError
+from regard.errors import ConfigError, DataError, NotWritten, ProcessLost, RegardError, RunError
 from regard.interop.engines import use_engine
 from regard.runs.files import MODEL, alone_with, check_output, sync, write_errors
 from regard.tasks.ensemble import ensemble
@@ -94,8 +94,11 @@ def _content(path: Path) -> list[object]:
     if path.is_dir():
         held = sorted((str(one.relative_to(path)), one.stat().st_size) for one in path.rglob("*") if one.is_file())
         return [os.path.realpath(path), hashlib.sha256(json.dumps(held).encode()).hexdigest()]
-    with path.open("rb") as file:
-        return [os.path.realpath(path), hashlib.file_digest(file, "sha256").hexdigest()]
+    try:
+        with path.open("rb") as file:
+            return [os.path.realpath(path), hashlib.file_digest(file, "sha256").hexdigest()]
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
 
 
 def answer_file(
@@ -209,8 +212,8 @@ class Tally:
 class Journal:
     """An output that is being written, and what is known of it: after a kill, as of the last note."""
 
-    def __init__(self, partial: Path, path: Path) -> None:
-        self.partial, self.path = partial, path
+    def __init__(self, out: Path, partial: Path, path: Path) -> None:
+        self.out, self.partial, self.path = out, partial, path
         self.forget()
 
     def forget(self) -> None:
@@ -272,7 +275,8 @@ class Journal:
         """Add results; they are noted now or with later ones."""
         assert self._file is not None, "what is finished is not written to"
         data = text.encode()
-        self._file.write(data)
+        with write_errors(self.out):
+            self._file.write(data)
         self._bytes, self._crc = self._bytes + len(data), zlib.crc32(data, self._crc)
         more.unknown = {word: None for word in more.unknown if word not in self.done.unknown}
         self.done.add(more)
@@ -284,12 +288,13 @@ class Journal:
         """Say in the journal what is written by now, once it is on the disk."""
         if self._file is None or self._log is None:
             return
-        self._file.flush()
-        os.fsync(self._file.fileno())
         note: JsonObject = {"done": self._since.to_mapping(), "bytes": self._bytes, "crc": self._crc}
-        self._log.write(json.dumps(note | ({} if self.notes is None else {"notes": self.notes})).encode() + b"\n")
-        self._log.flush()
-        os.fsync(self._log.fileno())
+        with write_errors(self.out):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._log.write(json.dumps(note | ({} if self.notes is None else {"notes": self.notes})).encode() + b"\n")
+            self._log.flush()
+            os.fsync(self._log.fileno())
         self._since, self.noted, self._when = Tally(), self.done.inputs, time.monotonic()
 
     def close(self) -> None:
@@ -308,15 +313,18 @@ def journaled(out: Path, identity: JsonObject, unit: str, tell: Tell) -> Iterato
     """
     real = Path(os.path.realpath(out))
     partial_file, path = real.with_name(f".{real.name}.partial"), real.with_name(f".{real.name}.journal")
-    with write_errors(out), alone_with(path, out):
-        journal = Journal(partial_file, path)
+    # What is read or computed meanwhile is not under `write_errors`: its errors are not of the output.
+    with alone_with(path, out):
+        journal = Journal(out, partial_file, path)
         try:
-            if (why := journal.begin(identity, real)) is not None:
+            with write_errors(out):
+                why = journal.begin(identity, real)
+            if why is not None:
                 tell(f"{out} is begun anew: {why}")
             yield journal
             journal.note()
         except (Exception, KeyboardInterrupt) as error:
-            with suppress(OSError):  # the disk is full, perhaps: then the note before counts
+            with suppress(OSError, NotWritten):  # the disk is full, perhaps: then the note before counts
                 journal.note()
             if journal.noted and not isinstance(error, ConfigError | DataError):
                 tell(f"{journal.noted:,} {unit} are done: the same command goes on from there")
@@ -326,10 +334,11 @@ def journaled(out: Path, identity: JsonObject, unit: str, tell: Tell) -> Iterato
             raise
         finally:
             journal.close()
-        if partial_file.exists():
-            os.replace(partial_file, real)
-            sync(real.parent)
-        path.unlink()
+        with write_errors(out):
+            if partial_file.exists():
+                os.replace(partial_file, real)
+                sync(real.parent)
+            path.unlink()
 
 
 # Who answers: this process, or several others.

@@ -188,7 +188,11 @@ def standard_input(ask: str = "") -> Iterator[str]:
     number, asked = 0, ask if typed() else ""
     while True:
         print(asked, end="", file=sys.stderr, flush=True)
-        if not (raw := lines.readline()):
+        try:
+            raw = lines.readline()
+        except OSError as error:  # a folder, say
+            raise DataError(f"cannot read standard input: {error.strerror}") from None
+        if not raw:
             return
         number += 1
         try:

@@ -11,8 +11,15 @@ CHOICES = """No preset is needed: `regard train --data FILES --out RUN` chooses 
   pairs of sentences     up to 50,000: tiny on a CPU, multi30k on a GPU; more: small on a CPU, debian-l10n on a GPU
   spelling, notations    letters-to-sounds
   running text           gpt-tiny on a CPU, gpt-characters on a GPU; words: lstm-words
+  text for an encoder    bert-tiny on a CPU, bert-base on a GPU; symbols: proteins-tiny
   labelled texts, pairs  bert-tune with --from an encoder, else bert-classify; tags: bert-tag; answers: bert-answer
-  images                 vit-digits on a CPU, vit-mnist and vit-tiny on a GPU; vit-tune with --from"""
+  images                 vit-digits on a CPU, vit-mnist and vit-tiny on a GPU; vit-tune with --from
+  images with captions   caption-tiny on a CPU
+  speech with texts      speech-tiny on a CPU, speech-sentences on a GPU
+  texts with summaries   summarize-tiny on a CPU
+  trees                  parse-tune with --from an encoder, else parse-small on a GPU, parse-tiny on a CPU
+  problems with orders   pointer-sort, pointer-hull, pointer-tsp on a CPU
+  several sources        sources-paraphrases for texts, sources-ambiguous for an image, sources-spoken for a sound"""
 
 
 def presets(

@@ -138,6 +138,8 @@ class TrainingProgress:
             text += f"  ROUGE-L {values['rougeL']:.1f} (greedy)"
         if "word_error_rate" in values:
             text += f"  word errors {100 * values['word_error_rate']:.1f} % (greedy)"
+        if "f1" in values:
+            text += f"  F1 {values['f1']:.1f}"
         if "exact_match" in values:
             text += f"  exact match {100 * values['exact_match']:.1f} %"
         for name in ("accuracy", "word_accuracy", "next_accuracy"):

@@ -54,6 +54,21 @@ _SCRIPTS = (
 )
 
 
+_FUNCTION_WORDS = {
+    "Dutch": "het een niet ik zijn maar ook voor wij naar",
+    "English": "the and that with you this from they would their",
+    "French": "les est une pas vous dans pour avec cette nous",
+    "German": "der und nicht ich mit ist auf eine wir auch",
+    "Italian": "che di è della sono gli questo anche perché nel",
+    "Portuguese": "não uma em você muito isso ele também seu pelo",
+    "Spanish": "el los las pero muy está ella esto hay fue",
+}
+"""Frequent words, each of one of these languages alone: enough to tell that texts are in two of them."""
+_LANGUAGE_OF = {word: language for language, words in _FUNCTION_WORDS.items() for word in words.split()}
+OTHER_LANGUAGE = 0.05
+"""The share of texts in another language above which that is said."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What may be wrong with data: a name for the kind, and a line for a person, with what to do."""
@@ -380,6 +395,28 @@ def _of_sample(rows: Sequence[tuple[int, Any]], statistics: Any, names: Sequence
             yield Finding(
                 "mixed scripts", f"the {name}s are in more than one script ({which}): is it more than one language?"
             )
+    for place, name in enumerate(names):
+        if line := _languages([(number, texts[place]) for number, texts in rows], name):
+            yield Finding("mixed languages", line)
+
+
+def _languages(rows: Sequence[tuple[int, str]], name: str) -> str:
+    """What to say where texts are in two languages, as far as their function words tell."""
+    tally = _Tally()
+    for number, text in rows:
+        found = Counter(_LANGUAGE_OF[word] for word in text.lower().split() if word in _LANGUAGE_OF).most_common(2)
+        if found and found[0][1] >= 2 and (len(found) == 1 or found[0][1] > 2 * found[1][1]):
+            tally.note(found[0][0], number, text)
+    told = tally.count.total()
+    if told < 50 or len(tally.count) == 1:
+        return ""
+    (most, main), (other, count) = tally.count.most_common(2)
+    if count <= OTHER_LANGUAGE * told:
+        return ""
+    return (
+        f"the {name}s are in more than one language: of {told:,} that tell, {100 * main / told:.0f} % are in {most} "
+        f"and {100 * count / told:.0f} % in {other}; a model learns one better; {tally.where(other)}"
+    )
 
 
 def _of_pairs(

@@ -4,7 +4,7 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,11 +82,16 @@ def class_scores(found: Sequence[str], gold: Sequence[str]) -> JsonObject:
     }
 
 
+def marks_entities(tags: Iterable[str]) -> bool:
+    """Whether tags mark entities: all are B-, I- or O."""
+    return all(re.fullmatch(r"O|[BI]-.+", tag) for tag in tags)
+
+
 def tag_scores(found: Sequence[Sequence[str]], gold: Sequence[Sequence[str]]) -> JsonObject:
     """The same of the tags of sentences; where all are B-, I- or O, also of the entities that they mark."""
     ours, right = [one for tags in found for one in tags], [one for tags in gold for one in tags]
     scores = class_scores(ours, right)
-    if all(re.fullmatch(r"O|[BI]-.+", tag) for tag in right):
+    if marks_entities(right):
         marked, wanted = (
             {span for number, tags in enumerate(side) for span in entity_spans(tags, number)} for side in (found, gold)
         )

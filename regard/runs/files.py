@@ -188,11 +188,13 @@ def alone_with(path: Path, out: Path) -> Iterator[None]:
     taken = RunError(f"{out} is being written to by another process")
     if fcntl is None:
         with _lock_file(path, taken):
-            path.touch()
+            with write_errors(out):
+                path.touch()
             yield
         return
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        with write_errors(out):
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -341,7 +343,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 @contextmanager
 def write_errors(path: Path) -> Iterator[None]:
-    """Raise what the disk refuses while `path` is written as a RunError of one line."""
+    """Raise what the disk refuses while `path` is written as a RunError of one line.
+
+    An error that names another file, such as one that is read meanwhile, is left as it is.
+    """
     try:
         yield
     except safetensors.SafetensorError as error:
@@ -354,11 +359,26 @@ def write_errors(path: Path) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
+        if not _is_of(error, path):
+            raise
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise NotWritten(f"the disk is full: {path} was not written") from None
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise NotWritten(f"no permission to write {path}") from None
         raise NotWritten(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _is_of(error: OSError, path: Path) -> bool:
+    """Whether an error is of `path`: it names no file, or this one, one in it or above it, or what it is written as."""
+    if error.filename is None or isinstance(error.filename, int):
+        return True
+    real, named = Path(os.path.realpath(path)), Path(os.path.realpath(os.fsdecode(error.filename)))
+    if real.is_relative_to(named):
+        return True
+    aside = f".{real.name}."
+    return any(
+        one == real or (one.parent == real.parent and one.name.startswith(aside)) for one in (named, *named.parents)
+    )
 
 
 def sync(path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from torch import nn
 
 from regard.config import JsonObject, Setting
 from regard.data import Documents
@@ -21,7 +22,7 @@ from regard.nn.batch import LabelledTexts, Texts, Tokens
 from regard.nn.losses.cross_entropy import IGNORE
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import FIRST_TOKEN, Overlong, PreparedData, TextData, random_texts, train_shared_tokenizer
-from regard.tasks.encoder import embed_texts, encoder_of, fill_text
+from regard.tasks.encoder import Encoder, embed_texts, encoder_of, fill_text
 from regard.tasks.fine_tuning import known_labels
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.probes import (
@@ -176,6 +177,10 @@ class LabelledTask(EncoderTask):
             config = replace(config, model={**config.model, "labels": list(_labels(config, items))})
         return config, LabelledRun(self, config, items, vocabularies.target, report)
 
+    def validation_scores(self, encoder: Encoder, items: list[Labelled]) -> dict[str, float]:
+        """What a validation says of these items beside the loss and the share that is right."""
+        return {}
+
     def evaluate(self, run: Run, data: Sequence[str | Path] | None = None, how: Measuring = MEASURING) -> JsonObject:
         if files := data or run.config.data.test:
             if data and how.say is not None:
@@ -241,7 +246,7 @@ class LabelledRun(PreparedData):
     def __init__(
         self, task: LabelledTask, config: RunConfig, items: list[Labelled], tokenizer: Tokenizer, report: Report
     ) -> None:
-        self.config = config
+        self.config, self.task, self.tokenizer = config, task, tokenizer
         self.objective: Objective = task.objective(config.train.smoothing, config.train.r_drop)
         self.train = labelled_rows(config, items, tokenizer)
         skipped = f"; {len(items) - len(self.train):,} skipped as too long" if len(self.train) < len(items) else ""
@@ -254,6 +259,7 @@ class LabelledRun(PreparedData):
             )
         valid = task.items_of(config, "valid")
         self.valid = labelled_rows(config, valid, tokenizer, overlong="truncate") if valid else None
+        self.shown = (valid or [])[: config.train.validate_sentences]
 
     def layout(self, budget: int, *, pack: bool = False) -> LabelledLayout:
         return LabelledLayout(self.train, budget)
@@ -270,6 +276,12 @@ class LabelledRun(PreparedData):
 
     def validation(self) -> Iterator[LabelledTexts] | None:
         return None if self.valid is None else self.valid.evaluation(self.config.train.batch_tokens)
+
+    def scores(self, model: nn.Module) -> dict[str, float]:
+        if not self.shown:
+            return {}
+        encoder = Encoder(model, self.tokenizer, self.config.data.max_len)
+        return self.task.validation_scores(encoder, self.shown)
 
 
 def texts_of(item: Labelled) -> tuple[str, ...]:

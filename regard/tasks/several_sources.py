@@ -23,6 +23,7 @@ from regard.data.audio.transcripts import (
 )
 from regard.data.batches import epoch_order, evaluation_order
 from regard.data.formats import Columns, Header, format_of, notes_on, rows
+from regard.data.images.augmentation import ImageRandom
 from regard.data.images.image_files import LARGEST, decode_image, read_image
 from regard.data.images.image_store import resized
 from regard.data.pair_store import Rows
@@ -46,7 +47,6 @@ from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.run import Run, prepared_vocabularies
 from regard.tasks.spec import (
     MEASURING,
-    Files,
     Measuring,
     Report,
     Say,
@@ -56,6 +56,7 @@ from regard.tasks.spec import (
 from regard.tasks.verbs.spec import WrittenText
 from regard.tasks.writing import (
     UNUSED,
+    AugmentedSounds,
     Writer,
     WritingRun,
     WritingTask,
@@ -79,7 +80,7 @@ OTHER_PREFIXES = ("audio:", "speech:", "picture:")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SourcesData(Files):
+class SourcesData(AugmentedSounds):
     """Rows of a table (`.tsv`, `.csv`, `.jsonl`, `.parquet`): a column for each source, and one for the text to write.
 
     `sources` names the columns: a text by its name, an image file, named from the table's folder, as `image:NAME`, a
@@ -88,6 +89,7 @@ class SourcesData(Files):
     statement, `ambiguous`, a sentence with a scene that decides it, or `spoken`, a sentence of which one word is only
     heard; held-out ones then serve for validation and test. `overlong` says what becomes of rows with a text of more
     than `max_len` tokens; those with a sound of more than `max_seconds` are skipped or refused, and never cut.
+    Sounds are changed in training as those of `transcribing` are.
     """
 
     sources: tuple[str, ...] = ()
@@ -116,6 +118,11 @@ class SourcesData(Files):
             if name.startswith(OTHER_PREFIXES):
                 raise ConfigError(f"data.sources: '{name}' is of no known kind; a text is named as COLUMN, {NAMING}")
         check_single(self, "one table")
+        if self.augment().changes and self.names and "sound" not in self.kinds:
+            raise ConfigError(
+                "data.band_masks, data.time_masks, data.warp and data.stretch change sounds, and no source is one; "
+                f"data.sources={list(self.names)}"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -292,13 +299,29 @@ class SourcesLayout:
         self.prepared, self.budget = prepared, budget
 
     def order(self, seed: int, epoch: int) -> list[np.ndarray]:
+        """Of each batch the rows and, beside each, the epoch, by which its sounds will be changed."""
         one = self.prepared
-        return epoch_order(alike(one.sizes), alike(one.target.lengths), budget=self.budget, seed=seed, epoch=epoch)
+        sizes, lengths = alike(one.sizes), alike(one.target.lengths)
+        found = epoch_order(sizes, lengths, budget=self.budget, seed=seed, epoch=epoch)
+        return [np.stack((chosen, np.full_like(chosen, epoch)), axis=1) for chosen in found]
 
-    def batch(self, chosen: np.ndarray) -> SourcedTexts:
-        return self.prepared.reader.batch(
-            [self.prepared.given[row] for row in chosen], [self.prepared.target[row].tolist() for row in chosen]
-        )
+    def batch(self, rows: np.ndarray) -> SourcedTexts:
+        chosen, epoch = rows[:, 0], int(rows[0, 1])
+        given = [self.prepared.given[row] for row in chosen]
+        if self.prepared.augment.changes:
+            given = self._changed(given, chosen, epoch)
+        return self.prepared.reader.batch(given, [self.prepared.target[row].tolist() for row in chosen])
+
+    def _changed(self, given: list[tuple[Any, ...]], chosen: np.ndarray, epoch: int) -> list[tuple[Any, ...]]:
+        """Rows with their sounds changed, each sound of a row by random numbers of its own."""
+        found, sounds = [list(row) for row in given], self.prepared.reader.sounds
+        for number, place in enumerate(sounds):
+            heard = [b for b, row in enumerate(given) if row[place] is not None]
+            random = ImageRandom(self.prepared.config.train.seed, epoch, chosen[heard] * len(sounds) + number)
+            frames = [given[b][place].astype(np.float32) for b in heard]
+            for b, changed in zip(heard, self.prepared.augment(frames, random), strict=True):
+                found[b][place] = changed
+        return [tuple(row) for row in found]
 
 
 class SourcesRun(WritingRun):
@@ -314,9 +337,11 @@ class SourcesRun(WritingRun):
         report: Report,
     ) -> None:
         super().__init__(config, vocabularies, directory, report)
-        self.reader = SourceReader(vocabularies, config)
+        self.reader, self.augment = SourceReader(vocabularies, config), config.data.augment()
         train = self._short(train, "train")
         self.given, self.sizes, self.target = self._read(train, say=True)
+        if self.augment.stretch:
+            self.sizes = self._stretched()
         valid = None if valid is None else self._short(valid, "valid")
         self.valid = None if valid is None else self._read(valid)
         self.valid_rows = valid or []
@@ -331,6 +356,20 @@ class SourcesRun(WritingRun):
             + "".join(f"; {one}" for one in missing)
         )
         check_budget(config, self.bounds()[0], "the longest row")
+
+    def _stretched(self) -> np.ndarray:
+        """The lengths of the training rows where each sound is as long as it may become."""
+        sizes, model = self.sizes.copy(), self.reader.model
+        for place in self.reader.sounds:
+            lengths = np.array([0 if row[place] is None else len(row[place]) for row in self.given], dtype=np.int32)
+            most = self.augment.frames_at_most(lengths)
+            if most.max() > model.max_frames:
+                raise ConfigError(
+                    f"a sound has {lengths.max():,} frames and with data.stretch={self.augment.stretch:g} up to "
+                    f"{most.max():,}; the model reads model.max_frames={model.max_frames:,}"
+                )
+            sizes += -(-most // model.subsampling) - -(-lengths // model.subsampling)
+        return sizes
 
     def _short(self, found: list[SourcedRow], part: Part) -> list[SourcedRow]:
         """The rows whose sounds are no longer than `data.max_seconds`."""

@@ -10,7 +10,7 @@ from regard.config import JsonObject
 from regard.data.formats import Columns, format_of
 from regard.data.labelled_texts import Keys, tagged
 from regard.errors import ConfigError, DataError
-from regard.metrics.classification_metrics import tag_scores
+from regard.metrics.classification_metrics import marks_entities, tag_scores
 from regard.tasks.corpora import TextData
 from regard.tasks.encoder import Encoder, Told
 from regard.tasks.encoder_tasks import LabelledTask, unknown_labels
@@ -108,6 +108,13 @@ class TaggingTask(LabelledTask):
         from regard.tasks.plans.labelled import recognise_tags
 
         return recognise_tags(files)
+
+    def validation_scores(self, encoder: Encoder, items: list[Any]) -> dict[str, float]:
+        """Of tags that mark entities their F1, of 100."""
+        if not marks_entities(tag for item in items for tag in item.tags):
+            return {}
+        found = [[one.tag for one in tags] for tags in tag(encoder, [item.words for item in items])]
+        return {"f1": 100 * tag_scores(found, [item.tags for item in items])["entities"]["f1"]}
 
     def score_items(self, run: Run, items: list[Any], progress: Progress | None) -> JsonObject:
         found = [[one.tag for one in tags] for tags in tag(run.encoder, [item.words for item in items], progress)]

@@ -44,7 +44,6 @@ from regard.tasks.run import Run
 from regard.tasks.sound_attention import AttentionPaths
 from regard.tasks.spec import (
     MEASURING,
-    Files,
     Measuring,
     Report,
     check_columns,
@@ -54,6 +53,7 @@ from regard.tasks.transcriber import Transcriber, ctc_positions
 from regard.tasks.verbs.transcribe import WrittenTranscript, sent_sound
 from regard.tasks.writing import (
     UNUSED,
+    AugmentedSounds,
     HeldOutTexts,
     TableTask,
     WritingRun,
@@ -73,7 +73,7 @@ HEAD_SOUNDS = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TranscribingData(Files):
+class TranscribingData(AugmentedSounds):
     """Sounds and texts in a table or a folder, or bundled speech.
 
     A table (`.tsv`, `.csv`, `.jsonl`, `.parquet`) has a sound file, named from the table's folder, in its column
@@ -81,10 +81,6 @@ class TranscribingData(Files):
     how many bundled utterances to train on, of `digits` or of all `words`; utterances of voices that were not heard
     then serve for validation and test. `overlong` says what becomes of texts of more than `max_len` tokens and of
     sounds of more than `max_seconds`. `held_out` is the share that is validated on where no validation data is given.
-
-    In training, `band_masks` stretches of up to `band_width` bands and `time_masks` of up to `time_share` of the frames
-    are blotted out (SpecAugment); `warp` moves all bands up or down by up to this share, `stretch` makes a sound longer
-    or shorter.
     """
 
     speech: int = 0
@@ -98,12 +94,6 @@ class TranscribingData(Files):
     overlong: Literal["skip", "refuse"] = "skip"
     held_out: float = 0.05
     split_seed: int = 1
-    band_masks: int = 0
-    band_width: int = 8
-    time_masks: int = 0
-    time_share: float = 0.1
-    warp: float = 0.0
-    stretch: float = 0.0
 
     def __post_init__(self) -> None:
         check_bundled(self, "speech", "sounds")
@@ -116,16 +106,6 @@ class TranscribingData(Files):
         check_columns(sound=self.sound, text=self.text)
         self.augment()
         check_single(self)
-
-    def augment(self) -> SpecAugment:
-        return SpecAugment(
-            band_masks=self.band_masks,
-            band_width=self.band_width,
-            time_masks=self.time_masks,
-            time_share=self.time_share,
-            warp=self.warp,
-            stretch=self.stretch,
-        )
 
 
 def speech_of(data: TranscribingData, part: Part) -> SpokenSounds:

@@ -4,6 +4,7 @@ A task file then says what is special about it: how its rows are read, how they 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -14,6 +15,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.config import JsonObject
+from regard.data.audio.transcripts import SpecAugment
 from regard.data.batches import random_of, shuffled
 from regard.data.pair_store import Rows
 from regard.decode.config import DecodeConfig
@@ -217,6 +219,32 @@ def check_budget(config: RunConfig, longest: int, what: str) -> None:
     """Refuse batches that cannot hold the longest row; `what` that is."""
     if config.train.batch_tokens < longest:
         raise ConfigError(f"train.batch_tokens={config.train.batch_tokens} must hold {what}: {longest} tokens at least")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AugmentedSounds(Files):
+    """What `[data]` has for a task that hears: how sounds are changed in training.
+
+    `band_masks` stretches of up to `band_width` bands and `time_masks` of up to `time_share` of the frames are blotted
+    out (SpecAugment); `warp` moves all bands up or down by up to this share, `stretch` makes a sound longer or shorter.
+    """
+
+    band_masks: int = 0
+    band_width: int = 8
+    time_masks: int = 0
+    time_share: float = 0.1
+    warp: float = 0.0
+    stretch: float = 0.0
+
+    def augment(self) -> SpecAugment:
+        return SpecAugment(
+            band_masks=self.band_masks,
+            band_width=self.band_width,
+            time_masks=self.time_masks,
+            time_share=self.time_share,
+            warp=self.warp,
+            stretch=self.stretch,
+        )
 
 
 class HeldOutTexts(HeldOutData):

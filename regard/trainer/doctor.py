@@ -9,6 +9,7 @@ from regard.runs.log import read_log
 from regard.tasks.config import RunConfig
 from regard.tasks.planning import PLAN
 from regard.tasks.run import load_config
+from regard.training.config import lower_is_better
 from regard.training.guard_rails import Caution, GuardRails
 
 
@@ -52,7 +53,7 @@ def _facts(directory: Path, config: RunConfig, records: list) -> list[str]:
     validations = [record for record in records if record["kind"] == "validation"]
     if validations:
         name = options.select_by
-        sign = 1 if name == "loss" else -1
+        sign = 1 if lower_is_better(name) else -1
         value = lambda record: sign * record.get(name, record["loss"])  # noqa: E731
         best = min(validations, key=value)
         facts.append(

@@ -35,6 +35,7 @@ from regard.trainer.initialize import initialize_model
 from regard.trainer.machine import check_machine, deterministic_algorithms, stop_signals
 from regard.trainer.trackers import Reports, reporting
 from regard.trainer.training_request import TrainingRequest, ready
+from regard.training.config import lower_is_better
 from regard.training.cuda_graphs import GraphReplay
 from regard.training.loop import Step, fit, validate
 from regard.training.objectives import Objective, compiled
@@ -802,7 +803,7 @@ class _Trainer:
             return values.get("nll", values["loss"])
         if name not in values:
             raise ConfigError(f"train.select_by='{name}' is none of what a validation says: {', '.join(values)}")
-        return values[name] if name in ("nll", "cut") else -values[name]
+        return values[name] if lower_is_better(name) else -values[name]
 
     def _values(self, step: Step) -> JsonObject:
         parts = {name: float(value) for name, value in step.parts.items()}

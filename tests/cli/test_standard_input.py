@@ -21,6 +21,15 @@ def test_what_is_not_utf8_is_refused_with_its_place(stdin):
         list(standard_input())
 
 
+def test_a_folder_as_standard_input_is_refused(stdin, tmp_path):
+    stdin(b"")
+    folder = os.open(tmp_path, os.O_RDONLY)
+    os.dup2(folder, 0)
+    os.close(folder)
+    with pytest.raises(DataError, match="cannot read standard input: Is a directory"):
+        list(standard_input())
+
+
 def test_who_types_is_asked_for_every_line(capsys):
     leader, follower = pty.openpty()
     kept = os.dup(0)

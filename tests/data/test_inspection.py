@@ -59,6 +59,7 @@ WRONG = {
     "decomposed characters": every(500, lambda source, target: (source, target + " e\u0301te\u0301")),
     "spaces": every(2, lambda source, target: (source.replace(" ", "  "), target)),
     "mixed scripts": every(10, lambda source, target: ("собака видит дом", target)),
+    "mixed languages": every(10, lambda source, target: (source, f"der {target} und nicht mit")),
     "numbers": [(source, str(number)) for number, (source, _) in enumerate(clean())],
     "one target": [(source, "le chien") for source, _ in clean()],
     "several targets": [(source, f"{target} {word}") for source, target in clean(900) for word in ("oui", "non")],

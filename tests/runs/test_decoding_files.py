@@ -28,7 +28,7 @@ from regard.analysis.decoding_files import (
     translating_together,
 )
 from regard.cli import main
-from regard.errors import ConfigError, NotWritten, ProcessLost, RunError
+from regard.errors import ConfigError, DataError, NotWritten, ProcessLost, RunError
 
 RUNS = Path(__file__).parents[1] / "compatibility/runs_0_1_0"
 TRANSFORMER = RUNS / "transformer"
@@ -238,6 +238,23 @@ def test_a_full_disk_keeps_what_was_noted(upper, tmp_path, monkeypatch):
     assert told == ["12 texts are done: the same command goes on from there"]
     assert answered(job, out)[0] == "12 texts were done before; going on from there"
     assert out.read_text().splitlines() == [f"LINE {number}" for number in range(20)]
+
+
+def test_what_cannot_be_read_is_not_said_to_be_what_cannot_be_written(upper, tmp_path, monkeypatch):
+    job, out = lines(tmp_path / "in.txt", 10), tmp_path / "out.txt"
+
+    class Unreadable(Upper):
+        def chunks(self, first):
+            yield next(super().chunks(first))
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(decoding_files, "ChunkAnswerer", lambda job, run: Unreadable(job))
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        answer_job(job, out)
+    missing = FileJob(verb="translate", run="nowhere", files=(str(tmp_path / "in.txt"),))
+    monkeypatch.setattr("hashlib.file_digest", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output")))
+    with pytest.raises(DataError, match=r"cannot read .*in\.txt: Input/output"):
+        answer_job(missing, out)
 
 
 def test_memory_is_flat(upper, tmp_path, monkeypatch):

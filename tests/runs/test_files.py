@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.errors import ConfigError, RunError
+from regard.errors import ConfigError, NotWritten, RunError
 from regard.runs.files import check_output, check_output_directory, whole_directory, whole_file, write_text
 
 
@@ -17,6 +17,18 @@ def test_what_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path):
         raise KeyError
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_error_of_another_file_is_not_said_to_be_of_the_one_that_is_written(tmp_path):
+    path = tmp_path / "a.txt"
+    with pytest.raises(FileNotFoundError) as raised, whole_file(path):
+        (tmp_path / "read.txt").open()
+    assert raised.value.filename == str(tmp_path / "read.txt")
+    with pytest.raises(NotWritten, match=r"cannot write .*a\.txt"), whole_file(path) as aside:  # noqa: PT012
+        aside.unlink()
+        aside.open()
+    with pytest.raises(NotWritten, match=r"cannot write .*steps"), whole_directory(tmp_path / "steps") as aside:
+        (aside / "one").open()
 
 
 def test_a_link_is_followed_but_not_one_in_the_place_of_what_is_being_written(tmp_path):

@@ -229,6 +229,111 @@ def test_decisions_follow_the_data(files, name, machine, expected):
     }
 
 
+PROVOKED = {
+    "data.held_out": (("pairs.tsv", CPU, 0.1), ("grey.npz", CPU, None)),
+    "data.max_len": (("films.tsv", CPU, 32), ("commands.tsv", CPU, 64)),
+    "data.overlong": (("films.tsv", CPU, "truncate"), ("tagged.txt", CPU, None)),
+    "decode.beam": (("pairs.tsv", CPU, 5), ("commands.tsv", CPU, 1)),
+    "decode.length_form": (("pairs.tsv", CPU, "power"), ("commands.tsv", CPU, None)),
+    "decode.length_penalty": (("pairs.tsv", CPU, 1.0), ("commands.tsv", CPU, None)),
+    "decode.temperature": (("plain.txt", CPU, 0.8), ("pairs.tsv", CPU, None)),
+    "decode.top_k": (("plain.txt", CPU, 40), ("pairs.tsv", CPU, None)),
+    "images.flip": (("colour.npz", CPU, True), ("grey.npz", CPU, None)),
+    "images.held_out": (("grey.npz", CPU, 0.1), ("pairs.tsv", CPU, None)),
+    "images.least_area": (("colour.npz", CPU, 0.4), ("grey.npz", CPU, None)),
+    "images.rotate": (("grey.npz", CPU, 10.0), ("colour.npz", CPU, None)),
+    "images.shift": (("grey.npz", CPU, 0.1), ("colour.npz", CPU, None)),
+    "images.zoom": (("grey.npz", CPU, 0.1), ("colour.npz", CPU, None)),
+    "model.attention_dropout": (("plain.txt", GPU, 0.2), ("plain.txt", CPU, 0.0)),
+    "model.bias": (("plain.txt", CPU, False), ("pairs.tsv", CPU, None)),
+    "model.channels": (("grey.npz", CPU, 1), ("colour.npz", CPU, 3)),
+    "model.decoder_layers": (("pairs.tsv", CPU, 3), ("pairs.tsv", GPU, 4)),
+    "model.dropout": (("pairs.tsv", GPU, 0.3), ("commands.tsv", GPU, 0.2)),
+    "model.encoder_layers": (("pairs.tsv", CPU, 3), ("pairs.tsv", GPU, 4)),
+    "model.feed_forward": (("pairs.tsv", GPU, 512), ("commands.tsv", GPU, 1024)),
+    "model.head": (("films.tsv", CPU, "classes"), ("asked.jsonl", CPU, "spans")),
+    "model.heads": (("films.tsv", CPU, 2), ("plain.txt", GPU, 6)),
+    "model.image_size": (("grey.npz", CPU, 12), ("colour.npz", CPU, 72)),
+    "model.layers": (("films.tsv", CPU, 2), ("films.tsv", GPU, 4)),
+    "model.max_len": (("films.tsv", CPU, 256), ("asked.jsonl", CPU, 512)),
+    "model.name": (("pairs.tsv", CPU, "transformer"), ("films.tsv", CPU, "bert")),
+    "model.norm_first": (("pairs.tsv", GPU, False), ("commands.tsv", GPU, True)),
+    "model.patch_size": (("grey.npz", CPU, 2), ("colour.npz", CPU, 8)),
+    "model.positions": (("commands.tsv", CPU, "rotary"), ("pairs.tsv", CPU, None)),
+    "model.qk_norm": (("pairs.tsv", GPU, True), ("commands.tsv", GPU, None)),
+    "model.share": (("pairs.tsv", CPU, "all"), ("greek.tsv", CPU, "output")),
+    "model.width": (("pairs.tsv", CPU, 128), ("pairs.tsv", GPU, 256)),
+    "task": (("plain.txt", CPU, "language"), ("tagged.txt", CPU, "tagging")),
+    "tokenizer.joint": (("pairs.tsv", CPU, True), ("greek.tsv", CPU, False)),
+    "tokenizer.kind": (("pairs.tsv", CPU, "bpe"), ("plain.txt", CPU, "character")),
+    "tokenizer.lowercase": (("films.tsv", CPU, True), ("plain.txt", CPU, None)),
+    "tokenizer.source_kind": (("sounds.tsv", CPU, "character"), ("pairs.tsv", CPU, None)),
+    "tokenizer.target_kind": (("sounds.tsv", CPU, "spaced"), ("pairs.tsv", CPU, None)),
+    "tokenizer.vocab_size": (("pairs.tsv", CPU, 500), ("words.txt", CPU, 50_000)),
+    "train.batch_tokens": (("films.tsv", CPU, 1024), ("plain.txt", GPU, 16_384)),
+    "train.betas": (("pairs.tsv", CPU, [0.9, 0.98]), ("films.tsv", CPU, [0.9, 0.999])),
+    "train.compile_blocks": (("pairs.tsv", GPU, True), ("pairs.tsv", CPU, None)),
+    "train.cuda_graphs": (("pairs.tsv", GPU, True), ("pairs.tsv", CPU, None)),
+    "train.ema": (("pairs.tsv", GPU, 0.999), ("plain.txt", CPU, None)),
+    "train.epsilon": (("pairs.tsv", CPU, 1e-8), ("films.tsv", CPU, 1e-6)),
+    "train.floor": (("plain.txt", CPU, 0.05), ("grey.npz", CPU, 0.01)),
+    "train.learning_rate": (("pairs.tsv", CPU, 3e-3), ("films.tsv", GPU, 5e-4)),
+    "train.optimizer": (("pairs.tsv", CPU, "muon"), ("films.tsv", CPU, "adamw")),
+    "train.precision": (("pairs.tsv", GPU, "auto"), ("pairs.tsv", CPU, None)),
+    "train.r_drop": (("pairs.tsv", GPU, 5.0), ("commands.tsv", GPU, 2.0)),
+    "train.schedule": (("pairs.tsv", GPU, "inverse-sqrt"), ("films.tsv", CPU, "linear")),
+    "train.select_by": (("pairs.tsv", CPU, "bleu"), ("tagged.txt", CPU, "accuracy")),
+    "train.smoothing": (("pairs.tsv", CPU, 0.1), ("commands.tsv", CPU, 0.0)),
+    "train.validate_sentences": (("pairs.tsv", CPU, 100), ("pairs.tsv", GPU, 300)),
+    "train.warmup_share": (("pairs.tsv", GPU, 0.25), ("commands.tsv", CPU, 0.05)),
+    "train.weight_decay": (("pairs.tsv", GPU, 0.0), ("commands.tsv", CPU, 0.2)),
+}
+"""Of each decision two data sets, or one on two machines, that lead to different ones; None where there is none."""
+
+ALWAYS = {"train.choose": "best", "train.keep": 1}
+"""Decisions that are the same for all data."""
+
+
+@pytest.fixture(scope="module")
+def decided(files):
+    """What is decided of every kind of data on either machine, by setting."""
+    names = {name for pair in PROVOKED.values() for name, _, _ in pair}
+    return {
+        (name, machine): {one.name: one.value for one in planned(files, name, machine=machine).decisions}
+        for name in names
+        for machine in (CPU, GPU)
+    }
+
+
+@pytest.mark.parametrize("setting", PROVOKED)
+def test_each_decision_is_provoked_by_data_or_machine(decided, setting):
+    found = [decided[name, machine].get(setting) for name, machine, _ in PROVOKED[setting]]
+    assert found == [value for _, _, value in PROVOKED[setting]]
+    assert found[0] != found[1]
+
+
+def test_there_is_no_decision_that_nothing_provokes(decided):
+    assert {name for one in decided.values() for name in one} == {*PROVOKED, *ALWAYS}
+    assert all(one[name] == value for one in decided.values() for name, value in ALWAYS.items())
+
+
+def test_much_data_is_planned_otherwise_than_little(files):
+    from regard.tasks.plans.pairs import pair_statistics, plan_pairs
+
+    found = pair_statistics(planned(files, "pairs.tsv").config.data)
+    of_sizes = [
+        {one.name: one.value for one in plan_pairs(replace(found, rows=rows), GPU, None).decisions}
+        for rows in (1500, 170_000, 700_000)
+    ]
+    names = ("model.width", "model.norm_first", "model.qk_norm", "train.r_drop", "train.optimizer")
+    assert [[one[name] for name in names] for one in of_sizes] == [
+        [256, False, True, 5.0, "muon"],
+        [512, True, True, 2.0, "muon"],
+        [512, True, False, 0.0, "adamw"],
+    ]
+    assert [one["tokenizer.vocab_size"] for one in of_sizes] == [500, 16_000, 32_000]
+
+
 def test_running_text_is_planned_for_a_cpu_as_the_preset_that_was_measured_on_it(files):
     preset = regard.make_config(None, "gpt-tiny", (), {"data": {"train": ["plain.txt"]}})
     plan = planned(files, "plain.txt").config
@@ -275,6 +380,22 @@ def test_names_keep_their_capitals_where_words_are_tagged(tmp_path):
     lines = [f"{word}\t{'NAME' if word[0].isupper() else 'WORD'}" for word in ("Anna", "saw", "Bert", "again")]
     (tmp_path / "names.txt").write_text("\n".join([*lines, ""] * 20))
     assert not regard.plan(tmp_path / "names.txt", machine=CPU).config.tokenizer.lowercase
+
+
+def test_entities_and_answers_are_chosen_by_their_f1(tmp_path, files):
+    lines = [f"{word}\t{tag}" for word, tag in (("Anna", "B-PER"), ("saw", "O"), ("New", "B-LOC"), ("York", "I-LOC"))]
+    (tmp_path / "entities.txt").write_text("\n".join([*lines, ""] * 20))
+    small = (*SHORT, "model.layers=1", "train.validate_every=2", "data.held_out=0.3", "tokenizer.vocab_size=100")
+    for name, data in (("entities", tmp_path / "entities.txt"), ("asked", files / "asked.jsonl")):
+        valid = data if name == "entities" else ()  # all its sentences are one
+        plan = regard.plan(data, machine=CPU, valid=valid, overrides=small[: -2 if name == "entities" else None])
+        assert plan.config.train.select_by == "f1"
+        told = Told()
+        run = regard.train(plan, tmp_path / name, told)
+        figures = [one["f1"] for one in read_log(run.directory / "log.jsonl") if one["kind"] == "validation"]
+        assert len(figures) == 2
+        assert all(0 <= figure <= 100 for figure in figures)
+    assert planned(files, "tagged.txt").config.train.select_by == "accuracy"
 
 
 def test_a_validation_set_is_split_off_only_where_none_is_given(files):
@@ -485,6 +606,17 @@ def test_the_best_weights_are_those_of_the_best_score(files, tmp_path):
             tmp_path / "other",
             told,
         )
+
+
+@pytest.mark.parametrize(("name", "best"), [("word_error_rate", 2), ("f1", 4)])
+def test_of_errors_the_fewest_are_best_and_of_scores_the_highest(files, tmp_path, monkeypatch, name, best):
+    validate, figures = _Trainer._validate, iter((0.5, 0.25, 0.75, 1.0))
+    monkeypatch.setattr(_Trainer, "_validate", lambda self, batches: {**validate(self, batches), name: next(figures)})
+    plan = planned(
+        files, "films.tsv", overrides=(*SHORT, "train.validate_every=1", "model.layers=1", f"train.select_by={name}")
+    )
+    run = regard.train(plan, tmp_path / "run")
+    assert json.loads((run.directory / "checkpoints" / "step-4" / "progress.json").read_text())["best_step"] == best
 
 
 def test_the_first_command_prints_its_plan(files, tmp_path, capsys):

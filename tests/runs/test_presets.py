@@ -1,10 +1,12 @@
 """Every preset is a configuration that can be built; the recipes train on data of their kind."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 import regard
+from regard.cli import main
 from regard.tasks.config import make_config, presets
 from regard.tasks.run import build_model
 
@@ -15,6 +17,16 @@ SIZES = {"multi30k": (10_000, 10_000), "letters-to-sounds": (40, 45), "debian-l1
 def test_every_preset_is_accepted_and_says_what_it_is(name):
     make_config(None, name)
     assert presets()[name]
+
+
+def test_what_to_choose_by_data_and_machine_is_said_and_is_there(capsys):
+    assert main(["presets"]) == 0
+    said = capsys.readouterr().out
+    told = said[said.index("To choose yourself:") :]
+    named = set(re.findall(r"[a-z0-9]+(?:-[a-z0-9]+)+|\btiny\b|\bsmall\b|\bmulti30k\b", told)) - {"from"}
+    assert named <= set(presets())
+    trained = {make_config(None, name).task for name in named}
+    assert trained == {make_config(None, name).task for name in presets()}
 
 
 @pytest.mark.parametrize(("name", "millions"), [("multi30k", 7.84), ("letters-to-sounds", 7.40), ("debian-l10n", 60.5)])

@@ -209,6 +209,39 @@ def test_a_table_of_sounds_is_trained_on_and_each_source_counts(words, tmp_path)
     assert_close(read.astype(np.float32), bundled.astype(np.float32), atol=0.05, rtol=0.0)
 
 
+def test_sounds_are_changed_in_training_as_a_transcriber_changes_them(words, tmp_path):
+    changes = ["data.band_masks=1", "data.time_masks=1", "data.warp=0.1", "data.stretch=0.1"]
+    jobs = []
+    for name, asked in (("plain", []), ("changed", changes)):
+        data = {"train": [str(words / "train.tsv")], "valid": [str(words / "valid.tsv")]}
+        made = make_config(None, "sources-spoken", [*OF_WORDS, "model.max_frames=600", *asked], {"data": data})
+        (tmp_path / name).mkdir()
+        jobs.append(made.kind.prepare(made, tmp_path / name, Told(), new=True)[1])
+    plain, changed = (job.layout(10_000) for job in jobs)
+    first, later = (changed.order(1, epoch)[0] for epoch in (0, 1))
+    rows = first[np.argsort(first[:, 0])]
+    as_read, heard, again = plain.batch(rows), changed.batch(rows), changed.batch(rows)
+    assert not as_read.frame_lengths.equal(heard.frame_lengths)
+    assert as_read.frame_lengths.eq(0).equal(heard.frame_lengths.eq(0)), "what is missing stays so"
+    assert_close(heard.frames, again.frames)
+    assert len({tuple(epoch[:, 1]) for epoch in (first, later)}) == 2
+    other = changed.batch(np.stack((rows[:, 0], np.ones_like(rows[:, 1])), axis=1))
+    assert other.frames.shape != heard.frames.shape or not other.frames.equal(heard.frames)
+    assert (jobs[1].sizes >= jobs[0].sizes).all()
+    assert heard.frame_lengths.max() <= np.ceil(1.1 * float(as_read.frame_lengths.max()))
+    valid = [next(iter(job.validation())).frames for job in jobs]
+    assert valid[0].equal(valid[1])
+    for asked, message in (
+        (
+            ["data.stretch=0.9", "data.max_seconds=1", "model.max_frames=105"],
+            r"with data.stretch=0.9 up to \d+; the model reads model.max_frames=\d+",
+        ),
+        (["data.band_masks=1", "model.sources=['text', 'text']", "data.sources=['sentence', 'word']"], "no source is"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            spoken(words, tmp_path / "refused", asked)
+
+
 def test_sounds_that_are_too_long_empty_or_broken_are_refused_in_a_line(words, tmp_path):
     mine, told = spoken(words, tmp_path / "mine"), Told()
     (tmp_path / "empty.wav").write_bytes(write_wav(np.zeros(0, np.float32), RATE))

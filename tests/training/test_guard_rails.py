@@ -67,5 +67,12 @@ def test_the_doctor_reads_the_log_again(tmp_path, capsys):
     assert "by loss is that of step 500: 6; the last has 6.5" in told
     assert "train.choose=best would have kept those" in told
     assert "loss not falling: at step" in told
+    for name, best in (("word_error_rate", 500), ("f1", 1000)):
+        config = {**made.to_mapping(), "train": {**made.to_mapping()["train"], "select_by": name}}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        scored = [{"kind": "validation", "step": step, "loss": 1.0, name: step / 2000} for step in (500, 1000)]
+        (tmp_path / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in scored))
+        assert main(["doctor", str(tmp_path)]) == 0
+        assert f"by {name} is that of step {best:,}: {best / 2000:g}" in capsys.readouterr().out
     (tmp_path / "log.jsonl").unlink()
     assert main(["doctor", str(tmp_path)]) == 2

@@ -246,6 +246,11 @@ class SpecAugment:
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ConfigError(f"data.{name}={getattr(self, name)} must be at least 0 and below 1")
 
+    @property
+    def changes(self) -> bool:
+        """Whether a sound is changed at all."""
+        return bool(self.band_masks or self.time_masks or self.warp or self.stretch)
+
     def frames_at_most(self, frames: Int[np.ndarray, " N"]) -> Int[np.ndarray, " N"]:
         """How many frames sounds of so many may have after they were stretched."""
         return np.ceil(frames * (1 + self.stretch)).astype(frames.dtype)

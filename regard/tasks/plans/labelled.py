@@ -9,6 +9,7 @@ from regard.config import JsonObject
 from regard.data.formats import format_of
 from regard.data.inspection import LabelledStatistics, inspect_labelled
 from regard.data.labelled_texts import Example, Question, Tagged
+from regard.metrics.classification_metrics import marks_entities
 from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
 from regard.tasks.plans.columns import DataColumn, columns, label_column, plain, second_text, tabular
 
@@ -118,7 +119,7 @@ def _flat(item: Any) -> tuple[tuple[str, ...], str]:
     if isinstance(item, Example):
         return item.texts, item.label
     if isinstance(item, Tagged):
-        return (" ".join(item.words),), "tags"
+        return (" ".join(item.words),), "entities" if marks_entities(item.tags) else "tags"
     assert isinstance(item, Question)
     return (item.question, item.context), "answered" if item.start >= 0 else "unanswered"
 
@@ -183,7 +184,8 @@ def plan_labelled(found: LabelledStatistics, machine: Machine, base: JsonObject 
     decide("train.weight_decay", 0.01, "as in the recipes")
     decide("train.smoothing", 0.0, "as in the recipes")
     decide("train.choose", "best", "the weights of the best validation are kept, not the last")
-    decide("train.select_by", "accuracy" if head == "classes" else "loss", "what the model is for")
+    marked = head == "spans" or (head == "tags" and "tags" not in found.labels)
+    decide("train.select_by", "f1" if marked else "accuracy", "what the model is for, not its loss")
     decide("train.keep", 1, "one checkpoint to resume from, beside the best")
     classes = (
         ""
