@@ -62,6 +62,7 @@ def head_roles(
     ]
     _add_neurons(run, items, heads)
     return {
+        "best": _best_by_role(seen, limits),
         "sentences": len(items),
         "untrained_models": SCALING + judging,
         "false_positive_rate": 1 / (judging + 1),
@@ -83,6 +84,24 @@ def _described(
         "also": [one.to_mapping() for one in claimed[1:]],
         "measures": measures,
     }
+
+
+def _best_by_role(seen: dict[str, list[HeadRoles]], limits: dict[str, float]) -> list[JsonObject]:
+    """For each role the head that is furthest above its baseline, whether it has the role or not."""
+    best: dict[str, JsonObject] = {}
+    for name, own in seen.items():
+        for head, found in enumerate(own):
+            for one in found.all:
+                if one.role not in best or one.margin > best[one.role]["evidence"]["margin"]:
+                    claimed = one.margin > limits[one.role]
+                    best[one.role] = {
+                        "role": one.role,
+                        "claimed": claimed,
+                        "attention": name,
+                        "head": head,
+                        "evidence": one.to_mapping(),
+                    }
+    return list(best.values())
 
 
 def untrained(run: Run, number: int) -> nn.Module:
@@ -227,27 +246,35 @@ MOST = 150
 
 @torch.inference_mode()
 def _add_neurons(run: Run, items: Sequence[Probe], heads: list[JsonObject]) -> None:
-    """Add to each head with a role the few neurons that carry it, or None: for a score that is no plain q.k."""
+    """Add to each role of each head the few neurons that carry it, or None: for a score that is no plain q.k."""
     known = attentions(run.model)
-    roles = {(one["attention"], one["head"]): one["role"] for one in heads if one["role"]}
-    plain = {name for name, _ in roles if isinstance(one := known[name], Attention) and one.distances is None}
-    asked: dict[tuple[str, int], tuple[list[NeuronProducts], list[NeuronProducts]]] = {
-        head: ([], []) for head in roles if head[0] in plain
+    roles = [
+        (one["attention"], one["head"], role)
+        for one in heads
+        if one["role"]
+        for role in (one["role"], *(other["role"] for other in one["also"]))
+    ]
+    plain = {name for name, _, _ in roles if isinstance(one := known[name], Attention) and one.distances is None}
+    asked: dict[tuple[str, int, str], tuple[list[NeuronProducts], list[NeuronProducts]]] = {
+        role: ([], []) for role in roles if role[0] in plain
     }
     for start, part, trace in _watched(run, run.model, items if asked else [], list(plain), ("q", "k")):
-        for (name, head), halves in asked.items():
+        for (name, head, role), halves in asked.items():
             seen = trace[name]
             assert seen.q is not None
             assert seen.k is not None
             for index, item in enumerate(part):
                 half = halves[(start + index) % 2]
+                if len(half) >= MOST:
+                    continue
                 q, k = seen.q[index, head].float().cpu(), seen.k[index, head].float().cpu()
-                half += _neuron_products(q, k, item, attention_kind(known[name]), roles[name, head])[: MOST - len(half)]
+                half += _neuron_products(q, k, item, attention_kind(known[name]), role)[: MOST - len(half)]
         if all(len(half) >= MOST for halves in asked.values() for half in halves):
             break
     for one in heads:
-        found = fewest_neurons(*asked.get((one["attention"], one["head"]), ([], [])))
-        one["neurons"] = None if found is None else asdict(found)
+        for told, role in ((one, one["role"]), *((other, other["role"]) for other in one["also"])):
+            found = fewest_neurons(*asked.get((one["attention"], one["head"], role), ([], [])))
+            told["neurons"] = None if found is None else asdict(found)
 
 
 def _neuron_products(q: Tensor, k: Tensor, item: Probe, kind: Kind, role: str) -> list[NeuronProducts]:

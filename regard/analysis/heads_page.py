@@ -61,19 +61,37 @@ def heads_page(title: str, report: Mapping[str, Any]) -> str:
     names = ("attention", "head", "role", *EVIDENCE, "entropy", "distance")
     rows = [row for head in report["heads"] for row in _rows(head)]
     pronoun = _pronoun(report["pronoun"]) if report.get("pronoun") else []
-    return static_page(title, [paragraph(said), table(names, rows, text_columns=3), *pronoun])
+    absent = [
+        (one["role"], one["attention"], str(one["head"]), *_evidence(one["evidence"]))
+        for one in report.get("best", ())
+        if not one["claimed"]
+    ]
+    missing = [
+        heading("Roles that no head has, with the nearest"),
+        table(("role", "attention", "head", *EVIDENCE), absent, text_columns=3),
+    ]
+    return static_page(
+        title, [paragraph(said), table(names, rows, text_columns=3), *(missing if absent else []), *pronoun]
+    )
 
 
 def _rows(head: Mapping[str, Any]) -> list[Sequence[str]]:
     role, evidence = head["role"], head["evidence"]
     measures = [f"{head['measures'][one]:.2f}" for one in ("entropy", "distance")]
     name = (head["attention"], str(head["head"]), role or f"none ({evidence['role']}?)")
-    rows: list[Sequence[str]] = [(*name, *_evidence(evidence), *measures)]
-    if carried := head.get("neurons"):
-        few, listed = len(carried["neurons"]), ", ".join(map(str, carried["neurons"]))
-        said = f"by {few} of {carried['width']} neurons ({listed})"
-        rows.append(("", "", said, "", f"{percent(carried['alone'])} alone", f"{percent(carried['whole'])} all"))
-    return rows + [("", "", f"also {one['role']}", *_evidence(one)) for one in head["also"]]
+    rows: list[Sequence[str]] = [(*name, *_evidence(evidence), *measures), *_neurons(head)]
+    for one in head["also"]:
+        rows += [("", "", f"also {one['role']}", *_evidence(one)), *_neurons(one)]
+    return rows
+
+
+def _neurons(one: Mapping[str, Any]) -> list[Sequence[str]]:
+    carried = one.get("neurons")
+    if not carried:
+        return []
+    few, listed = len(carried["neurons"]), ", ".join(map(str, carried["neurons"]))
+    said = f"by {few} of {carried['width']} neurons ({listed})"
+    return [("", "", said, "", f"{percent(carried['alone'])} alone", f"{percent(carried['whole'])} all")]
 
 
 def _evidence(one: Mapping[str, Any]) -> Sequence[str]:

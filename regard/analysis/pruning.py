@@ -300,6 +300,34 @@ def learn_to_prune(
     return smaller, chances
 
 
+def gates_shut(
+    run: Run,
+    *,
+    steps: int,
+    among: str = "*",
+    learning_rate: float = 3e-4,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[Head, int]:
+    """The update after which each head's gate stayed shut, as fewer and fewer may be open: the order of removal.
+
+    Gates and weights are learnt together, as in `learn_to_prune`, while the share of gates that may be open falls
+    evenly from all to none. A gate is shut while its chance to be open is below one half; one that is still open at the
+    end has `steps`. The run stays as it was.
+    """
+    heads = every_head(run.model, among)
+    if steps < 2:
+        raise ConfigError(f"steps={steps} must be at least 2")
+    learner = _Learner(run, steps, learning_rate, progress)
+    last = torch.zeros(len(heads), dtype=torch.long, device=learner.device)
+
+    def note(number: int, chances: Tensor) -> None:
+        last.masked_fill_(chances >= 0.5, number)
+
+    with closing(learner.stream):
+        learner.learn(heads, 0.0, steps, ramp=1.0, note=note)
+    return dict(zip(heads, last.tolist(), strict=True))
+
+
 class _Learner:
     """A copy of a run's model, its training data, and how far it has come."""
 
@@ -313,8 +341,19 @@ class _Learner:
         self.stream = self.prepared.stream(Position(0, 0), pin=self.device.type == "cuda", pack=pack)
         self.step = 0
 
-    def learn(self, heads: Sequence[Head], share: float, steps: int) -> dict[Head, float]:
-        """Train weights and gates together until `share` of the gates are open; the chance of each to be open."""
+    def learn(
+        self,
+        heads: Sequence[Head],
+        share: float,
+        steps: int,
+        *,
+        ramp: float = RAMP,
+        note: Callable[[int, Tensor], None] | None = None,
+    ) -> dict[Head, float]:
+        """Train weights and gates together until `share` of the gates are open; the chance of each to be open.
+
+        Fewer and fewer may be open in the first `ramp` of the steps. `note` is told every step's chances.
+        """
         gates = HardConcrete(len(heads)).to(self.device).train()
         price = nn.Parameter(torch.zeros(2, device=self.device))
         weights = self._optimizer(self.model)
@@ -323,7 +362,7 @@ class _Learner:
         self.model.train()
         for number in range(1, steps + 1):
             batch = self._next(weights)
-            wanted = 1 - (1 - share) * min(1.0, number / (RAMP * steps))
+            wanted = 1 - (1 - share) * min(1.0, number / (ramp * steps))
             with precision_context(self.device, self.precision), scaled(self.model, heads, gates()):
                 loss = self.prepared.objective.loss(self.model, batch)
             over = gates.chance_open().mean() - wanted
@@ -332,6 +371,8 @@ class _Learner:
             for optimizer in (weights, others, raising):
                 optimizer.step()
                 optimizer.zero_grad()
+            if note is not None:
+                note(number, gates.chance_open().detach())
         self.model.eval()
         return dict(zip(heads, gates.chance_open().tolist(), strict=True))
 

@@ -18,7 +18,7 @@ def heads(
     data: Annotated[
         list[str] | None,
         typer.Option(
-            help="Pairs, text (.txt or a folder) or labelled texts to look at, as for `regard train`; by default the "
+            help="Pairs, text (.txt or a folder), labelled texts or trees (.mrg, .trees) to look at; by default the "
             "run's own test or validation set.",
             metavar="FILE",
         ),
@@ -47,6 +47,7 @@ def heads(
     Examples:
       regard heads runs/demo --out heads.html
       regard heads runs/mine --data test.en --data test.fr --json
+      regard heads runs/mine --data treebank.mrg
       regard heads runs/proteins --contacts proteins/test.jsonl
     """
     from regard import load
@@ -123,8 +124,9 @@ def shown(result: JsonObject) -> str:
                 f"{name:32} {_named(role, evidence):28} {100 * evidence['accuracy']:5.1f} %  "
                 f"{f'{low:.1f} to {high:.1f}':15} {rule:24} {evidence['questions']:,}"
             )
-        if head.get("neurons"):
-            lines.append(f"{'':32} {_neurons(head['neurons'])}")
+            if evidence.get("neurons"):
+                lines.append(f"{'':32} {_neurons(evidence['neurons'])}")
+    lines += [f"no head has the role {_nearest(one)}" for one in result.get("best", ()) if not one["claimed"]]
     rate = result["false_positive_rate"]
     lines.append(
         f"{result['sentences']:,} sentences; an untrained model of this shape gets any role at all with a chance of "
@@ -136,13 +138,23 @@ def shown(result: JsonObject) -> str:
 
 
 def _claims(head: JsonObject) -> list[tuple[str | None, JsonObject]]:
-    return [(head["role"], head["evidence"]), *(("also", one) for one in head["also"])]
+    first = {**head["evidence"], "neurons": head.get("neurons")}
+    return [(head["role"], first), *(("also", one) for one in head["also"])]
 
 
 def _named(role: str | None, evidence: JsonObject) -> str:
     if role is None:
         return f"none ({evidence['role']}?)"
     return f"also {evidence['role']}" if role == "also" else role
+
+
+def _nearest(one: JsonObject) -> str:
+    evidence = one["evidence"]
+    return (
+        f"'{one['role']}': nearest {one['attention']} {one['head']}, {100 * evidence['accuracy']:.1f} % "
+        f"[{100 * evidence['low']:.1f}, {100 * evidence['high']:.1f}], without a model "
+        f"{100 * evidence['baseline']:.1f} % ({evidence['rule']})"
+    )
 
 
 def _neurons(found: JsonObject) -> str:

@@ -14,7 +14,7 @@ from regard.data import Documents
 from regard.nn.batch import Texts
 from regard.tasks.corpora import TextData
 from regard.tasks.encoder_tasks import EncoderTask
-from regard.tasks.probes import HeldOutData, Probe, framed_text_probes, held_out_files
+from regard.tasks.probes import HeldOutData, Probe, are_trees, framed_text_probes, framed_tree_probes, held_out_files
 from regard.tasks.run import Run
 from regard.tasks.spec import OF_PAIRS
 from regard.training.objectives import Loss
@@ -68,6 +68,8 @@ class EmbeddingTask(EncoderTask):
     trains = False
 
     def probes(self, run: Run, data: Documents | Sequence[str] | None, limit: int) -> list[Probe]:
+        if isinstance(data, Sequence) and are_trees(data):
+            return framed_tree_probes(run, data, limit)
         documents = data if isinstance(data, Documents) else documents_in(run, data)
         return framed_text_probes(run, documents, limit)
 

@@ -212,8 +212,9 @@ def word_in_contexts(
     names, vectors = [], []
     for text, found in zip(texts, token_vectors(encoder, texts), strict=True):
         for match in re.finditer(rf"\b{re.escape(word)}\b", text, re.IGNORECASE):
-            around = text[max(0, match.start() - 12) : match.end() + 12].strip()
-            names.append(f"{len(names) + 1}: {around}")
+            # Three words on either side, whole ones.
+            around = [*text[: match.start()].split()[-3:], match.group(), *text[match.end() :].split()[:3]]
+            names.append(f"{len(names) + 1}: {' '.join(around)}")
             vectors.append(found.of_word(*match.span()))
     if not vectors:
         raise DataError(f"none of the {len(texts)} texts has the word '{word}'")

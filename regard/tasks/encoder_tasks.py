@@ -30,8 +30,10 @@ from regard.tasks.probes import (
     HeldOutData,
     Labelled,
     Probe,
+    are_trees,
     framed_probe_batch,
     framed_text_probes,
+    framed_tree_probes,
     held_out_files,
     labelled_text_probes,
 )
@@ -203,6 +205,8 @@ class LabelledTask(EncoderTask):
             raise ConfigError("no text to look at: the run names no test or validation text; give some")
         if isinstance(files, Documents):
             return framed_text_probes(run, files, limit)
+        if are_trees(data):
+            return framed_tree_probes(run, files, limit)
         if isinstance(files[0], str | Path):
             if all(self.reads_as_text(Path(name)) for name in files):
                 return framed_text_probes(run, Documents.of(files, run.config.data.text, run.config.data.header), limit)

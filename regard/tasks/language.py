@@ -49,7 +49,14 @@ from regard.tasks.ensemble import Ensemble
 from regard.tasks.generator import Generated, Generation, Generator, Prompt
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.looking.steps import START, readable
-from regard.tasks.probes import HELD_OUT_BUDGET, HeldOutData, Probe, held_out_files, running_text_probes
+from regard.tasks.probes import (
+    HELD_OUT_BUDGET,
+    HeldOutData,
+    Probe,
+    are_trees,
+    held_out_files,
+    running_text_probes,
+)
 from regard.tasks.run import NOT_DRAWN, Run, prepared_vocabularies
 from regard.tasks.scorer import TextScorer
 from regard.tasks.spec import (
@@ -422,6 +429,8 @@ class LanguageTask(Task):
         return bool(attentions(run.model)) and not isinstance(run.model, Ensemble)
 
     def probes(self, run: Run, data: Documents | Sequence[str | Path] | None, limit: int) -> list[Probe]:
+        if are_trees(data):
+            raise ConfigError("heads are asked about trees where an encoder reads whole sentences: give running text")
         return running_text_probes(run, text_to_look_at(run, data), limit)
 
     def probe_batch(self, run: Run, items: Sequence[Probe]) -> Windows:

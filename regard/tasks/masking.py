@@ -30,7 +30,7 @@ from regard.tasks.corpora import (
     training_documents,
 )
 from regard.tasks.encoder_tasks import EncoderTask, show_scores
-from regard.tasks.probes import HeldOutData, Probe, framed_text_probes, held_out_files
+from regard.tasks.probes import HeldOutData, Probe, are_trees, framed_text_probes, framed_tree_probes, held_out_files
 from regard.tasks.run import Run, prepared_vocabularies
 from regard.tasks.spec import MEASURING, OF_PAIRS, Measuring, Report, Say
 from regard.text import Tokenizer, Vocabularies
@@ -198,6 +198,8 @@ class MaskingTask(EncoderTask):
         return show_scores(scores)
 
     def probes(self, run: Run, data: Documents | Sequence[str | Path] | None, limit: int) -> list[Probe]:
+        if isinstance(data, Sequence) and are_trees(data):
+            return framed_tree_probes(run, data, limit)
         return framed_text_probes(run, text_to_look_at(run, data), limit)
 
     def held_out_data(self, run: Run, files: Sequence[str] | None, limit: int) -> HeldOutData:

@@ -3,20 +3,24 @@
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from torch import nn
 
 from regard.data import Documents
+from regard.data.dependencies import DependencyParse, dependencies
 from regard.data.file_names import is_there
 from regard.data.labelled_texts import Example, Question, Tagged
 from regard.data.sentence_store import split_sentences
-from regard.data.synthetic.world.sentence import ParallelSentence
+from regard.data.synthetic.world.sentence import ParallelSentence, spans
+from regard.data.trees import SUFFIXES, read_trees
 from regard.errors import ConfigError, DataError
+from regard.look.alignment import words_of_pieces
 from regard.look.roles import (
     RoleQuestion,
     at_landmarks,
@@ -32,7 +36,7 @@ from regard.nn.batch import Texts, Tokens
 from regard.tasks.corpora import TextData, sides_of
 from regard.tasks.run import Run
 from regard.tasks.translation_metrics import words_by_piece
-from regard.tasks.translator import encode_pair
+from regard.tasks.translator import encode_pair, words_of_row
 from regard.text.encoder_inputs import EncoderInput
 from regard.training.loop import validate
 from regard.training.objectives import Objective
@@ -215,6 +219,97 @@ def pair_probe(run: Run, given: ParallelSentence | tuple[str, str], counts: dict
             about = by_pronoun(gold, S)
             encoder, decoder, cross = encoder + about["encoder"], decoder + about["decoder"], cross + about["cross"]
     return Probe(rows, places, {"encoder": encoder, "decoder": decoder, "cross": cross}, gold)
+
+
+def are_trees(data: object) -> bool:
+    """Whether what is to be looked at are bracketed files, by their names. Trees and other data do not mix."""
+    if not isinstance(data, Sequence) or not data or not all(isinstance(name, str | Path) for name in data):
+        return False
+    trees = [Path(name).suffix in SUFFIXES for name in data]
+    if any(trees) and not all(trees):
+        raise ConfigError(f"trees ({', '.join(sorted(SUFFIXES))}) and other files cannot be looked at together")
+    return all(trees)
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceRow:
+    """A parsed sentence as a run reads it: its rows, the place of each piece, and how many places stand before it.
+
+    Its places are its words, with one for what stands before them, where something does, and one for the end.
+    """
+
+    rows: tuple[list[int], list[int]]
+    pieces: list[int | None]
+    before: int
+
+
+def sentence_as_source(run: Run, sentence: DependencyParse) -> SentenceRow | None:
+    """The sentence as the source of a translation of nothing; None where it is too long."""
+    rows = encode_pair(run, sentence.text, "")
+    pieces = words_of_row(run.vocabularies.source, sentence.text, sentence.words)
+    fits = len(rows[0]) <= run.translator.max_len
+    return SentenceRow(rows, [*pieces, len(sentence.words)], 0) if fits else None
+
+
+def framed_sentence(run: Run, sentence: DependencyParse) -> SentenceRow | None:
+    """The sentence alone in a row of an encoder; None where it is too long."""
+    row = run.encoder.framer.texts(sentence.text, overlong="skip")
+    if row is None:
+        return None
+    offsets = run.encoder.tokenizer.offsets(sentence.text)
+    words = iter(words_of_pieces(offsets, spans(sentence.text, list(sentence.words))))
+    own = [next(words) if source == 0 else None for source in row.sources]
+    pieces = [None if word is None else word + 1 for word in own]
+    pieces[0], pieces[-1] = 0, len(sentence.words) + 1
+    return SentenceRow((row.ids, row.segments), pieces, 1)
+
+
+def tree_probes(
+    run: Run,
+    files: Sequence[str | Path],
+    limit: int,
+    read: Callable[[Run, DependencyParse], SentenceRow | None],
+    texts: Iterable[str] | None,
+) -> list[Probe]:
+    """The sentences of bracketed files, read by the run's encoder and asked about their dependencies too.
+
+    `texts` is the training text, by which words are rare; where it is None, all sentences of the files count. Sentences
+    longer than the model reads are left out. A decoder is not asked: nothing says what it should write.
+    """
+    every = [found for name in files for tree in read_trees(Path(name)) if (found := dependencies(tree)) is not None]
+    if texts is None:
+        counts = Counter(word.lower() for sentence in every for word in sentence.words)
+    else:
+        counts = Counter(word.lower() for text in islice(texts, COUNTED) for word in split_words(text))
+    rows = ((sentence, row) for sentence in every if (row := read(run, sentence)) is not None)
+    probes = (_parsed(sentence, row, counts) for sentence, row in rows)
+    return list(islice((one for one in probes if one is not None), limit))
+
+
+def framed_tree_probes(run: Run, files: Sequence[str | Path], limit: int) -> list[Probe]:
+    """The same for a run that reads texts with an encoder alone."""
+    data = run.config.data
+    trained = isinstance(data, TextData) and data.train and files_are_there(data.train)
+    read = Documents.of(data.train, data.text, data.header).texts() if trained else None
+    return tree_probes(run, files, limit, framed_sentence, read)
+
+
+def _parsed(sentence: DependencyParse, row: SentenceRow, counts: Counter[str]) -> Probe | None:
+    before, before_end = row.before, row.before + len(sentence.words)
+    places = before_end + 1
+    if len({piece for piece in row.pieces if piece is not None}) < places:
+        return None  # a word without a piece of its own
+    lowered = [*[""] * before, *(word.lower() for word in sentence.words)]
+    questions = [*by_position(places), *at_landmarks(before_end, places, apart=True)]
+    questions += at_rare(lowered, counts, before_end, apart=True, places=places)
+    heads = [*[-1] * before, *(head + before if head >= 0 else -1 for head in sentence.heads)]
+    questions += by_relation(heads, [*["root"] * before, *sentence.relations], places)
+    sides: dict[Kind, Any] = {
+        "encoder": (row.pieces, row.pieces, places, places),
+        "decoder": ([0], [0], 1, 1),
+        "cross": ([0], row.pieces, 1, places),
+    }
+    return Probe(row.rows, sides, {"encoder": questions})
 
 
 HELD_OUT_BUDGET = 2048

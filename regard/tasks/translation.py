@@ -35,7 +35,18 @@ from regard.tasks.corpora import (
 from regard.tasks.ensemble import Ensemble
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.looking.steps import END, START, readable
-from regard.tasks.probes import COUNTED, HELD_OUT_BUDGET, HeldOutData, Probe, files_are_there, pair_probe, split_words
+from regard.tasks.probes import (
+    COUNTED,
+    HELD_OUT_BUDGET,
+    HeldOutData,
+    Probe,
+    are_trees,
+    files_are_there,
+    pair_probe,
+    sentence_as_source,
+    split_words,
+    tree_probes,
+)
 from regard.tasks.run import Run, prepared_vocabularies
 from regard.tasks.scorer import PairScorer
 from regard.tasks.shortlisting import read_shortlist
@@ -353,6 +364,11 @@ class TranslationTask(Task):
         return isinstance(used, WorldCorpus) and used.grammar == "whole"  # the plain part has no pronouns
 
     def probes(self, run: Run, data: Corpus | Sequence[str | Path] | None, limit: int) -> list[Probe]:
+        trained = files_are_there(run.config.data.train)
+        if isinstance(data, Sequence) and are_trees(data):
+            texts = corpus_of(run.config.data, "train") if trained else None
+            read = None if texts is None else (text for text, _ in texts)
+            return tree_probes(run, data, limit, sentence_as_source, read)
         if data is not None and isinstance(data, Sequence):
             data = files_corpus(tuple(map(str, data)), run.config.data)
         corpus = data or corpus_of(run.config.data, "test") or corpus_of(run.config.data, "valid")
@@ -364,7 +380,7 @@ class TranslationTask(Task):
         else:
             chosen, cut = full_pairs(corpus, limit), split_words
         # By the training text, cut as what is looked at is cut; by all of what was given where there is none.
-        read = corpus_of(run.config.data, "train") if files_are_there(run.config.data.train) else None
+        read = corpus_of(run.config.data, "train") if trained else None
         counts = Counter(word.lower() for text, _ in islice(read or corpus, COUNTED) for word in cut(text))
         items = [pair_probe(run, one, counts) for one in chosen]
         return [item for item in items if max(map(len, item.rows)) <= run.translator.max_len]

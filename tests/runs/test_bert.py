@@ -374,6 +374,8 @@ def test_each_token_has_a_vector_that_knows_the_others_and_a_word_lies_where_its
     assert len(found[0].tokens) == len(found[0].spans) == len(places)
     names, vectors, static = word_in_contexts(run.encoder, "cat", BANKS)
     assert len(names) == 3
+    for name, text in zip(names, BANKS, strict=True):  # named by the words around it, none of them cut
+        assert f" {name.partition(': ')[2]} " in f" {text} "
     assert vectors @ vectors.T == pytest.approx((vectors @ vectors.T).T)
     assert (vectors[0] @ vectors[1]) < 1 - 1e-4  # the same word, other vectors
     again = word_in_contexts(run.encoder, "cat", BANKS[1:])[2]

@@ -3,7 +3,7 @@ import torch
 from torch.testing import assert_close
 
 import regard
-from regard.analysis.pruning import every_head, learn_to_prune, save, scaled
+from regard.analysis.pruning import every_head, gates_shut, learn_to_prune, save, scaled
 from regard.errors import ConfigError
 from regard.look import attentions, masked
 from regard.tasks.config import make_config
@@ -88,3 +88,18 @@ def test_what_cannot_be_learnt_is_refused(trained):
         learn_to_prune(trained, 9, steps=10, among="encoder.*")
     with pytest.raises(ConfigError, match="steps=1 must be at least 2"):
         learn_to_prune(trained, 1, steps=1)
+
+
+def test_gates_shut_one_after_another_until_few_are_left(trained):
+    before = {name: value.clone() for name, value in trained.model.state_dict().items()}
+    heard = []
+    shut = gates_shut(trained, steps=120, among="encoder.*", progress=lambda *told: heard.append(told))
+    assert list(shut) == every_head(trained.model, "encoder.*")
+    assert heard[-1] == (120, 120)
+    # All may be open at first and none at the end: they go at different updates, and nearly all have gone.
+    assert len(set(shut.values())) > 3
+    assert sum(update == 120 for update in shut.values()) <= 2
+    for name, value in trained.model.state_dict().items():
+        assert_close(value, before[name], atol=0, rtol=0)
+    with pytest.raises(ConfigError, match="steps=1 must be at least 2"):
+        gates_shut(trained, steps=1)

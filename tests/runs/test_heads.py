@@ -54,6 +54,27 @@ def run(tmp_path_factory):
     return Run(tmp_path_factory.mktemp("run"), config, vocabularies, build_model(config).eval())
 
 
+def test_trees_ask_of_the_encoder_what_gold_dependencies_ask(run, tmp_path):
+    sentences = list(CORPUS.sampled())[:30]
+    (tmp_path / "own.trees").write_text("".join(f"{one.tree}\n" for one in sentences), encoding="utf-8")
+    items = _items(run, [str(tmp_path / "own.trees")], 50)
+    assert len(items) == 30
+    for item, sentence in zip(items, sentences, strict=True):
+        gold = pair_probe(run, sentence, {})
+        assert item.rows[0] == gold.rows[0]
+        assert item.places["encoder"] == gold.places["encoder"]
+        assert list(item.questions) == ["encoder"]
+
+        def asked(probe, role):
+            return {(one.query, one.answers) for one in probe.questions["encoder"] if one.role == role}
+
+        for role in ("determiner to its head", "head to its determiner", "previous", "next", "separator"):
+            assert asked(item, role) == asked(gold, role)
+    report = head_roles(run, [str(tmp_path / "own.trees")], limit=30, judging=1)
+    assert {head["attention"] for head in report["heads"]} == {"encoder.0.attention", "encoder.1.attention"}
+    assert "determiner to its head" in {one["role"] for one in report["best"]}
+
+
 def test_untrained_models_get_no_role_beyond_the_stated_rate(run):
     items = _items(run, CORPUS, 50)
     quizzes = make_quizzes(items)

@@ -123,6 +123,57 @@ def test_a_head_planted_to_stay_in_its_sentence_is_found(reader):
     assert "same sentence" in (found["role"], *(one["role"] for one in found["also"]))
 
 
+@torch.no_grad()
+def test_a_head_planted_to_look_at_separators_is_found_with_the_one_neuron_that_carries_it(reader):
+    model = untrained(reader, 0)
+    separator = reader.encoder.framer.template.between[0]
+
+    def write(module, given, out):
+        """Every place has the first feature, separators alone have the ninth."""
+        marks = torch.zeros_like(out)
+        marks[..., 0] = 1.0
+        marks[..., 8] = (given[0].ids == separator).float()
+        return marks
+
+    model.embedding.register_forward_hook(write)
+    plant(attentions(model)["encoder.0.attention"], 0, slice(0, 8), slice(8, 16))
+    planted = Run(reader.directory, reader.config, reader.vocabularies, model)
+    report = head_roles(planted, limit=100, judging=5)
+    found = report["heads"][0]
+    assert found["role"] == "separator"
+    assert found["evidence"]["accuracy"] == 1.0
+    assert found["neurons"]["neurons"] == (0,)
+    assert found["neurons"]["alone"] == 1.0
+    best = {one["role"]: one for one in report["best"]}
+    assert best["separator"]["claimed"]
+    assert (best["separator"]["attention"], best["separator"]["head"]) == ("encoder.0.attention", 0)
+    # Roles that no head has are told with the head that is nearest to them.
+    assert not best["same sentence"]["claimed"]
+    assert best["same sentence"]["evidence"]["margin"] <= report["thresholds"]["same sentence"]
+
+
+def test_an_encoder_is_asked_about_the_dependencies_of_trees(reader, writer, tmp_path):
+    (tmp_path / "own.mrg").write_text(
+        "(S (NP (DT bab) (JJ gag) (NN kak)) (VP (VBZ lal)) (. .))\n" * 3, encoding="utf-8"
+    )
+    items = _items(reader, [tmp_path / "own.mrg"], 10)
+    assert len(items) == 3
+    asked = {(one.role, one.query): one.answers for one in items[0].questions["encoder"]}
+    # Words stand after the place of what a row begins with.
+    assert asked["determiner to its head", 1] == {3}
+    assert asked["head to its modifier", 3] == {2}
+    assert asked["subject to its head", 3] == {4}
+    assert asked["first", 3] == {0}
+    assert asked["separator", 2] == {6}
+    pieces, _, places, _ = items[0].places["encoder"]
+    assert places == 7
+    assert sorted({piece for piece in pieces if piece is not None}) == list(range(7))
+    with pytest.raises(ConfigError, match="cannot be looked at together"):
+        _items(reader, [tmp_path / "own.mrg", reader.config.data.valid[0]], 10)
+    with pytest.raises(ConfigError, match="give running text"):
+        _items(writer, [tmp_path / "own.mrg"], 10)
+
+
 @pytest.mark.parametrize("which", ["writer", "reader"])
 def test_untrained_models_of_text_get_no_role_beyond_the_stated_rate(which, request):
     run = request.getfixturevalue(which)
