@@ -311,18 +311,18 @@ def joined(device: torch.device, timeout: int) -> Iterator[Processes]:
 
 def _join(device: torch.device, timeout: int, *, own: bool) -> ProcessGroup:
     device = _own_device(device)
-    if own:
-        on_gpu = device.type == "cuda"
-        # Longer than the host's: there a process that does not answer is found out with a word of its own.
-        patience = timedelta(seconds=2 * timeout + 60 if on_gpu else timeout)
-        try:
+    on_gpu = device.type == "cuda"
+    # Longer than the host's: there a process that does not answer is found out with a word of its own.
+    patience = timedelta(seconds=2 * timeout + 60 if on_gpu else timeout)
+    try:
+        if own:
             dist.init_process_group(
                 "nccl" if on_gpu else "gloo", timeout=patience, device_id=device if on_gpu else None, **_met()
             )
-        except (RuntimeError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            raise ProcessLost(f"the processes did not find each other: {reason}") from None
-    return ProcessGroup(device, timeout)
+        return ProcessGroup(device, timeout)
+    except (RuntimeError, ValueError) as error:  # also where one dies when only some have met
+        reason = str(error).splitlines()[0]
+        raise ProcessLost(f"the processes did not find each other: {reason}") from None
 
 
 def _met() -> dict[str, Any]:

@@ -26,6 +26,7 @@ from regard.tasks.planning import TimeBudget
 from regard.trainer.launch import launch
 from regard.trainer.trainer import _Trainer
 from regard.trainer.update_timing import Throughput
+from regard.training import processes
 from regard.training.processes import Processes, launched, local
 
 pytestmark = pytest.mark.skipif(
@@ -141,6 +142,21 @@ def test_a_damaged_shard_is_named_and_the_checkpoint_before_taken_up(files, tmp_
     assert "step-3 is set aside" in lines[0], "a shard that is missing is damage too"
 
 
+def meet_and_die(rank, world):
+    """The second process dies when it has met the first and has not yet agreed on anything with it."""
+    if rank == 1:
+        processes.ProcessGroup.from_first = lambda self, value: os._exit(1)
+    with processes.joined(torch.device("cpu"), 10):
+        pass
+
+
+def test_a_process_that_dies_while_they_meet_is_said_in_one_line():
+    survivor = Forked(2, meet_and_die).results(30, ends=True)[0]
+    assert survivor[0] == "raised"
+    assert survivor[1].startswith("ProcessLost: the processes did not find each other: ")
+    assert len(survivor[1].splitlines()) == 1
+
+
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.long)])
 def test_a_process_killed_at_random_ends_all_and_the_run_ends_the_same(files, tmp_path, kills):
     config = config_of("packed", files, *SHORT, "model.dropout=0.1")
@@ -163,7 +179,7 @@ def test_a_process_killed_at_random_ends_all_and_the_run_ends_the_same(files, tm
             assert met or survivor == ("ended", -signal.SIGKILL)
             assert not met or survivor[1].startswith("ProcessLost"), survivor
             if met and victim == 1:
-                assert "process 1 of 2 died" in survivor[1]
+                assert "process 1 of 2 died" in survivor[1] or "did not find each other" in survivor[1]
         else:
             done = True
     if not done:
