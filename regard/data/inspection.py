@@ -106,7 +106,7 @@ class SideStatistics:
     distinct_words: int
     distinct_characters: int
     new_words: float
-    """Of the words of one half of the sample, drawn by lot, the share that the other does not have."""
+    """Of the words of one random half of the sample, the share that the other does not have."""
     single: float
     """The share of texts that are one word."""
     upper: float

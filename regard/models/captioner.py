@@ -374,7 +374,7 @@ class AttentiveBlock(nn.Module):
     def __init__(self, config: CaptionConfig, heads: int | None = None, *, ends: bool = False) -> None:
         super().__init__()
         block = config.block()
-        self.cells = RecurrentLayer(config.cell, config.width, config.width)
+        self.cells = RecurrentLayer(config.cell, config.width, config.width, reads="prefix")
         self.cross_attention = self_attention(block, heads=heads, sides=ACROSS)
         self.gate = nn.Linear(config.width, config.width) if config.gate else None
         self.feed_forward = None if ends else FeedForward(block)

@@ -316,7 +316,7 @@ PROVOKED = {
     "train.smoothing": (("pairs.tsv", CPU, 0.1), ("commands.tsv", CPU, 0.0)),
     "train.validate_sentences": (("pairs.tsv", CPU, 100), ("pairs.tsv", GPU, 300)),
     "train.warmup_share": (("pairs.tsv", GPU, 0.25), ("commands.tsv", CPU, 0.05)),
-    "train.weight_decay": (("pairs.tsv", GPU, 0.0), ("commands.tsv", CPU, 0.2)),
+    "train.weight_decay": (("pairs.tsv", GPU, 0.0), ("commands.tsv", CPU, 0.5)),
 }
 """Of each decision two data sets, or one on two machines, that lead to different ones; None where there is none."""
 

@@ -368,8 +368,7 @@ def by_minutes(rank, world, pairs, directory, settings, fewer):
     told, plan = Told(), regard.plan([pairs], minutes=0.2 if fewer else 0.02, overrides=small)
     if fewer and rank == 0:  # as where the first one's clock finds that updates have become slow
         TimeBudget.steps = lambda self, number, options: 3
-    if fewer:
-        TimeBudget.due = lambda self, number, steps: number <= 2
+    TimeBudget.due = lambda self, number, steps: fewer and number <= 2  # else a busy machine might find that by itself
     run = regard.train(plan, directory, told)
     return run.config.train.steps, told.lines
 
@@ -387,7 +386,8 @@ def test_all_processes_time_updates_and_the_first_says_how_many_the_minutes_pay_
     assert any("updates" in line and "budget" in line for line in lines), lines
     assert nothing == []
     assert f"{steps:,} updates" in (tmp_path / "run/plan.md").read_text()
-    assert any("ms: 3 updates rather than" in line for line in lines) == fewer == (steps == 3)
+    assert any("updates rather than" in line for line in lines) == fewer
+    assert steps == 3 or not fewer
     assert [one["step"] for one in figures(tmp_path / "run") if one["kind"] == "train"][-1] == steps
 
 

@@ -39,6 +39,7 @@ class RecurrentLayer(nn.Module):
 
     `fused=False` keeps to the plain loop where there is a faster way. `weight_drop` is the share of the weights over
     the state, not of the state, that is left out of a training pass: the same ones at every position (Merity 2018).
+    `reads` says to whoever watches what the positions are: those of the text read, or of what a decoder has written.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class RecurrentLayer(nn.Module):
         direction: Direction = "forward",
         weight_drop: float = 0.0,
         fused: bool = True,
+        reads: Reads = "source",
     ) -> None:
         super().__init__()
         ways = 2 if direction == "both" else 1
@@ -60,6 +62,7 @@ class RecurrentLayer(nn.Module):
         self.cells = Stack(CELLS[kind](input_width, width // ways) for _ in range(ways))
         for number, cell in enumerate(self.cells):
             cell.backward = number == 1 or direction == "backward"
+            cell.reads = reads
         self.weight_drop = Dropout(weight_drop)
         self.initialise()
 
@@ -202,10 +205,7 @@ class RecurrentLayer(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Layers of one kind of cell on top of one another. Dropout between them may be `shared` by a row's positions.
-
-    `reads` says to whoever watches what the positions are: those of the text read, or of what a decoder has written.
-    """
+    """Layers of one kind of cell on top of one another. Dropout between them may be `shared` by a row's positions."""
 
     def __init__(
         self,
@@ -222,13 +222,10 @@ class Recurrent(nn.Module):
         reads: Reads = "source",
     ) -> None:
         super().__init__()
-        ways: dict[str, Any] = {"direction": direction, "weight_drop": weight_drop, "fused": fused}
+        ways: dict[str, Any] = {"direction": direction, "weight_drop": weight_drop, "fused": fused, "reads": reads}
         self.layers = Stack(
             RecurrentLayer(kind, width if number else input_width, width, **ways) for number in range(layers)
         )
-        for layer in self.layers:
-            for cell in layer.cells:
-                cell.reads = reads
         self.dropout = SharedDropout(dropout) if shared else Dropout(dropout)
 
     def forward(
