@@ -38,8 +38,10 @@ def look_at_checkpoint(
     options, name = options or LookOptions(), Path(directory).name
     directory = checkpoint(str(directory), tell=tell)
     model, tokenizer = _loaded(directory, device)
-    if options.edits or options.history:
-        raise ConfigError("edits and a history are for runs: import the checkpoint with `regard import hf`")
+    if options.edits or options.history or options.features:
+        raise ConfigError(
+            "edits, a history and features of units are for runs: import the checkpoint with `regard import hf`"
+        )
     if options.targets and (len(options.targets) != len(texts) or not model.config.is_encoder_decoder):
         raise ConfigError(
             f"{len(options.targets)} targets for {len(texts)} texts; a model with a decoder takes one each"
