@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, nearest
-from regard.look.document import AttentionMap, Document, Neurons, Recurrence, Sentence, Side, Units
+from regard.look.document import AttentionMap, Document, Neurons, Recurrence, Sentence, Side, Units, that_fit
 from regard.look.library_attentions import library_attentions, past_the_interface
 from regard.look.library_recurrences import library_recurrences
 from regard.nn.attention import ACROSS, Sides, Watchable
@@ -372,14 +372,15 @@ def trace_document(
         sides["source"] = Side(text="", pieces=())
     text = " ".join(sides["source"].pieces) if source is not None else ""
     sides["source"] = Side(text=text, pieces=sides["source"].pieces)
+    fitting, note = that_fit(maps)
     shown = Sentence(
         source=sides["source"],
         target=sides.get("target"),
         prefix=sides.get("prefix"),
-        attentions=tuple(maps),
+        attentions=fitting,
         recurrences=cells,
     )
-    return Document(title=title, sentences=(shown,))
+    return Document(title=title, note=note, sentences=(shown,))
 
 
 def seen_recurrences(trace: Trace, item: int = 0) -> tuple[Recurrence, ...]:

@@ -11,11 +11,11 @@ import torch
 
 from regard.errors import ConfigError, RunError
 from regard.interop.hub import checkpoint
-from regard.look.document import AttentionMap, Document, Sentence, Side
-from regard.look.given_attentions import show
+from regard.look.document import AttentionMap, Document, Sentence, Side, that_fit
+from regard.look.given_attentions import given_maps
 from regard.look.library_attentions import past_the_interface
 from regard.look.watch import attention_map, attentions, matching, watch
-from regard.tasks.looking.look_options import MOST_WEIGHTS, LookOptions, left_out_note
+from regard.tasks.looking.look_options import LookOptions, left_out_note
 
 MOST_NEW = 64
 """Tokens that a model with a decoder writes where no target is given."""
@@ -145,7 +145,7 @@ def _seen(model: Any, inputs: dict[str, Any], options: LookOptions) -> tuple[tup
 
 def _reported(model: Any, inputs: dict[str, Any], options: LookOptions) -> tuple[tuple[AttentionMap, ...], str]:
     """What a model whose attentions cannot be watched reports of them itself, all that was asked for."""
-    found = show(model(**inputs, output_attentions=True, return_dict=True)).sentences[0].attentions
+    found, _ = given_maps(model(**inputs, output_attentions=True, return_dict=True))
     chosen = set(matching([one.name for one in found], options.names))
     maps = [one for one in found if one.name in chosen]
     if options.heads is not None:
@@ -153,9 +153,7 @@ def _reported(model: Any, inputs: dict[str, Any], options: LookOptions) -> tuple
             if max(options.heads) >= len(one.weights):
                 raise ConfigError(f"no head {max(options.heads)} in '{one.name}': it has {len(one.weights)}, from 0")
         maps = [replace(one, weights=one.weights[list(options.heads)], heads=options.heads) for one in maps]
-    if (weights := sum(one.weights.numel() for one in maps)) > MOST_WEIGHTS:
-        raise ConfigError(f"{weights:,} weights here; a page holds {MOST_WEIGHTS:,}: name fewer layers or heads")
-    return tuple(maps), ""
+    return that_fit(maps)
 
 
 def _target(model: Any, tokenizer: Any, inputs: dict[str, Any], given: str | None) -> Any:
