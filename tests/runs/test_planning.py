@@ -451,6 +451,16 @@ def test_what_is_asked_for_is_no_decision(files):
         planned(files, "pairs.tsv", minutes=0)
 
 
+def test_another_model_than_the_planned_one_keeps_what_it_has_settings_for(files):
+    found = planned(files, "pairs.tsv", overrides=["model.name=recurrent"])
+    assert found.config.model["name"] == "recurrent"
+    usual = {one.name: one.value for one in planned(files, "pairs.tsv").decisions}
+    assert found.config.model["width"] == usual["model.width"]
+    assert "model.feed_forward" in usual
+    assert "model.feed_forward" not in {one.name for one in found.decisions}
+    assert any("recurrent as asked" in fact and "model.feed_forward" in fact for fact in found.facts)
+
+
 def test_minutes_are_by_the_machine_and_updates_by_the_minutes(files):
     assert (planned(files, "pairs.tsv").minutes, planned(files, "pairs.tsv", machine=GPU).minutes) == (10, 5)
     plan = planned(files, "plain.txt", minutes=2)
