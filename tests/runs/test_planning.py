@@ -271,6 +271,7 @@ PROVOKED = {
     "images.flip": (("colour.npz", CPU, True), ("grey.npz", CPU, None)),
     "images.held_out": (("grey.npz", CPU, 0.1), ("pairs.tsv", CPU, None)),
     "images.least_area": (("colour.npz", CPU, 0.4), ("grey.npz", CPU, None)),
+    "images.mixup": (("grey.npz", CPU, 0.2), ("pairs.tsv", CPU, None)),
     "images.rotate": (("grey.npz", CPU, 10.0), ("colour.npz", CPU, None)),
     "images.shift": (("grey.npz", CPU, 0.1), ("colour.npz", CPU, None)),
     "images.zoom": (("grey.npz", CPU, 0.1), ("colour.npz", CPU, None)),
@@ -404,6 +405,12 @@ def test_decisions_that_hang_on_the_amount_of_data(tmp_path, files):
     assert planned(files, "films.tsv").config.data.max_len == 32
     few, more = (planned(files, "films.tsv", machine=GPU), regard.plan(tmp_path / "long.tsv", machine=GPU))
     assert 3 < more.most_epochs < few.most_epochs <= 30  # little is read more often
+    pixels = np.random.default_rng(1).integers(0, 255, (12_000, 8, 8), np.uint8)
+    np.savez(tmp_path / "many.npz", images=pixels, labels=np.arange(12_000) % 10)
+    many = regard.plan(tmp_path / "many.npz", machine=CPU)
+    assert (many.config.images.mixup, many.most_epochs) == (0.0, 60)
+    few = planned(files, "grey.npz")
+    assert (few.config.images.mixup, few.most_epochs) == (0.2, 300)
 
 
 def test_names_keep_their_capitals_where_words_are_tagged(tmp_path):
