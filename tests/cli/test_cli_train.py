@@ -255,7 +255,7 @@ def test_in_a_pipe_progress_is_lines(cli, corpus, tmp_path, monkeypatch):
 def test_in_a_pipe_who_waits_is_told_of_steps_that_are_not_logged_and_how_long_it_takes(
     cli, corpus, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("regard.trainer.trainer.SECONDS", -1.0)
+    monkeypatch.setattr("regard.trainer.training_run.SECONDS", -1.0)
     arguments = ["--preset", "tiny", "--data", corpus / "train.tsv", *small_settings()]
     lines = cli("train", *arguments, "--out", tmp_path / "run").err.splitlines()
     assert "training for 6 steps" in lines

@@ -295,7 +295,7 @@ def too_large(*_):
 @pytest.mark.parametrize("fail", [too_large, lambda *_: np.empty(1 << 50, np.uint8)])
 def test_a_training_too_large_for_the_memory_ends_in_one_line(whole, tmp_path, monkeypatch, fail):
     with monkeypatch.context() as patch:
-        patch.setattr("regard.trainer.trainer.make_optimizer", fail)
+        patch.setattr("regard.trainer.training_run.make_optimizer", fail)
         with pytest.raises(
             RunError, match=r"^this machine ran out of memory before the first update: a model of fewer"
         ):

@@ -221,7 +221,9 @@ def write_files(folder):
         lines = [[dice.choice(words) for _ in range(dice.randrange(2, 8))] for _ in range(count)]
         text = "".join(f"{' '.join(line)}\t{' '.join(reversed(line)).upper()}\n" for line in lines)
         (folder / f"{name}.pairs").with_suffix(".pairs.tsv").write_text(text, encoding="utf-8")
-        trees = "".join(f"(S (NP (N {line[0]})) (VP {' '.join(f'(V {word})' for word in line[1:])}))\n" for line in lines)
+        trees = "".join(
+            f"(S (NP (N {line[0]})) (VP {' '.join(f'(V {word})' for word in line[1:])}))\n" for line in lines
+        )
         (folder / f"{name}-trees.txt").write_text(trees, encoding="utf-8")
         pictures, labels = shapes(60)
         np.savez(folder / f"{name}.npz", train_images=pictures, train_labels=labels)

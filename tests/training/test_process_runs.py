@@ -24,7 +24,7 @@ from regard.runs.files import read_tensors
 from regard.runs.log import read_log
 from regard.tasks.planning import TimeBudget
 from regard.trainer.launch import launch
-from regard.trainer.trainer import _Trainer
+from regard.trainer.training_run import TrainingRun
 from regard.trainer.update_timing import Throughput
 from regard.training import processes
 from regard.training.processes import Processes, launched, local
@@ -392,7 +392,7 @@ def test_all_processes_time_updates_and_the_first_says_how_many_the_minutes_pay_
 
 
 def after_timing(rank, world, config, data, directory):
-    training = _Trainer(config, directory, data, Told(), group(rank, world))
+    training = TrainingRun(config, directory, data, Told(), group(rank, world))
     before = [local(value).clone() for value in weights_of(training.model).values()]
     training.timed(0.0)
     after = [local(value) for value in weights_of(training.model).values()]
