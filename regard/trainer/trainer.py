@@ -14,7 +14,7 @@ from regard.data import Position
 from regard.digests import verifying
 from regard.errors import ConfigError, ProcessLost, RunError, memory_errors
 from regard.runs.checkpoint import newest_whole
-from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, whole_or_nothing, write_json
+from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, check_tokenizer, whole_or_nothing, write_json
 from regard.tasks.config import RunConfig, overridden
 from regard.tasks.planning import Plan
 from regard.tasks.run import Run, choose_device, load, load_config, packs
@@ -251,6 +251,7 @@ def _resumed(
             f"{directory} has a model but no checkpoint to resume, as where it was imported; train on from it in a new "
             f"run: regard train --from {shlex.quote(str(directory))} --data FILES --out RUN"
         )
+    check_tokenizer(directory)
     if not found:
         report.say("no checkpoint yet: starting from the first step")
     config, prepared = config.kind.prepare(config, directory, report, new=False)
