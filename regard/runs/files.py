@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -143,8 +143,11 @@ def remove_directory(path: Path) -> None:
 
 
 @contextmanager
-def whole_or_nothing(directory: Path) -> Iterator[None]:
-    """Make `directory`. If what follows fails, everything new in it goes again, and the directories made for it."""
+def whole_or_nothing(directory: Path, stays: Callable[[Path], bool] = lambda path: False) -> Iterator[None]:
+    """Make `directory`. If what follows fails, everything new in it goes again, and the directories made for it.
+
+    What `stays` is left, as it can be gone on with.
+    """
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     with write_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
@@ -154,6 +157,8 @@ def whole_or_nothing(directory: Path) -> Iterator[None]:
             yield
         except BaseException:
             for path in set(directory.iterdir()) - before:
+                if stays(path):
+                    continue
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
             for path in missing:
                 with suppress(OSError):  # someone else has put something there meanwhile
@@ -269,7 +274,7 @@ def write_model(directory: Path, weights: Mapping[str, Tensor]) -> None:
     """The weights that a run is used with, sealed, with a digest of the tokenizer that they were trained with."""
     tokenizer = directory / TOKENIZER
     with write_errors(directory):
-        beside = {TOKENIZER: file_digest(tokenizer)} if tokenizer.exists() else {}  # models of images have none
+        beside = {TOKENIZER: file_digest(tokenizer)} if tokenizer.is_file() else {}  # models of images have none
     write_tensors(directory / MODEL, weights, sealed=True, metadata=beside)
 
 

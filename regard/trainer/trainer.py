@@ -11,6 +11,7 @@ from typing import Any
 
 from regard import config as settings
 from regard.data import Position
+from regard.data.prepared_cache import is_begun
 from regard.digests import verifying
 from regard.errors import ConfigError, ProcessLost, RunError, memory_errors
 from regard.runs.checkpoint import newest_whole
@@ -157,7 +158,7 @@ def _train(
             f"that of all together, to as many times what it finds for one"
         )
     timing = None if plan is None or plan.minutes is None else seconds_to_time(plan.minutes)
-    with processes.first_works() as tell, whole_or_nothing(directory):
+    with processes.first_works() as tell, whole_or_nothing(directory, is_begun):  # as a long preparation may be
         _check_free(directory)  # another process may have been faster
         config, prepared = config.kind.prepare(config, directory, report, new=True)
         config = prepared.config = _with_steps(config, prepared)

@@ -14,6 +14,7 @@ from rich.console import Console
 
 import regard
 from regard.cli.progress import Counter, TrainingProgress
+from regard.errors import ProcessLost
 from regard.runs import files
 from regard.runs.checkpoint import checkpoints
 
@@ -237,6 +238,19 @@ def test_ctrl_c_before_training_leaves_nothing(cli, corpus, tmp_path, monkeypatc
     assert result.code == 130
     assert "Traceback" not in result.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_of_processes_that_died_it_is_said_how_to_go_on_with_what_there_is(cli, tmp_path, monkeypatch):
+    def died(*arguments):
+        raise ProcessLost("process 0 of 2 was ended by SIGKILL; all have ended")
+
+    monkeypatch.setattr("regard.trainer.launch.launch", died)
+    arguments = ["--preset", "tiny", "--data", "pairs.tsv", "--out", tmp_path, "--processes", "2"]
+    result = cli("train", *arguments)
+    assert result.code == 75
+    assert result.err.endswith("SIGKILL; all have ended; no run had begun: give the same command again\n")
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    assert cli("train", *arguments).err.endswith(f"ended; continue with: regard train --resume {tmp_path}\n")
 
 
 def test_in_a_pipe_progress_is_lines(cli, corpus, tmp_path, monkeypatch):
