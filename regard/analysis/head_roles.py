@@ -16,7 +16,7 @@ from regard.data import Corpus, Documents
 from regard.errors import ConfigError, DataError
 from regard.look.alignment import merge
 from regard.look.measures import Measures, value_norms
-from regard.look.roles import HeadRoles, Quiz, RoleCounts, largest_margins, roles_of_heads, thresholds
+from regard.look.roles import MIN_QUESTIONS, HeadRoles, Quiz, RoleCounts, largest_margins, roles_of_heads, thresholds
 from regard.look.watch import Part, Trace, attentions, watch
 from regard.nn.attention import ACROSS, BEFORE, WITHIN, Attention, Sides, Watchable
 from regard.tasks.probes import Kind, Labelled, Probe
@@ -63,6 +63,7 @@ def head_roles(
     _add_neurons(run, items, heads)
     return {
         "best": _best_by_role(seen, limits),
+        "too_few": too_few(quizzes),
         "sentences": len(items),
         "untrained_models": SCALING + judging,
         "false_positive_rate": 1 / (judging + 1),
@@ -129,6 +130,18 @@ def make_quizzes(items: Sequence[Probe]) -> Quizzes:
     """Every second item for choosing, the others for reporting."""
     kinds: list[Kind] = [own for own in get_args(Kind) if own in items[0].questions]
     return {own: (quiz(items[::2], own), quiz(items[1::2], own)) for own in kinds}
+
+
+def too_few(quizzes: Quizzes) -> list[JsonObject]:
+    """The roles that no head was considered for, with how many questions there were, of the half that had fewer."""
+    found = []
+    for kind, halves in quizzes.items():
+        asked = [dict(zip(half.roles, half.asked, strict=True)) for half in halves]
+        for role in dict.fromkeys(role for half in halves for role in half.roles):
+            fewest = int(min(half.get(role, 0) for half in asked))
+            if fewest < MIN_QUESTIONS:
+                found.append({"attention": kind, "role": role, "questions": fewest})
+    return found
 
 
 def quiz(items: Sequence[Probe], own: Kind) -> Quiz:

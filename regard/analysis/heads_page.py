@@ -7,6 +7,7 @@ from typing import Any
 from regard.analysis.head_pronouns import pronoun_report
 from regard.analysis.head_roles import head_roles
 from regard.look.page import heading, in_a_frame, meter, paragraph, percent, static_page, table
+from regard.look.roles import MIN_QUESTIONS
 from regard.runs.files import check_output, whole_file
 from regard.tasks.run import Run
 
@@ -70,8 +71,18 @@ def heads_page(title: str, report: Mapping[str, Any]) -> str:
         heading("Roles that no head has, with the nearest"),
         table(("role", "attention", "head", *EVIDENCE), absent, text_columns=3),
     ]
+    few = [paragraph(few_questions(report), muted=True)] if report.get("too_few") else []
     return static_page(
-        title, [paragraph(said), table(names, rows, text_columns=3), *(missing if absent else []), *pronoun]
+        title, [paragraph(said), table(names, rows, text_columns=3), *(missing if absent else []), *few, *pronoun]
+    )
+
+
+def few_questions(report: Mapping[str, Any]) -> str:
+    """One sentence: the roles that were not considered, for want of questions."""
+    listed = ", ".join(f"{one['role']} ({one['attention']}, {one['questions']})" for one in report["too_few"])
+    return (
+        f"Not considered, with fewer than {MIN_QUESTIONS} questions in either half of the sentences: {listed}. "
+        "More sentences would ask more."
     )
 
 

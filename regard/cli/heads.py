@@ -114,6 +114,8 @@ def report_contacts(run: "Run", file: Path, limit: int, as_json: bool) -> None:
 
 def shown(result: JsonObject) -> str:
     """The report for a person."""
+    from regard.analysis.heads_page import few_questions
+
     lines = [f"{'head':32} {'role':28} {'right':>7}  {'95 % interval':15} {'without a model':24} questions"]
     for head in result["heads"]:
         for role, evidence in _claims(head):
@@ -127,6 +129,8 @@ def shown(result: JsonObject) -> str:
             if evidence.get("neurons"):
                 lines.append(f"{'':32} {_neurons(evidence['neurons'])}")
     lines += [f"no head has the role {_nearest(one)}" for one in result.get("best", ()) if not one["claimed"]]
+    if result.get("too_few"):
+        lines.append(few_questions(result))
     rate = result["false_positive_rate"]
     lines.append(
         f"{result['sentences']:,} sentences; an untrained model of this shape gets any role at all with a chance of "

@@ -15,7 +15,6 @@ from regard.config import Setting
 from regard.digests import verifying
 
 if TYPE_CHECKING:
-    from regard import Run
     from regard.look.document import Document
     from regard.tasks.looking import LookOptions
 
@@ -80,7 +79,9 @@ def look(
     words: Annotated[bool, typer.Option("--words", help="Join pieces to words in --svg and --png.")] = False,
     beside: Annotated[
         Path | None,
-        typer.Option(help="Another run, or a checkpoint of one, to show on the same page side by side.", metavar="RUN"),
+        typer.Option(
+            help="Another run, a checkpoint of one or hf:NAME, to show on the same page side by side.", metavar="RUN"
+        ),
     ] = None,
     feature: Annotated[
         list[str] | None,
@@ -134,8 +135,7 @@ def look(
         return
     if spectral_radius is not None or settings:
         raise typer.BadParameter("--spectral-radius and --set go with --gradients")
-    from regard import load
-    from regard.tasks.looking import LookOptions, load_at
+    from regard.tasks.looking import LookOptions
 
     if beside is not None and (json_file or svg or png):
         raise typer.BadParameter("--beside makes a page: it goes with --out, not with --json, --svg or --png")
@@ -156,20 +156,15 @@ def look(
     for path in (page, *files.values()):
         if path is not None:
             check_output(path)
+    made = []
     with verifying(not no_verify):  # with --training also of its checkpoints
-        files = {"page": page, **files}
-        if str(run).startswith(HUGGING_FACE):
-            if beam is not None:
-                raise typer.BadParameter("--beam is for runs: what a checkpoint writes is greedy")
-            if beside is not None:
-                raise typer.BadParameter("--beside is for runs: import the checkpoint with `regard import hf`")
-            _checkpoint(str(run).removeprefix(HUGGING_FACE), text or [], input, device, files, wanted, view, words)
-            return
-        # What is not there but looks like a name on the hub is told what to write before it.
-        loaded, name = load_at(run, device) if run.exists() else (load(run, device), run.name)
-        given = loaded.task.inputs(loaded, text or [], input)
-        others = None if beside is None else load_at(beside, device)
-        _attention((loaded, name), given, files, wanted, beam, view, words, others)
+        for one in (run,) if beside is None else (run, beside):
+            opened = _checkpoint if str(one).startswith(HUGGING_FACE) else _run
+            texts, name, look_at = opened(str(one), text or [], input, device, beam)
+            _check_plots({"page": page, **files}, texts, view)
+            found = look_at(texts, wanted)
+            made.append(replace(found, title=f"Where {name} looked") if name and beside else found)
+    _write(made, {"page": page, **files}, view, words)
 
 
 def features(given: list[str]) -> dict[str, str]:
@@ -192,48 +187,37 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 
-def _attention(
-    run: tuple["Run", str],
-    texts: list[Any],
-    files: dict[str, Path | None],
-    wanted: "LookOptions",
-    beam: int | None,
-    view: str,
-    words: bool,
-    beside: tuple["Run", str] | None,
-) -> None:
+Opened = tuple[list[Any], str, Callable[[list[Any], "LookOptions"], "Document"]]
+"""The inputs, the name of what is looked into, and what looks."""
+
+
+def _run(path: str, texts: list[str], input: Path | None, device: str, beam: int | None) -> Opened:
+    from regard import load
     from regard.cli.progress import counting
-    from regard.look.page import side_by_side
-    from regard.tasks.looking import document
+    from regard.tasks.looking import document, load_at
 
-    _check_plots(files, texts, view)
+    # What is not there but looks like a name on the hub is told what to write before it.
+    run, name = load_at(path, device) if Path(path).exists() else (load(path, device), Path(path).name)
     decode: dict[str, Setting] = {} if beam is None else {"beam": beam}
-    found = []
-    for one, name in (run, beside) if beside else (run,):
+
+    def look_at(texts: list[Any], wanted: "LookOptions") -> "Document":
         with counting("looking", "checkpoints" if wanted.history else "heads") as progress:
-            made = document(one, texts, replace(wanted, told=progress), **decode)
-        found.append(replace(made, title=f"Where {name} looked") if name != one.directory.name or beside else made)
-    _write(found[0], files, view, words, side_by_side(*found) if beside else None)
+            found = document(run, texts, replace(wanted, told=progress), **decode)
+        return found if name == run.directory.name else replace(found, title=f"Where {name} looked")
+
+    return run.task.inputs(run, texts, input), name, look_at
 
 
-def _checkpoint(
-    directory: str,
-    texts: list[str],
-    input: Path | None,
-    device: str,
-    files: dict[str, Path | None],
-    wanted: "LookOptions",
-    view: str,
-    words: bool,
-) -> None:
+def _checkpoint(path: str, texts: list[str], input: Path | None, device: str, beam: int | None) -> Opened:
     """A Hugging Face checkpoint as it is, run by transformers."""
     from regard.interop.huggingface.looking import look_at_checkpoint
     from regard.tasks.corpora import lines_of
 
+    if beam is not None:
+        raise typer.BadParameter("--beam is for runs: what a checkpoint writes is greedy")
+    directory, told = path.removeprefix(HUGGING_FACE), partial(print, "regard:", file=sys.stderr)
     given = lines_of(texts, input)
-    _check_plots(files, given, view)
-    told = partial(print, "regard:", file=sys.stderr)
-    _write(look_at_checkpoint(directory, given, wanted, device=device, tell=told), files, view, words)
+    return given, Path(directory).name, partial(look_at_checkpoint, directory, device=device, tell=told)
 
 
 def _check_plots(files: dict[str, Path | None], texts: list[Any], view: str) -> None:
@@ -248,15 +232,18 @@ def _check_plots(files: dict[str, Path | None], texts: list[Any], view: str) -> 
         need_matplotlib()
 
 
-def _write(found: "Document", files: dict[str, Path | None], view: str, words: bool, page: str | None = None) -> None:
-    """Write each file that was asked for, whole or not at all, and print its path; `page` in the place of its own."""
+def _write(made: list["Document"], files: dict[str, Path | None], view: str, words: bool) -> None:
+    """Write each file that was asked for, whole or not at all, and print its path; two documents are one page."""
     from regard.look.attention_svg import svg
     from regard.look.figures import write_png
-    from regard.look.page import render
+    from regard.look.page import render, side_by_side
     from regard.runs.files import whole_file
 
+    found = made[0]
     writers: dict[str, Callable[[Path], object]] = {
-        "page": lambda path: path.write_text(page or render(found), encoding="utf-8", newline="\n"),
+        "page": lambda path: path.write_text(
+            side_by_side(*made) if len(made) > 1 else render(found), encoding="utf-8", newline="\n"
+        ),
         "json": lambda path: path.write_text(
             json.dumps(found.to_mapping(packed=False)), encoding="utf-8", newline="\n"
         ),

@@ -1,5 +1,6 @@
 """What a page shows, as plain data that is checked when it is made: texts, weights, decoding, edits, history."""
 
+import math
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,9 @@ from regard.look.packed_arrays import (
 from regard.look.position_tables import PositionTable
 
 SideName = Literal["source", "target", "prefix"]
+
+MOST_WEIGHTS = 50_000_000
+"""Weights of one page: 50 heads on 1,000 tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +148,22 @@ class AttentionMap:
                 raise DataError(
                     f"the vectors of '{self.name}' are not those of {H} heads, {rows} rows and {columns} columns"
                 )
+
+
+def that_fit(maps: Sequence[AttentionMap]) -> tuple[tuple[AttentionMap, ...], str]:
+    """The last attentions that fit a page, and what the page says about the others."""
+    room, kept = MOST_WEIGHTS, len(maps)
+    while kept and (room := room - math.prod(maps[kept - 1].weights.shape)) >= 0:
+        kept -= 1
+    if maps and kept == len(maps):
+        raise DataError(
+            f"'{maps[-1].name}' alone has {math.prod(maps[-1].weights.shape):,} weights; a page holds "
+            f"{MOST_WEIGHTS:,}: give fewer heads, or less text"
+        )
+    left = (
+        f"The page holds the last {len(maps) - kept} attentions; {kept} more did not fit. Give them alone to see them."
+    )
+    return tuple(maps[kept:]), left if kept else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

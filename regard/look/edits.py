@@ -129,7 +129,10 @@ def _before_output(model: nn.Module, names: Sequence[str], change: Callable[[str
         for name in names:
             attention = known[name]
             if not isinstance(attention, Attention):
-                raise ConfigError(f"'{name}' has no output matrix, so its heads' outputs cannot be swapped")
+                raise ConfigError(
+                    f"'{name}' is no attention of regard's with an output matrix, so its heads' outputs cannot be "
+                    f"swapped: swap their weights"
+                )
             handle = attention.output.register_forward_pre_hook(partial(hook, name, attention.heads))
             stack.callback(handle.remove)
         yield

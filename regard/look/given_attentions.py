@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import ConfigError, DataError
-from regard.look.document import Document, Sentence, Side
+from regard.look.document import AttentionMap, Document, Sentence, Side, that_fit
 from regard.look.watch import Trace, attention_map, numbered_side, trace_document
 from regard.nn.attention import ACROSS, BEFORE, WITHIN, Sides
 
@@ -41,6 +41,33 @@ def show(
         if decoder is not None or cross is not None:
             raise ConfigError("a trace has all its attentions in it: decoder= and cross= go with arrays")
         return trace_document(attentions, source=tokens, target=target, item=item, title=title)
+    maps, sizes = given_maps(attentions, decoder=decoder, cross=cross, item=item)
+    if not maps:
+        raise DataError(
+            "there are no attentions in it: call the model with output_attentions=True and, for transformers' fused "
+            "kernels, load it with attn_implementation='eager'; or run it inside regard.watch(model)"
+        )
+    pieces = {"source": tokens, "target": target, "prefix": target}
+    shown = {side: numbered_side(side, size, pieces[side]) for side, size in sizes.items()}
+    fitting, note = that_fit(maps)
+    return Document(
+        title=title,
+        note=note,
+        sentences=(
+            Sentence(
+                source=shown.get("source", Side(text="", pieces=())),
+                target=shown.get("target"),
+                prefix=shown.get("prefix"),
+                attentions=fitting,
+            ),
+        ),
+    )
+
+
+def given_maps(
+    attentions: Any, *, decoder: Any = None, cross: Any = None, item: int = 0
+) -> tuple[list[AttentionMap], dict[str, int]]:
+    """Every layer of what `show` takes, but a trace, and how many pieces each side has."""
     within, own_decoder, own_cross = _parts(attentions)
     decoder, cross = own_decoder if decoder is None else decoder, own_cross if cross is None else cross
     maps = []
@@ -50,24 +77,7 @@ def show(
         for name, weights in _layers(given, "" if alone else f"{kind}.", item):
             _fits(name, weights, sides, sizes)
             maps.append(attention_map(name, sides, weights))
-    if not maps:
-        raise DataError(
-            "there are no attentions in it: call the model with output_attentions=True and, for transformers' fused "
-            "kernels, load it with attn_implementation='eager'; or run it inside regard.watch(model)"
-        )
-    pieces = {"source": tokens, "target": target, "prefix": target}
-    shown = {side: numbered_side(side, size, pieces[side]) for side, size in sizes.items()}
-    return Document(
-        title=title,
-        sentences=(
-            Sentence(
-                source=shown.get("source", Side(text="", pieces=())),
-                target=shown.get("target"),
-                prefix=shown.get("prefix"),
-                attentions=tuple(maps),
-            ),
-        ),
-    )
+    return maps, sizes
 
 
 def _parts(given: Any) -> tuple[Any, Any, Any]:

@@ -41,6 +41,23 @@ def library_attentions(model: nn.Module) -> Iterator[tuple[str, "LibraryAttentio
             yield name, TransformersAttention(module, own)
 
 
+def past_the_interface(model: nn.Module) -> list[str]:
+    """The classes of transformers' attentions that `watch` cannot see, since they ask no interface for their kernel."""
+
+    def attends(module: nn.Module) -> bool:
+        kind = type(module)
+        return kind.__module__.startswith("transformers.") and "Attention" in kind.__name__
+
+    seen = {id(part) for _, one in library_attentions(model) for part in one.module.modules()}
+    found = [
+        module
+        for module in model.modules()
+        # Of attentions inside one another the innermost does the work.
+        if attends(module) and id(module) not in seen and not any(map(attends, list(module.modules())[1:]))
+    ]
+    return sorted({type(module).__name__ for module in found})
+
+
 class LibraryAttention:
     """A module of another library as `regard.nn.attention.Watchable` describes one."""
 
@@ -225,12 +242,23 @@ class TransformersAttention(LibraryAttention):
         own._attn_implementation_internal = WATCHED
         module.config = own
         module.__dict__["_regard_kernel"] = kernel
+        # A decoder whose model does not list which of its attentions look across is asked when it is called.
+        asked = self.sides == BEFORE and "key_value_states" in inspect.signature(module.forward).parameters
+        handle = module.register_forward_pre_hook(_looks_across, with_kwargs=True) if asked else None
 
         def undo() -> None:
+            if handle is not None:
+                handle.remove()
             module.config = config
             del module.__dict__["_regard_kernel"]
 
         return undo
+
+
+def _looks_across(module: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    place = list(inspect.signature(module.forward).parameters).index("key_value_states")
+    if named.get("key_value_states", given[place] if len(given) > place else None) is not None:
+        module.__dict__[_WATCHER].looks_across()
 
 
 def _watched_attention(

@@ -48,10 +48,10 @@ def _style_and_script() -> tuple[str, str]:
 
 _BESIDE_STYLE = """
 :root { color-scheme: light dark; }
-body { margin: 0; display: grid; grid-template-columns: 1fr 1fr; height: 100vh; }
-iframe { width: 100%; height: 100%; border: 0; }
+body { margin: 0; display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); height: 100vh; }
+iframe { box-sizing: border-box; width: 100%; height: 100%; border: 0; }
 iframe + iframe { border-left: 2px solid #8886; }
-@media (max-width: 900px) { body { grid-template-columns: 1fr; grid-auto-rows: 100vh; height: auto; } }
+@media (max-width: 900px) { body { grid-template-columns: minmax(0, 1fr); grid-auto-rows: 100vh; height: auto; } }
 """
 _BESIDE_SCRIPT = """
 const frames = [...document.querySelectorAll("iframe")];

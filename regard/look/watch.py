@@ -4,6 +4,7 @@ An unwatched model is the same graph as if watching did not exist.
 """
 
 import fnmatch
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,10 +15,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, nearest
-from regard.look.document import AttentionMap, Document, Neurons, Recurrence, Sentence, Side, Units
-from regard.look.library_attentions import library_attentions
+from regard.look.document import AttentionMap, Document, Neurons, Recurrence, Sentence, Side, Units, that_fit
+from regard.look.library_attentions import library_attentions, past_the_interface
 from regard.look.library_recurrences import library_recurrences
-from regard.nn.attention import ACROSS, WITHIN, Sides, Watchable
+from regard.nn.attention import ACROSS, Sides, Watchable
 from regard.nn.recurrent.cells import Reads, Recurs
 
 Part = Literal["weights", "q", "k", "v", "gates", "states"]
@@ -184,6 +185,8 @@ def watch(
     patterns = [names] if isinstance(names, str) else names
     chosen = _of_layers(matching({**known, **cells}, patterns, "attention or cell" if cells else "attention"), layers)
     check_heads(known, {name: heads or () for name in chosen if name in known})
+    if known and "*" in patterns and (missed := past_the_interface(model)):
+        warnings.warn(f"not seen: {' and '.join(missed)}, past transformers' attention interface", stacklevel=3)
     watched, stepped = [name for name in chosen if name in known], [name for name in chosen if name in cells]
     trace = Trace(
         {name: [] for name in watched},
@@ -213,6 +216,11 @@ def _instead(model: nn.Module) -> str:
     """What can be watched where what was asked for is not there."""
     if attentions(model):
         return ": it has attention, so watch its weights, q, k or v"
+    if missed := past_the_interface(model):
+        return (
+            f": {' and '.join(missed)} in it, past transformers' attention interface. Call it with "
+            f"output_attentions=True, loaded with attn_implementation='eager', and show(outputs, tokens)"
+        )
     return ": it is recurrent, so watch parts=('gates', 'states')" if recurrences(model) else ""
 
 
@@ -293,8 +301,7 @@ class _Watcher:
 
     def looks_across(self) -> None:
         """Told by an attention that alone does not know it: its keys are of something else than its queries."""
-        if self._sides[self.name] == WITHIN:
-            self._sides[self.name] = ACROSS
+        self._sides[self.name] = ACROSS
 
     @torch.no_grad()
     def look(
@@ -365,14 +372,15 @@ def trace_document(
         sides["source"] = Side(text="", pieces=())
     text = " ".join(sides["source"].pieces) if source is not None else ""
     sides["source"] = Side(text=text, pieces=sides["source"].pieces)
+    fitting, note = that_fit(maps)
     shown = Sentence(
         source=sides["source"],
         target=sides.get("target"),
         prefix=sides.get("prefix"),
-        attentions=tuple(maps),
+        attentions=fitting,
         recurrences=cells,
     )
-    return Document(title=title, sentences=(shown,))
+    return Document(title=title, note=note, sentences=(shown,))
 
 
 def seen_recurrences(trace: Trace, item: int = 0) -> tuple[Recurrence, ...]:

@@ -93,7 +93,43 @@ def test_a_phone_scrolls_no_view_sideways_and_is_told_to_tap(browser, tmp_path, 
         assert page.js("document.scrollingElement.scrollWidth") <= 390, tab
         assert page.js("document.querySelectorAll('kbd').length") == 0
         words = page.text(".help") + page.text("#view")
-        assert not [word for word in ("Click", "click", "Point at", "Rest on") if word in words], tab
+        assert not [word for word in ("Click", "click", "Point at", "Rest on", "arrow keys") if word in words], tab
+        # "Tap it again" only where a token, a cell or a node can be kept.
+        assert ("let go" in page.text(".help")) == (" keep " in page.text(".help").split("let go")[0])
+        # A chart made smaller than it was drawn has text that nobody can read.
+        scale = "one.getBoundingClientRect().width / one.viewBox.baseVal.width"
+        charts = f"[...document.querySelectorAll('svg.chart')].map((one) => {scale})"
+        assert all(scale > 0.95 for scale in page.js(charts)), tab
+    finished(page)
+
+
+def test_cards_of_neurons_on_a_phone_are_named_by_what_they_show(browser, tmp_path):
+    page = opened(browser, tmp_path, documents.small(), "view=neurons")
+    named = "[...document.querySelectorAll('.neurons thead tr:first-child th')].map((one) => one.textContent)"
+    columns = ["token", "key k", "q × k", "score", "scaled", "softmax", "weight × v"]
+    assert page.js(named) == columns
+    assert page.js("document.querySelector('.neurons tbody tr').children.length") == len(columns)
+    page.phone()
+    labels = "[...document.querySelectorAll('.neurons SELECTOR td[data-label]')].map((one) => one.dataset.label)"
+    assert page.js(labels.replace("SELECTOR", "thead")) == ["q"]
+    first = page.js(labels.replace("SELECTOR", "tbody tr:first-child"))
+    assert first == ["k", "q × k", "score", "scaled", "softmax", "weight × v"]
+    finished(page)
+    page = opened(browser, tmp_path, calculator())  # raw scores have no query to show
+    page.phone()
+    assert page.js("getComputedStyle(document.querySelector('.neurons thead .query')).display") == "none"
+    assert page.texts(".text dt") == ["Example"]
+    assert page.js("document.querySelectorAll('[data-key=attention], [data-key=words]').length") == 0
+    finished(page)
+
+
+def test_whole_words_are_offered_where_a_view_joins_them(browser, tmp_path):
+    page = opened(browser, tmp_path, documents.small())
+    for tab in page.js("[...document.querySelectorAll('[role=tab]')].map((tab) => tab.dataset.key)"):
+        page.click(f"[data-key={tab}]")
+        joins = tab in ("tab-heads", "tab-map", "tab-grid", "tab-text")
+        assert page.js("document.querySelectorAll('[data-key=words]').length") == joins, tab
+        assert ("words" in page.texts(".keys-help")[0]) == joins, tab
     finished(page)
 
 
@@ -149,10 +185,37 @@ def test_a_presenter_steps_through_one_view_at_a_time(browser, tmp_path):
     finished(page)
 
 
+def test_a_presenters_view_is_as_large_as_the_screen_has_room_for(browser, tmp_path):
+    page = opened(browser, tmp_path, documents.small(), "words=0&present=1", width=1280, height=720)
+    zoom = "Number(getComputedStyle(document.querySelector('#view')).zoom)"
+    fits = "document.documentElement.scrollHeight <= innerHeight"
+    for view in ("Lines", "Map", "All heads", "Text"):
+        assert page.text(".lectern h1") == view
+        size = page.js(zoom)
+        assert size >= 1.35
+        assert page.js(fits) or size == 1.35, view
+        page.key("ArrowRight")
+        assert page.js(zoom) == size, "what stands still must not move"
+        if view == "Map":  # under the pointer lies the cell that is read out
+            some = ".map rect:not(.cursor):nth-of-type(14)"
+            page.point(some)
+            place = "document.querySelector('SELECTOR').getBoundingClientRect().toJSON()"
+            cell, under = (page.js(place.replace("SELECTOR", one)) for one in (".map .cursor", some))
+            assert cell["x"] == pytest.approx(under["x"], abs=3)
+            assert cell["y"] == pytest.approx(under["y"], abs=3)
+        page.key("ArrowDown")
+    page.phone()  # in the hand nothing need be larger, and nothing is cut
+    page.js("document.querySelector('[data-key=present-view]').click()")
+    page.settle()
+    assert page.js(zoom) == 1
+    finished(page)
+
+
 def test_two_models_side_by_side_show_the_same_view(browser, tmp_path):
     first = documents.small()
     second = dataclasses.replace(documents.small(), title="The other")
     page = opened(browser, tmp_path, side_by_side(first, second), width=1400)
+    assert page.js("document.scrollingElement.scrollWidth") == 1400
     # A frame that reaches nothing around it has a process of its own.
     found = [one for one in browser.call("Target.getTargets")["targetInfos"] if one["type"] == "iframe"]
     sessions = [

@@ -6,7 +6,9 @@ import torch
 import transformers
 
 from regard.errors import ConfigError, DataError
-from regard.look import show, watch
+from regard.look import Seen, Trace, show, watch
+from regard.look import document as page_document
+from regard.nn.attention import WITHIN
 
 SOURCE, TARGET = ["the", "cat", "sat"], ["le", "chat"]
 
@@ -76,6 +78,19 @@ def test_an_output_of_an_encoder_and_a_decoder_and_a_page(tmp_path):
 
 
 @torch.no_grad()
+def test_what_does_not_fit_a_page_is_left_out_and_said(monkeypatch):
+    monkeypatch.setattr(page_document, "MOST_WEIGHTS", 2 * 4 * 3 * 3)
+    heads = np.full((4, 3, 3), 1 / 3)
+    found = show([heads, heads, heads])
+    assert [one.name for one in found.sentences[0].attentions] == ["1", "2"]
+    assert found.note == "The page holds the last 2 attentions; 1 more did not fit. Give them alone to see them."
+    assert show([heads, heads]).note == ""
+    trace = Trace({name: [Seen(torch.tensor(heads)[None])] for name in "abc"}, dict.fromkeys("abc", WITHIN))
+    assert show(trace).note == found.note
+    with pytest.raises(DataError, match="'0' alone has 81 weights; a page holds 72"):
+        show(np.full((9, 3, 3), 1 / 3))
+
+
 def test_what_generate_returns_is_joined_step_by_step():
     outputs = t5().generate(
         torch.tensor([[4, 5, 6]]),

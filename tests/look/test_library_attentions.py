@@ -135,6 +135,19 @@ def test_heads_are_evened_and_swapped_with_another_batch_by_name():
     assert_close(trace.weights(name)[1, 0, 0], torch.tensor([0.2] * 5 + [0.0] * 2))
 
 
+def test_what_goes_past_the_interface_is_said():
+    sizes = {"vocab_size": WORDS, "d_model": 16, "d_kv": 4, "num_heads": 4, "num_layers": 1, "d_ff": 24}
+    model = transformers.LongT5Model(transformers.LongT5Config(**sizes, decoder_start_token_id=0)).eval()
+    with torch.no_grad(), pytest.warns(UserWarning, match="not seen: LongT5LocalAttention"), watch(model) as trace:
+        model(input_ids=IDS, decoder_input_ids=IDS[:, :4])
+    # Its list of outputs does not say which attentions look across; its calls do.
+    assert list(trace.sides.values()) == [BEFORE, ACROSS]
+    assert [trace.weights(name).shape[-2:] for name in trace.names] == [(4, 4), (4, 7)]
+    alone = transformers.MPNetModel(transformers.MPNetConfig(**SMALL))
+    with pytest.raises(ConfigError, match=r"MPNetSelfAttention in it, .* output_attentions=True"), watch(alone):
+        pass
+
+
 def test_a_kernel_whose_mask_is_not_ours_to_read_is_refused():
     model, _ = bert()
     model.config._attn_implementation_internal = "flex_attention"

@@ -353,6 +353,15 @@ def test_a_run_without_attention_is_looked_into_with_its_summary_and_features():
         svg(document(run, ["the cat"]))
 
 
+def test_a_feature_that_no_unit_can_go_with_is_said():
+    lstm, gpt = (regard.load(RUNS / name, "cpu") for name in ("lstm-carried", "gpt"))
+    found = document(lstm, ["the cat"], LookOptions(features={"vowel": "[aeiou]", "digit": "[0-9]"}))
+    assert found.note == "No unit can go with digit: of these texts it matches nothing, or all."
+    assert document(lstm, ["the cat"], LookOptions(features={"vowel": "[aeiou]"})).note == ""
+    with pytest.raises(ConfigError, match="features are for the units of a recurrence"):
+        document(gpt, ["the cat"], LookOptions(features={"vowel": "[aeiou]"}))
+
+
 def test_what_does_not_fit_a_page_is_said(monkeypatch):
     run = regard.load(RUNS / "lstm-carried", "cpu")
     (whole,) = document(run, ["the cat"]).sentences

@@ -69,6 +69,33 @@ def test_a_model_with_a_decoder_writes_or_reads_a_target(t5):
     assert given.prefix.pieces == ("[PAD]", "le", "chat")
 
 
+def test_attention_past_the_interface_is_what_the_model_reports_itself(tmp_path):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+    config = transformers.MPNetConfig(vocab_size=len(WORDS), **sizes, max_position_embeddings=12)
+    model = transformers.MPNetModel(config).eval()
+    saved(tmp_path, model)
+    (own,) = look_at_checkpoint(tmp_path, ["the cats sat"]).sentences
+    assert own.source.pieces == ("[CLS]", "the", "cat", "##s", "sat", "[SEP]")
+    ids = torch.tensor([[WORDS.index(piece) for piece in own.source.pieces]])
+    with torch.no_grad():
+        wanted = model(input_ids=ids, output_attentions=True).attentions
+    for layer, one in zip(wanted, own.attentions, strict=True):
+        torch.testing.assert_close(torch.as_tensor(one.array()), layer[0])
+    (some,) = look_at_checkpoint(tmp_path, ["the cats sat"], LookOptions(names=("1",), heads=(1,))).sentences
+    assert [(one.name, one.heads) for one in some.attentions] == [("1", (1,))]
+    torch.testing.assert_close(torch.as_tensor(some.attentions[0].array())[0], wanted[1][0, 1])
+    with pytest.raises(ConfigError, match="no head 2 in '0': it has 2"):
+        look_at_checkpoint(tmp_path, ["the cat"], LookOptions(heads=(2,)))
+
+
+def test_two_checkpoints_stand_side_by_side(bert, t5, tmp_path):
+    out = tmp_path / "two.html"
+    assert main(["look", f"hf:{bert}", "the cats sat.", "--beside", f"hf:{t5}", "-o", str(out)]) == 0
+    page = out.read_text(encoding="utf-8")
+    assert f"Where {bert.name} looked beside Where {t5.name} looked" in page
+    assert page.count("<iframe") == 2
+
+
 def test_what_cannot_be_looked_at_is_refused(bert, tmp_path):
     with pytest.raises(RunError, match=r"no config\.json"):
         look_at_checkpoint(tmp_path, ["the cat"])

@@ -13,13 +13,15 @@ from regard.analysis.head_roles import (
     fewest_neurons,
     head_roles,
     make_quizzes,
+    too_few,
     untrained,
 )
 from regard.analysis.heads_page import heads_page, where_the_work_is
+from regard.cli.heads import shown
 from regard.data.readers import PairFiles
 from regard.errors import ConfigError
 from regard.look import attentions, watch
-from regard.look.roles import largest_margins, thresholds
+from regard.look.roles import MIN_QUESTIONS, largest_margins, thresholds
 from regard.tasks.config import make_config
 from regard.tasks.corpora import corpus_of, world_held_out
 from regard.tasks.probes import pair_probe
@@ -231,6 +233,23 @@ def test_the_report_says_where_the_work_is():
     said = where_the_work_is({**best, "needed": [own, other]})
     assert "Masking it also costs most; the work is spread over decoder.1.attention head 1 (30.0 points), enc" in said
     assert "best, 95.0 % of the times. The work is spread" in where_the_work_is({**best, "needed": [other]})
+
+
+def test_roles_with_too_few_questions_are_named_with_how_many_there_were(run):
+    items = _items(run, CORPUS, 50)
+    left_out = {(one["attention"], one["role"]): one["questions"] for one in too_few(make_quizzes(items))}
+    for kind in ("encoder", "decoder", "cross"):
+        asked = Counter((one.role, at % 2) for at, item in enumerate(items) for one in item.questions[kind])
+        fewest = {role: min(asked[role, 0], asked[role, 1]) for role, _ in asked}
+        assert {role: n for (own, role), n in left_out.items() if own == kind} == {
+            role: n for role, n in fewest.items() if n < MIN_QUESTIONS
+        }
+    assert left_out
+    report = head_roles(run, CORPUS, limit=50, judging=1)
+    role = report["too_few"][0]
+    said = f"{role['role']} ({role['attention']}, {role['questions']})"
+    assert said in heads_page("a title", report)
+    assert said in shown(report)
 
 
 def test_nothing_to_compare_with_is_refused(run):

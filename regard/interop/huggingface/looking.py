@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import torch
 
 from regard.errors import ConfigError, RunError
 from regard.interop.hub import checkpoint
-from regard.look.document import Document, Sentence, Side
+from regard.look.document import AttentionMap, Document, Sentence, Side, that_fit
+from regard.look.given_attentions import given_maps
+from regard.look.library_attentions import past_the_interface
 from regard.look.watch import attention_map, attentions, matching, watch
 from regard.tasks.looking.look_options import LookOptions, left_out_note
 
@@ -35,8 +38,10 @@ def look_at_checkpoint(
     options, name = options or LookOptions(), Path(directory).name
     directory = checkpoint(str(directory), tell=tell)
     model, tokenizer = _loaded(directory, device)
-    if options.edits or options.history:
-        raise ConfigError("edits and a history are for runs: import the checkpoint with `regard import hf`")
+    if options.edits or options.history or options.features:
+        raise ConfigError(
+            "edits, a history and features of units are for runs: import the checkpoint with `regard import hf`"
+        )
     if options.targets and (len(options.targets) != len(texts) or not model.config.is_encoder_decoder):
         raise ConfigError(
             f"{len(options.targets)} targets for {len(texts)} texts; a model with a decoder takes one each"
@@ -71,7 +76,10 @@ def _loaded(directory: Path, device: str) -> tuple[Any, Any]:
     except (OSError, ValueError, KeyError) as error:
         raise RunError(f"{directory} has no tokenizer that turns text into tokens: {_first_line(error)}") from None
     if not attentions(model):
-        raise ConfigError(f"{type(model).__name__} has no attention that transformers' attention interface serves")
+        # Past transformers' attention interface: the weights are those that the model itself reports.
+        if not past_the_interface(model):
+            raise ConfigError(f"{type(model).__name__} has no attention")
+        model = kind.from_pretrained(directory, use_safetensors=True, attn_implementation="eager", **kept)
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     return model.to(chosen).eval(), tokenizer
 
@@ -102,9 +110,7 @@ def _sentence(model: Any, tokenizer: Any, texts: Sequence[str], number: int, opt
     if model.config.is_encoder_decoder:
         target = _target(model, tokenizer, inputs, options.targets[number] if options.targets else None)
         inputs["decoder_input_ids"] = target
-    names = _fitting(model, inputs, options)
-    with watch(model, names, heads=options.heads) as trace:
-        model(**inputs)
+    maps, note = _seen(model, inputs, options) if attentions(model) else _reported(model, inputs, options)
     source = tokenizer.convert_ids_to_tokens(encoded["input_ids"][0])
     sides: dict[str, Side | None] = {"target": None, "prefix": None}
     if target is not None:
@@ -117,13 +123,37 @@ def _sentence(model: Any, tokenizer: Any, texts: Sequence[str], number: int, opt
         source=Side.of(text, source, places) if offsets else Side(text=text, pieces=tuple(source)),
         target=sides["target"],
         prefix=sides["prefix"],
-        attentions=tuple(
-            attention_map(name, trace.sides[name], trace.weights(name)[0].float().cpu(), heads=options.heads)
-            for name in names
-            if trace.calls[name]
-        ),
+        attentions=maps,
     )
-    return shown, left_out_note(model, names, options)
+    return shown, note
+
+
+def _seen(model: Any, inputs: dict[str, Any], options: LookOptions) -> tuple[tuple[AttentionMap, ...], str]:
+    """What `watch` sees of the attentions asked for, and what is left out."""
+    names = _fitting(model, inputs, options)
+    with watch(model, names, heads=options.heads) as trace:
+        model(**inputs)
+    missed = past_the_interface(model)
+    notes = [f"Not seen: {' and '.join(missed)}, past transformers' attention interface."] if missed else []
+    notes.append(left_out_note(model, names, options))
+    return tuple(
+        attention_map(name, trace.sides[name], trace.weights(name)[0].float().cpu(), heads=options.heads)
+        for name in names
+        if trace.calls[name]
+    ), " ".join(filter(None, notes))
+
+
+def _reported(model: Any, inputs: dict[str, Any], options: LookOptions) -> tuple[tuple[AttentionMap, ...], str]:
+    """What a model whose attentions cannot be watched reports of them itself, all that was asked for."""
+    found, _ = given_maps(model(**inputs, output_attentions=True, return_dict=True))
+    chosen = set(matching([one.name for one in found], options.names))
+    maps = [one for one in found if one.name in chosen]
+    if options.heads is not None:
+        for one in maps:
+            if max(options.heads) >= len(one.weights):
+                raise ConfigError(f"no head {max(options.heads)} in '{one.name}': it has {len(one.weights)}, from 0")
+        maps = [replace(one, weights=one.weights[list(options.heads)], heads=options.heads) for one in maps]
+    return that_fit(maps)
 
 
 def _target(model: Any, tokenizer: Any, inputs: dict[str, Any], given: str | None) -> Any:

@@ -29,7 +29,7 @@ function furnish(node, attributes, children) {
 // A view is { name, title, help, draw(root, state) }; views are listed in the order they were added. `shown(sentence)`
 // says whether there is anything for it to show, by default wherever there is attention; `needs(state)` what it must have
 // read: pairs of attention and heads. Title and help may be functions of the sentence. `opens(heads)` says which of the
-// heads it shows until some are chosen. `step(state, by)` goes on by one step, or back, and `steps` says in words by what;
+// heads it shows until some are chosen. `joins` says that it can join pieces to words. `step(state, by)` goes on by one step, or back, and `steps` says in words by what;
 // without them a presenter's arrow keys go from token to token.
 function addView(view) {
   regard.views.push(view);
@@ -47,9 +47,10 @@ function said(words, sentence) {
   return worded(typeof words === "function" ? words(sentence) : words);
 }
 
-// Where nothing hovers and there are no keys, words say what a finger does.
+// Where nothing hovers and there are no keys, words say what a finger does: what it taps it also keeps.
 function worded(text) {
   if (!TOUCH.matches) return text;
+  text = text.replace("; click to keep", " and keep").replace(", or move with Shift and the arrow keys", "");
   const fingers = { "Point at": "Tap", "point at": "tap", "pointed at": "tapped", "Click": "Tap", "click": "tap", "Rest on": "Tap" };
   return text.replace(/Point at|point at|pointed at|Click|click|Rest on/g, (one) => fingers[one]);
 }

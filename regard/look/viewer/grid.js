@@ -6,6 +6,7 @@ addView({
   title: "All heads",
   help: "Each row is a layer, each thumbnail a head: who looks, top to bottom, at what, left to right. Choose one to open it.",
   draw: drawGrid,
+  joins: true,
   needs: () => [],
 });
 

@@ -8,6 +8,7 @@ addView({
   title: "Lines",
   help: "Each line joins a token to what it looks at; a stronger line is a larger weight. Point at a token to isolate it; click to keep it, in every view.",
   draw: drawHeads,
+  joins: true,
   opens: (known) => (known.length > FEW ? known.slice(0, 1) : known),
 });
 

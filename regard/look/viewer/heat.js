@@ -2,8 +2,9 @@
 addView({
   name: "map",
   title: "Map",
-  help: "Each row shows where a token looks. Point at a cell to read it, or move with Shift and the arrow keys; click to keep its row.",
+  help: "Each row shows where a token looks. Point at a cell to read it; click to keep its row, or move with Shift and the arrow keys.",
   draw: drawMap,
+  joins: true,
 });
 
 const LABEL = 13; // the labels' size in pixels
@@ -40,8 +41,9 @@ function drawMap(root, state) {
       "data-moves": true,
       onmousemove: (event) => {
         const box = picture.getBoundingClientRect();
-        const column = Math.floor((event.clientX - box.left - place.left) / place.cell);
-        const row = Math.floor((event.clientY - box.top - place.top) / place.cell);
+        const zoomed = box.width / place.width; // a presenter's page is larger than what was laid out
+        const column = Math.floor(((event.clientX - box.left) / zoomed - place.left) / place.cell);
+        const row = Math.floor(((event.clientY - box.top) / zoomed - place.top) / place.cell);
         if (matrix.rows[row] !== undefined && matrix.columns[column] !== undefined) show(row, column);
       },
       onkeydown: (event) => moveCursor(event, matrix, show),

@@ -141,7 +141,7 @@ function neuronTable(pieces, { query, all, sum }, row, write) {
     sum: extent([sum]),
   };
   const named = { 1: "k", 2: "q × k", 3: "scaled", 4: "softmax", 5: "weight × v", 6: "sum" };
-  const cell = (step, kind, ...children) => element("td", { "data-step": step, class: kind, "data-label": kind.includes("score") ? "score" : named[step] }, ...children);
+  const cell = (step, kind, ...children) => element("td", { "data-step": step, class: kind, "data-label": kind.includes("score") ? "score" : kind.includes("asks") ? "q" : named[step] }, ...children);
   const lines = shown.map((one) =>
     element(
       "tr",
@@ -156,15 +156,15 @@ function neuronTable(pieces, { query, all, sum }, row, write) {
     ),
   );
   const raw = sentenceOf(regard.state).worked?.raw;
-  const heading = (step, label, wide = 1) => element("th", { "data-step": step, scope: "col", colspan: wide }, label);
+  const heading = (step, label) => element("th", { "data-step": step, scope: "col", class: ["score", "scaled", "softmax"].includes(label) ? "figure" : "" }, label);
   return element(
     "table",
     { class: raw ? "neurons raw" : "neurons" },
     element(
       "thead",
       {},
-      element("tr", {}, element("th", { scope: "col" }, "token"), heading(1, "key k"), raw ? heading(2, "score") : heading(2, "q × k", 2), heading(3, "scaled"), heading(4, "softmax"), heading(5, "weight × v")),
-      element("tr", { class: "query" }, element("th", { scope: "row" }, "query of ", element("bdi", {}, pieces.rows[row])), cell(1, "wide", strip(query, sizes.key, "q")), element("td", { colspan: 5 })),
+      element("tr", {}, element("th", { scope: "col" }, "token"), heading(1, "key k"), ...(raw ? [] : [heading(2, "q × k")]), heading(2, "score"), heading(3, "scaled"), heading(4, "softmax"), heading(5, "weight × v")),
+      element("tr", { class: "query" }, element("th", { scope: "row" }, "query of ", element("bdi", {}, pieces.rows[row])), cell(1, "wide asks", strip(query, sizes.key, "q")), element("td", { colspan: 5 })),
     ),
     element("tbody", {}, ...lines),
     element("tfoot", {}, element("tr", {}, element("th", { scope: "row" }, all.length > shown.length ? `sum over all ${all.length}` : "sum"), element("td", { colspan: raw ? 3 : 5 }), cell(6, "", strip(sum, sizes.sum, "output")))),

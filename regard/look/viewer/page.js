@@ -21,7 +21,8 @@ async function redraw() {
     if (mine !== turn) return;
     picture.replaceChildren();
   }
-  view.draw(picture, state);
+  if (state.present) drawLarge(picture, view, state);
+  else view.draw(picture, state);
   // Everything was made anew: give the keyboard its place back.
   if (key) document.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
   document.documentElement.dataset.drawn = mine;
@@ -36,7 +37,7 @@ function header() {
 function text(state) {
   const sentence = sentenceOf(state);
   const line = (name) =>
-    sentence[name] ? [element("dt", {}, sideTitle(sentence, name)), element("dd", { dir: "auto" }, sentence[name].text)] : [];
+    sentence[name]?.text ? [element("dt", {}, sentence.worked ? "Example" : sideTitle(sentence, name)), element("dd", { dir: "auto" }, sentence[name].text)] : [];
   const scores = Object.entries(sentence.scores ?? {}).map(([name, value]) =>
     element("span", { class: "score" }, element("span", { class: "muted" }, name), " ", value),
   );
@@ -79,20 +80,20 @@ function controls(state) {
         saver("PNG", savePng),
       ),
     ),
-    ...(viewOf(state).bare || !attentionOf(state) ? sentencePicker(state) : choices(state)),
+    ...(viewOf(state).bare || !attentionOf(state) || sentenceOf(state).worked ? sentencePicker(state) : choices(state)),
   );
 }
 
 function choices(state) {
   const names = sentenceOf(state).attentions.map((one) => one.name);
-  return [...sentencePicker(state), picker("Layer", "attention", names, state.attention), headPicker(state), wordSwitch(state)];
+  return [...sentencePicker(state), picker("Layer", "attention", names, state.attention), headPicker(state), ...(viewOf(state).joins ? [wordSwitch(state)] : [])];
 }
 
 function sentencePicker(state) {
   const { sentences } = regard.document;
   if (sentences.length < 2) return [];
   const names = sentences.map((one, index) => `${index + 1}. ${one.source.text}`);
-  return [picker("Sentence", "sentence", names, state.sentence)];
+  return [picker(sentences[0].worked ? "Example" : "Sentence", "sentence", names, state.sentence)];
 }
 
 function picker(label, name, choices, chosen) {
@@ -172,6 +173,28 @@ function lectern(state, view) {
   );
 }
 
+// As large as the screen has room for, so that nothing is scrolled; what is too much at any size is readable and scrolls.
+const SIZES = [2.6, 2.2, 1.9, 1.6, 1.35];
+const largest = new Map();
+
+function drawLarge(picture, view, state) {
+  // A phone is held in the hand. Of a long text one layout takes long, and it scrolls at any size.
+  const long = sentenceOf(state).attentions.some((one) => one.weights.squeezed);
+  const sizes = innerWidth < 900 ? [1] : long ? [1.35] : SIZES;
+  // The same size for all steps of a view: what stands still must not move.
+  const same = [view.name, state.sentence, state.attention, state.heads.length, state.words, innerWidth, innerHeight].join(" ");
+  const tried = largest.has(same) ? [largest.get(same)] : sizes;
+  for (const size of tried) {
+    largest.set(same, size);
+    picture.style.setProperty("zoom", size);
+    picture.replaceChildren();
+    view.draw(picture, state);
+    const page = document.documentElement;
+    const wide = [picture, ...picture.querySelectorAll(".scroll")].some((part) => part.scrollWidth > part.clientWidth + 1);
+    if (page.scrollHeight <= innerHeight && !wide) break;
+  }
+}
+
 // One step of whatever the view steps by; where it has nothing of its own, the next token is kept.
 function present(state, by) {
   const view = viewOf(state);
@@ -193,13 +216,14 @@ function stepView(state, by) {
 }
 
 function keysHelp() {
-  if (TOUCH.matches) return element("span", { class: "keys-help" }, "Tap a token to keep it; tap it again to let go.");
+  // Only where something can be kept.
+  if (TOUCH.matches) return element("span", { class: "keys-help" }, said(viewOf(regard.state).help, sentenceOf(regard.state)).includes(" keep ") ? "Tap it again to let go." : "");
   if (!attentionOf(regard.state)) return element("span", { class: "keys-help" });
   const key = (name) => element("kbd", {}, name);
   return element(
     "span",
     { class: "keys-help" },
-    key("←"), key("→"), " head ", key("↑"), key("↓"), " layer ", key("1"), "…", key(String(Math.min(9, viewsOf(sentenceOf(regard.state)).length))), " view ", key("w"), " words ", key("p"), " present",
+    key("←"), key("→"), " head ", key("↑"), key("↓"), " layer ", key("1"), "…", key(String(Math.min(9, viewsOf(sentenceOf(regard.state)).length))), " view ", ...(viewOf(regard.state).joins ? [key("w"), " words "] : []), key("p"), " present",
   );
 }
 

@@ -3,7 +3,7 @@ addView({
   name: "sound",
   title: "Sound",
   help: () =>
-    "The waveform and the spectrogram, lit where the chosen piece's step listened. Point at a word to choose it; click to keep it and to hear it. Click into the sound to hear it from there.",
+    "The waveform and the spectrogram, lit where the chosen piece's step listened. Point at a word to choose it; click to keep it and hear it. Click into the sound to hear it from there.",
   draw: drawSound,
   shown: (sentence) => Boolean(sentence.sound),
   needs: (state) => [[litAttention(state), headsOf(litAttention(state))]],

@@ -4,6 +4,7 @@ addView({
   title: "Text",
   help: "The text, shaded by where the chosen token looks. Point at another token to choose it; click to keep it.",
   draw: drawText,
+  joins: true,
 });
 
 const MANY = 24; // lines shown at a time

@@ -138,9 +138,10 @@ function startingCell(matrix, kept) {
 }
 
 function followPointer(canvas, view, { show, soon, clamped, scaled, matrix, pinned }) {
+  const zoomed = () => canvas.getBoundingClientRect().width / view.width; // a presenter's page is larger than what was laid out
   const cellAt = (event) => {
     const box = canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left - GUTTER.left, event.clientY - box.top - GUTTER.top];
+    const [x, y] = [(event.clientX - box.left) / zoomed() - GUTTER.left, (event.clientY - box.top) / zoomed() - GUTTER.top];
     const [row, column] = [Math.floor(view.y + y / view.scale), Math.floor(view.x + x / view.scale)];
     return x >= 0 && y >= 0 && row < matrix.rows.length && column < matrix.columns.length ? { x, y, row, column } : null;
   };
@@ -151,7 +152,7 @@ function followPointer(canvas, view, { show, soon, clamped, scaled, matrix, pinn
   });
   canvas.addEventListener("pointermove", (event) => {
     if (drag) {
-      const [x, y] = [event.clientX - drag.x, event.clientY - drag.y];
+      const [x, y] = [(event.clientX - drag.x) / zoomed(), (event.clientY - drag.y) / zoomed()];
       drag.moved ||= Math.abs(x) + Math.abs(y) > 3;
       view.x = drag.from.x - x / view.scale;
       view.y = drag.from.y - y / view.scale;

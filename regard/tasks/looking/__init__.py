@@ -1,6 +1,6 @@
 """A run's attention on given inputs, as the viewer's document; with a history, also at each of its checkpoints."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -64,7 +64,19 @@ def document(run: Run, texts: Sequence[Any], options: LookOptions | None = None,
         return task.look(run, texts, options, **decode)
 
     found = replace(look(options), positions=position_tables(run.model))
+    if options.features:
+        found = _with_features_said(found, options.features)
     return _with_history(run, found, look, options) if options.history else found
+
+
+def _with_features_said(document: Document, features: Iterable[str]) -> Document:
+    """The document with a note on the features that tell no piece from another, which no unit can go with."""
+    if not any(one.recurrences for one in document.sentences):
+        raise ConfigError("features are for the units of a recurrence, and none is on this page")
+    told = {one.name for sentence in document.sentences for one in sentence.features}
+    same = [name for name in features if name not in told]
+    said = f"No unit can go with {', '.join(same)}: of these texts it matches nothing, or all." if same else ""
+    return replace(document, note=" ".join(filter(None, (document.note, said))))
 
 
 def _with_history(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from regard.errors import ConfigError
-from regard.look.document import AttentionMap
+from regard.look.document import MOST_WEIGHTS, AttentionMap
 from regard.look.watch import (
     OF_RECURRENCE,
     Part,
@@ -19,9 +19,6 @@ from regard.look.watch import (
     recurrences,
     watch,
 )
-
-MOST_WEIGHTS = 50_000_000
-"""Weights of one page: 50 heads on 1,000 tokens."""
 
 MOST_NUMBERS = 6_000_000
 """Numbers of queries, keys and values of one page."""
