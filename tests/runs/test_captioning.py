@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import shutil
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -214,6 +215,36 @@ def test_files_are_trained_on_with_all_captions_and_measured_against_all(files, 
     for gold in (tmp_path / "unboxed").glob("*.jsonl"):
         gold.unlink()
     assert "pointing" not in regard.evaluate(run, [str(tmp_path / "unboxed")])
+
+
+def test_boxes_are_those_of_their_own_image_in_whatever_order_images_are_read(run, tmp_path, monkeypatch):
+    from PIL import Image
+
+    from regard.data.images import image_files
+    from regard.tasks.noun_attention import fitted
+
+    for name, size in (("wide", 256), ("small", 64)):
+        Image.new("RGB", (size, size)).save(tmp_path / f"{name}.png")
+    (tmp_path / "captions.tsv").write_text("image\tcaption\nwide.png\ta ring\nsmall.png\ta ring\n", encoding="utf-8")
+    nouns = '[{"text": "a ring", "nouns": [{"start": 2, "end": 6, "boxes": [[0, 0, 32, 32]]}]}]'
+    gold = "".join(f'{{"image": "{name}.png", "captions": {nouns}}}\n' for name in ("wide", "small"))
+    (tmp_path / "captions.jsonl").write_text(gold, encoding="utf-8")
+    read, fit, done = image_files.read_image, run.captioner.reader.fit, threading.Event()
+
+    def slow(path, channels):
+        if path.stem == "wide":
+            done.wait(30)
+        return read(path, channels)
+
+    def told(image):
+        found = fit(image)
+        done.set()
+        return found
+
+    monkeypatch.setattr(image_files, "read_image", slow)
+    monkeypatch.setattr(run.captioner.reader, "fit", told)
+    boxes = [known.nouns[0].boxes for _, known in fitted(run, open_captioned(tmp_path))]
+    assert boxes == [((0, 0, 8, 8),), ((0, 0, 32, 32),)]
 
 
 def test_boxes_beside_a_table_are_read_and_bad_ones_refused_by_their_line(files, tmp_path):

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ LARGEST = 64_000_000
 """Pixels of an image: a small file may claim to hold any number of them."""
 
 Pixels = UInt8[np.ndarray, "Y X C"]
+Made = TypeVar("Made")
+"""What is made of the pixels of an image when it is read."""
 
 Part = Literal["train", "valid", "test"]
 NAMES: dict[str, tuple[str, ...]] = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
@@ -50,8 +52,8 @@ class ImageSource(Protocol):
     @property
     def labels(self) -> Sequence[str] | None: ...
 
-    def read(self, channels: int, then: Callable[[Pixels], np.ndarray]) -> Iterator[np.ndarray]:
-        """What `then` makes of the pixels of each, in order."""
+    def read(self, channels: int, then: Callable[[Pixels], Made]) -> Iterator[Made]:
+        """What `then` makes of the pixels of each, in order; several threads may call it, in any order."""
         ...
 
     def select(self, rows: Sequence[int]) -> "ImageSource": ...
@@ -70,7 +72,7 @@ class ImageFiles:
     def names(self) -> list[str]:
         return [str(path) for path in self.paths]
 
-    def read(self, channels: int, then: Callable[[Pixels], np.ndarray]) -> Iterator[np.ndarray]:
+    def read(self, channels: int, then: Callable[[Pixels], Made]) -> Iterator[Made]:
         check_pillow()
         broken: list[str] = []
         paths = iter(self.paths)
@@ -122,7 +124,7 @@ class ImageArray:
     def names(self) -> list[str]:
         return [f"{self.where}[{row}]" for row in range(len(self.pixels))]
 
-    def read(self, channels: int, then: Callable[[Pixels], np.ndarray]) -> Iterator[np.ndarray]:
+    def read(self, channels: int, then: Callable[[Pixels], Made]) -> Iterator[Made]:
         for image in self.pixels:
             if image.shape[-1] == channels:
                 yield then(image)
@@ -302,7 +304,7 @@ def _named(labels: np.ndarray, classes: np.ndarray, path: Path) -> np.ndarray:
     return classes[labels]
 
 
-def _tried(path: Path, channels: int, then: Callable[[Pixels], np.ndarray]) -> np.ndarray | DataError:
+def _tried(path: Path, channels: int, then: Callable[[Pixels], Made]) -> Made | DataError:
     try:
         return then(read_image(path, channels))
     except DataError as error:
