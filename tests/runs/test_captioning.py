@@ -331,6 +331,14 @@ def encoded(mode, size=(64, 48), kind="PNG", **how):
     return stream.getvalue()
 
 
+def animated():
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 8), "red").save(stream, "GIF", save_all=True, append_images=[Image.new("RGB", (8, 8), "blue")])
+    return stream.getvalue()
+
+
 CONVERTED = {
     "grey": lambda: encoded("L"),
     "grey with alpha": lambda: encoded("LA"),
@@ -341,6 +349,8 @@ CONVERTED = {
     "sixteen bits": lambda: encoded("I;16"),
     "one pixel": lambda: encoded("RGB", (1, 1)),
     "a thread": lambda: encoded("RGB", (1, 60_000)),
+    "16 bits in 32": lambda: encoded("I", kind="TIFF", color=65_535),
+    "animated": lambda: animated(),
     "bitmap": lambda: encoded("RGB", kind="BMP"),
 }
 REFUSED = {
@@ -349,6 +359,8 @@ REFUSED = {
     "cut in its header": (lambda: encoded("RGB")[:20], "cannot be read as an image"),
     "cut in its pixels": (lambda: png_bytes(image())[:-400], "cannot be read as an image"),
     "huge": (lambda: encoded("1", (9000, 9000)), "81,000,000|9,000 x 9,000 pixels; 64,000,000 in all is the most"),
+    "floats": (lambda: encoded("F", kind="TIFF"), "has floats for pixels"),
+    "32 bits": (lambda: encoded("I", kind="TIFF", color=70_000), "70,000 to 70,000, more than 16 bits hold"),
     "a page": (lambda: b"%PDF-1.4 and so on", "cannot be read as an image"),
 }
 
@@ -359,6 +371,8 @@ def test_images_of_every_kind_are_converted(run, kind, tmp_path):
     ((name, pixels),) = run.captioner.read([str(tmp_path / "one.png")])
     assert name.endswith("one.png")
     assert pixels.shape == (64, 64, 3)
+    if kind == "animated":
+        assert pixels[0, 0].tolist() == [255, 0, 0], "the first frame"
 
 
 @pytest.mark.parametrize("shape", [(1, 60_000, 3), (60_000, 1, 3)])

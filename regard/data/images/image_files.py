@@ -346,7 +346,7 @@ def _decoded(source: Path | io.BytesIO, where: str, channels: int, largest: int)
             if width * height > largest:
                 raise DataError(f"{where} has {width:,} x {height:,} pixels; {largest:,} in all is the most")
             upright = ImageOps.exif_transpose(image)
-            return _array(upright, "L" if channels == 1 else "RGB")
+            return _array(upright, "L" if channels == 1 else "RGB", where)
     except (DataError, FileNotFoundError, IsADirectoryError):
         raise
     except Exception as error:  # every format fails in its own way
@@ -354,11 +354,18 @@ def _decoded(source: Path | io.BytesIO, where: str, channels: int, largest: int)
         raise DataError(f"{where} cannot be read as an image: {reason}") from None
 
 
-def _array(image, mode: str) -> Pixels:
+def _array(image, mode: str, where: str) -> Pixels:
     from PIL import Image
 
+    if image.mode == "F":
+        raise DataError(f"{where} has floats for pixels, whose white nothing says: convert it to 8 or 16 bits")
     if image.mode.startswith("I"):  # sixteen bits: the upper eight are what a screen shows
-        image = Image.fromarray((np.asarray(image).astype(np.int64).clip(0, 65535) >> 8).astype(np.uint8))
+        values = np.asarray(image).astype(np.int64)
+        if values.min() < 0 or values.max() > 65535:
+            raise DataError(
+                f"{where} has pixels from {values.min():,} to {values.max():,}, more than 16 bits hold: convert it"
+            )
+        image = Image.fromarray((values >> 8).astype(np.uint8))
     if image.has_transparency_data:
         rgba = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
