@@ -336,12 +336,13 @@ class TranscribingTask(TableTask):
         valid = self.part_of(run.config, "valid") if run.config.data.speech or run.config.data.valid else None
         longest = run.transcriber.longest
         chosen_on = given if valid is None else valid
-        known, _ = AttentionPaths(
-            run, chosen_on, check_lengths(chosen_on, longest)[: min(count, HEAD_SOUNDS)]
-        ).measured()
+        choosing = check_lengths(chosen_on, longest)[: min(count, HEAD_SOUNDS)]
+        places = [place for place in check_lengths(given, longest) if place < count][: 2 * HEAD_SOUNDS]
+        if not (choosing and places):  # all are longer than the model reads at a time
+            return {}
+        known, _ = AttentionPaths(run, chosen_on, choosing).measured()
         attention, head = max(known, key=lambda one: known[one].correlation)
-        places = [place for place in check_lengths(given, longest) if place < count]
-        found, chance = AttentionPaths(run, given, places[: 2 * HEAD_SOUNDS]).measured()
+        found, chance = AttentionPaths(run, given, places).measured()
         best = found[attention, head]
         return {
             "attention": {
