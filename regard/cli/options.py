@@ -31,7 +31,7 @@ PROCESSES = Annotated[
         help="Answer in so many processes on this machine: with --input and --output.", metavar="NUMBER", min=1
     ),
 ]
-DEVICE = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+DEVICE = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 NO_VERIFY = Annotated[
     bool, typer.Option("--no-verify", help="Do not compare files with their digests, which huge ones take long for.")
 ]
