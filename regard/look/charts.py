@@ -191,10 +191,11 @@ def _round_ticks(low: Number, high: Number) -> list[float]:
 
 
 def label(value: Number) -> str:
-    """A number in few characters: 0.25, 1,200, 3M, 2e-07."""
+    """A number in few characters: 0.25, 1,200, 3M, 7.5e-4."""
     size = abs(value)
     if size >= 1e15 or 0 < size < 1e-3:
-        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+        digits, _, power = f"{value:.2e}".partition("e")
+        return f"{float(digits):g}e{int(power)}"
     for bound, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
         if size >= bound:
             return f"{value / bound:g}{letter}"
