@@ -238,3 +238,22 @@ def test_an_option_is_never_the_value_of_another(refused, arguments, tmp_path, m
     name, value = next(pair for pair in pairwise(arguments) if all(one.startswith("-") for one in pair))
     assert refused(*arguments).startswith(f"{name} needs a value, but '{value}' is an option")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("regard transl", {"translate"}),
+        ("regard train --min", {"--minutes"}),
+        ("regard train --preset bahd", {"bahdanau-2015"}),
+        ("regard presets gpt2", {"gpt2-small"}),
+        ("regard check posi", {"positions"}),
+    ],
+)
+def test_a_shell_completes_commands_options_presets_and_exercises(typed, offered):
+    words = typed.split()
+    asked = {"_REGARD_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1)}
+    command = [sys.executable, "-c", "import sys; sys.argv = ['regard']; from regard.cli import script; script()"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **asked}, check=False)
+    assert offered <= set(done.stdout.split()), done.stderr
+    assert all(one.startswith(words[-1]) for one in done.stdout.split())
