@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import NO_VERIFY
+from regard.cli.options import NO_VERIFY, preset_names
 
 
 def train(
@@ -22,7 +22,11 @@ def train(
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="Start from this bundled configuration; see `regard presets`.", metavar="NAME"),
+        typer.Option(
+            help="Start from this bundled configuration; see `regard presets`.",
+            metavar="NAME",
+            autocompletion=preset_names,
+        ),
     ] = None,
     data: Annotated[
         list[str] | None,

@@ -327,9 +327,11 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"unknown device '{name}'; use auto, cpu or cuda") from None
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device '{name}' is not one that regard knows; use auto, cpu or cuda")
+        raise ConfigError(f"unknown device '{name}'; use auto, cpu, cuda or mps") from None
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise ConfigError(f"device '{name}' is not one that regard knows; use auto, cpu, cuda or mps")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError(f"device '{name}' was asked for, but torch finds no GPU of Apple's here: use cpu")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device '{name}' was asked for, but torch finds no GPU")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():

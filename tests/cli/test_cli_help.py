@@ -260,3 +260,22 @@ regard.cli.script()
     rest = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     found = subprocess.run([sys.executable, "-c", told], env=rest | given, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == str(spins)
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("regard transl", {"translate"}),
+        ("regard train --min", {"--minutes"}),
+        ("regard train --preset bahd", {"bahdanau-2015"}),
+        ("regard presets gpt2", {"gpt2-small"}),
+        ("regard check posi", {"positions"}),
+    ],
+)
+def test_a_shell_completes_commands_options_presets_and_exercises(typed, offered):
+    words = typed.split()
+    asked = {"_REGARD_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1)}
+    command = [sys.executable, "-c", "import sys; sys.argv = ['regard']; from regard.cli import script; script()"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **asked}, check=False)
+    assert offered <= set(done.stdout.split()), done.stderr
+    assert all(one.startswith(words[-1]) for one in done.stdout.split())

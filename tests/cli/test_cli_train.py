@@ -62,8 +62,11 @@ def folder(tmp_path_factory):
             "--data TRAIN --set train.batch_tokens=8",
             r"train.batch_tokens=8 is less than the longest pair, which has",
         ),
-        ("--data TRAIN --set train.device=tpu", r"unknown device 'tpu'; use auto, cpu or cuda"),
-        ("--data TRAIN --set train.device=meta", r"device 'meta' is not one that regard knows; use auto, cpu or cuda"),
+        ("--data TRAIN --set train.device=tpu", r"unknown device 'tpu'; use auto, cpu, cuda or mps"),
+        (
+            "--data TRAIN --set train.device=meta",
+            r"device 'meta' is not one that regard knows; use auto, cpu, cuda or mps",
+        ),
         ("--data TRAIN --set model.width=17", r"width=17 must be a multiple of heads=2"),
         ("--data TRAIN --set model.widht=16", r"unknown setting 'model.widht'; did you mean 'model.width'\?"),
         ("--data TRAIN --set trian.steps=3", r"unknown setting 'trian'; did you mean 'train'\?"),
