@@ -38,7 +38,7 @@ test-long: .venv/.developing test-all-numbers
 PYTHONS ?= python3.11 python3.12 python3.13
 test-pythons: .venv/.installed
 	@for python in $(PYTHONS); do \
-	  if $$python --version > /dev/null 2>&1; then PYTHON=$$python bash .ci/wheel || exit 1; else echo "$$python is not installed"; fi; \
+	  if $$python --version > /dev/null 2>&1; then PYTHON=$$python bash .ci/wheel || exit 1; else echo "$$python is not found; one that is elsewhere is given as PYTHONS=/path/to/python"; fi; \
 	done
 
 docs-test: .venv/.developing

@@ -13,12 +13,31 @@ from typing import TYPE_CHECKING, Any
 from regard.errors import ConfigError, DataError, Diverged, RegardError, RunError
 from regard.moved import keep_old_names
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what `__getattr__` finds, for checkers of types and editors
+    from regard import analysis as analysis
+    from regard import bench as bench
+    from regard import comparison as comparison
+    from regard import config as config
+    from regard import data as data
+    from regard import decode as decode
+    from regard import errors as errors
+    from regard import interop as interop
+    from regard import look as look
+    from regard import metrics as metrics
+    from regard import models as models
+    from regard import nn as nn
+    from regard import plugins as plugins
+    from regard import runs as runs
+    from regard import serve as serve
+    from regard import tasks as tasks
+    from regard import text as text
+    from regard import trainer as trainer
+    from regard import training as training
     from regard.analysis.decoding_files import answer_file
     from regard.analysis.training_curves import LiveCurves
     from regard.comparison import compare
     from regard.interop.hub import load
-    from regard.look import watch
+    from regard.look.watch import watch  # of `regard.look` mypy would take the module of that name
     from regard.tasks.config import RunConfig, make_config, presets
     from regard.tasks.ensemble import ensemble
     from regard.tasks.planning import plan
@@ -83,10 +102,12 @@ def __dir__() -> list[str]:
     return sorted({*(name for name in globals() if name.startswith("__")), *__all__, *_ROOMS})
 
 
-def __getattr__(name: str) -> Any:
-    # Importing does no work: torch and the rest come with the first name that needs them.
-    if name in _WHERE:
-        return getattr(import_module(_WHERE[name]), name)
-    if name in _ROOMS:
-        return import_module(f"regard.{name}")
-    raise AttributeError(f"module 'regard' has no attribute '{name}'")
+if not TYPE_CHECKING:  # a checker that sees it would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        # Importing does no work: torch and the rest come with the first name that needs them.
+        if name in _WHERE:
+            return getattr(import_module(_WHERE[name]), name)
+        if name in _ROOMS:
+            return import_module(f"regard.{name}")
+        raise AttributeError(f"module 'regard' has no attribute '{name}'")

@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -240,22 +241,48 @@ def test_live_curves_are_a_report(monkeypatch):
         regard.LiveCurves()
 
 
-def test_a_type_checker_sees_the_types(tmp_path):
+SCRIPT = """import regard
+run = regard.load("x")
+reveal_type(run)
+reveal_type(regard.train("tiny", data=[("a", "b")], out="x"))
+reveal_type(run.look("a"))
+reveal_type(regard.make_config("tiny").train.steps)
+with regard.watch(run.model) as trace:
+    reveal_type(trace)
+reveal_type(regard.look.HeadMeasures.__name__)
+reveal_type(regard.serve.Limits().queue)
+regard.train("tiny", data=[], out="x", stpes=3)
+regard.trian("tiny")
+"""
+"""What a user writes, asked for its types; the last two lines are mistakes."""
+
+
+def told_of_types(tmp_path, checker, *options, **paths):
     script = tmp_path / "script.py"
-    script.write_text(
-        "import regard\n"
-        "run = regard.load('x')\n"
-        "reveal_type(run)\n"
-        "reveal_type(regard.train('tiny', data=[('a', 'b')], out='x'))\n"
-        "reveal_type(run.look('a'))\n"
-        "reveal_type(regard.make_config('tiny').train.steps)\n"
-        "regard.train('tiny', data=[], out='x', stpes=3)\n",
-        encoding="utf-8",
-    )
-    checker = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, str(script)]
-    told = subprocess.run(checker, capture_output=True, text=True, check=False, cwd=tmp_path, env=_path()).stdout
-    for kind in ('"run" is "Run"', '"Run"', 'is "Document"', 'is "int"', 'No parameter named "stpes"'):
-        assert kind in told, told
+    script.write_text(SCRIPT, encoding="utf-8")
+    command = [sys.executable, "-m", checker, *options, str(script)]
+    environment = {**os.environ, **_path(), **paths}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment).stdout
+
+
+def test_pyright_sees_the_types_of_a_script(tmp_path):
+    told = told_of_types(tmp_path, "basedpyright", "--pythonpath", sys.executable)
+    types = re.findall(r'information: Type of ".*" is "(.*)"', told)
+    assert types == ["Run", "Run", "Document", "int", "Trace", "str", "int"], told
+    assert 'No parameter named "stpes"' in told
+    assert '"trian" is not a known attribute of module "regard"' in told
+
+
+def test_mypy_sees_the_types_of_a_script(tmp_path):
+    # The package is read as an installed one is: of its own files nothing is reported.
+    read = {"MYPYPATH": str(Path(inspect.getfile(regard)).parents[1])}
+    told = told_of_types(tmp_path, "mypy", "--cache-dir", os.devnull, "--follow-imports", "silent", **read)
+    types = [name.rpartition(".")[2] for name in re.findall(r'Revealed type is "(.*)"', told)]
+    assert types == ["Run", "Run", "Document", "int", "Trace", "str", "int"], told
+    mistakes = re.findall(r"script.py:(\d+): error: (.*)", told)
+    assert [int(line) for line, _ in mistakes] == [11, 12], told
+    assert 'Unexpected keyword argument "stpes"' in mistakes[0][1]
+    assert 'Module has no attribute "trian"' in mistakes[1][1]
 
 
 def _path():

@@ -86,7 +86,7 @@ def set_spectral_radius(model: nn.Module, radius: float) -> int:
                 if name in ("inputs", "widen") or not isinstance(part, nn.Linear):
                     continue
                 for matrix in part.weight.split(part.in_features):
-                    matrix.mul_(radius / torch.linalg.eigvals(matrix.double()).abs().max())
+                    matrix.mul_(radius / float(torch.linalg.eigvals(matrix.cpu().double()).abs().max()))
                     scaled += 1
     return scaled
 

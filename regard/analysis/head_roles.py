@@ -177,12 +177,19 @@ def ask(
     return found
 
 
+WEIGHTS = 64 * 256 * 256
+"""Of one head that are watched at a time: of a sound in thousands of positions, those of one item."""
+
+
 def _watched(
     run: Run, model: nn.Module, items: Sequence[Probe], names: Sequence[str], parts: Sequence[Part]
 ) -> Iterator[tuple[int, Sequence[Probe], Trace]]:
     """Batch after batch of the items: the number of its first, the batch, and what was seen of these attentions."""
-    for start in range(0, len(items), 64):
-        batch = items[start : start + 64]
+    sides = [side for item in items for side in item.places.values()]
+    size = max((len(rows) * len(columns) for rows, columns, _, _ in sides), default=1)
+    count = max(1, min(64, WEIGHTS // size))
+    for start in range(0, len(items), count):
+        batch = items[start : start + count]
         with watch(model, names, parts=parts) as trace:
             model(run.task.probe_batch(run, batch))
         yield start, batch, trace

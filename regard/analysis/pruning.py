@@ -27,7 +27,7 @@ from regard.models.protocols import capabilities
 from regard.nn.attention import Attention, NoHeads, Watchable
 from regard.nn.dropout import HardConcrete
 from regard.runs.checkpoint import Progress, load_weights_strictly, save_checkpoint, weights_of
-from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, TOKENIZER, whole_or_nothing, write_json, write_tensors
+from regard.runs.files import CHECKPOINTS, CONFIG, TOKENIZER, whole_or_nothing, write_json, write_model
 from regard.tasks.config import RunConfig
 from regard.tasks.probes import HeldOutData
 from regard.tasks.run import Run, build_model, choose_precision, packs
@@ -219,7 +219,7 @@ def save(run: Run, source: Path, out: Path) -> None:
             shutil.copyfile(source / TOKENIZER, out / TOKENIZER)
         if (source / KEPT).is_dir():  # what an imported run's tokenizer was made of
             shutil.copytree(source / KEPT, out / KEPT)
-        write_tensors(out / MODEL, weights_of(run.model), sealed=True)
+        write_model(out, weights_of(run.model))
         options = run.config.train
         average = ExponentialAverage(run.model, options.ema) if options.ema else None
         (out / CHECKPOINTS).mkdir()

@@ -15,6 +15,7 @@ TITLES = {
     "learning_rate": ("Learning rate", "rate"),
     "tokens_per_second": ("Throughput", "tokens per second"),
 }
+SCORES = {"bleu": "BLEU", "nll": "Negative log-likelihood", "f1": "F1"}
 NOT_SCORES = {
     "kind",
     "step",
@@ -88,7 +89,7 @@ def _chart(value: str, logs: dict[str, list[JsonObject]]) -> Chart:
             if points:
                 told = f"{name}, {kind}" if value in ("loss", "nll") else name
                 series.append(Series(name=told, points=points, style=2 * style + (kind == "validation")))
-    title, unit = TITLES.get(value, (value, value))
+    title, unit = TITLES.get(value, (SCORES.get(value, value.replace("_", " ")), value))
     return Chart(title=title, x="update", y=unit, series=series, marks=False)
 
 
@@ -118,7 +119,8 @@ def in_the_terminal(chart: Chart, wide: int = WIDE, tall: int = TALL) -> str:
     ]
     left_out = len(ys) - len([y for y in ys if low <= y <= high])
     note = [f"  {left_out} values are not finite, and not plotted"] if left_out else []
-    return "\n".join([f"{chart.title} ({chart.y})", *lines, across, ends, *names, *note])
+    head = chart.title if chart.title.lower() == chart.y.lower() else f"{chart.title} ({chart.y})"
+    return "\n".join([head, *lines, across, ends, *names, *note])
 
 
 class LiveCurves:

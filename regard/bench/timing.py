@@ -117,10 +117,9 @@ def matmul_peak(device: torch.device, precision: torch.dtype) -> float:
 
 def timed(work: Callable[[], Any], device: torch.device) -> float:
     """The seconds that it takes, the device's included."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    wait = {"cuda": lambda: torch.cuda.synchronize(device), "mps": torch.mps.synchronize}.get(device.type, lambda: None)
+    wait()
     began = time.perf_counter()
     work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    wait()
     return time.perf_counter() - began

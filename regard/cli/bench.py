@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.options import preset_names
+
 app = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
 
 
@@ -17,7 +19,9 @@ def bench() -> None:
 @app.command("train", short_help="Time training steps on random tokens or images.")
 def train(
     config: Annotated[Path | None, typer.Argument(help="A configuration file.")] = None,
-    preset: Annotated[str | None, typer.Option(help="A bundled configuration; see `regard presets`.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="A bundled configuration; see `regard presets`.", autocompletion=preset_names)
+    ] = None,
     lengths: Annotated[
         list[Path] | None, typer.Option(help="Two line-aligned files to take sentence lengths from (give it twice).")
     ] = None,

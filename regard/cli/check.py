@@ -7,8 +7,16 @@ import typer
 from regard.cli.options import JSON
 
 
+def _exercises(incomplete: str) -> list[str]:
+    from regard.analysis.exercises import EXERCISES
+
+    return [name for name in EXERCISES if name.startswith(incomplete)]
+
+
 def check(
-    name: Annotated[str | None, typer.Argument(help="The exercise; without one, all are listed.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="The exercise; without one, all are listed.", autocompletion=_exercises)
+    ] = None,
     values: Annotated[
         list[str] | None,
         typer.Argument(help="Its inputs if it has any, then your answer: numbers. Without them it is asked."),

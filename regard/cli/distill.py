@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import DEVICE, WITH
+from regard.cli.options import DEVICE, WITH, preset_names
 
 
 def distill(
@@ -16,7 +16,9 @@ def distill(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="The student's configuration; see `regard presets`. By default the teacher's own.", metavar="NAME"
+            help="The student's configuration; see `regard presets`. By default the teacher's own.",
+            metavar="NAME",
+            autocompletion=preset_names,
         ),
     ] = None,
     settings: Annotated[

@@ -35,7 +35,7 @@ def heads(
     limit: Annotated[int, typer.Option(help="Look at the first so many pairs.", min=2)] = 400,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the report as a page.", metavar="FILE")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     no_verify: NO_VERIFY = False,
 ) -> None:
     """Find what each attention head does: looks at a neighbour, follows a relation, aligns, or nothing nameable.

@@ -43,7 +43,7 @@ def look(
         typer.Option("--out", "-o", help="The page to write: attention.html or gradients.html unless given."),
     ] = None,
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept at each step; 1 is greedy.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     no_verify: NO_VERIFY = False,
     gradients: Annotated[
         bool,

@@ -6,6 +6,7 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -14,6 +15,14 @@ import typer
 from regard.config import JsonObject
 from regard.errors import ConfigError, DataError, nearest
 from regard.tasks.verbs.spec import bounds, described
+
+
+def preset_names(incomplete: str) -> list[str]:
+    """The presets that begin so, for a shell to complete."""
+    folder = resources.files("regard") / "presets"
+    names = sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+    return [name for name in names if name.startswith(incomplete)]
+
 
 RUN = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
 INPUT = Annotated[Path | None, typer.Option("--input", "-i", help="A file of inputs, one per line.", metavar="FILE")]
@@ -31,7 +40,7 @@ PROCESSES = Annotated[
         help="Answer in so many processes on this machine: with --input and --output.", metavar="NUMBER", min=1
     ),
 ]
-DEVICE = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+DEVICE = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 NO_VERIFY = Annotated[
     bool, typer.Option("--no-verify", help="Do not compare files with their digests, which huge ones take long for.")
 ]

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.options import preset_names
+
 RATE = "instead of what its data sheet says"
 
 
@@ -14,7 +16,12 @@ def plan(
         Path | None, typer.Argument(help="A TOML or JSON file, as for `regard train`.", metavar="CONFIG")
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(help="Start from this bundled configuration; see `regard presets`.", metavar="NAME")
+        str | None,
+        typer.Option(
+            help="Start from this bundled configuration; see `regard presets`.",
+            metavar="NAME",
+            autocompletion=preset_names,
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,

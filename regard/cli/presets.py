@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.cli.options import preset_names
+
 CHOICES = """No preset is needed: `regard train --data FILES --out RUN` chooses by data and machine. To choose yourself:
   pairs of sentences     up to 50,000: tiny on a CPU, multi30k on a GPU; more: small on a CPU, debian-l10n on a GPU
   spelling, notations    letters-to-sounds
@@ -24,7 +26,10 @@ CHOICES = """No preset is needed: `regard train --data FILES --out RUN` chooses 
 
 def presets(
     name: Annotated[
-        str | None, typer.Argument(help="Show this preset, as TOML to copy and change.", metavar="NAME")
+        str | None,
+        typer.Argument(
+            help="Show this preset, as TOML to copy and change.", metavar="NAME", autocompletion=preset_names
+        ),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Show every setting there is, also those the preset leaves as they are.")

@@ -41,7 +41,7 @@ def prune(
     picture: Annotated[
         Path | None, typer.Option(help="Plot that curve, as .png, .svg or .pdf.", metavar="FILE")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     no_verify: NO_VERIFY = False,
 ) -> None:
     """Remove attention heads for good: a new run with smaller matrices, to use and train on like any other.

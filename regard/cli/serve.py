@@ -62,7 +62,7 @@ def serve(
     idle_timeout: Annotated[float, typer.Option(help="Seconds a connection may rest between requests.")] = 30.0,
     engine: ENGINE = "torch",
     engine_files: ENGINE_FILES = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     precision: PRECISION = "auto",
     threads: Annotated[
         str,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import NO_VERIFY
+from regard.cli.options import NO_VERIFY, preset_names
 
 
 def train(
@@ -22,7 +22,11 @@ def train(
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="Start from this bundled configuration; see `regard presets`.", metavar="NAME"),
+        typer.Option(
+            help="Start from this bundled configuration; see `regard presets`.",
+            metavar="NAME",
+            autocompletion=preset_names,
+        ),
     ] = None,
     data: Annotated[
         list[str] | None,
@@ -161,11 +165,17 @@ def train(
 
 
 def _launch(processes: int, arguments: list[str], directory: Path | None) -> None:
-    from regard.errors import ConfigError
+    from regard.errors import ConfigError, ProcessLost
     from regard.trainer.launch import launch
 
     if "TORCHELASTIC_RUN_ID" in os.environ:
         raise ConfigError("torchrun has started this process: how many there are is its --nproc-per-node")
-    after = "" if directory is None else f"; continue with: regard train --resume {shlex.quote(str(directory))}"
-    if code := launch(processes, arguments, after):
+    try:
+        code = launch(processes, arguments)
+    except ProcessLost as error:
+        if directory is None or not (directory / "config.json").exists():
+            raise ProcessLost(f"{error}; no run had begun: give the same command again") from None
+        again = f"continue with: regard train --resume {shlex.quote(str(directory))}"
+        raise ProcessLost(f"{error}; {again}") from None
+    if code:
         raise typer.Exit(code)

@@ -67,7 +67,7 @@ def cached(
             say(f"{error}: it is prepared again")
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with _partial(cache, begun if resumes else None) as aside:
+        with _partial(cache, begun if resumes else None, say) as aside:
             write(aside)
             (aside / CURSOR).unlink(missing_ok=True)
             (aside / DIGESTS).write_text(digests_of(aside), encoding="utf-8", newline="\n")
@@ -84,8 +84,13 @@ def _whole(folder: Path, open: Callable[[Path], Store]) -> Store:
     return open(folder)
 
 
+def is_begun(cache: Path) -> bool:
+    """Whether a preparation was interrupted here that can be gone on with."""
+    return any((aside / CURSOR).exists() for aside in cache.glob(f"{_BEGUN}*"))
+
+
 @contextmanager
-def _partial(cache: Path, begun: Path | None) -> Iterator[Path]:
+def _partial(cache: Path, begun: Path | None, say: Callable[[str], None] | None) -> Iterator[Path]:
     """A folder to prepare data in, removed in the end unless it has got another name.
 
     While it is being written its process holds a lock on it, which ends with the process, however that ends. It is the
@@ -97,6 +102,8 @@ def _partial(cache: Path, begun: Path | None) -> Iterator[Path]:
         yield aside
     except (KeyboardInterrupt, SystemExit, TokenizingLost):
         stays = aside == begun and (aside / CURSOR).exists()
+        if stays and say is not None:
+            say(f"what was prepared until now stays in {aside}: the same command goes on with it")
         raise
     finally:
         if not stays:

@@ -17,6 +17,7 @@ from regard.decode.phrases import Banks
 from regard.decode.stepper import Hypothesis, S, Stepper, unfinished
 from regard.decode.topk import best_sums
 from regard.errors import RegardError
+from regard.nn.double_precision import doubles
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,8 +305,8 @@ def _candidates(
     assert max(ends) < C, f"eos={max(ends)} is not among {C} choices"
     count = (1 + len(ends)) * beam
     values, places = best_sums(sums, log_probs, count)
-    if values.is_cuda:  # one copy to wait for; doubles hold any place exactly
-        values, places = torch.stack((values.double(), places.double())).cpu()
+    if values.device.type != "cpu":  # one copy to wait for; doubles hold any place exactly
+        values, places = torch.stack((doubles(values), doubles(places))).cpu()
     values, places = values.numpy(), places.numpy()
     missing = count - values.shape[1]
     if missing:

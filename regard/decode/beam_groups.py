@@ -6,6 +6,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.decode.topk import best_sums
+from regard.nn.double_precision import doubles
 
 
 class Groups:
@@ -44,7 +45,7 @@ class Groups:
             real = sums.gather(1, place) + scores.flatten(1).gather(1, place * C + token)
             lost, missing = real - values, 2 * each - values.shape[1]
             part = [
-                np.pad(one.double().cpu().numpy(), ((0, 0), (0, missing)), constant_values=fill)
+                np.pad(doubles(one).cpu().numpy(), ((0, 0), (0, missing)), constant_values=fill)
                 for one, fill in ((real, -np.inf), (place * C + token, eos), (lost, 0.0))
             ]
             ended = part[1].astype(np.int64) % C == eos

@@ -10,6 +10,7 @@ from torch import Tensor
 from regard.decode.config import DecodeConfig
 from regard.decode.stepper import State
 from regard.errors import ConfigError
+from regard.nn.double_precision import doubles
 
 
 @runtime_checkable
@@ -44,7 +45,7 @@ class Coverage:
         readable = state.readable().repeat_interleave(len(attention) // sources, 0)
         # Of a position never attended to, no more is asked than of the least number there is.
         least = torch.finfo(torch.float32).tiny
-        lost = self.paid.clamp(least, 1.0).log().masked_fill(~readable, 0.0).double().sum(1)
+        lost = doubles(self.paid.clamp(least, 1.0).log().masked_fill(~readable, 0.0)).sum(1)
         return (self.weight * lost).view(sources, -1).cpu().numpy()
 
     def select(self, rows: Int[Tensor, " N"]) -> None:

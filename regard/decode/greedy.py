@@ -13,6 +13,7 @@ from regard.decode.constraints import Constraint, Past, rules
 from regard.decode.stepper import Hypothesis, S, Stepper, unfinished
 from regard.decode.topk import best_sums
 from regard.errors import RegardError
+from regard.nn.double_precision import doubles
 
 
 class Column(NamedTuple):
@@ -76,7 +77,7 @@ def decode(
             if stops:
                 tokens = tokens.masked_fill(torch.isin(tokens, others), eos)
             # The one wait for the device per step; doubles hold any token exactly.
-            found = torch.stack((tokens.double(), chosen.double())).cpu().numpy()
+            found = torch.stack((doubles(tokens), doubles(chosen))).cpu().numpy()
         column = _column(found, computed, running, eos, step)
         running &= (column.tokens != eos).numpy() & (ends > step + 1)
         yield column

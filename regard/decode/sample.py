@@ -12,6 +12,7 @@ from regard.decode.constraints import Constraint, rules
 from regard.decode.greedy import collect, decode
 from regard.decode.stepper import Hypothesis, S, Stepper
 from regard.decode.topk import best_sums
+from regard.nn.double_precision import doubles, doubles_on
 
 
 def uniform_numbers(seed: int, ids: Sequence[int], *, samples: int, steps: int) -> Float[Tensor, "R T"]:
@@ -44,7 +45,7 @@ class Sampler:
 
     def __call__(self, log_probs: Float[Tensor, "N C"], rows: Int[Tensor, " N"], step: int) -> Int[Tensor, " N"]:
         assert self.uniforms is not None
-        return self.choose(log_probs, self.uniforms[rows, step])
+        return self.choose(log_probs, self.uniforms[rows.to(self.uniforms.device), step])
 
     def choose(self, log_probs: Float[Tensor, "N C"], uniforms: Float[Tensor, " N"]) -> Int[Tensor, " N"]:
         """The choice of each row that its number decides; nothing here waits for a device."""
@@ -56,22 +57,22 @@ class Sampler:
         # Measured from the likeliest and in twofold precision, so that no temperature takes the likeliest to infinity.
         # A row without a possible choice has none; its numbers mean nothing.
         greatest = values.amax(-1, keepdim=True)
-        scaled = (values - greatest.masked_fill(greatest == -torch.inf, 0.0)).double() / self.temperature
+        scaled = doubles(values - greatest.masked_fill(greatest == -torch.inf, 0.0)) / self.temperature
         probs = scaled.softmax(-1)
         if self.top_p is not None and places is not None:
             # A choice stays while those likelier than it do not yet hold top_p; the likeliest always does.
             probs = probs.masked_fill(probs.cumsum(-1) - probs >= self.top_p, 0.0)
         if self.min_p is not None:
             probs = probs.masked_fill(probs < self.min_p * probs.amax(-1, keepdim=True), 0.0)
-        chosen = invert(probs, uniforms)
+        chosen = invert(probs, uniforms).to(log_probs.device)
         return chosen if places is None else places.gather(1, chosen[:, None])[:, 0]
 
 
 def invert(probs: Float[Tensor, "N C"], uniforms: Float[Tensor, " N"]) -> Int[Tensor, " N"]:
     """The choice at which the running sum of `probs` passes `uniforms` of its whole; never one of probability 0."""
-    sums = probs.double().cumsum(-1)
+    sums = doubles(probs).cumsum(-1)
     # Twofold precision: a number below 1 is then at most 1 - 2**-53, and its product with the whole below the whole.
-    aim = uniforms.double() * sums[:, -1]
+    aim = doubles(uniforms) * sums[:, -1]
     # A row without a possible choice has no sum to look in; its choice is refused by its log-probability later.
     return torch.searchsorted(sums, aim[:, None], right=True)[:, 0].clamp(max=probs.shape[1] - 1)
 
@@ -98,7 +99,7 @@ def sample(
     steps = int(ends.max()) if B else 0
     uniforms = uniform_numbers(config.seed, range(B) if ids is None else ids, samples=samples, steps=steps)
     pick = Sampler(
-        uniforms.to(first.device),
+        doubles_on(first.device, uniforms),
         temperature=1.0 if config.temperature is None else config.temperature,
         top_k=config.top_k,
         top_p=config.top_p,

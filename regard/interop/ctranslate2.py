@@ -308,7 +308,8 @@ def generator(directory: Path, device: torch.device) -> Any:
 
 
 def _placed(device: torch.device) -> dict[str, Any]:
-    return {"device": device.type, "device_index": device.index or 0, "intra_threads": torch.get_num_threads()}
+    kind = "cuda" if device.type == "cuda" else "cpu"  # all that it knows
+    return {"device": kind, "device_index": device.index or 0, "intra_threads": torch.get_num_threads()}
 
 
 @contextmanager

@@ -126,6 +126,25 @@ def plot(chart: Chart, *, alone: bool = False) -> str:
     return "\n".join([*parts, "</svg>"]) + ("\n" if alone else "")
 
 
+def stacked(charts: Sequence[Chart]) -> str:
+    """Several charts one below the other, as one SVG file that brings its own style."""
+    made = [plot(chart) for chart in charts]
+    boxes = [re.search(r'viewBox="0 0 (\S+) (\S+)"', one) for one in made]
+    sizes = [(float(box[1]), float(box[2])) for box in boxes if box is not None]
+    width, height = max(wide for wide, _ in sizes), sum(tall for _, tall in sizes)
+    tops = [sum(tall for _, tall in sizes[:place]) for place in range(len(made))]
+    placed = [one.replace("<svg ", f'<svg y="{top:g}" ', 1) for one, top in zip(made, tops, strict=True)]
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
+            f'height="{height:g}">',
+            f'<style>{STYLE}</style><rect width="{width:g}" height="{height:g}" fill="var(--ground)"/>',
+            *placed,
+            "</svg>\n",
+        ]
+    )
+
+
 class _Axis:
     """From values to places on the page, and the values worth naming."""
 
@@ -172,10 +191,11 @@ def _round_ticks(low: Number, high: Number) -> list[float]:
 
 
 def label(value: Number) -> str:
-    """A number in few characters: 0.25, 1,200, 3M, 2e-07."""
+    """A number in few characters: 0.25, 1,200, 3M, 7.5e-4."""
     size = abs(value)
     if size >= 1e15 or 0 < size < 1e-3:
-        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+        digits, _, power = f"{value:.2e}".partition("e")
+        return f"{float(digits):g}e{int(power)}"
     for bound, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
         if size >= bound:
             return f"{value / bound:g}{letter}"

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.config import JsonObject
 from regard.errors import DataError
+from regard.nn.double_precision import doubles
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,11 @@ class Measures:
         B, H, T, S = weights.shape
         if self._sums is not None and self._sums.shape[1] != H:
             raise DataError(f"weights of {H} heads after {self._sums.shape[1]}: must stay the same")
-        weights = weights.detach().double()
+        weights = doubles(weights.detach())
         device = weights.device
+        queries, keys, separators = (
+            given if given is None else given.to(device) for given in (queries, keys, separators)
+        )
         queries = torch.full((B,), T, device=device) if queries is None else queries
         last = torch.full((B,), S, device=device) if keys is None else keys
         real = (torch.arange(T, device=device) < queries[:, None]).double()

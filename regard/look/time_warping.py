@@ -5,6 +5,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.nn.double_precision import doubles
+
 MEDIAN = 7
 """Positions over which weights are smoothed."""
 
@@ -50,5 +52,5 @@ def warping_path(cost: Float[np.ndarray, "T S"]) -> tuple[Int[np.ndarray, " N"],
 
 def step_starts(weights: Float[Tensor, "H T S"], width: int = MEDIAN) -> Int[np.ndarray, " T"]:
     """The position of the sound at which each step of T begins."""
-    rows, columns = warping_path(-sharpened(weights.double(), width).cpu().numpy())
+    rows, columns = warping_path(-sharpened(doubles(weights), width).cpu().numpy())
     return columns[np.flatnonzero(np.diff(rows, prepend=-1))]

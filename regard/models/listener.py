@@ -25,6 +25,7 @@ from regard.nn.dropout import Dropout
 from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.initialization import initialise
 from regard.nn.kv_cache import DecoderState
+from regard.nn.losses.cross_entropy import widened
 from regard.nn.masks import Visible
 from regard.nn.positions import Positions
 from regard.nn.recurrent.cells import CellKind
@@ -382,7 +383,7 @@ class SpeechModel(nn.Module):
     def _by_position(self, memory: Points) -> PositionScores:
         if self.ctc is None:
             raise ConfigError("this model was not trained with CTC: model.ctc=0")
-        return PositionScores(self.ctc(memory.values).float().log_softmax(-1), memory.lengths)
+        return PositionScores(widened(self.ctc(memory.values)).log_softmax(-1), memory.lengths)
 
 
 def _visible(source: Points) -> Visible:

@@ -16,6 +16,7 @@ from regard.nn.blocks import Activation, BlockConfig, DecoderBlock, EncoderBlock
 from regard.nn.dropout import Dropout
 from regard.nn.initialization import initialise_small
 from regard.nn.kv_cache import DecoderState, KVCache, SourceMemory
+from regard.nn.losses.cross_entropy import widened
 from regard.nn.masks import CAUSAL, Visible
 from regard.nn.recurrent.cells import CellKind
 from regard.nn.recurrent.layers import Recurrent, RecurrentLayer
@@ -244,7 +245,7 @@ class TreeDecoder(nn.Module):
 
     def choose(self, x: Float[Tensor, "B T D"], now: Brackets, lengths: Int[Tensor, "B 1"]) -> Float[Tensor, "B T V"]:
         """Log-probabilities of the symbols that may come next; the others have none."""
-        logits = self.output(self.dropout(self.norm(x))).float()
+        logits = widened(self.output(self.dropout(self.norm(x))))
         return logits.masked_fill(~self.symbols.possible(now, lengths), -torch.inf).log_softmax(-1)
 
     def forward(

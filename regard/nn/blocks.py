@@ -273,7 +273,8 @@ class DecoderBlock(nn.Module):
         q, (k, v) = across.queries(around.enter(x)), across.keys_values(memory)
         change, weights = across.gather_and_point(q, k, v, of_source, head)
         x = around.leave(x, change)
-        return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x))), weights
+        x = self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
+        return x, weights.clone()  # of one head, without the others'; torch hangs no hook of shards on a view
 
     def step_and_point(
         self, x: Float[Tensor, "R 1 D"], cache: KVCache, memory: SourceMemory, head: int

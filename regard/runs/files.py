@@ -6,10 +6,11 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import safetensors
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from regard import config as settings
 from regard.config import JsonObject
-from regard.digests import ALGORITHM, compares
+from regard.digests import ALGORITHM, compares, file_digest
 from regard.errors import ConfigError, Damaged, NotWritten, RunError
 
 try:
@@ -142,8 +143,11 @@ def remove_directory(path: Path) -> None:
 
 
 @contextmanager
-def whole_or_nothing(directory: Path) -> Iterator[None]:
-    """Make `directory`. If what follows fails, everything new in it goes again, and the directories made for it."""
+def whole_or_nothing(directory: Path, stays: Callable[[Path], bool] = lambda path: False) -> Iterator[None]:
+    """Make `directory`. If what follows fails, everything new in it goes again, and the directories made for it.
+
+    What `stays` is left, as it can be gone on with.
+    """
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     with write_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
@@ -153,6 +157,8 @@ def whole_or_nothing(directory: Path) -> Iterator[None]:
             yield
         except BaseException:
             for path in set(directory.iterdir()) - before:
+                if stays(path):
+                    continue
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
             for path in missing:
                 with suppress(OSError):  # someone else has put something there meanwhile
@@ -264,15 +270,46 @@ def read_any_json(path: Path, largest: int | None = None) -> Any:
         raise Damaged(f"{path} was cut short or is not JSON") from None
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, sealed: bool = False) -> None:
+def write_model(directory: Path, weights: Mapping[str, Tensor]) -> None:
+    """The weights that a run is used with, sealed, with a digest of the tokenizer that they were trained with."""
+    tokenizer = directory / TOKENIZER
+    with write_errors(directory):
+        beside = {TOKENIZER: file_digest(tokenizer)} if tokenizer.is_file() else {}  # models of images have none
+    write_tensors(directory / MODEL, weights, sealed=True, metadata=beside)
+
+
+def check_tokenizer(directory: Path) -> None:
+    """Refuse a tokenizer other than the one that the run's model was written with, where the model says so."""
+    model, tokenizer = directory / MODEL, directory / TOKENIZER
+    if not compares() or not model.is_file() or not tokenizer.is_file():
+        return
+    try:
+        with safetensors.safe_open(model, "pt") as file:
+            digest = (file.metadata() or {}).get(TOKENIZER)
+    except (safetensors.SafetensorError, ValueError, OSError):  # which whoever reads the weights will say
+        return
+    if digest is not None and digest != file_digest(tokenizer):
+        raise RunError(
+            f"{tokenizer} is not what the model was trained with: it is damaged, or was edited. Put a copy of what it "
+            f"was in its place, or take it as it is with --no-verify"
+        )
+
+
+def write_tensors(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    *,
+    sealed: bool = False,
+    metadata: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """The tensors as safetensors, always the same bytes for the same values.
 
     `sealed` puts a digest of the file into its own metadata, which readers of safetensors leave alone: one file is
-    replaced at once, and two, a file and its digest, are not.
+    replaced at once, and two, a file and its digest, are not. `metadata` goes there too.
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with whole_file(path) as aside:
-        save_file(plain, aside, metadata={"format": "pt", **({ALGORITHM: _UNSEALED} if sealed else {})})
+        save_file(plain, aside, metadata={"format": "pt", **metadata, **({ALGORITHM: _UNSEALED} if sealed else {})})
         if sealed:
             _seal(aside)
         # The library keeps its files to their owner; these are as open as the rest of the run.

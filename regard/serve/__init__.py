@@ -22,19 +22,21 @@ def need_packages() -> None:
         raise RegardError(f"serving needs {' and '.join(missing)}: pip install 'regard[serve]'")
 
 
-def __getattr__(name: str) -> Any:
-    # Importing does no work, here as in `regard`.
-    if name == "Limits":
-        from regard.serve.limits import Limits
+if not TYPE_CHECKING:  # a checker that sees it would take any name for one of ours
 
-        return Limits
-    if name in __all__:
-        need_packages()
-        if name == "make_app":
-            from regard.serve.app import make_app
+    def __getattr__(name: str) -> Any:
+        # Importing does no work, here as in `regard`.
+        if name == "Limits":
+            from regard.serve.limits import Limits
 
-            return make_app
-        from regard.serve.server import serve
+            return Limits
+        if name in __all__:
+            need_packages()
+            if name == "make_app":
+                from regard.serve.app import make_app
 
-        return serve
-    raise AttributeError(f"module 'regard.serve' has no attribute '{name}'")
+                return make_app
+            from regard.serve.server import serve
+
+            return serve
+        raise AttributeError(f"module 'regard.serve' has no attribute '{name}'")

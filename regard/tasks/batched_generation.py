@@ -22,6 +22,7 @@ from regard.decode.device import Source, TokenStream, bucket, serves
 from regard.decode.greedy import Column, Pick, decode, likeliest
 from regard.decode.sample import Sampler
 from regard.nn.batch import Tokens
+from regard.nn.double_precision import doubles_on
 from regard.tasks.generator import Generation
 
 UNDER_WAY = 128
@@ -213,7 +214,7 @@ class Round:
         for row, ((generation, sample), limit) in enumerate(zip(self.rows, self._limits, strict=True)):
             uniforms[row, :limit] = generation.uniforms[sample, generation.made : generation.made + limit]
         kept = {"top_k": config.top_k, "top_p": config.top_p, "min_p": config.min_p}
-        return Sampler(uniforms.to(device), temperature=config.temperature, **kept)
+        return Sampler(doubles_on(device, uniforms), temperature=config.temperature, **kept)
 
 
 def _limit(generation: Generation) -> int:

@@ -12,12 +12,12 @@ from regard.config import JsonObject
 from regard.data.images.captions import Box, Caption, CaptionSource
 from regard.data.images.image_store import resized_box
 from regard.errors import ConfigError
-from regard.look.roles import RoleQuestion, at_landmarks, by_position, by_repetition, on_grid
+from regard.look.roles import RoleQuestion, on_grid
 from regard.look.watch import attentions, watch
 from regard.metrics.classification_metrics import wilson_interval
 from regard.nn.attention import ACROSS
 from regard.nn.batch import CaptionedImages
-from regard.tasks.probes import Kind, Probe
+from regard.tasks.probes import Probe, written_probe
 from regard.tasks.run import Run
 
 BATCH = 64
@@ -74,15 +74,12 @@ class NounAttention:
 def fitted(run: Run, given: CaptionSource) -> Iterator[tuple[np.ndarray, Caption]]:
     """The images at the model's size, each with its caption, or its first one without any boxes, at that size."""
     reader, model = run.captioner.reader, run.config.model_config()
-    shapes: list[tuple[int, int]] = []
 
-    def fit(image: np.ndarray) -> np.ndarray:
-        shapes.append(image.shape[:2])
-        return reader.fit(image)
+    def fit(image: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
+        return reader.fit(image), image.shape[:2]
 
-    for number, pixels in enumerate(given.images.read(reader.channels, fit)):
+    for number, (pixels, shape) in enumerate(given.images.read(reader.channels, fit)):
         gold = given.gold[number] if given.gold else None
-        shape = shapes[number]
         known = Caption(given.captions[number][0], ()) if gold is None else gold
         yield (
             pixels,
@@ -159,31 +156,16 @@ def caption_probes(run: Run, given: CaptionSource) -> list[Probe]:
 
 def _probe(run: Run, pixels: np.ndarray, gold: Caption, boxed: bool) -> Probe:
     model, row = run.config.model_config(), target_row(run, gold.text)
-    steps, seen = list(range(len(row) - 1)), list(range(model.places))
-    T, P = len(steps), len(seen)
-    questions: dict[Kind, list[RoleQuestion]] = {
-        "encoder": list(on_grid(model.grid, model.grid, model.first)),
-        "decoder": [
-            *by_position(T, causal=True),
-            *at_landmarks(T, T, apart=True, causal=True),
-            *by_repetition(row[:-1]),
-        ],
-    }
-    if boxed:
-        questions["cross"] = [
-            RoleQuestion("noun", step, frozenset((model.first + np.flatnonzero(centred)).tolist()), P)
-            for step, boxes in noun_steps(run, gold, row)
-            if (centred := boxes_on_grid(boxes, model.grid, model.image_size)[1]).any()
-        ]
-    places: dict[Kind, tuple[list[int], list[int], int, int]] = {
-        "encoder": (seen, seen, P, P),
-        "decoder": (steps, steps, T, T),
-        "cross": (steps, seen, T, P),
-    }
-    return Probe(([], row), places, questions, pixels=pixels)
+    nouns = [
+        RoleQuestion("noun", step, frozenset((model.first + np.flatnonzero(centred)).tolist()), model.places)
+        for step, boxes in noun_steps(run, gold, row)
+        if (centred := boxes_on_grid(boxes, model.grid, model.image_size)[1]).any()
+    ]
+    on_image = on_grid(model.grid, model.grid, model.first)
+    return written_probe(pixels, row, model.places, on_image, nouns if boxed else None)
 
 
 def probe_images(run: Run, items: Sequence[Probe]) -> CaptionedImages:
     """Probes as a batch."""
-    arrays = [item.pixels for item in items if item.pixels is not None]
+    arrays = [item.given for item in items if item.given is not None]
     return run.captioner.batch(arrays, [item.rows[1] for item in items])

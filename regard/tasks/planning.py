@@ -20,8 +20,9 @@ from regard.config import JsonObject
 from regard.data.file_names import matching_all
 from regard.data.inspection import Finding
 from regard.errors import ConfigError, DataError
+from regard.models import MODELS
 from regard.tasks.config import RunConfig, make_config
-from regard.tasks.spec import TASKS
+from regard.tasks.spec import TASKS, field_names
 from regard.training.config import TrainConfig
 
 CPU_MINUTES, GPU_MINUTES = 10.0, 5.0
@@ -263,7 +264,7 @@ def plan(
     own: JsonObject = {**found.data, **section, **{part: list(names) for part, names in files.items() if names}}
     base = _base(start)
     statistics = task.statistics(settings.from_mapping(task.data, own, "data"))
-    chosen = task.plan(statistics, machine, base)
+    chosen = _of_model(task.plan(statistics, machine, base), given.get("model", {}).get("name"))
     mapping: JsonObject = {"task": name, "data": own, **({"train": {"start_from": str(start)}} if start else {})}
     for one in chosen.decisions:
         section_name, _, key = one.name.partition(".")
@@ -287,6 +288,19 @@ def plan(
         seconds=time.monotonic() - began,
         asked=asked,
     )
+
+
+def _of_model(chosen: Choices, asked: str | None) -> Choices:
+    """The same with another model than the planned one, where that is asked for: what this has no setting for is left
+    out, and said."""
+    planned = next((one.value for one in chosen.decisions if one.name == "model.name"), None)
+    if asked in (None, planned) or asked not in MODELS:
+        return chosen
+    known = {f"model.{name}" for name in field_names(MODELS[asked][0])} | {"model.name"}
+    kept = tuple(one for one in chosen.decisions if not one.name.startswith("model.") or one.name in known)
+    left = [one.name for one in chosen.decisions if one not in kept]
+    facts = (f"{asked} as asked, not {planned}: its own defaults where it has no {', '.join(left)}",) if left else ()
+    return replace(chosen, decisions=kept, facts=(*chosen.facts, *facts))
 
 
 def _names(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:

@@ -67,14 +67,39 @@ class Probe:
     """One input, ready to be asked about: token rows, the place of every row and column, and the questions.
 
     `rows` are source and target of a pair; of a language model the text alone; of an encoder the text and its segments.
-    Of a captioned image, `pixels` are the source.
+    Of an image or a sound, of which a text is written, the source is `given`: its pixels, or its frames.
     """
 
     rows: tuple[list[int], list[int]]
     places: dict[Kind, tuple[list[int], list[int], int, int]]
     questions: dict[Kind, list[RoleQuestion]]
     gold: ParallelSentence | None = None
-    pixels: np.ndarray | None = None
+    given: np.ndarray | None = None
+
+
+def written_probe(
+    given: np.ndarray,
+    row: list[int],
+    places: int,
+    encoder: Iterable[RoleQuestion],
+    cross: Iterable[RoleQuestion] | None = None,
+) -> Probe:
+    """An input that is no text, of which a model reads so many `places`, with the row of tokens that is written of it.
+
+    Its decoder is asked for neighbours and for tokens that came before; its cross-attention where answers are known.
+    """
+    steps, seen = list(range(len(row) - 1)), list(range(places))
+    T = len(steps)
+    decoder = [*by_position(T, causal=True), *at_landmarks(T, T, apart=True, causal=True), *by_repetition(row[:-1])]
+    questions: dict[Kind, list[RoleQuestion]] = {"encoder": list(encoder), "decoder": decoder}
+    if cross is not None:
+        questions["cross"] = list(cross)
+    sides: dict[Kind, tuple[list[int], list[int], int, int]] = {
+        "encoder": (seen, seen, places, places),
+        "decoder": (steps, steps, T, T),
+        "cross": (steps, seen, T, places),
+    }
+    return Probe(([], row), sides, questions, given=given)
 
 
 def by_pronoun(gold: ParallelSentence, places: int) -> dict[Kind, list[RoleQuestion]]:

@@ -20,7 +20,7 @@ from regard.models.size_limits import check_sizes
 from regard.nn.quantized import quantize
 from regard.plugins import Registry
 from regard.runs.checkpoint import check_weights, load_weights_strictly, read_model
-from regard.runs.files import CONFIG, MODEL, TOKENIZER, read_json
+from regard.runs.files import CONFIG, MODEL, TOKENIZER, check_tokenizer, read_json
 from regard.tasks.config import RunConfig, upgraded
 from regard.tasks.fine_tuning import copy_tokenizer
 from regard.tasks.spec import TASKS, Measuring, Task, corpus_files, field_names
@@ -253,6 +253,7 @@ def load(
     vocabularies = load_vocabularies(directory, config.tokenizer) if config.kind.has_tokenizer else None
     with verifying(verify):
         weights = read_model(directory)
+        check_tokenizer(directory)
     with torch.device("meta"):  # shapes alone: a model that its weights do not fit takes no memory
         check_weights(build_model(config), weights, directory / MODEL)
     with memory_errors(lambda: f"while loading {directory}: its weights alone take {_gigabytes(weights):.1f} GB"):
@@ -326,9 +327,11 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"unknown device '{name}'; use auto, cpu or cuda") from None
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device '{name}' is not one that regard knows; use auto, cpu or cuda")
+        raise ConfigError(f"unknown device '{name}'; use auto, cpu, cuda or mps") from None
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise ConfigError(f"device '{name}' is not one that regard knows; use auto, cpu, cuda or mps")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError(f"device '{name}' was asked for, but torch finds no GPU of Apple's here: use cpu")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device '{name}' was asked for, but torch finds no GPU")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():

@@ -12,17 +12,20 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from regard.data.audio.sound import Sound, open_sounds, read_sound
+from regard.config import JsonObject
+from regard.data.audio.sound import Samples, Sound, open_sounds, read_sound
 from regard.data.audio.transcripts import sound_frames, sound_paths
 from regard.data.formats import lines
 from regard.decode.config import DecodeConfig
 from regard.look.watch import attentions, watch
+from regard.metrics.text import bootstrap_signature, error_rate
 from regard.nn.attention import ACROSS
 from regard.nn.batch import Points, TranscribedSounds
 from regard.tasks.config import RunConfig
 from regard.tasks.cross_attention import piece_spans
+from regard.tasks.run import Run
 from regard.tasks.spec import Progress
-from regard.tasks.verbs.transcribe import STANDARD_INPUT, TimedWord, WrittenTranscript
+from regard.tasks.verbs.transcribe import STANDARD_INPUT, TimedWord, WrittenTranscript, sent_sound
 from regard.tasks.writing import Writer
 from regard.text import Vocabularies
 
@@ -83,6 +86,27 @@ def sound_arguments(words: Iterable[str], file: Path | None = None) -> Iterator[
             yield ("standard input", sys.stdin.buffer.read())
         else:
             yield from sound_paths(Path(word))
+
+
+def sent_sounds(run: Run, given: Sequence[Any]) -> list[Samples]:
+    """Sounds that were sent in base64, as samples: no longer than the model reads at a time."""
+    transcriber = run.transcriber
+    sounds = transcriber.read([sent_sound(item, number) for number, item in enumerate(given, 1)])
+    return [read_sound(sound, transcriber.mel.rate, longest=transcriber.longest) for sound in sounds]
+
+
+def error_rates(texts: Sequence[str], references: Sequence[str]) -> JsonObject:
+    """Errors per word and per letter of the references, with intervals and how these were found."""
+    words = error_rate([one.split() for one in texts], [one.split() for one in references])
+    letters = error_rate([" ".join(one.split()) for one in texts], [" ".join(one.split()) for one in references])
+    return {
+        "words": words.tokens,
+        "word_error_rate": words.rate,
+        "word_error_rate_interval": list(words.interval),
+        "character_error_rate": letters.rate,
+        "character_error_rate_interval": list(letters.interval),
+        "interval_signature": bootstrap_signature(),
+    }
 
 
 class Transcriber(Writer[WrittenTranscript]):

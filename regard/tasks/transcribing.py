@@ -11,7 +11,6 @@ from jaxtyping import Int
 from torch import nn
 
 from regard.config import JsonObject, Setting
-from regard.data.audio.sound import SoundSamples, read_sound
 from regard.data.audio.transcripts import (
     Part,
     SoundFiles,
@@ -25,6 +24,7 @@ from regard.data.audio.transcripts import (
     prepare_sounds,
     sound_batches,
     sound_frames,
+    sounds_of,
     too_long_note,
 )
 from regard.data.formats import Header
@@ -33,15 +33,15 @@ from regard.data.synthetic.speech import Lexicon, SpokenSounds
 from regard.errors import ConfigError, DataError, check_fractions
 from regard.look.document import Document
 from regard.look.watch import attentions
-from regard.metrics.text import bootstrap_signature, error_rate
+from regard.metrics.text import error_rate
 from regard.nn.attention import ACROSS
 from regard.nn.batch import Points, TranscribedSounds
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import FIRST_TOKEN, full_rows
 from regard.tasks.looking.look_options import LookOptions
-from regard.tasks.probes import HeldOutData
+from regard.tasks.probes import HeldOutData, Probe
 from regard.tasks.run import Run
-from regard.tasks.sound_attention import AttentionPaths
+from regard.tasks.sound_attention import AttentionPaths, sound_probes
 from regard.tasks.spec import (
     MEASURING,
     Measuring,
@@ -49,8 +49,8 @@ from regard.tasks.spec import (
     check_columns,
     check_length,
 )
-from regard.tasks.transcriber import Transcriber, ctc_positions
-from regard.tasks.verbs.transcribe import WrittenTranscript, sent_sound
+from regard.tasks.transcriber import Transcriber, ctc_positions, error_rates, sent_sounds
+from regard.tasks.verbs.transcribe import WrittenTranscript
 from regard.tasks.writing import (
     UNUSED,
     AugmentedSounds,
@@ -132,13 +132,13 @@ class TranscribingRun(WritingRun):
         self.reduction: int = model.reduction
         self.augment: SpecAugment = config.data.augment()
         report.say("reading the sounds")
+        train = self._short(train, "sounds")
         self.train, self.rows, self.of = self._prepared(train, "reading the training sounds", model)
         self.valid: SoundSource | None = None
         if valid is not None:
-            valid = valid.select(check_lengths(valid, config.data.max_seconds))
-            self.valid = valid
+            self.valid = self._short(valid, "validation sounds")
             self.valid_store, self.valid_rows, self.valid_of = self._prepared(
-                valid, "reading the validation sounds", model
+                self.valid, "reading the validation sounds", model
             )
         check_budget(config, self.bounds()[0], "the longest sound and its text")
         hours = self.train.lengths.sum() * model.hop / model.rate / 3600
@@ -157,8 +157,8 @@ class TranscribingRun(WritingRun):
     def shown(self, count: int) -> tuple[Sequence[Any], Sequence[Any]]:
         if self.valid is None:
             return (), ()
-        places = self.valid_of[:count].tolist()
-        return [self.valid_store[place] for place in places], [self.valid.texts[place] for place in places]
+        places, texts = self.valid_of[:count].tolist(), self.valid.texts
+        return [self.valid_store[place] for place in places], [texts[place] for place in places]
 
     def scored(self, texts: list[str], references: Sequence[Any]) -> dict[str, float]:
         heard, said = ([one.split() for one in several] for several in (texts, references))
@@ -181,18 +181,21 @@ class TranscribingRun(WritingRun):
             reduction=self.reduction,
         )
 
+    def _short(self, given: SoundSource, what: str) -> SoundSource:
+        """The sounds that are short enough; how many are not is said, or refused."""
+        data, short = self.config.data, check_lengths(given, self.config.data.max_seconds)
+        if not (left := len(given.names) - len(short)):
+            return given
+        if data.overlong == "refuse":
+            raise DataError(too_long_note(left, data.max_seconds, "too long", what))
+        self.report.say(too_long_note(left, data.max_seconds, "left out", what))
+        if not short:
+            raise DataError(f"none of the {what} is as short as data.max_seconds={data.max_seconds:g}")
+        return given.select(short)
+
     def _prepared(self, given: SoundSource, what: str, model: Any) -> tuple[SoundStore, Rows, Int[np.ndarray, " N"]]:
         """The frames of the sounds, and of each text that is used its tokens and its sound."""
         data = self.config.data
-        short = check_lengths(given, data.max_seconds)
-        if len(short) < len(given.names):
-            left = len(given.names) - len(short)
-            if data.overlong == "refuse":
-                raise DataError(too_long_note(left, data.max_seconds, "too long"))
-            self.report.say(too_long_note(left, data.max_seconds, "left out"))
-            if not short:
-                raise DataError(f"no sound is as short as data.max_seconds={data.max_seconds:g}")
-            given = given.select(short)
         store = prepare_sounds(
             given,
             model.mel(),
@@ -238,7 +241,8 @@ class HeldOutSpeech(HeldOutTexts):
 
     def __init__(self, run: Run, given: SoundSource, limit: int) -> None:
         mel, chosen = run.transcriber.mel, check_lengths(given, run.config.data.max_seconds)[:limit]
-        self.texts = [given.texts[place] for place in chosen]
+        texts = given.texts
+        self.texts = [texts[place] for place in chosen]
         frames = [sound_frames(given.samples(place, mel.rate), mel) for place in chosen]
         super().__init__(run, run.transcriber, Transcription(), frames, self.texts)
 
@@ -312,22 +316,15 @@ class TranscribingTask(TableTask):
         given = self.measured_on(run, data, how.say)
         count = len(given.names) if options.limit is None else min(options.limit, len(given.names))
         config, rate = run.decode_config(**how.decode), transcriber.mel.rate
-        read = (SoundSamples(given.samples(place, rate), rate, given.names[place]) for place in range(count))
+        read = sounds_of(given, range(count), rate)
         found = self.best_outputs(transcriber, read, count, config, how, transcriber.transcribe)
         texts, references = [one.text for one in found], list(given.texts[:count])
         if options.lowercase:
             texts, references = [one.lower() for one in texts], [one.lower() for one in references]
-        words = error_rate([one.split() for one in texts], [one.split() for one in references])
-        letters = error_rate([" ".join(one.split()) for one in texts], [" ".join(one.split()) for one in references])
         return {
             "sounds": count,
-            "words": words.tokens,
             "cut": sum(not one.finished for one in found),
-            "word_error_rate": words.rate,
-            "word_error_rate_interval": list(words.interval),
-            "character_error_rate": letters.rate,
-            "character_error_rate_interval": list(letters.interval),
-            "interval_signature": bootstrap_signature(),
+            **error_rates(texts, references),
             "exact_match": float(np.mean([said == right for said, right in zip(texts, references, strict=True)])),
             **self._attention(run, given, count),
             "decode": search_settings(config),
@@ -339,12 +336,13 @@ class TranscribingTask(TableTask):
         valid = self.part_of(run.config, "valid") if run.config.data.speech or run.config.data.valid else None
         longest = run.transcriber.longest
         chosen_on = given if valid is None else valid
-        known, _ = AttentionPaths(
-            run, chosen_on, check_lengths(chosen_on, longest)[: min(count, HEAD_SOUNDS)]
-        ).measured()
+        choosing = check_lengths(chosen_on, longest)[: min(count, HEAD_SOUNDS)]
+        places = [place for place in check_lengths(given, longest) if place < count][: 2 * HEAD_SOUNDS]
+        if not (choosing and places):  # all are longer than the model reads at a time
+            return {}
+        known, _ = AttentionPaths(run, chosen_on, choosing).measured()
         attention, head = max(known, key=lambda one: known[one].correlation)
-        places = [place for place in check_lengths(given, longest) if place < count]
-        found, chance = AttentionPaths(run, given, places[: 2 * HEAD_SOUNDS]).measured()
+        found, chance = AttentionPaths(run, given, places).measured()
         best = found[attention, head]
         return {
             "attention": {
@@ -393,15 +391,17 @@ class TranscribingTask(TableTask):
         return list(run.transcriber.arguments(words, file))
 
     def requested(self, run: Run, given: Sequence[Any]) -> list[Any]:
-        """Sounds that were sent in base64, as samples: no longer than the model reads at a time."""
-        sent = [sent_sound(item, number) for number, item in enumerate(given, 1)]
-        transcriber = run.transcriber
-        return [
-            read_sound(sound, transcriber.mel.rate, longest=transcriber.longest) for sound in transcriber.read(sent)
-        ]
+        return sent_sounds(run, given)
 
     def size(self, item: Sized) -> int:
         return 1  # a sound, no longer than the model reads at a time
+
+    def probes(self, run: Run, data: Any, limit: int) -> list[Probe]:
+        return sound_probes(run, self.measured_on(run, data, None), limit)
+
+    def probe_batch(self, run: Run, items: Sequence[Probe]) -> TranscribedSounds:
+        frames = [item.given for item in items if item.given is not None]
+        return run.transcriber.batch(frames, [item.rows[1] for item in items])
 
     def held_out_data(self, run: Run, files: Sequence[str] | None, limit: int) -> HeldOutData:
         return HeldOutSpeech(run, self.held_out_rows(run, files), limit)

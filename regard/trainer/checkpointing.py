@@ -29,7 +29,7 @@ from regard.runs.checkpoint import (
     weights_of,
     write_checkpoint,
 )
-from regard.runs.files import CHECKPOINTS, MODEL, read_tensors, write_errors, write_tensors
+from regard.runs.files import CHECKPOINTS, MODEL, read_tensors, write_errors, write_model
 from regard.training.config import TrainConfig
 from regard.training.objectives import Objective, StreamedLanguageModelling
 from regard.training.optim import ExponentialAverage, mean_weights
@@ -160,7 +160,7 @@ class Checkpointer:
         last = self._last()
         if self.processes.rank or self._model_is_whole():
             return False
-        write_tensors(self.directory / MODEL, last, sealed=True)
+        write_model(self.directory, last)
         return True
 
     def _model_is_whole(self) -> bool:
@@ -202,7 +202,7 @@ class Checkpointer:
             write_checkpoint(folder, progress, parts, self.processes)
             if first:
                 self._forget(progress)
-                write_tensors(self.directory / MODEL, last, sealed=True)
+                write_model(self.directory, last)
         return progress
 
     def _carried(self) -> dict[str, Tensor] | None:
@@ -232,7 +232,7 @@ class Checkpointer:
         weights, which = self._final(progress, last)
         if weights is None or _holds(model, weights):
             return Ending(which, rewritten=False)
-        write_tensors(model, weights, sealed=True)
+        write_model(self.directory, weights)
         return Ending(which, rewritten=True)
 
     def _final(self, progress: Progress, last: dict[str, Tensor]) -> tuple[Mapping[str, Tensor] | None, str | None]:

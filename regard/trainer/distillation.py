@@ -263,7 +263,7 @@ def _translate(run: Run, corpus: Corpus, config: DecodeConfig, folder: Path, rep
     sources = islice((source for source, _ in corpus), done, None)
     try:
         _tell(report, done, total)
-        while some := list(islice(sources, AT_ONCE[run.device.type])):
+        while some := list(islice(sources, AT_ONCE["cuda" if run.device.type == "cuda" else "cpu"])):
             found = zip(some, run.translator.translate(some, config), strict=True)
             rows = [{"source": one, "text": best[0].text, "finished": best[0].finished} for one, best in found]
             _write_rows(folder / f"{done:012}.jsonl", rows)

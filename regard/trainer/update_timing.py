@@ -1,10 +1,13 @@
-"""How fast a training goes: tokens per second in its course, and what an update takes before it begins."""
+"""How fast a training goes: tokens per second, what an update takes, and how many updates minutes pay for."""
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from regard.nn.batch import padding
+from regard.tasks.config import RunConfig
+from regard.tasks.planning import Plan, TimeBudget, Timing, in_updates, most_updates, steps_for, validations_for
 from regard.training.loop import Step
 from regard.training.processes import Processes
 
@@ -84,3 +87,51 @@ def _stretch(steps: Iterator[Step], seconds: float, processes: Processes) -> flo
 def _first_says(processes: Processes, yes: bool) -> bool:
     """What the first process decides by its clock, so that all do the same."""
     return any(processes.total(yes and processes.rank == 0))
+
+
+@dataclass(slots=True)
+class Minutes:
+    """The minutes that a planned run may take: how many updates they pay for, before it begins and in its course.
+
+    A process other than the first has no plan: it hears from that one.
+    """
+
+    plan: Plan | None
+    budget: TimeBudget
+    page: str = ""
+    """The plan as it is written, with what was decided in the course of the run."""
+
+    @classmethod
+    def of(cls, plan: Plan, minutes: float | int, timing: Timing, began: float) -> "Minutes":
+        """Those of a run that `began` at that time of `time.monotonic`, after the data was looked at."""
+        most = most_updates(plan, timing.epoch)
+        budget = TimeBudget(60.0 * minutes, began - plan.seconds, most, timing.validation, timing.update)
+        return cls(plan, budget)
+
+    def first(self, config: RunConfig, timing: Timing) -> tuple[RunConfig, str]:
+        """The configuration with as many updates as the rest of the minutes pays for, and why so many."""
+        assert self.plan is not None
+        left = max(1.0, self.budget.left())
+        steps, why = steps_for(self.plan, left, timing)
+        return in_updates(self.plan, config, steps, validations_for(left, timing)), why
+
+    def other(self, number: int, config: RunConfig) -> RunConfig | None:
+        """After this update, the configuration where there are to be fewer or more of them than it says."""
+        if self.plan is None:
+            self.budget.seen = number
+            return None
+        options = config.train
+        steps = self.budget.steps(number, options)
+        if steps == options.steps:
+            return None
+        checks = round(options.steps / options.validate_every)
+        return in_updates(self.plan, config, steps, max(1, checks))
+
+    def note(self, number: int, before: int, after: int) -> str:
+        """What to say of another number of updates, which the page says from then on too."""
+        line = (
+            f"an update takes {1000 * self.budget.update:.1f} ms: {after:,} updates rather than {before:,} go into "
+            f"{self.budget.seconds:.0f} s"
+        )
+        self.page += f"\nAt update {number:,}: {line}.\n"
+        return line

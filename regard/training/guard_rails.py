@@ -114,7 +114,8 @@ class GuardRails:
                 Caution(
                     "outputs cut",
                     f"{values['cut']:.0f} of {self._validated} outputs are cut at their greatest length late in "
-                    f"training: raise decode.max_extra or decode.max_len, or see whether the model repeats itself",
+                    f"training: raise decode.max_len (of translations, decode.max_extra), or see whether the model "
+                    f"repeats itself",
                 )
             )
         if values.get("unknown", 0.0) > UNKNOWN:

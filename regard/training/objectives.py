@@ -30,7 +30,7 @@ from regard.nn.batch import (
 )
 from regard.nn.blocks import DecoderBlock, EncoderBlock
 from regard.nn.embeddings import OutputProjection
-from regard.nn.losses.cross_entropy import IGNORE
+from regard.nn.losses.cross_entropy import IGNORE, widened
 from regard.training.config import TrainConfig
 
 
@@ -136,7 +136,7 @@ class SequenceToSequence:
 
 def coverage_loss(weights: Float[Tensor, "B T S"], real: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:
     """How much the steps that are `real` attend to what steps before them attended to, over all positions."""
-    paid = weights.float() * real[..., None]
+    paid = widened(weights) * real[..., None]
     return torch.minimum(paid, paid.cumsum(1) - paid).sum()
 
 
@@ -304,11 +304,6 @@ class Answering(Labelled):
         logits = model.classifier(model.dropout(model(batch)))
         hidden = ~batch.inputs.tokens.mask()[..., None]
         return logits.masked_fill(hidden, -1e30).transpose(1, 2).flatten(0, 1)
-
-
-def widened(values: Tensor) -> Tensor:
-    """In single precision, or in double where they are."""
-    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def labelled_loss(

@@ -341,9 +341,11 @@ def _met() -> dict[str, Any]:
 
 def _own_device(device: torch.device) -> torch.device:
     """This process's own: of GPUs the one with its number on this machine."""
+    world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
+    if device.type == "mps" and world > 1:
+        raise ConfigError(f"train.device={device}: {world} processes train on CPUs or on CUDA's GPUs; use cpu")
     if device.type != "cuda":
         return device
-    world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
     if device.index is not None and world > 1:
         raise ConfigError(f"train.device='{device}' names one GPU, and {world} processes need one each: use 'cuda'")
     here, count = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()

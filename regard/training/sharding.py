@@ -37,7 +37,7 @@ class ShardedObjective:
 
     def __init__(self, objective: Objective, model: nn.Module, device: torch.device) -> None:
         from torch.distributed.device_mesh import DeviceMesh
-        from torch.distributed.fsdp import FSDPModule, fully_shard
+        from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
         if not hasattr(FSDPModule, "set_force_sum_reduction_for_comms"):
             raise ConfigError(f"train.shard=true needs torch 2.9 or newer, and this is {torch.__version__}")
@@ -46,6 +46,8 @@ class ShardedObjective:
         for part in model.modules():
             if isinstance(part, EncoderBlock | DecoderBlock):
                 fully_shard(part, mesh=mesh)
+            if isinstance(part, DecoderBlock):  # another way through a block, of one whose attention is asked for
+                register_fsdp_forward_method(part, "forward_and_point")
         self._root: Any = _LossModule(model, objective)
         fully_shard(self._root, mesh=mesh)
         for part in self._root.modules():

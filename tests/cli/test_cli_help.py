@@ -238,3 +238,44 @@ def test_an_option_is_never_the_value_of_another(refused, arguments, tmp_path, m
     name, value = next(pair for pair in pairwise(arguments) if all(one.startswith("-") for one in pair))
     assert refused(*arguments).startswith(f"{name} needs a value, but '{value}' is an option")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("given", "spins"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)],
+    ids=["nothing set", "its own count", "its own policy"],
+)
+def test_threads_wait_briefly_for_one_another_unless_the_user_says_how(given, spins):
+    told = """
+import os, sys
+import regard.cli
+
+def main():
+    assert "torch" not in sys.modules, "torch has read it already"
+    print(os.environ.get("GOMP_SPINCOUNT"))
+
+regard.cli.main = main
+regard.cli.script()
+"""
+    rest = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    found = subprocess.run([sys.executable, "-c", told], env=rest | given, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == str(spins)
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("regard transl", {"translate"}),
+        ("regard train --min", {"--minutes"}),
+        ("regard train --preset bahd", {"bahdanau-2015"}),
+        ("regard presets gpt2", {"gpt2-small"}),
+        ("regard check posi", {"positions"}),
+    ],
+)
+def test_a_shell_completes_commands_options_presets_and_exercises(typed, offered):
+    words = typed.split()
+    asked = {"_REGARD_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1)}
+    command = [sys.executable, "-c", "import sys; sys.argv = ['regard']; from regard.cli import script; script()"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **asked}, check=False)
+    assert offered <= set(done.stdout.split()), done.stderr
+    assert all(one.startswith(words[-1]) for one in done.stdout.split())

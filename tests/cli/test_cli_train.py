@@ -14,6 +14,7 @@ from rich.console import Console
 
 import regard
 from regard.cli.progress import Counter, TrainingProgress
+from regard.errors import ProcessLost
 from regard.runs import files
 from regard.runs.checkpoint import checkpoints
 
@@ -61,8 +62,11 @@ def folder(tmp_path_factory):
             "--data TRAIN --set train.batch_tokens=8",
             r"train.batch_tokens=8 is less than the longest pair, which has",
         ),
-        ("--data TRAIN --set train.device=tpu", r"unknown device 'tpu'; use auto, cpu or cuda"),
-        ("--data TRAIN --set train.device=meta", r"device 'meta' is not one that regard knows; use auto, cpu or cuda"),
+        ("--data TRAIN --set train.device=tpu", r"unknown device 'tpu'; use auto, cpu, cuda or mps"),
+        (
+            "--data TRAIN --set train.device=meta",
+            r"device 'meta' is not one that regard knows; use auto, cpu, cuda or mps",
+        ),
         ("--data TRAIN --set model.width=17", r"width=17 must be a multiple of heads=2"),
         ("--data TRAIN --set model.widht=16", r"unknown setting 'model.widht'; did you mean 'model.width'\?"),
         ("--data TRAIN --set trian.steps=3", r"unknown setting 'trian'; did you mean 'train'\?"),
@@ -239,6 +243,19 @@ def test_ctrl_c_before_training_leaves_nothing(cli, corpus, tmp_path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
+def test_of_processes_that_died_it_is_said_how_to_go_on_with_what_there_is(cli, tmp_path, monkeypatch):
+    def died(*arguments):
+        raise ProcessLost("process 0 of 2 was ended by SIGKILL; all have ended")
+
+    monkeypatch.setattr("regard.trainer.launch.launch", died)
+    arguments = ["--preset", "tiny", "--data", "pairs.tsv", "--out", tmp_path, "--processes", "2"]
+    result = cli("train", *arguments)
+    assert result.code == 75
+    assert result.err.endswith("SIGKILL; all have ended; no run had begun: give the same command again\n")
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    assert cli("train", *arguments).err.endswith(f"ended; continue with: regard train --resume {tmp_path}\n")
+
+
 def test_in_a_pipe_progress_is_lines(cli, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr("regard.cli.progress.SECONDS", -1.0)
     (tmp_path / "many.tsv").write_text((corpus / "train.tsv").read_text() * 20)
@@ -255,7 +272,7 @@ def test_in_a_pipe_progress_is_lines(cli, corpus, tmp_path, monkeypatch):
 def test_in_a_pipe_who_waits_is_told_of_steps_that_are_not_logged_and_how_long_it_takes(
     cli, corpus, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("regard.trainer.trainer.SECONDS", -1.0)
+    monkeypatch.setattr("regard.trainer.training_run.SECONDS", -1.0)
     arguments = ["--preset", "tiny", "--data", corpus / "train.tsv", *small_settings()]
     lines = cli("train", *arguments, "--out", tmp_path / "run").err.splitlines()
     assert "training for 6 steps" in lines

@@ -207,7 +207,7 @@ def test_overlong_is_split_truncated_or_refused(cli, refused, trained, loaded, t
         (["x", "--temperature", 0.5, "--top-beams", 3], "temperature=0.5 is for sampling, top_beams=3 is for a search"),
         (["x", "--temperature", 0.5, "--beam", 2], "temperature=0.5 is for sampling, beam=2 is for a search: give one"),
         (["x", "--max-len", 0], "--max-len=0 must be at least 1"),
-        (["x", "--device", "tpu"], "unknown device 'tpu'; use auto, cpu or cuda"),
+        (["x", "--device", "tpu"], "unknown device 'tpu'; use auto, cpu, cuda or mps"),
         (["x", "--input", "y"], "give texts or --input, not both"),
         (["--input", "nowhere.txt"], "no such file: nowhere.txt"),
         (["x", "--output", "/nowhere/out"], "cannot write /nowhere/out: No such file or directory"),

@@ -59,6 +59,8 @@ def brief(preset, given=(), *, own_data=False):
         model, data, train = every.get("model", {}), every.get("data", {}), every["train"]
         settings |= {"decode.max_len": 4} if "max_len" in every.get("decode", {}) else {}
         settings |= {"train.validate_sentences": 2} if "validate_sentences" in train else {}
+        # What a compiler saves in thousands of updates it does not in two: most of the time of such a line was its.
+        settings |= {f"train.{name}": "false" for name in ("compile", "compile_blocks") if train.get(name)}
         narrow = {"width": 16, "heads": 2, "feed_forward": 24, "bands": 8}
         if model.get("head_width") is None:
             settings |= {f"model.{name}": value for name, value in narrow.items() if isinstance(model.get(name), int)}

@@ -89,7 +89,7 @@ def small(line):
     if "heads" in words[:2]:  # which wants thirty questions for a role
         words = ["60" if before == "--limit" else word for before, word in zip(["", *words], words, strict=False)]
     words = [re.sub(r"^train\.steps=\d+$", "train.steps=3", word) for word in words]
-    if ("train" not in words[:5] or "vectors" in words[:2]) and not {"compare", "distill", "bench", "prune"} & {
+    if ("train" not in words[:6] or "vectors" in words[:2]) and not {"compare", "distill", "bench", "prune"} & {
         *words[:3]
     }:
         return words
@@ -110,7 +110,7 @@ def small(line):
 
 def _compared(words, given):
     """A comparison of narrow models on the bundled corpus."""
-    words = [re.sub(r"^2,4(,8)?$", "1,2", word) for word in words]
+    words = [re.sub(r"^2,4(,8)?$", "1", word) for word in words]  # each depth is a training for every part gone without
     if "--minutes" in words:
         words[words.index("--minutes") + 1] = "0.02"
     extra = ["--limit", "2", "--no-growth"]

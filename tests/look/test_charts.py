@@ -62,7 +62,8 @@ def test_what_cannot_be_placed_is_left_out():
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.25, "0.25"), (1200, "1,200"), (3e6, "3M"), (2e-7, "2e-7"), (0, "0"), (5e15, "5e15")]
+    ("value", "text"),
+    [(0.25, "0.25"), (1200, "1,200"), (3e6, "3M"), (2e-7, "2e-7"), (7.5e-4, "7.5e-4"), (0, "0"), (5e15, "5e15")],
 )
 def test_numbers_are_short(value, text):
     assert label(value) == text

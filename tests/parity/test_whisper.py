@@ -11,8 +11,10 @@ from torch.testing import assert_close
 from whisper_toys import EOS, FRAMES, NO_TIMESTAMPS, SPECIAL, START, TIMES, their_features, their_whisper, tones
 
 import regard
+from regard.analysis.head_roles import head_roles
 from regard.data.audio import write_wav
 from regard.decode.config import DecodeConfig
+from regard.decode.fallback import Fallback
 from regard.decode.stepper import Hypothesis
 from regard.errors import ConfigError, DataError, RegardError
 from regard.interop.huggingface import export_run, import_directory
@@ -20,7 +22,8 @@ from regard.interop.parity import check_huggingface
 from regard.look.time_warping import median_filtered, step_starts, warping_path
 from regard.look.watch import watch
 from regard.tasks.looking.look_options import LookOptions
-from regard.tasks.whisper import Fallback, plain_words, split_at_timestamps
+from regard.tasks.whisper import plain_words
+from regard.tasks.whisper_transcriber import split_at_timestamps
 
 transformers = pytest.importorskip("transformers")
 SEEDS = (4, 6, 11)
@@ -345,6 +348,26 @@ def test_runs_are_measured_and_lose_heads_on_sounds_with_texts(saved, tmp_path):
         regard.evaluate(run)
 
 
+def test_heads_are_given_roles_on_sounds_with_texts(saved, tmp_path, monkeypatch):
+    _, run, _ = saved["multilingual"]
+    monkeypatch.setattr("regard.analysis.head_roles.SCALING", 1)
+    for number in range(6):
+        (tmp_path / f"{number}.wav").write_bytes(write_wav(tones(0.5, number), 16_000))
+        (tmp_path / f"{number}.txt").write_text("so it goes")
+    found = head_roles(run, [str(tmp_path)], judging=1)
+    assert found["sentences"] == 6
+    best = {one["role"]: one for one in found["best"]}
+    assert best["next"]["attention"].startswith("encoder.")
+    assert best["first"]["attention"].startswith("decoder.")
+    probe = run.task.probes(run, [str(tmp_path)], 1)[0]
+    assert {(one.query < 25, one.visible) for one in probe.questions["encoder"]} == {(True, 50)}, "silence is not asked"
+    (tmp_path / "long").mkdir()
+    (tmp_path / "long" / "a.wav").write_bytes(write_wav(tones(1.2), 16_000))
+    (tmp_path / "long" / "a.txt").write_text("so it goes")
+    with pytest.raises(DataError, match="none of the sounds is as short as a window"):
+        run.task.probes(run, [str(tmp_path / "long")], 1)
+
+
 def test_sounds_that_are_sent_are_transcribed_in_the_language_that_is_said(saved, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "serve")
     from serve_toys import serving  # pyright: ignore[reportMissingImports]
@@ -356,6 +379,9 @@ def test_sounds_that_are_sent_are_transcribed_in_the_language_that_is_said(saved
         plain = client.post("/v1/transcribe", {"sound": sent, "language": "fr"})
         timed = client.post("/v1/transcribe", {"sound": sent, "language": "fr", "timestamps": True})
         wrong = client.post("/v1/transcribe", {"sound": sent, "language": "xx"})
+        looked = client.post("/v1/look", {"text": sent, "target": "so it goes"})
+        path = client.post("/v1/look", {"text": "/etc/passwd"})
+        long = client.post("/v1/look", {"text": base64.b64encode(write_wav(tones(1.2), 16_000)).decode()})
     assert plain.status == 200, plain.text
     found = plain.json["results"][0]["transcripts"][0]
     assert found["language"] == "fr"
@@ -363,6 +389,11 @@ def test_sounds_that_are_sent_are_transcribed_in_the_language_that_is_said(saved
     assert timed.json["results"][0]["transcripts"][0]["segments"][0]["start"] >= 0
     assert wrong.status == 400
     assert "is not one that this model knows" in wrong.json["error"]["message"]
+    assert looked.status == 200, looked.text
+    assert looked.json["document"]["sentences"][0]["sound"]["seconds"] == pytest.approx(0.4)
+    assert path.status == 422
+    assert "is not base64" in path.json["error"]["message"]
+    assert "0:01.2 long; at most 0:01 are read" in long.json["error"]["message"]
 
 
 def hypothesis(tokens, log_prob):

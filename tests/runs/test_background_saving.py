@@ -13,7 +13,7 @@ from regard.errors import NotWritten
 from regard.runs import files
 from regard.runs.checkpoint import Progress, checkpoints, read_part, read_progress
 from regard.runs.log import read_log
-from regard.trainer import checkpointing, trainer
+from regard.trainer import checkpointing, training_run
 from regard.trainer.checkpointing import SAVING, Checkpointer, HostCopies
 from regard.trainer.trainer import Stopped
 from regard.training.config import TrainConfig
@@ -154,7 +154,7 @@ def test_a_training_that_fails_leaves_what_was_being_saved_whole(config, tmp_pat
 
 def test_waiting_long_for_the_disk_is_said_once(config, whole, tmp_path, held, monkeypatch):
     free, _ = held
-    monkeypatch.setattr(trainer, "LONG_SAVE", 0.0)
+    monkeypatch.setattr(training_run, "LONG_SAVE", 0.0)
     run = tmp_path / "run"
 
     class Waits(Told):

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import shutil
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -216,6 +217,36 @@ def test_files_are_trained_on_with_all_captions_and_measured_against_all(files, 
     assert "pointing" not in regard.evaluate(run, [str(tmp_path / "unboxed")])
 
 
+def test_boxes_are_those_of_their_own_image_in_whatever_order_images_are_read(run, tmp_path, monkeypatch):
+    from PIL import Image
+
+    from regard.data.images import image_files
+    from regard.tasks.noun_attention import fitted
+
+    for name, size in (("wide", 256), ("small", 64)):
+        Image.new("RGB", (size, size)).save(tmp_path / f"{name}.png")
+    (tmp_path / "captions.tsv").write_text("image\tcaption\nwide.png\ta ring\nsmall.png\ta ring\n", encoding="utf-8")
+    nouns = '[{"text": "a ring", "nouns": [{"start": 2, "end": 6, "boxes": [[0, 0, 32, 32]]}]}]'
+    gold = "".join(f'{{"image": "{name}.png", "captions": {nouns}}}\n' for name in ("wide", "small"))
+    (tmp_path / "captions.jsonl").write_text(gold, encoding="utf-8")
+    read, fit, done = image_files.read_image, run.captioner.reader.fit, threading.Event()
+
+    def slow(path, channels):
+        if path.stem == "wide":
+            done.wait(30)
+        return read(path, channels)
+
+    def told(image):
+        found = fit(image)
+        done.set()
+        return found
+
+    monkeypatch.setattr(image_files, "read_image", slow)
+    monkeypatch.setattr(run.captioner.reader, "fit", told)
+    boxes = [known.nouns[0].boxes for _, known in fitted(run, open_captioned(tmp_path))]
+    assert boxes == [((0, 0, 8, 8),), ((0, 0, 32, 32),)]
+
+
 def test_boxes_beside_a_table_are_read_and_bad_ones_refused_by_their_line(files, tmp_path):
     shutil.copytree(files / "test", tmp_path / "test")
     shutil.copy(files / "test.tsv", tmp_path / "captions.tsv")
@@ -300,6 +331,14 @@ def encoded(mode, size=(64, 48), kind="PNG", **how):
     return stream.getvalue()
 
 
+def animated():
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 8), "red").save(stream, "GIF", save_all=True, append_images=[Image.new("RGB", (8, 8), "blue")])
+    return stream.getvalue()
+
+
 CONVERTED = {
     "grey": lambda: encoded("L"),
     "grey with alpha": lambda: encoded("LA"),
@@ -310,6 +349,8 @@ CONVERTED = {
     "sixteen bits": lambda: encoded("I;16"),
     "one pixel": lambda: encoded("RGB", (1, 1)),
     "a thread": lambda: encoded("RGB", (1, 60_000)),
+    "16 bits in 32": lambda: encoded("I", kind="TIFF", color=65_535),
+    "animated": lambda: animated(),
     "bitmap": lambda: encoded("RGB", kind="BMP"),
 }
 REFUSED = {
@@ -318,6 +359,8 @@ REFUSED = {
     "cut in its header": (lambda: encoded("RGB")[:20], "cannot be read as an image"),
     "cut in its pixels": (lambda: png_bytes(image())[:-400], "cannot be read as an image"),
     "huge": (lambda: encoded("1", (9000, 9000)), "81,000,000|9,000 x 9,000 pixels; 64,000,000 in all is the most"),
+    "floats": (lambda: encoded("F", kind="TIFF"), "has floats for pixels"),
+    "32 bits": (lambda: encoded("I", kind="TIFF", color=70_000), "70,000 to 70,000, more than 16 bits hold"),
     "a page": (lambda: b"%PDF-1.4 and so on", "cannot be read as an image"),
 }
 
@@ -328,6 +371,8 @@ def test_images_of_every_kind_are_converted(run, kind, tmp_path):
     ((name, pixels),) = run.captioner.read([str(tmp_path / "one.png")])
     assert name.endswith("one.png")
     assert pixels.shape == (64, 64, 3)
+    if kind == "animated":
+        assert pixels[0, 0].tolist() == [255, 0, 0], "the first frame"
 
 
 @pytest.mark.parametrize("shape", [(1, 60_000, 3), (60_000, 1, 3)])

@@ -20,7 +20,7 @@ import regard
 from regard import digests, make_config
 from regard.errors import Damaged, NotWritten, RegardError, RunError
 from regard.runs.checkpoint import checkpoints, newest_whole, read_progress
-from regard.runs.files import read_tensors, write_tensors
+from regard.runs.files import read_tensors, write_model, write_tensors
 from regard.runs.log import read_log
 from regard.trainer.checkpointing import SAVING
 from regard.trainer.trainer import Stopped
@@ -207,13 +207,32 @@ def test_every_byte_of_a_model_is_under_its_digest(whole, tmp_path, place):
 
 
 def test_a_sealed_model_is_the_same_bytes_each_time_and_one_without_a_digest_is_read(whole, tmp_path):
-    weights = read_tensors(whole / "model.safetensors")
-    for number in range(16):
-        write_tensors(tmp_path / f"{number}", weights, sealed=True)
-    assert {path.read_bytes() for path in tmp_path.iterdir()} == {(whole / "model.safetensors").read_bytes()}
+    weights, found = read_tensors(whole / "model.safetensors"), set()
+    shutil.copy(whole / "tokenizer.json", tmp_path)
+    for _ in range(16):
+        write_model(tmp_path, weights)
+        found.add((tmp_path / "model.safetensors").read_bytes())
+    assert found == {(whole / "model.safetensors").read_bytes()}
     write_tensors(tmp_path / "plain", weights)
     assert read_tensors(tmp_path / "plain").keys() == weights.keys()
-    assert len((tmp_path / "plain").read_bytes()) < len((tmp_path / "0").read_bytes())
+    assert len((tmp_path / "plain").read_bytes()) < len(found.pop())
+
+
+def test_a_tokenizer_other_than_the_model_was_trained_with_is_refused(stopped, whole):
+    """A vocabulary of which one word has become another can be read, and would translate and train on as if whole."""
+    path = stopped / "tokenizer.json"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace('"a"', '"e"'), encoding="utf-8")
+    assert path.read_text(encoding="utf-8") != text
+    before = contents(stopped)
+    for use in (lambda: regard.load(stopped, "cpu"), lambda: regard.resume(stopped)):
+        with pytest.raises(RunError, match=r"tokenizer\.json is not what the model was trained with.*--no-verify"):
+            use()
+    assert contents(stopped) == before
+    regard.load(stopped, "cpu", verify=False)
+    path.write_text(text, encoding="utf-8")
+    regard.resume(stopped)
+    assert contents(stopped) == contents(whole)
 
 
 def test_a_mean_of_which_a_part_is_damaged_leaves_the_model_as_it_is_and_says_so(runs, tmp_path):
@@ -295,7 +314,7 @@ def too_large(*_):
 @pytest.mark.parametrize("fail", [too_large, lambda *_: np.empty(1 << 50, np.uint8)])
 def test_a_training_too_large_for_the_memory_ends_in_one_line(whole, tmp_path, monkeypatch, fail):
     with monkeypatch.context() as patch:
-        patch.setattr("regard.trainer.trainer.make_optimizer", fail)
+        patch.setattr("regard.trainer.training_run.make_optimizer", fail)
         with pytest.raises(
             RunError, match=r"^this machine ran out of memory before the first update: a model of fewer"
         ):

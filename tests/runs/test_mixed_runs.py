@@ -8,8 +8,10 @@ from listeners import StopAt, Told
 
 import regard
 from regard import make_config
+from regard.data import pair_store
 from regard.data.iterables import write_rows
 from regard.errors import ConfigError, DataError
+from regard.text.tokenizing import TokenizingLost
 from regard.trainer.trainer import Stopped
 
 SMALL = [
@@ -72,6 +74,37 @@ def test_a_missing_shard_or_one_that_changed_is_noticed_when_a_run_is_resumed(co
         regard.resume(tmp_path / "run", ("train.steps=4",))
     shard.write_bytes(before)
     regard.resume(tmp_path / "run", ("train.steps=4",))
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, TokenizingLost("a process was killed"), DataError("not a pair")])
+def test_a_long_preparation_that_is_interrupted_stays_in_the_run_and_is_gone_on_with(
+    corpora, tmp_path, monkeypatch, end
+):
+    """By Ctrl-C, SIGTERM or a process that was killed; where the data is at fault there is nothing to go on with."""
+    monkeypatch.setattr(pair_store, "CHUNK", 8)
+    monkeypatch.setattr(pair_store, "COMMIT", 2)
+    regard.train(pairs(corpora), tmp_path / "whole")
+    appended = pair_store._Preparation._appended
+
+    def ended(self, files, done, *given):
+        if done.read >= 60:
+            raise end
+        return appended(self, files, done, *given)
+
+    told = Told()
+    with monkeypatch.context() as patch:
+        patch.setattr(pair_store._Preparation, "_appended", ended)
+        with pytest.raises(end if isinstance(end, type) else type(end)):
+            regard.train(pairs(corpora), tmp_path / "cut", told)
+    if isinstance(end, DataError) and not isinstance(end, TokenizingLost):
+        assert not (tmp_path / "cut").exists()
+        return
+    assert [path.name for path in (tmp_path / "cut").iterdir()] == ["cache"]
+    assert any("stays in" in line and "the same command goes on with it" in line for line in told.lines), told.lines
+    regard.train(pairs(corpora), tmp_path / "cut", told)
+    assert any(line.startswith("going on after the ") for line in told.lines), told.lines
+    assert model_bytes(tmp_path / "cut") == model_bytes(tmp_path / "whole")
+    assert not list((tmp_path / "cut").rglob(".partial*"))
 
 
 def test_running_text_of_several_corpora_is_mixed_too(corpora, tmp_path):

@@ -16,12 +16,12 @@ from PIL import Image
 import regard
 from regard.cli import main
 from regard.data.synthetic.commands import commands
-from regard.errors import ConfigError, DataError, RegardError
+from regard.errors import ConfigError, DataError, NotWritten, RegardError
 from regard.runs.log import read_log
 from regard.tasks.planning import Machine, Recipe, TimeBudget, Timing, between, steps_for, validations_for
 from regard.tasks.run import load_config
-from regard.trainer import trainer
-from regard.trainer.trainer import Stopped, _Trainer
+from regard.trainer import checkpointing, training_run, update_timing
+from regard.trainer.training_run import Stopped, TrainingRun
 from regard.training.config import TrainConfig
 from regard.training.optim import ExponentialAverage
 
@@ -271,6 +271,7 @@ PROVOKED = {
     "images.flip": (("colour.npz", CPU, True), ("grey.npz", CPU, None)),
     "images.held_out": (("grey.npz", CPU, 0.1), ("pairs.tsv", CPU, None)),
     "images.least_area": (("colour.npz", CPU, 0.4), ("grey.npz", CPU, None)),
+    "images.mixup": (("grey.npz", CPU, 0.2), ("pairs.tsv", CPU, None)),
     "images.rotate": (("grey.npz", CPU, 10.0), ("colour.npz", CPU, None)),
     "images.shift": (("grey.npz", CPU, 0.1), ("colour.npz", CPU, None)),
     "images.zoom": (("grey.npz", CPU, 0.1), ("colour.npz", CPU, None)),
@@ -404,6 +405,12 @@ def test_decisions_that_hang_on_the_amount_of_data(tmp_path, files):
     assert planned(files, "films.tsv").config.data.max_len == 32
     few, more = (planned(files, "films.tsv", machine=GPU), regard.plan(tmp_path / "long.tsv", machine=GPU))
     assert 3 < more.most_epochs < few.most_epochs <= 30  # little is read more often
+    pixels = np.random.default_rng(1).integers(0, 255, (12_000, 8, 8), np.uint8)
+    np.savez(tmp_path / "many.npz", images=pixels, labels=np.arange(12_000) % 10)
+    many = regard.plan(tmp_path / "many.npz", machine=CPU)
+    assert (many.config.images.mixup, many.most_epochs) == (0.0, 60)
+    few = planned(files, "grey.npz")
+    assert (few.config.images.mixup, few.most_epochs) == (0.2, 300)
 
 
 def test_names_keep_their_capitals_where_words_are_tagged(tmp_path):
@@ -451,6 +458,16 @@ def test_what_is_asked_for_is_no_decision(files):
         planned(files, "pairs.tsv", minutes=0)
 
 
+def test_another_model_than_the_planned_one_keeps_what_it_has_settings_for(files):
+    found = planned(files, "pairs.tsv", overrides=["model.name=recurrent"])
+    assert found.config.model["name"] == "recurrent"
+    usual = {one.name: one.value for one in planned(files, "pairs.tsv").decisions}
+    assert found.config.model["width"] == usual["model.width"]
+    assert "model.feed_forward" in usual
+    assert "model.feed_forward" not in {one.name for one in found.decisions}
+    assert any("recurrent as asked" in fact and "model.feed_forward" in fact for fact in found.facts)
+
+
 def test_minutes_are_by_the_machine_and_updates_by_the_minutes(files):
     assert (planned(files, "pairs.tsv").minutes, planned(files, "pairs.tsv", machine=GPU).minutes) == (10, 5)
     plan = planned(files, "plain.txt", minutes=2)
@@ -470,10 +487,10 @@ def test_validations_are_paid_for_and_fewer_where_they_take_long(files):
 
 def test_what_is_timed_has_validation_and_average_in_it_and_tells_no_outputs(files, tmp_path, monkeypatch):
     validated, averaged = [], []
-    validate, update = _Trainer._validate, ExponentialAverage.update
-    monkeypatch.setattr(_Trainer, "_validate", lambda self, batches: validated.append(1) or validate(self, batches))
+    validate, update = TrainingRun._validate, ExponentialAverage.update
+    monkeypatch.setattr(TrainingRun, "_validate", lambda self, batches: validated.append(1) or validate(self, batches))
     monkeypatch.setattr(ExponentialAverage, "update", lambda self, step: averaged.append(step) or update(self, step))
-    monkeypatch.setattr(_Trainer, "go", lambda self: None)
+    monkeypatch.setattr(TrainingRun, "go", lambda self: None)
     told = Told()
     plan = planned(files, "commands.tsv", minutes=0.01, overrides=SHORT[1:])
     with suppress(RegardError):  # nothing was trained that could be loaded
@@ -493,9 +510,9 @@ def test_updates_are_timed_until_they_take_the_same(files, tmp_path, monkeypatch
     monkeypatch.setattr(ExponentialAverage, "update", slow_at_first)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     found = []
-    timed = _Trainer.timed
-    monkeypatch.setattr(_Trainer, "timed", lambda self, seconds: found.append(timed(self, 12.0)) or found[0])
-    monkeypatch.setattr(_Trainer, "go", lambda self: None)
+    timed = TrainingRun.timed
+    monkeypatch.setattr(TrainingRun, "timed", lambda self, seconds: found.append(timed(self, 12.0)) or found[0])
+    monkeypatch.setattr(TrainingRun, "go", lambda self: None)
     with suppress(RegardError):
         regard.train(planned(files, "commands.tsv", minutes=0.01, overrides=SHORT[1:]), tmp_path / "run")
     assert found[0].update == pytest.approx(0.1)
@@ -506,8 +523,8 @@ def test_one_thread_is_taken_where_several_wait_for_one_another(files, tmp_path,
     before = torch.get_num_threads()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     times = iter([0.2, alone])
-    monkeypatch.setattr(_Trainer, "_timed_updates", lambda self, seconds: (next(times), 10.0))
-    monkeypatch.setattr(_Trainer, "go", lambda self: None)
+    monkeypatch.setattr(TrainingRun, "_timed_updates", lambda self, seconds: (next(times), 10.0))
+    monkeypatch.setattr(TrainingRun, "go", lambda self: None)
     overrides = [one for one in SHORT[1:] if not one.startswith("train.threads")]
     try:
         with suppress(RegardError):
@@ -554,7 +571,7 @@ def test_a_machine_as_fast_as_it_was_timed_makes_all_its_updates(monkeypatch):
 
 
 def test_of_equal_scores_the_later_weights_are_chosen(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(_Trainer, "_reached", lambda self, values: -1.0)
+    monkeypatch.setattr(TrainingRun, "_reached", lambda self, values: -1.0)
     plan = planned(files, "films.tsv", overrides=(*SHORT, "train.validate_every=1", "model.layers=1"))
     told = Told()
     regard.train(plan, tmp_path / "run", told)
@@ -562,7 +579,7 @@ def test_of_equal_scores_the_later_weights_are_chosen(files, tmp_path, monkeypat
 
 
 def test_fewer_updates_are_in_the_run_and_its_plan_so_that_resuming_is_exact(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer, "steps_for", lambda plan, seconds, timing: (10, "10 updates"))
+    monkeypatch.setattr(update_timing, "steps_for", lambda plan, seconds, timing: (10, "10 updates"))
     monkeypatch.setattr(TimeBudget, "steps", lambda self, number, options: 6 if number >= 3 else options.steps)
     monkeypatch.setattr(TimeBudget, "due", lambda self, number, steps: True)
     plan = planned(files, "commands.tsv", minutes=1, overrides=(*SHORT[1:], "train.log_every=1"))
@@ -575,6 +592,33 @@ def test_fewer_updates_are_in_the_run_and_its_plan_so_that_resuming_is_exact(fil
     regard.train(plan, tmp_path / "whole")
     ends = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "whole")]
     assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("full", ["write_checkpoint", "write_json"])
+def test_minutes_change_no_updates_while_what_these_go_on_from_cannot_be_written(files, tmp_path, monkeypatch, full):
+    """The disk takes neither the checkpoint nor the settings at first: training goes on as planned, and tries again."""
+    room = {"write_checkpoint": checkpointing, "write_json": training_run}[full]
+    written, refused = getattr(room, full), []
+
+    def fails_once(path, *given):
+        if not refused:
+            refused.append(path)
+            raise NotWritten(f"the disk is full: {path} was not written")
+        return written(path, *given)
+
+    monkeypatch.setattr(room, full, fails_once)
+    monkeypatch.setattr(update_timing, "steps_for", lambda plan, seconds, timing: (10, "10 updates"))
+    monkeypatch.setattr(TimeBudget, "steps", lambda self, number, options: 6 if number >= 3 else options.steps)
+    monkeypatch.setattr(TimeBudget, "due", lambda self, number, steps: True)
+    told = Told()
+    plan = planned(files, "commands.tsv", minutes=1, overrides=(*SHORT[1:], "train.log_every=1", "train.save_every=9"))
+    regard.train(plan, tmp_path / "run", told)
+    assert len(refused) == 1
+    assert sum("the disk is full" in line for line in told.lines) == 1, told.lines
+    page = (tmp_path / "run" / "plan.md").read_text()
+    assert "At update 3: " not in page
+    assert "At update 4: " in page
+    assert [one["step"] for one in read_log(tmp_path / "run/log.jsonl") if one["kind"] == "train"][-1] == 6
 
 
 def test_between_recipes_lies_what_is_between_and_that_is_said():
@@ -590,10 +634,10 @@ def test_between_recipes_lies_what_is_between_and_that_is_said():
 
 
 def test_a_budget_is_frozen_in_updates_so_that_resuming_is_exact(files, tmp_path, monkeypatch):
-    timed = _Trainer.timed
+    timed = TrainingRun.timed
     # Updates are timed as ever, but however slow the machine is, some are paid for.
     monkeypatch.setattr(
-        _Trainer, "timed", lambda self, seconds: replace(timed(self, seconds), update=1.0, validation=0.0)
+        TrainingRun, "timed", lambda self, seconds: replace(timed(self, seconds), update=1.0, validation=0.0)
     )
     shape = (
         "model.width=16",
@@ -640,8 +684,10 @@ def test_the_best_weights_are_those_of_the_best_score(files, tmp_path):
 
 @pytest.mark.parametrize(("name", "best"), [("word_error_rate", 2), ("f1", 4)])
 def test_of_errors_the_fewest_are_best_and_of_scores_the_highest(files, tmp_path, monkeypatch, name, best):
-    validate, figures = _Trainer._validate, iter((0.5, 0.25, 0.75, 1.0))
-    monkeypatch.setattr(_Trainer, "_validate", lambda self, batches: {**validate(self, batches), name: next(figures)})
+    validate, figures = TrainingRun._validate, iter((0.5, 0.25, 0.75, 1.0))
+    monkeypatch.setattr(
+        TrainingRun, "_validate", lambda self, batches: {**validate(self, batches), name: next(figures)}
+    )
     plan = planned(
         files, "films.tsv", overrides=(*SHORT, "train.validate_every=1", "model.layers=1", f"train.select_by={name}")
     )

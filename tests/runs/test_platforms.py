@@ -5,6 +5,7 @@ import asyncio
 import errno
 import io
 import os
+import re
 import signal
 import socket
 import stat
@@ -16,6 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import safetensors
+import torch
 
 import regard.cli
 from regard.comparison.experiment import entries, entry, folder_name
@@ -26,8 +28,11 @@ from regard.runs.checkpoint import forget_checkpoints
 from regard.runs.files import alone_in, check_output, run_names, whole_directory, whole_or_nothing, write_json
 from regard.serve import connections, server
 from regard.serve.limits import Limits
+from regard.tasks.config import make_config
 from regard.tasks.corpora import WorldCorpus
+from regard.tasks.run import choose_device, choose_precision, inference_precision
 from regard.trainer.machine import stop_signals
+from regard.training.processes import _own_device
 
 ROOT = Path(__file__).parents[2]
 fcntl = pytest.importorskip("fcntl", reason="plays Windows on a system that is not")
@@ -352,3 +357,55 @@ def test_a_server_computes_with_the_threads_it_is_given(monkeypatch):
     server.serve({}, port=0, threads=3)
     assert (told, translates.run.translator.threads) == ([3], 3)
     assert not vars(classifies.run.translator)
+
+
+def test_the_gpu_of_a_mac_is_a_device_where_torch_finds_it(monkeypatch):
+    with pytest.raises(ConfigError, match="torch finds no GPU of Apple's here: use cpu"):
+        choose_device("mps")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    device = choose_device("mps")
+    assert device == torch.device("mps")
+    assert choose_device("auto").type in ("cpu", "cuda")
+    assert choose_precision("auto", device) == torch.float32
+    config = make_config("tiny")
+    assert inference_precision("auto", device, config) == "float32"
+    for precision in ("int8", "bfloat16"):
+        with pytest.raises(ConfigError, match=f"precision={precision}"):
+            inference_precision(precision, device, config)
+
+
+def test_processes_do_not_share_the_gpu_of_a_mac(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="2 processes train on CPUs or on CUDA's GPUs"):
+        _own_device(torch.device("mps"))
+
+
+OF_THE_CPU = {
+    "nn/positions.py": "tables, made on the CPU",
+    "nn/quantized.py": "matrices of whole numbers, for a CPU alone",
+    "nn/decoding_kernels.py": "kernels of CUDA",
+    "decode/slots.py": "searches that stay on a device of CUDA's",
+    "tasks/batched_generation.py": "numbers sampled on the CPU",
+    "tasks/images.py": "probabilities that were copied to the CPU",
+    "tasks/transcriber.py": "log-probabilities that were copied to the CPU",
+    "training/optim.py": "weights of checkpoints, read on the CPU",
+    "training/processes.py": "counts, added up on the CPU",
+    "look/calculator.py": "numbers of the user's, on the CPU",
+    "look/measures.py": "beside weights that `doubles` gave",
+    "analysis/head_roles.py": "products of vectors that were copied to the CPU",
+    "analysis/gradients.py": "a matrix that was copied to the CPU",
+}
+"""Files in which tensors of float64 are made otherwise than by `doubles`, and why they are not on a Mac's GPU."""
+
+
+def test_tensors_of_twofold_precision_are_made_where_every_device_has_them():
+    """A Mac's GPU has none, and an error says so only there."""
+    kinds = re.compile(r"\.double\(\)|torch\.(?:float64|double)\b|tl\.float64")
+    rooms = ("nn", "models", "training", "decode", "look", "tasks", "trainer", "analysis", "comparison")
+    found = {
+        path.relative_to(ROOT / "regard").as_posix()
+        for room in rooms
+        for path in (ROOT / "regard" / room).rglob("*.py")
+        if kinds.search(path.read_text(encoding="utf-8"))
+    }
+    assert found - {"nn/double_precision.py"} == OF_THE_CPU.keys()

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from listeners import StopAt
+from listeners import StopAt, Told
 
 import regard
 from regard import make_config
@@ -21,10 +21,11 @@ from regard.data.images.augmentation import ImageRandom
 from regard.data.synthetic.speech import RATE, speak, utterance
 from regard.errors import ConfigError, DataError, TooLarge
 from regard.look.document import Recurrence, Units
-from regard.look.watch import recurrences
+from regard.look.watch import attentions, recurrences
+from regard.nn.attention import ACROSS
 from regard.tasks.looking import LookOptions, document
 from regard.tasks.looking.written_runs import at_positions
-from regard.tasks.sound_attention import AttentionPaths, HeadPath, _path, _together
+from regard.tasks.sound_attention import HeadPath, _path, _together, spoken_at
 from regard.tasks.transcriber import Transcriber
 from regard.tasks.verbs import VERBS, RequestLimits
 from regard.tasks.verbs.transcribe import TimedWord, WrittenTranscript
@@ -264,7 +265,7 @@ def test_gold_is_where_the_words_of_bundled_speech_are_said(run):
 
     sounds = speech_of(run.config.data, "test")
     text = sounds.texts[0]
-    gold = AttentionPaths(run, sounds, [0])._gold(0, text, len(text), 100)
+    gold = spoken_at(run, sounds, 0, 100)
     first, last = speak(sounds.utterance(0)).times[0], speak(sounds.utterance(0)).times[-1]
     assert gold[0].argmax() == int(first[0] / 0.04)
     assert 100 - gold[-1][::-1].argmax() == int(np.ceil(last[1] / 0.04))
@@ -281,6 +282,35 @@ def test_files_are_trained_on_and_measured(files, tmp_path, capsys):
     assert result["sounds"] == 4
     assert "in_word" not in result["attention"]
     assert regard.evaluate(run, [str(files / "valid.tsv")])["sounds"] == 3
+
+
+def test_sounds_that_are_too_long_are_left_out_with_a_word_or_refused(files, tmp_path):
+    small = [one for one in SMALL if not one.startswith("data.speech")]
+    small += ["model.heads=2", "model.feed_forward=8", "data.max_seconds=2.3"]
+    for part, lasts in (("train", (1, 1, 9)), ("valid", (1, 9))):
+        rows = [f"{part}{number}.wav\tone two" for number in range(len(lasts))]
+        for number, seconds in enumerate(lasts):
+            (tmp_path / f"{part}{number}.wav").write_bytes(write_wav(np.resize(sound(), seconds * RATE), RATE))
+        (tmp_path / f"{part}.tsv").write_text("\n".join(["sound\ttext", *rows]), encoding="utf-8")
+    told = Told()
+    regard.train(make_config(None, "speech-tiny", small, {"data": {"train": [str(tmp_path)]}}), tmp_path / "run", told)
+    assert [line for line in told.lines if "left out" in line] == [
+        "1 sounds of more than data.max_seconds=2.3 (0:02.3) are left out",
+        "1 validation sounds of more than data.max_seconds=2.3 (0:02.3) are left out",
+    ]
+    (tmp_path / "valid.tsv").write_text("sound\ttext\nvalid1.wav\tone", encoding="utf-8")
+    made = make_config(None, "speech-tiny", small, {"data": {"train": [str(tmp_path)]}})
+    with pytest.raises(DataError, match=r"none of the validation sounds is as short as data\.max_seconds=2\.3"):
+        regard.train(made, tmp_path / "none")
+    made = make_config(None, "speech-tiny", [*small, "data.overlong='refuse'"], {"data": {"train": [str(tmp_path)]}})
+    with pytest.raises(DataError, match=r"1 sounds of .* are too long"):
+        regard.train(made, tmp_path / "refused")
+
+
+def test_recordings_of_any_length_are_measured(run, tmp_path):
+    (tmp_path / "long.wav").write_bytes(write_wav(np.zeros(601 * 1000, np.float32), 1000))
+    (tmp_path / "test.tsv").write_text("sound\ttext\nlong.wav\tone two", encoding="utf-8")
+    assert regard.evaluate(run, [str(tmp_path / "test.tsv")], max_len=1)["words"] == 2
 
 
 def test_tables_and_folders_are_read_and_what_is_left_out_is_said(files, tmp_path):
@@ -334,6 +364,23 @@ def test_heads_can_be_pruned_or_are_scored_by_words(run):
     assert held.count == 5
     assert held.score(run) <= 100
     assert held.nll(run.model) > 0
+
+
+def test_heads_are_given_roles_and_listening_to_the_word_is_one(run, monkeypatch, capsys):
+    monkeypatch.setattr("regard.analysis.head_roles.SCALING", 1)
+    monkeypatch.setattr("regard.analysis.head_roles.JUDGING", 1)
+    monkeypatch.setattr("regard.analysis.head_roles.WEIGHTS", 3 * 75 * 75)  # so that some go alone
+    assert main(["heads", str(run.directory), "--limit", "8", "--json", "--device", "cpu"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["sentences"] == 6
+    best = {one["role"]: one["attention"] for one in found["best"]}
+    crossing = [name for name, one in attentions(run.model).items() if one.sides == ACROSS]
+    assert best["alignment"] in crossing
+    if run.config.model_config().encoder == "transformer":
+        assert best["next"].startswith("encoder.blocks")
+    (probe, *_) = run.task.probes(run, None, 2)
+    first = next(one for one in probe.questions["cross"] if one.role == "alignment")
+    assert first.answers == frozenset(np.flatnonzero(spoken_at(run, run.task.part_of(run.config, "test"), 0, 400)[0]))
 
 
 def test_words_have_times_in_order(run):

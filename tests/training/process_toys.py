@@ -156,6 +156,9 @@ TINY = ["model.width=8", "model.heads=2", "model.feed_forward=12", "model.dropou
 PAIRS = [*TINY, "model.encoder_layers=1", "model.decoder_layers=2", "tokenizer.kind=word"]
 ENCODER = [*SHAPE, *TINY, "model.attention_dropout=0", "model.head_dropout=0", "data.max_len=32"]
 RECURRENT = [f"model.{name}=0" for name in ("dropout", "layer_dropout", "token_dropout", "weight_drop")]
+SUMMARIES = ["data.telegrams=0", "data.document=1", "data.summary=2", "data.header=false", "tokenizer.min_count=1"]
+SOURCES = ["model.encoder_layers=1", "model.decoder_layers=1", "model.source_dropout=0"]
+STATES = ["model.dropout=0", "data.max_len=8", "train.batch_tokens=40"]
 KINDS = {
     # Tied weights, clipped, several batches per update: each is halved, since 3 batches are no two equal shares.
     "padded": ("tiny", [*PAIRS, "train.batch_tokens=200", "train.accumulate=3", "train.clip=0.5"], ".pairs"),
@@ -177,9 +180,34 @@ KINDS = {
         [*TINY, "model.max_len=64", "data.puzzle_sizes=[4,6]", "train.batch_tokens=120", "train.smoothing=0"],
         None,
     ),
-    "captioning": ("caption-tiny", [*TINY, "data.scenes=12", "train.batch_tokens=700"], None),
+    "captioning": ("caption-tiny", [*TINY, "model.word_dropout=0", "data.scenes=12", "train.batch_tokens=700"], None),
+    "layered captioning": (
+        "caption-recurrent",
+        ["model.width=8", "model.dropout=0", "model.word_dropout=0", "data.scenes=12", "train.batch_tokens=700"],
+        None,
+    ),
+    # One head copies, and is asked where it looked: another way through its block.
+    "summarization": ("summarize-tiny", [*PAIRS, *SUMMARIES, "train.batch_tokens=200"], ".pairs"),
+    "recurrent summarization": (
+        "summarize-recurrent",
+        ["model.width=8", "model.dropout=0", *SUMMARIES, "train.batch_tokens=200"],
+        ".pairs",
+    ),
+    "parsing": ("parse-tiny", [*TINY, "model.attention_dropout=0", "train.batch_tokens=100"], "-trees.txt"),
+    "sources": ("sources-ambiguous", [*TINY, *SOURCES, "data.examples=40", "train.batch_tokens=400"], None),
+    "spoken sources": ("sources-spoken", [*TINY, *SOURCES, "data.examples=30", "train.batch_tokens=900"], None),
+    # With CTC, whose loss is of whole rows and not of tokens.
+    "transcribing": ("speech-tiny", [*TINY, "model.bands=8", "data.speech=40", "train.batch_tokens=700"], None),
+    "spelling": (
+        "listen-attend-spell",
+        ["model.width=8", "model.dropout=0", "model.bands=8", "data.speech=40", "train.batch_tokens=700"],
+        None,
+    ),
+    "both ways": ("elmo-tiny", ["model.width=8", *STATES], ".txt"),
+    "copying": ("see-2017", ["model.width=8", "train.batch_tokens=200"], ".pairs"),
 }
 QUICK = ["padded", "packed", "muon", "r-drop", "lone", "language", "carried", "masking", "classification", "images"]
+QUICK += ["summarization", "parsing", "sources"]
 # With a small epsilon Adam would make a step of the rounding in gradients that are zero, as those of keys' biases are.
 EVERY = ["train.seed=3", "train.validate_sentences=4", "train.warmup=3", "train.smoothing=0.1", "train.epsilon=1e-5"]
 
@@ -193,6 +221,10 @@ def write_files(folder):
         lines = [[dice.choice(words) for _ in range(dice.randrange(2, 8))] for _ in range(count)]
         text = "".join(f"{' '.join(line)}\t{' '.join(reversed(line)).upper()}\n" for line in lines)
         (folder / f"{name}.pairs").with_suffix(".pairs.tsv").write_text(text, encoding="utf-8")
+        trees = "".join(
+            f"(S (NP (N {line[0]})) (VP {' '.join(f'(V {word})' for word in line[1:])}))\n" for line in lines
+        )
+        (folder / f"{name}-trees.txt").write_text(trees, encoding="utf-8")
         pictures, labels = shapes(60)
         np.savez(folder / f"{name}.npz", train_images=pictures, train_labels=labels)
     return folder

@@ -23,8 +23,9 @@ from regard.runs.checkpoint import WEIGHTS, checkpoints, read_part, weights_of
 from regard.runs.files import read_tensors
 from regard.runs.log import read_log
 from regard.tasks.planning import TimeBudget
+from regard.trainer import update_timing
 from regard.trainer.launch import launch
-from regard.trainer.trainer import _Trainer
+from regard.trainer.training_run import TrainingRun
 from regard.trainer.update_timing import Throughput
 from regard.training import processes
 from regard.training.processes import Processes, launched, local
@@ -368,6 +369,8 @@ def by_minutes(rank, world, pairs, directory, settings, fewer):
     told, plan = Told(), regard.plan([pairs], minutes=0.2 if fewer else 0.02, overrides=small)
     if fewer and rank == 0:  # as where the first one's clock finds that updates have become slow
         TimeBudget.steps = lambda self, number, options: 3
+        # However slow the machine is, more were paid for.
+        update_timing.steps_for = lambda plan, seconds, timing: (10, "10 updates, all that the budget pays for")
     TimeBudget.due = lambda self, number, steps: fewer and number <= 2  # else a busy machine might find that by itself
     run = regard.train(plan, directory, told)
     return run.config.train.steps, told.lines
@@ -392,7 +395,7 @@ def test_all_processes_time_updates_and_the_first_says_how_many_the_minutes_pay_
 
 
 def after_timing(rank, world, config, data, directory):
-    training = _Trainer(config, directory, data, Told(), group(rank, world))
+    training = TrainingRun(config, directory, data, Told(), group(rank, world))
     before = [local(value).clone() for value in weights_of(training.model).values()]
     training.timed(0.0)
     after = [local(value) for value in weights_of(training.model).values()]

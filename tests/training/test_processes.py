@@ -2,11 +2,13 @@
 
 import pytest
 import torch
-from process_toys import KINDS, QUICK, alone, apart, group, prepared, together, updates, write_files
+from process_toys import KINDS, QUICK, alone, apart, as_type, group, prepared, together, updates, write_files
 
 from regard.data import Position
 from regard.data.sharing import Idle, Share, share
 from regard.nn.batch import StreamedWindows
+from regard.tasks.run import build_model
+from regard.training.loop import seed_step
 
 pytestmark = pytest.mark.skipif(
     torch.cuda.is_available(), reason="torch's autograd cannot be forked once it has threads for a GPU"
@@ -101,6 +103,33 @@ def test_a_loader_gives_each_process_its_shares_and_the_position_of_all(made, ki
             mine.close()
             whole.close()
         assert stream.parts == 1
+
+
+def test_with_dropout_an_update_is_the_sum_of_what_each_process_finds_of_its_share(tmp_path):
+    """Masks are each process's own, and so is how two passes over a row differ, which R-Drop adds to the loss."""
+    files = write_files(tmp_path)
+    config, data = prepared("r-drop", files, tmp_path / "run", "model.dropout=0.3", "train.clip=0")
+    (found, *_), _ = together(2, updates_of_two, config, data)
+    figures, gradients, count = found[0]
+    with data.stream(Position(), pin=False, pack=False) as stream:
+        parts = [as_type(next(stream), torch.float64)]
+    model = build_model(config).double().train()
+    assert count == sum(part.count for part in parts)
+    divergence = 0.0
+    for rank in range(2):
+        seed_step(1, 1, rank)
+        for part in share(parts, rank, 2):
+            loss = data.objective.loss(model, part)
+            (loss.total / count).backward()
+            divergence += float(loss.parts["divergence"]) / count
+    assert divergence > 0.01
+    assert figures["divergence"] == pytest.approx(divergence, rel=1e-9)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-9, atol=1e-12)
+
+
+def updates_of_two(rank, world, config, data):
+    return updates(config, data, group(rank, world), 1, torch.float64)
 
 
 @pytest.mark.long

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 
 from regard.data.audio.log_mel import MelConfig, log_mel
-from regard.data.audio.sound import SUFFIXES, clock, open_sound, read_sound
+from regard.data.audio.sound import SUFFIXES, Sound, SoundSamples, clock, open_sound, read_sound
 from regard.data.batches import epoch_order, evaluation_order, padded
 from regard.data.file_tables import Part, file_rows, open_part, texts_beside
 from regard.data.formats import Columns, Header
@@ -213,6 +213,16 @@ def _pool() -> Iterator[ThreadPoolExecutor]:
         torch.set_num_threads(before)
 
 
+def sounds_of(given: SoundSource, places: Iterable[int], rate: int) -> Iterator[Sound]:
+    """The sounds at these places, opened: files are read when they are needed, however long they are."""
+    names = given.names
+    for place in places:
+        if isinstance(given, SoundFiles):
+            yield open_sound(given.paths[place])
+        else:
+            yield SoundSamples(given.samples(place, rate), rate, names[place])
+
+
 def check_lengths(sounds: SoundSource, longest: float) -> list[int]:
     """The places of sounds that are no longer than `longest` seconds, by their headers alone."""
     if not isinstance(sounds, SoundFiles):
@@ -342,5 +352,5 @@ def _batch(frames: Sequence[Frames], texts: Rows, rows: np.ndarray, reduction: i
     return TranscribedSounds(Points.of(frames), padded(texts, rows), count, reduction)
 
 
-def too_long_note(left: int, longest: float, done: str) -> str:
-    return f"{left:,} sounds of more than data.max_seconds={longest:g} ({clock(longest)}) are {done}"
+def too_long_note(left: int, longest: float, done: str, what: str = "sounds") -> str:
+    return f"{left:,} {what} of more than data.max_seconds={longest:g} ({clock(longest)}) are {done}"

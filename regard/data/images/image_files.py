@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ LARGEST = 64_000_000
 """Pixels of an image: a small file may claim to hold any number of them."""
 
 Pixels = UInt8[np.ndarray, "Y X C"]
+Made = TypeVar("Made")
+"""What is made of the pixels of an image when it is read."""
 
 Part = Literal["train", "valid", "test"]
 NAMES: dict[str, tuple[str, ...]] = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
@@ -50,8 +52,8 @@ class ImageSource(Protocol):
     @property
     def labels(self) -> Sequence[str] | None: ...
 
-    def read(self, channels: int, then: Callable[[Pixels], np.ndarray]) -> Iterator[np.ndarray]:
-        """What `then` makes of the pixels of each, in order."""
+    def read(self, channels: int, then: Callable[[Pixels], Made]) -> Iterator[Made]:
+        """What `then` makes of the pixels of each, in order; several threads may call it, in any order."""
         ...
 
     def select(self, rows: Sequence[int]) -> "ImageSource": ...
@@ -70,7 +72,7 @@ class ImageFiles:
     def names(self) -> list[str]:
         return [str(path) for path in self.paths]
 
-    def read(self, channels: int, then: Callable[[Pixels], np.ndarray]) -> Iterator[np.ndarray]:
+    def read(self, channels: int, then: Callable[[Pixels], Made]) -> Iterator[Made]:
         check_pillow()
         broken: list[str] = []
         paths = iter(self.paths)
@@ -122,7 +124,7 @@ class ImageArray:
     def names(self) -> list[str]:
         return [f"{self.where}[{row}]" for row in range(len(self.pixels))]
 
-    def read(self, channels: int, then: Callable[[Pixels], np.ndarray]) -> Iterator[np.ndarray]:
+    def read(self, channels: int, then: Callable[[Pixels], Made]) -> Iterator[Made]:
         for image in self.pixels:
             if image.shape[-1] == channels:
                 yield then(image)
@@ -302,7 +304,7 @@ def _named(labels: np.ndarray, classes: np.ndarray, path: Path) -> np.ndarray:
     return classes[labels]
 
 
-def _tried(path: Path, channels: int, then: Callable[[Pixels], np.ndarray]) -> np.ndarray | DataError:
+def _tried(path: Path, channels: int, then: Callable[[Pixels], Made]) -> Made | DataError:
     try:
         return then(read_image(path, channels))
     except DataError as error:
@@ -344,7 +346,7 @@ def _decoded(source: Path | io.BytesIO, where: str, channels: int, largest: int)
             if width * height > largest:
                 raise DataError(f"{where} has {width:,} x {height:,} pixels; {largest:,} in all is the most")
             upright = ImageOps.exif_transpose(image)
-            return _array(upright, "L" if channels == 1 else "RGB")
+            return _array(upright, "L" if channels == 1 else "RGB", where)
     except (DataError, FileNotFoundError, IsADirectoryError):
         raise
     except Exception as error:  # every format fails in its own way
@@ -352,11 +354,18 @@ def _decoded(source: Path | io.BytesIO, where: str, channels: int, largest: int)
         raise DataError(f"{where} cannot be read as an image: {reason}") from None
 
 
-def _array(image, mode: str) -> Pixels:
+def _array(image, mode: str, where: str) -> Pixels:
     from PIL import Image
 
+    if image.mode == "F":
+        raise DataError(f"{where} has floats for pixels, whose white nothing says: convert it to 8 or 16 bits")
     if image.mode.startswith("I"):  # sixteen bits: the upper eight are what a screen shows
-        image = Image.fromarray((np.asarray(image).astype(np.int64).clip(0, 65535) >> 8).astype(np.uint8))
+        values = np.asarray(image).astype(np.int64)
+        if values.min() < 0 or values.max() > 65535:
+            raise DataError(
+                f"{where} has pixels from {values.min():,} to {values.max():,}, more than 16 bits hold: convert it"
+            )
+        image = Image.fromarray((values >> 8).astype(np.uint8))
     if image.has_transparency_data:
         rgba = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
 from regard.data.images.captions import Box, Caption, CaptionSource, NounBoxes
+from regard.data.images.image_files import Made
 
 ScenePart = Literal["train", "valid", "test", "combinations"]
 Language = Literal["en", "fr"]
@@ -357,7 +358,7 @@ class SceneImages:
     def names(self) -> list[str]:
         return [f"{self.part}-{row}" for row in self.rows]
 
-    def read(self, channels: int, then: Callable[[np.ndarray], np.ndarray]) -> Iterator[np.ndarray]:
+    def read(self, channels: int, then: Callable[[np.ndarray], Made]) -> Iterator[Made]:
         return (then(self.drawn(place, channels)) for place in range(len(self.rows)))
 
     def drawn(self, place: int, channels: int) -> UInt8[np.ndarray, "Y X C"]:

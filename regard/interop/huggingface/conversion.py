@@ -44,7 +44,15 @@ from regard.interop.huggingface.whisper import (
 from regard.interop.huggingface.whisper import preprocessor_config as feature_extractor_config
 from regard.models.whisper import STRIDE
 from regard.runs.checkpoint import weights_of
-from regard.runs.files import CONFIG, MODEL, TOKENIZER, whole_directory, whole_or_nothing, write_json, write_tensors
+from regard.runs.files import (
+    CONFIG,
+    TOKENIZER,
+    whole_directory,
+    whole_or_nothing,
+    write_json,
+    write_model,
+    write_tensors,
+)
 from regard.tasks.config import RunConfig
 from regard.tasks.run import Run, load
 from regard.tasks.spec import TASKS, field_names
@@ -90,7 +98,7 @@ def import_directory(directory: str | Path, out: str | Path, tell: Callable[[str
         if vocabularies is not None:
             vocabularies.save(out / TOKENIZER)
             keep_files(directory, out, vocabularies)
-        write_tensors(out / MODEL, weights_of(made), sealed=True)
+        write_model(out, weights_of(made))
         write_json(out / CONFIG, config.to_mapping())
     del made  # so that no two of it are in memory
     return load(out, "cpu")

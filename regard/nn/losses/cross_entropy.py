@@ -156,8 +156,12 @@ def _add_product(total: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
 
 def _total(parts: list[Tensor]) -> Tensor:
     """The sum of the chunks' sums, in one launch; the sum of one is itself."""
-    total = parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
-    return total.to(torch.promote_types(total.dtype, torch.float32))
+    return widened(parts[0] if len(parts) == 1 else torch.stack(parts).sum(0))
+
+
+def widened(values: Tensor) -> Tensor:
+    """In single precision, or in double where they are."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def _chunk_rows(vocab_size: int, device: str = "cpu") -> int:

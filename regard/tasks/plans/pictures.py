@@ -18,6 +18,9 @@ from regard.tasks.plans.pairs import compiling
 LOOKED_AT = 200
 """Images that are opened to see their size and colours."""
 
+FEW = 10_000
+"""Fewer images than these are read more often, and mixed with one another."""
+
 DIGITS = Recipe(
     "8 x 8 digits", 1500, {"model.width": 64, "model.layers": 4, "model.feed_forward": 128, "model.dropout": 0.0}
 )
@@ -135,6 +138,9 @@ def plan_images(found: ImageStatistics, machine: Machine, base: JsonObject | Non
             not found.grey,
             "mirrored, a scene stays the same" if not found.grey else "grey ones may be text",
         )
+    few = found.count < FEW
+    if few and base is None:
+        decide("images.mixup", 0.2, "few images, mixed with one another, are not learned by heart so soon")
     tokens = (size // patch) ** 2 + 1
     decide(
         "train.batch_tokens",
@@ -161,4 +167,4 @@ def plan_images(found: ImageStatistics, machine: Machine, base: JsonObject | Non
     decide("train.keep", 1, "one checkpoint to resume from, beside the best")
     decisions += compiling(machine, blocks=False)
     facts = (f"{found.count:,} images of {len(found.labels)} classes, {found.side} pixels wide",)
-    return Choices(decisions=tuple(decisions), facts=facts, most_epochs=300.0 if found.count < 10_000 else 60.0)
+    return Choices(decisions=tuple(decisions), facts=facts, most_epochs=300.0 if few else 60.0)
