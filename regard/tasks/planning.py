@@ -37,9 +37,10 @@ VALIDATING, RESERVED = 0.06, 0.05
 """The share of a budget that validations may take before they are made fewer, and what saving and the end of a run
 take, about."""
 
-CHECKS, LATE, EARLY = 20, 0.03, 0.1
-"""How often a run looks in its course whether it will end in time, and by what share of its budget it may be late, or
-early, before it makes fewer updates, or more."""
+CHECKS, LATE, EARLY, SETTLED = 20, 0.03, 0.05, 0.7
+"""How often a run looks in its course whether it will end in time; by what share of its budget it may be late in the
+end, three times as much at first, when what updates will take is still a guess, before it makes fewer updates; by
+what share early before it makes more; and after what share of its updates there are no more, as the rate has fallen."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -404,7 +405,7 @@ class TimeBudget:
 
     def steps(self, number: int, options: TrainConfig) -> int:
         """How many updates there are to be in all, by what those so far took: as many as planned, unless the run would
-        end too late by more than `LATE` of its seconds, or, as can be seen in its first half, too early by `EARLY`."""
+        end too late or too early."""
         now, seen = time.monotonic(), self.seen
         spent, self.paused = now - self.at - self.paused, 0.0
         self.at, self.seen = now, number
@@ -416,8 +417,9 @@ class TimeBudget:
         left = self.left() - RESERVED * self.seconds - checks * self.validation
         steps = int(min(self.most, number + max(1, int(left / self.update))))
         difference = (steps - options.steps) * self.update / self.seconds
-        early = difference > EARLY and 2 * number < options.steps
-        return steps if difference < -LATE or early else options.steps
+        done = number / options.steps
+        late, early = difference < -LATE * (3 - 2 * done), difference > EARLY and done < SETTLED
+        return steps if late or early else options.steps
 
 
 def in_updates(plan: Plan, config: RunConfig, steps: int, validations: int = VALIDATIONS) -> RunConfig:

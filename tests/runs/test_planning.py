@@ -570,6 +570,12 @@ def test_a_machine_as_fast_as_it_was_timed_makes_all_its_updates(monkeypatch):
     assert course(lambda number: 0.5 if number == 300 else 0.089, 1000, monkeypatch)[0] == 1000
 
 
+def test_a_machine_that_is_slow_only_at_first_uses_its_minutes(monkeypatch):
+    for slow in (0.12, 0.16, 0.24):
+        _, end = course(lambda number, slow=slow: slow if number < 150 else 0.08, 1000, monkeypatch)
+        assert 90 < end < 103, slow
+
+
 def test_of_equal_scores_the_later_weights_are_chosen(files, tmp_path, monkeypatch):
     monkeypatch.setattr(TrainingRun, "_reached", lambda self, values: -1.0)
     plan = planned(files, "films.tsv", overrides=(*SHORT, "train.validate_every=1", "model.layers=1"))
