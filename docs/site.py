@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -49,6 +50,10 @@ REFERENCE = {
 
 LINK = re.compile(r"(?P<before>\]\(|src=\")(?P<target>[^)\"\s]+)(?P<after>[)\"])")
 FENCE = re.compile(r"^(?P<space> *)```(?P<kind>\w*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
+
+FETCHED = re.compile(r'<(?:script|link)(?! rel="canonical")[^>]* (?:src|href)="(?P<address>(?:https?:)?//[^"]+)"')
+    r"<(?:script|link rel=\"(?:stylesheet|preconnect)\")[^>]*(?:src|href)=\"(?P<address>(?:https?:)?//[^\"]+)\""
+)
 
 _live: Path | None = None
 
@@ -90,6 +95,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         parts += [_linked(markdown[end : block.start()], here), _block(block)]
         end = block.end()
     return "".join([*parts, _linked(markdown[end:], here)])
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Nothing is fetched from elsewhere: neither scripts nor styles nor fonts."""
+    if found := FETCHED.search(output):
+        raise PluginError(f"{page.file.src_uri} fetches {found['address']}: keep a copy of it under docs/assets")
+    return output
 
 
 def on_post_build(config: MkDocsConfig) -> None:
