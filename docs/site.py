@@ -52,8 +52,6 @@ LINK = re.compile(r"(?P<before>\]\(|src=\")(?P<target>[^)\"\s]+)(?P<after>[)\"])
 FENCE = re.compile(r"^(?P<space> *)```(?P<kind>\w*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 FETCHED = re.compile(r'<(?:script|link)(?! rel="canonical")[^>]* (?:src|href)="(?P<address>(?:https?:)?//[^"]+)"')
-    r"<(?:script|link rel=\"(?:stylesheet|preconnect)\")[^>]*(?:src|href)=\"(?P<address>(?:https?:)?//[^\"]+)\""
-)
 
 _live: Path | None = None
 
