@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from contextlib import closing
 
 import pytest
 from materials import ROOT, brief
@@ -39,8 +40,9 @@ ELSEWHERE = {
 }
 """Why a line is not run, by what is in it; after a colon what runs the like of it."""
 
-SHELL = (" | ", " < ", " > ", "regard serve", "--processes", "torchrun", "cut ")
-"""Lines for a shell: with pipes and redirections, or which go on in processes of their own."""
+SHELL = ("export onnx ", " | ", " < ", " > ", "regard serve", "--processes", "torchrun", "cut ")
+"""Lines for a shell: with pipes and redirections, which go on in processes of their own, or which torch traces with
+sizes that are symbols: the types that tests check would refuse these."""
 
 LONG = (
     *("regard serve", "--processes", "torchrun", "regard compare", "regard heads", "regard bench", "regard distill"),
@@ -186,10 +188,10 @@ def by_shell(line, folder):
                 break
         else:
             raise AssertionError(f"{command}\n{''.join(said)}")
-        asked = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
         host = re.search(r"--allow-host (\S+)", line)  # where one is named, no other is answered
-        asked.request("GET", "/health", headers={"Host": host[1]} if host else {})
-        answer = asked.getresponse().status
+        with closing(http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)) as asked:
+            asked.request("GET", "/health", headers={"Host": host[1]} if host else {})
+            answer = asked.getresponse().status
         server.send_signal(signal.SIGTERM)
         server.communicate(timeout=60)
         assert (answer, server.returncode) == (200, 0), command
