@@ -182,7 +182,7 @@ def _wait_briefly() -> None:
     """Threads that wait for one another on a CPU do so for some microseconds, then sleep; what the user has set stays.
 
     By default GNU's OpenMP, which torch brings on Linux, spins for milliseconds. Where other programs use the cores,
-    each then waits for one that the spinning keeps from its core, and an update takes 4 to 30 times as long. On idle
+    each then waits for one that the spinning keeps from its core, and an update takes 4 to 60 times as long. On idle
     cores a model 128 wide is 8 % slower so. It is read when torch is loaded, which no command has done by then.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
