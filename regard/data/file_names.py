@@ -2,7 +2,7 @@
 
 import glob
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from regard.data.formats import COMPRESSED
@@ -68,6 +68,19 @@ def files_of(name: str, suffixes: Sequence[str] | None = None) -> list[Path]:
         _refuse_gaps(kept)
         found += kept
     return found
+
+
+def passed_over(names: Iterable[str | Path], suffixes: Sequence[str]) -> Iterator[str]:
+    """A note on each folder that holds files of other kinds than the `suffixes`, which are not read."""
+    for folder in matching_all(names):
+        if not folder.is_dir():
+            continue
+        inside = (file for file in folder.rglob("*") if file.is_file() and _visible(file, folder))
+        others = sorted(str(file.relative_to(folder)) for file in inside if inner_suffix(file) not in suffixes)
+        if others:
+            listed = ", ".join(others[:3]) + ", ..." * (len(others) > 3)
+            count = "1 file is" if len(others) == 1 else f"{len(others):,} files are"
+            yield f"{folder}: {count} of a kind that is not read ({listed}); known kinds: {', '.join(suffixes)}"
 
 
 def inner_suffix(file: Path) -> str:

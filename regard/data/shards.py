@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -81,7 +82,7 @@ def pair_corpus(
             f"files, folders or patterns, one for each side; {plain[0]} is no table"
         )
     files = [file for name in names for file in files_of(name, TABLES)]
-    if twice := next((file for file in files if files.count(file) > 1), None) if len(files) < 1000 else None:
+    if twice := next((file for file, count in Counter(files).items() if count > 1), None):
         raise ConfigError(f"{setting}: {twice} is named twice")
     shards = [PairFiles(file, keys=keys, header=header) for file in files]
     return shards[0] if len(shards) == 1 else PairShards(tuple(shards))

@@ -15,11 +15,11 @@ from torch import nn
 
 from regard.data import Loader, Position
 from regard.data.batches import epoch_groups
-from regard.data.file_names import check_there, matching_all
+from regard.data.file_names import check_there, matching_all, passed_over
 from regard.data.formats import Header
 from regard.data.loader import Layout
-from regard.data.readers import Corpus, Documents, PairFiles, SplitPairs, TextFiles, content_digest
-from regard.data.shards import Corpora, PairShards, check_shards, pair_corpus
+from regard.data.readers import SUFFIXES, Corpus, Documents, PairFiles, SplitPairs, TextFiles, content_digest
+from regard.data.shards import TABLES, Corpora, PairShards, check_shards, pair_corpus
 from regard.data.sharing import Share
 from regard.data.synthetic.world.corpus import Grammar, sentences
 from regard.data.synthetic.world.sentence import ParallelSentence
@@ -242,6 +242,9 @@ def check_running_text(config: RunConfig, say: Say) -> None:
         check_there(getattr(config.data, part))
         if documents := documents_of(config.data, part):
             check_documents(documents, say)
+        _say_each(passed_over(getattr(config.data, part), SUFFIXES), say)
+    for files in corpus_files(config.data).values():
+        _say_each(passed_over(files, SUFFIXES), say)
 
 
 def check_window(config: RunConfig) -> None:
@@ -284,11 +287,15 @@ def check_pairs(pairs: PairFiles | PairShards, say: Callable[[str], None]) -> No
 
 def check_pair_files(config: PairData, say: Callable[[str], None]) -> None:
     """Read the first pair of every file that a configuration names."""
-    for part in PARTS:
-        if files := getattr(config, part):
-            check_pairs(files_corpus(files, config, f"data.{part}"), say)
-    for name, files in corpus_files(config).items():
-        check_pairs(files_corpus(files, config, f"data.corpora.{name}"), say)
+    named = {f"data.{part}": getattr(config, part) for part in PARTS}
+    named |= {f"data.corpora.{name}": files for name, files in corpus_files(config).items()}
+    for setting, files in named.items():
+        if files:
+            pairs = files_corpus(files, config, setting)
+            check_pairs(pairs, say)
+            first = pairs.shards[0] if isinstance(pairs, PairShards) else pairs
+            if first.target is None:  # of the folders of two sides all is read
+                _say_each(passed_over(files, TABLES), say)
 
 
 def check_documents(documents: Documents, say: Callable[[str], None]) -> None:

@@ -10,12 +10,14 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from regard import make_config
 from regard.data import PairFiles, PairList, pair_store, prepare
-from regard.data.file_names import files_of
+from regard.data.file_names import files_of, passed_over
 from regard.data.prepared_cache import CURSOR
 from regard.data.readers import SplitPairs
-from regard.data.shards import Corpora, Cursor, PairShards, check_shards, chunks_from, files_read, pair_corpus
+from regard.data.shards import TABLES, Corpora, Cursor, PairShards, check_shards, chunks_from, files_read, pair_corpus
 from regard.errors import ConfigError, DataError
+from regard.tasks.corpora import check_pair_files, check_running_text
 from regard.text import TokenizerConfig, Vocabularies, train_vocabularies
 from regard.text.bpe_dropout import MergeDropout
 from regard.text.tokenizing import Tokenizing
@@ -63,6 +65,36 @@ def test_shards_of_all_kinds_are_read_in_order_by_folder_pattern_or_name(tmp_pat
         assert files_read(corpus) == sorted(folder.iterdir())
     one = pair_corpus([str(folder / "00.jsonl")], KEYS)
     assert one == PairFiles(folder / "00.jsonl", keys=KEYS)
+
+
+def test_files_of_a_folder_that_are_not_read_are_said(tmp_path):
+    folder = write_shards(tmp_path / "shards")
+    assert list(passed_over([folder, folder / "00.jsonl"], TABLES)) == []
+    (folder / "README.md").write_text("what this is\n", encoding="utf-8")
+    (folder / ".hidden").write_text("", encoding="utf-8")
+    heard: list[str] = []
+    config = make_config("tiny", data={"train": [str(folder)], "source": "en", "target": "fr"})
+    check_pair_files(config.data, heard.append)
+    (line,) = (line for line in heard if "not read" in line)
+    assert line.startswith(f"{folder}: 1 file is of a kind that is not read (README.md); known kinds: .tsv")
+    for number in range(4):
+        (folder / f"{number}.rar").write_text("", encoding="utf-8")
+    (line,) = passed_over([folder], TABLES)
+    assert "5 files are of a kind that is not read (0.rar, 1.rar, 2.rar, ...)" in line
+    heard.clear()
+    check_running_text(make_config("gpt-tiny", data={"train": [str(folder)], "text": "en"}), heard.append)
+    (line,) = (line for line in heard if "not read" in line)
+    assert "5 files are" in line
+    assert "02.tsv" in line
+
+
+def test_a_shard_that_is_named_twice_is_found_among_thousands(tmp_path):
+    first = tmp_path / "00000.jsonl"
+    first.write_text(json.dumps(dict(zip(KEYS, PAIRS[0], strict=True))), encoding="utf-8")
+    for number in range(1, 1200):
+        os.link(first, tmp_path / f"{number:05}.jsonl")
+    with pytest.raises(ConfigError, match=r"01100\.jsonl is named twice"):
+        pair_corpus([str(tmp_path), str(tmp_path / "01100.jsonl")], KEYS)
 
 
 def test_line_aligned_shards_come_in_pairs(tmp_path):
