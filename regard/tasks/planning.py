@@ -194,7 +194,7 @@ class Plan:
 
     def budget(self) -> str:
         if self.minutes is None:
-            return f"{self.config.train.steps:,} updates as asked"
+            return f"{updates_in_words(self.config.train.steps)} as asked"
         return f"{self.minutes:g} minute" + "s" * (self.minutes != 1) + " in all"
 
     def page(self, updates: str) -> str:
@@ -349,6 +349,10 @@ class Timing:
     validation: float = 0.0
 
 
+def updates_in_words(count: int) -> str:
+    return f"{count:,} update" + "s" * (count != 1)
+
+
 def validations_for(seconds: float, timing: Timing) -> int:
     """How often to validate in so many seconds."""
     if not timing.validation:
@@ -372,10 +376,12 @@ def steps_for(plan: Plan, seconds: float, timing: Timing) -> tuple[int, str]:
     took += f", and {validating:.0f} s for {checks} validations" if timing.validation else ""
     if steps < afford:
         return steps, (
-            f"{steps:,} updates, {passes}, some {steps * rate:.0f} s: the budget would have paid for {afford:,} "
-            f"({took}), but more than {plan.most_epochs:g} times through data of this size overfits"
+            f"{updates_in_words(steps)}, {passes}, some {steps * rate:.0f} s: the budget would have paid for "
+            f"{afford:,} ({took}), but more than {plan.most_epochs:g} times through data of this size overfits"
         )
-    return steps, f"{steps:,} updates, {passes}: what {seconds:.0f} s, which were left of the budget, pay for ({took})"
+    return steps, (
+        f"{updates_in_words(steps)}, {passes}: what {seconds:.0f} s, which were left of the budget, pay for ({took})"
+    )
 
 
 @dataclass(slots=True)

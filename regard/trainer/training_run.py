@@ -22,7 +22,7 @@ from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, write_json, write_text
 from regard.runs.log import Log, NoLog
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData, data_digest
-from regard.tasks.planning import PLAN, Plan, TimeBudget, Timing
+from regard.tasks.planning import PLAN, Plan, TimeBudget, Timing, updates_in_words
 from regard.tasks.run import build_model, choose_device, choose_precision, packs
 from regard.tasks.spec import FollowsUpdates, Prepared, Report, Silence, Stream, TellsOutputs
 from regard.trainer.batch_size import BatchSizeFinder, HasTrialBatches
@@ -134,7 +134,7 @@ class TrainingRun:
 
         From then on the number of updates is a setting like any other, so that resuming is exact.
         """
-        updates = f"{self.config.train.steps:,} updates, as asked."
+        updates = f"{updates_in_words(self.config.train.steps)}, as asked."
         if timing is not None and plan.minutes is not None:
             self.minutes = Minutes.of(plan, plan.minutes, timing, began)
             config, updates = self.minutes.first(self.config, timing)
