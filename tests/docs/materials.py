@@ -440,6 +440,7 @@ NAMES = {
     **{"films.tsv": "labelled.tsv", "reviews.tsv": "labelled.tsv", "dev.tsv": "labelled.tsv"},
     **{"names.tsv": "tagged.tsv", "pairs.jsonl": "facts.jsonl", "words.tsv": "sounds.tsv", "my.toml": "settings.toml"},
     **{"problems.jsonl": "points.jsonl", "cities.csv": "points.csv", "combined.mrg": "trees.mrg", "treebank": "trees"},
+    **{"treebank.mrg": "trees.mrg", "runs/multi30k": "translator"},
     **{"glove.6B.50d.txt": "vectors.txt", "en": "english shards", "fr": "french shards", "scratch/emoji": "emoji"},
     **{"flowers": "photographs", "photos": "photographs", "more-flowers": "photographs", "folder": "sounds"},
     **dict.fromkeys(("rose.jpg", "tulip.jpg", "cat.jpg", "photo.png", "scene.png"), "photograph"),

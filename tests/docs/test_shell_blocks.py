@@ -88,6 +88,11 @@ def small(line):
     for place, word in enumerate(words[:-1]):
         if word in SIZES and words[place + 1].isdecimal():
             words[place + 1] = str(min(int(words[place + 1]), SIZES[word]))
+    if words[1:3] in (
+        ["data", "world"],
+        ["data", "telegrams"],
+    ):  # whose sentences take a while to make with checked types
+        words += [part for option in ("--train", "--valid", "--test") if option not in words for part in (option, "12")]
     if "heads" in words[:2]:  # which wants thirty questions for a role
         words = ["60" if before == "--limit" else word for before, word in zip(["", *words], words, strict=False)]
     words = [re.sub(r"^train\.steps=\d+$", "train.steps=3", word) for word in words]
