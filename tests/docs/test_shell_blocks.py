@@ -91,7 +91,7 @@ def small(line):
     if words[1:3] in (
         ["data", "world"],
         ["data", "telegrams"],
-    ):  # whose sentences take a while to make with checked types
+    ):  # with checked types a sentence takes long
         words += [part for option in ("--train", "--valid", "--test") if option not in words for part in (option, "12")]
     if "heads" in words[:2]:  # which wants thirty questions for a role
         words = ["60" if before == "--limit" else word for before, word in zip(["", *words], words, strict=False)]
