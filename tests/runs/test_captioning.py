@@ -229,19 +229,19 @@ def test_boxes_are_those_of_their_own_image_in_whatever_order_images_are_read(ru
     nouns = '[{"text": "a ring", "nouns": [{"start": 2, "end": 6, "boxes": [[0, 0, 32, 32]]}]}]'
     gold = "".join(f'{{"image": "{name}.png", "captions": {nouns}}}\n' for name in ("wide", "small"))
     (tmp_path / "captions.jsonl").write_text(gold, encoding="utf-8")
-    read, fit, done = image_files.read_image, run.captioner.reader.fit, threading.Event()
+    read, fit, done = image_files.made_of, run.captioner.reader.fit, threading.Event()
 
-    def slow(path, channels):
+    def slow(path, channels, then, **how):
         if path.stem == "wide":
             done.wait(30)
-        return read(path, channels)
+        return read(path, channels, then, **how)
 
     def told(image):
         found = fit(image)
         done.set()
         return found
 
-    monkeypatch.setattr(image_files, "read_image", slow)
+    monkeypatch.setattr(image_files, "made_of", slow)
     monkeypatch.setattr(run.captioner.reader, "fit", told)
     boxes = [known.nouns[0].boxes for _, known in fitted(run, open_captioned(tmp_path))]
     assert boxes == [((0, 0, 8, 8),), ((0, 0, 32, 32),)]

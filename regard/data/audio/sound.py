@@ -186,8 +186,8 @@ def _opened(item: Any, name: str, rate: int) -> Sound:
     if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) and isinstance(item[1], bytes | Path):
         return open_sound(item[1], item[0])
     raise DataError(
-        f"{name} is of the type {type(item).__name__}; must be a path, a file's bytes, an array of {rate:,} samples per "
-        "second, or regard.data.audio.SoundSamples(array, rate)"
+        f"{name} is of the type {type(item).__name__}; must be a path, a file's bytes, an array of {rate:,} samples "
+        "per second, or regard.data.audio.SoundSamples(array, rate)"
     )
 
 
