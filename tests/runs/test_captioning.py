@@ -23,6 +23,7 @@ from regard.errors import ConfigError, DataError, TooLarge
 from regard.look.packed_arrays import png_address, png_bytes
 from regard.look.watch import attentions, recurrences
 from regard.tasks.captioning import scenes_of
+from regard.tasks.images import check_several
 from regard.tasks.looking import LookOptions, document
 from regard.tasks.noun_attention import NounAttention, NounHits, boxes_on_grid, pointing_scores
 from regard.tasks.verbs import VERBS, RequestLimits
@@ -400,11 +401,35 @@ def test_bad_images_are_refused_in_one_line(run, kind, tmp_path):
     assert len(str(refused.value).splitlines()) == 1
 
 
+def test_pillow_images_tensors_and_bytes_are_images(run):
+    from PIL import Image
+
+    plain = run.captioner.read([image()])
+    clear = Image.fromarray(image()).convert("RGBA")
+    tensor = torch.from_numpy(image())
+    for same in (Image.fromarray(image()), clear, tensor, tensor.permute(2, 0, 1) / 255, png_bytes(image())):
+        assert np.array_equal(run.captioner.read([same])[0][1], plain[0][1])
+    with pytest.raises(DataError, match="image 2 cannot be read as an image"):
+        run.caption([image(), Image.open(io.BytesIO(png_bytes(image())[:-400]))])
+
+
 def test_arrays_of_wrong_shapes_and_unequal_counts_are_refused_in_one_line(run):
-    for wrong in (np.zeros((4, 4, 2), np.uint8), np.zeros((4, 4, 3), np.complex64), np.zeros(7, np.uint8)):
-        with pytest.raises(DataError) as refused:
-            run.caption([wrong])
+    for wrong, said in (
+        (np.zeros((4, 4, 2), np.uint8), r"image 2 has shape \(4, 4, 2\); must be rows, columns and 1 or 3 channels"),
+        (np.zeros((0, 4, 3), np.uint8), r"image 2 has shape \(0, 4, 3\)"),
+        (np.zeros(7, np.uint8), r"image 2 has shape \(7,\)"),
+        (np.zeros((4, 4, 3), np.complex64), "image 2 holds complex64, not numbers"),
+        (None, "image 2 is of the type NoneType; must be a path"),
+        ((image(), 64), "image 2 is of the type tuple"),
+        ([[0.0, 1.0]], "image 2 is of the type list"),
+    ):
+        with pytest.raises(DataError, match=said) as refused:
+            run.caption([image(), wrong])
         assert len(str(refused.value).splitlines()) == 1
+    for one in (image(), torch.from_numpy(image()), image()[..., 0], png_bytes(image())):
+        with pytest.raises(DataError, match="give a list of images, not one"):
+            check_several(one)
+    check_several(np.stack((image(), image())))
     with pytest.raises(DataError, match="2 targets for 1 images"):
         document(run, [image()], LookOptions(targets=("a", "b")))
     with pytest.raises(DataError, match="1 images and captions of 2"):

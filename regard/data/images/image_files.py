@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import sys
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -381,6 +382,22 @@ def _decoded(
         reason = str(error).splitlines()[0] if str(error).strip() else type(error).__name__
         raise DataError(f"{where} cannot be read as an image: {reason}") from None
     return then(pixels)
+
+
+def is_pillow(image: object) -> bool:
+    """Whether an object is an image of Pillow's, which is not imported for that."""
+    module = sys.modules.get("PIL.Image")
+    return module is not None and isinstance(image, module.Image)
+
+
+def pillow_pixels(image, where: str) -> Pixels:
+    """The pixels of an image that Pillow has opened, as those of its file would be read, in colour."""
+    from PIL import ImageOps
+
+    try:
+        return _array(ImageOps.exif_transpose(image), "RGB", where)
+    except OSError as error:  # a file that ends too early says so only now
+        raise DataError(f"{where} cannot be read as an image: {error}") from None
 
 
 def _array(image, mode: str, where: str) -> Pixels:
