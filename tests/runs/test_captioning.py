@@ -4,7 +4,9 @@ import base64
 import io
 import json
 import shutil
+import struct
 import threading
+import zlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -332,6 +334,14 @@ def encoded(mode, size=(64, 48), kind="PNG", **how):
     return stream.getvalue()
 
 
+def claiming(side):
+    """A PNG whose header tells of `side` rows and columns, and that holds one pixel."""
+    made = bytearray(encoded("1", (1, 1)))
+    made[16:24] = struct.pack(">II", side, side)
+    made[29:33] = struct.pack(">I", zlib.crc32(made[12:29]))
+    return bytes(made)
+
+
 def animated():
     from PIL import Image
 
@@ -355,8 +365,9 @@ CONVERTED = {
     "bitmap": lambda: encoded("RGB", kind="BMP"),
 }
 REFUSED = {
-    "nothing": (lambda: b"", "cannot be read as an image"),
-    "text": (lambda: b"not an image at all", "cannot be read as an image"),
+    "nothing": (lambda: b"", "cannot be read as an image: it is none of the known kinds"),
+    "text": (lambda: b"not an image at all", "cannot be read as an image: it is none of the known kinds"),
+    "claims": (lambda: claiming(60_000), "has far more than 64,000,000 pixels, which is the most"),
     "cut in its header": (lambda: encoded("RGB")[:20], "cannot be read as an image"),
     "cut in its pixels": (lambda: png_bytes(image())[:-400], "cannot be read as an image"),
     "huge": (lambda: encoded("1", (9000, 9000)), "81,000,000|9,000 x 9,000 pixels; 64,000,000 in all is the most"),
@@ -398,6 +409,7 @@ def test_bad_images_are_refused_in_one_line(run, kind, tmp_path):
     with pytest.raises(DataError, match=said) as refused:
         run.caption([str(tmp_path / "one.png")])
     assert "one.png" in str(refused.value)
+    assert "object at" not in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
 
 

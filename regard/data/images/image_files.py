@@ -365,7 +365,7 @@ def _decoded(
     several: bool = False,
 ) -> Made:
     check_pillow()
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with Image.open(source, formats=FORMATS) as image:
@@ -378,6 +378,11 @@ def _decoded(
             pixels = _array(image, "L" if channels == 1 else "RGB", where)
     except (DataError, Large, FileNotFoundError, IsADirectoryError):
         raise
+    except Image.DecompressionBombError:  # Pillow's own limit, which is far beyond ours
+        raise DataError(f"{where} has far more than {largest:,} pixels, which is the most") from None
+    except UnidentifiedImageError:  # whose own words name an object
+        known = ", ".join(FORMATS)
+        raise DataError(f"{where} cannot be read as an image: it is none of the known kinds ({known})") from None
     except Exception as error:  # every format fails in its own way
         reason = str(error).splitlines()[0] if str(error).strip() else type(error).__name__
         raise DataError(f"{where} cannot be read as an image: {reason}") from None
