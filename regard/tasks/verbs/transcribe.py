@@ -209,17 +209,16 @@ def _tries(request: TranscribeRequest) -> int:
 
 def checked_pieces(run: "Run", piece: float | None, overlap: float | None) -> tuple[float, float]:
     """Seconds of a piece, and those that neighbours share: as asked for, or the run's own."""
-    piece = run.transcriber.piece if piece is None else piece
-    overlap = piece / 5 if overlap is None else overlap
-    if not piece >= SHORTEST_PIECE:
-        raise ConfigError(f"piece={piece:g} must be at least {SHORTEST_PIECE:g} seconds")
-    if piece > run.transcriber.longest:
-        raise ConfigError(
-            f"piece={piece:g} is longer than the model reads at a time: {run.transcriber.longest:g} seconds"
-        )
-    if not 0 <= overlap <= piece / 2:
-        raise ConfigError(f"overlap={overlap:g} must be at most half of piece={piece:g}, and not negative")
-    return piece, overlap
+    longest: float = run.transcriber.longest
+    seconds: float = run.transcriber.piece if piece is None else piece
+    shared = seconds / 5 if overlap is None else overlap
+    if not seconds >= SHORTEST_PIECE:
+        raise ConfigError(f"piece={seconds:g} must be at least {SHORTEST_PIECE:g} seconds")
+    if seconds > longest:
+        raise ConfigError(f"piece={seconds:g} is longer than the model reads at a time: {longest:g} seconds")
+    if not 0 <= shared <= seconds / 2:
+        raise ConfigError(f"overlap={shared:g} must be at most half of piece={seconds:g}, and not negative")
+    return seconds, shared
 
 
 def check_joined(run: "Run", sound: "Sound", piece: float, overlap: float, config: "DecodeConfig") -> int:
