@@ -24,7 +24,8 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     if kind != "application/json":
         # A page elsewhere can make a browser send other types without asking first.
         raise Refused("not_json", "the body must be JSON: send the header Content-Type: application/json")
-    too_large = Refused("too_large", f"the body has more than {limits.body} bytes", {"Connection": "close"})
+    message = f"the body has more than {limits.body:,} bytes (--max-body)"
+    too_large = Refused("too_large", message, {"Connection": "close"})
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limits.body:
         raise too_large

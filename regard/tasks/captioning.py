@@ -16,13 +16,13 @@ from regard.data.images.captions import CaptionLayout, CaptionSource, caption_ba
 from regard.data.images.image_files import LARGEST, Part, decode_image
 from regard.data.pair_store import Rows
 from regard.data.synthetic.scenes import SIDE, DrawnScenes, Language, SceneImages, ScenePart
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError
 from regard.look.document import Document
 from regard.metrics.text import corpus_bleu, corpus_scores, exact_match
 from regard.nn.batch import CaptionedImages
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import FIRST_TOKEN, full_rows
-from regard.tasks.images import ImageReader
+from regard.tasks.images import ImageReader, NamedImage, check_several
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.noun_attention import caption_probes, pointing_scores, probe_images
 from regard.tasks.probes import HeldOutData, Probe
@@ -201,19 +201,19 @@ class Captioner(Writer[WrittenCaption]):
         self.reader = ImageReader(config)
 
     def read(self, items: Sequence[Any], largest: int = LARGEST) -> list[tuple[str, np.ndarray]]:
-        """The name and the pixels of each image: a path, an array, a `NamedImage`, or a name with a file's bytes.
-
-        Such bytes may hold at most `largest` pixels.
+        """The name and the pixels of each image: a path, an array, a Pillow image, a `NamedImage`, or a file's bytes,
+        perhaps with a name. Such bytes may hold at most `largest` pixels.
         """
         found: list[tuple[str, np.ndarray]] = []
         for number, item in enumerate(items, 1):
-            if isinstance(item, tuple):
-                where, data = item
-                pixels = self.reader.fit(decode_image(data, where, self.reader.channels, largest))
-                found.append((where, pixels))
-                continue
-            name = f"image {number}" if isinstance(item, np.ndarray) else self.reader.shown(item)
-            found.append((name, self.reader.pixels([item])[0]))
+            name = self.reader.shown(item) if isinstance(item, str | Path | NamedImage) else f"image {number}"
+            named = (name, item) if isinstance(item, bytes) else item
+            if isinstance(named, tuple) and len(named) == 2 and isinstance(named[1], bytes):
+                name, data = named
+                pixels = self.reader.fit(decode_image(data, name, self.reader.channels, largest))
+            else:
+                pixels = self.reader.pixels([item], number)[0]
+            found.append((name, pixels))
         return found
 
     def batch(self, items: Sequence[np.ndarray], texts: Sequence[Sequence[int]] | None = None) -> CaptionedImages:
@@ -235,8 +235,7 @@ def caption(run: Run, images: Sequence[Any], **decode: Setting) -> list[str]:
 
 def captions(run: Run, images: Sequence[Any], **decode: Setting) -> list[list[WrittenCaption]]:
     """For each image its best captions, with scores: `captions(["photo.png"], beam=5, top_beams=5)`."""
-    if isinstance(images, str | Path):
-        raise DataError("give a list of images, not one: [image]")
+    check_several(images)
     read = [pixels for _, pixels in run.captioner.read(list(images))]
     return run.captioner.caption(read, run.decode_config(**decode))
 

@@ -26,7 +26,7 @@ from regard.data.images import (
     resized,
 )
 from regard.data.images.augmentation import normalise
-from regard.data.images.image_files import Part, class_names
+from regard.data.images.image_files import Part, class_names, is_pillow, pillow_pixels
 from regard.data.images.image_store import class_numbers, held_out
 from regard.errors import ConfigError, DataError
 from regard.look.document import Document
@@ -165,7 +165,7 @@ class NamedImage:
 
 
 class ImageReader:
-    """Images as a run's model reads them. An input is a path, an array or a `NamedImage`."""
+    """Images as a run's model reads them. An input is a path, an array, a Pillow image or a `NamedImage`."""
 
     def __init__(self, config: RunConfig) -> None:
         shape: Any = config.model_config()
@@ -188,9 +188,9 @@ class ImageReader:
     def shown(self, item: object) -> str:
         return item.name if isinstance(item, NamedImage) else str(item)
 
-    def pixels(self, items: Sequence[Any]) -> list[np.ndarray]:
-        """The images at the model's size, as bytes."""
-        return [image for images in _runs_of(items) for image in images.read(self.channels, self.fit)]
+    def pixels(self, items: Sequence[Any], first: int = 1) -> list[np.ndarray]:
+        """The images at the model's size, as bytes; those without a name are called by their number from `first` on."""
+        return [image for images in _runs_of(items, first) for image in images.read(self.channels, self.fit)]
 
     def normalised(self, arrays: Sequence[np.ndarray]) -> Float[Tensor, "B C Y X"]:
         """Images of the model's size as numbers about 0."""
@@ -245,20 +245,42 @@ class ImageClassifier:
         return Images(self.reader.normalised(arrays), labels, len(arrays), self.patches)
 
 
-def _runs_of(items: Sequence[Any]) -> Iterator[ImageSource]:
+def _rows_of_pixels(image: Any, name: str) -> np.ndarray:
+    """An image that is in memory already, as rows, columns and perhaps channels."""
+    if isinstance(image, Tensor):
+        image = image.detach().cpu().numpy()
+    elif is_pillow(image):
+        image = pillow_pixels(image, name)
+    if not isinstance(image, np.ndarray):
+        raise DataError(
+            f"{name} is of the type {type(image).__name__}; must be a path, a Pillow image, or an array of rows, "
+            "columns and perhaps channels"
+        )
+    coloured = image.ndim == 3 and bool({1, 3} & {image.shape[0], image.shape[-1]})
+    if not image.size or not (coloured or image.ndim == 2):
+        raise DataError(f"{name} has shape {image.shape}; must be rows, columns and 1 or 3 channels, or none")
+    return image
+
+
+def check_several(images: Any) -> None:
+    """Refuse one image where a list of them is asked for: what an array holds, one by one, are no images."""
+    array = isinstance(images, np.ndarray | Tensor) and images.ndim < 4
+    if array or isinstance(images, str | Path | bytes | NamedImage) or is_pillow(images):
+        raise DataError("give a list of images, not one: [image]")
+
+
+def _runs_of(items: Sequence[Any], first: int = 1) -> Iterator[ImageSource]:
     """The items in order, files that follow one another together."""
     files: list[Path] = []
-    for item in items:
-        pixels = item.pixels if isinstance(item, NamedImage) else item
-        if pixels is None or isinstance(item, (str, Path)):
-            files.append(Path(item.name if isinstance(item, NamedImage) else item))
+    for number, item in enumerate(items, first):
+        pixels, named = (item.pixels, item.name) if isinstance(item, NamedImage) else (item, item)
+        if isinstance(named, str | Path) and (pixels is None or pixels is named):
+            files.append(Path(named))
             continue
         if files:
             yield ImageFiles(tuple(files))
             files = []
-        if not isinstance(pixels, np.ndarray) or pixels.ndim not in (2, 3):
-            raise DataError("an image is a path, or an array of rows, columns and perhaps channels")
-        yield ImageArray.of(pixels[None])
+        yield ImageArray.of(_rows_of_pixels(pixels, f"image {number}")[None], where=f"image {number}")
     if files:
         yield ImageFiles(tuple(files))
 

@@ -17,6 +17,7 @@ from regard.data.audio.sound import Samples, Sound, open_sounds, read_sound
 from regard.data.audio.transcripts import sound_frames, sound_paths
 from regard.data.formats import lines
 from regard.decode.config import DecodeConfig
+from regard.errors import DataError, TooLarge
 from regard.look.watch import attentions, watch
 from regard.metrics.text import bootstrap_signature, error_rate
 from regard.nn.attention import ACROSS
@@ -31,6 +32,11 @@ from regard.text import Vocabularies
 
 BATCH = 32
 """Pieces of sound in one batch while texts are searched for greedily; fewer by the width of a beam."""
+
+
+PIPED = 1 << 29
+"""Bytes of a sound on standard input, which has no places to read from and is in memory whole: four hours of 16,000
+samples of 16 bits per second."""
 
 
 def ctc_positions(tokens: Sequence[int]) -> int:
@@ -83,9 +89,18 @@ def sound_arguments(words: Iterable[str], file: Path | None = None) -> Iterator[
     """The sounds that a command line names: files, those in folders, `-` for standard input, or those of a list."""
     for word in words if file is None else lines(file):
         if word == STANDARD_INPUT and file is None:
-            yield ("standard input", sys.stdin.buffer.read())
+            data = sys.stdin.buffer.read(PIPED + 1)
+            if len(data) > PIPED:
+                raise TooLarge(f"standard input has more than {PIPED:,} bytes, all of them in memory: give a file")
+            yield ("standard input", data)
         else:
             yield from sound_paths(Path(word))
+
+
+def check_several(sounds: Any) -> None:
+    """Refuse one sound where a list of them is asked for: what an array holds, one by one, are no sounds."""
+    if isinstance(sounds, str | Path | bytes | np.ndarray | torch.Tensor | Sound):
+        raise DataError("give a list of sounds, not one: [sound]")
 
 
 def sent_sounds(run: Run, given: Sequence[Any]) -> list[Samples]:

@@ -49,8 +49,8 @@ from regard.tasks.spec import (
     check_columns,
     check_length,
 )
-from regard.tasks.transcriber import Transcriber, ctc_positions, error_rates, sent_sounds
-from regard.tasks.verbs.transcribe import WrittenTranscript
+from regard.tasks.transcriber import Transcriber, check_several, ctc_positions, error_rates, sent_sounds
+from regard.tasks.verbs.transcribe import WrittenTranscript, check_joined, checked_pieces
 from regard.tasks.writing import (
     UNUSED,
     AugmentedSounds,
@@ -222,16 +222,28 @@ def transcriber_of(run: Run) -> Transcriber:
     return Transcriber(run.model, run.vocabularies, run.config)
 
 
-def transcribe(run: Run, sounds: Sequence[Any], **decode: Setting) -> list[str]:
-    """The best transcript of each sound, a path or an array; `decode` are settings of `DecodeConfig`, as `beam=5`."""
-    return [best[0].text for best in transcripts(run, sounds, **decode)]
+def transcribe(
+    run: Run, sounds: Sequence[Any], *, piece: float | None = None, overlap: float | None = None, **decode: Setting
+) -> list[str]:
+    """The best transcript of each sound, a path or an array; options as in `transcripts`."""
+    return [best[0].text for best in transcripts(run, sounds, piece=piece, overlap=overlap, **decode)]
 
 
-def transcripts(run: Run, sounds: Sequence[Any], **decode: Setting) -> list[list[WrittenTranscript]]:
-    """For each sound its best transcripts, with scores and the times of words: `transcripts(["a.wav"], beam=5)`."""
-    if isinstance(sounds, str | Path):
-        raise DataError("give a list of sounds, not one: [sound]")
-    return run.transcriber.transcribe(run.transcriber.read(list(sounds)), run.decode_config(**decode))
+def transcripts(
+    run: Run, sounds: Sequence[Any], *, piece: float | None = None, overlap: float | None = None, **decode: Setting
+) -> list[list[WrittenTranscript]]:
+    """For each sound its best transcripts, with scores and the times of words: `transcripts(["a.wav"], beam=5)`.
+
+    Sounds of more than `piece` seconds are read in pieces that share `overlap` seconds, as by the command; `decode` are
+    settings of `DecodeConfig`.
+    """
+    check_several(sounds)
+    transcriber, how = run.transcriber, run.decode_config(**decode)
+    piece, overlap = checked_pieces(run, piece, overlap)
+    read = transcriber.read(list(sounds))
+    for sound in read:
+        check_joined(run, sound, piece, overlap, how)
+    return transcriber.transcribe(read, how, piece=piece, overlap=overlap)
 
 
 class HeldOutSpeech(HeldOutTexts):

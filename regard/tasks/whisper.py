@@ -22,7 +22,7 @@ from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.probes import HeldOutData, Probe, written_probe
 from regard.tasks.run import Run
 from regard.tasks.spec import MEASURING, OF_PAIRS, Measuring, Say, Task
-from regard.tasks.transcriber import error_rates, sent_sounds
+from regard.tasks.transcriber import check_several, error_rates, sent_sounds
 from regard.tasks.verbs.transcribe import WrittenTranscript
 from regard.tasks.whisper_transcriber import BATCH, WhisperTranscriber, whole_windows
 from regard.text.whisper_tokens import RATE
@@ -106,8 +106,7 @@ def transcripts(
     The thresholds say which texts have failed and are written anew at a higher temperature: see `Fallback`. `decode`
     are settings of `DecodeConfig`, such as `beam=5`.
     """
-    if isinstance(sounds, str | Path):
-        raise DataError("give a list of sounds, not one: [sound]")
+    check_several(sounds)
     how = run.decode_config(**decode)
     return run.transcriber.transcribe(
         list(sounds),

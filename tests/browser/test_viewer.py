@@ -433,6 +433,14 @@ def test_a_picture_is_lit_where_each_word_of_its_caption_looked(browser, tmp_pat
         page.close()
 
 
+@pytest.mark.parametrize(("made", "view"), [(documents.sound, "Sound"), (documents.caption, "Image")])
+def test_a_page_of_a_sound_or_an_image_opens_with_it(made, view, browser, tmp_path):
+    (tmp_path / "page.html").write_text(render(made()), encoding="utf-8")
+    page = browser.page((tmp_path / "page.html").as_uri())
+    assert page.texts("[role=tab][aria-selected=true]") == [view]
+    page.close()
+
+
 def test_a_sound_is_lit_where_each_piece_listened_and_a_word_plays_its_stretch(browser, tmp_path):
     document = documents.sound()
     path = tmp_path / "sound.html"
@@ -452,7 +460,14 @@ def test_a_sound_is_lit_where_each_piece_listened_and_a_word_plays_its_stretch(b
         assert page.js(lit) == [shown(one) for one in seen.attentions[1].array().mean(0)[piece]]
     assert page.js("window.played.map((one) => one.toFixed(1))") == ["0.4", "0.2"]
     assert "one” listens most from" in page.text(".readout")
-    assert page.texts(".times span") == ["one", "two", "one", "two"]
+    assert page.texts("[aria-label='words by time'] span") == ["one", "two"]
+    assert page.texts("[aria-label='pieces by CTC'] span") == ["one", "two"]
+    # Beside CTC's alignment stands that of the attention: where each step listened most.
+    assert page.texts("[aria-label='pieces by attention'] span") == list(seen.target.pieces)
+    shares = page.js(
+        "[...document.querySelectorAll(`[aria-label='pieces by attention'] span`)].map((one) => one.style.left)"
+    )
+    assert shares == [f"{20 * most}%" for most in seen.attentions[1].array().mean(0).argmax(1)]
     assert page.js("document.querySelectorAll('.small-tracks .track').length") == 2
     assert page.js("document.querySelector('.track img').naturalWidth") == 16
     assert page.complaints() == []

@@ -4,7 +4,9 @@ import base64
 import io
 import json
 import shutil
+import struct
 import threading
+import zlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,6 +25,7 @@ from regard.errors import ConfigError, DataError, TooLarge
 from regard.look.packed_arrays import png_address, png_bytes
 from regard.look.watch import attentions, recurrences
 from regard.tasks.captioning import scenes_of
+from regard.tasks.images import check_several
 from regard.tasks.looking import LookOptions, document
 from regard.tasks.noun_attention import NounAttention, NounHits, boxes_on_grid, pointing_scores
 from regard.tasks.verbs import VERBS, RequestLimits
@@ -229,19 +232,19 @@ def test_boxes_are_those_of_their_own_image_in_whatever_order_images_are_read(ru
     nouns = '[{"text": "a ring", "nouns": [{"start": 2, "end": 6, "boxes": [[0, 0, 32, 32]]}]}]'
     gold = "".join(f'{{"image": "{name}.png", "captions": {nouns}}}\n' for name in ("wide", "small"))
     (tmp_path / "captions.jsonl").write_text(gold, encoding="utf-8")
-    read, fit, done = image_files.read_image, run.captioner.reader.fit, threading.Event()
+    read, fit, done = image_files.made_of, run.captioner.reader.fit, threading.Event()
 
-    def slow(path, channels):
+    def slow(path, channels, then, **how):
         if path.stem == "wide":
             done.wait(30)
-        return read(path, channels)
+        return read(path, channels, then, **how)
 
     def told(image):
         found = fit(image)
         done.set()
         return found
 
-    monkeypatch.setattr(image_files, "read_image", slow)
+    monkeypatch.setattr(image_files, "made_of", slow)
     monkeypatch.setattr(run.captioner.reader, "fit", told)
     boxes = [known.nouns[0].boxes for _, known in fitted(run, open_captioned(tmp_path))]
     assert boxes == [((0, 0, 8, 8),), ((0, 0, 32, 32),)]
@@ -331,6 +334,14 @@ def encoded(mode, size=(64, 48), kind="PNG", **how):
     return stream.getvalue()
 
 
+def claiming(side):
+    """A PNG whose header tells of `side` rows and columns, and that holds one pixel."""
+    made = bytearray(encoded("1", (1, 1)))
+    made[16:24] = struct.pack(">II", side, side)
+    made[29:33] = struct.pack(">I", zlib.crc32(made[12:29]))
+    return bytes(made)
+
+
 def animated():
     from PIL import Image
 
@@ -354,8 +365,9 @@ CONVERTED = {
     "bitmap": lambda: encoded("RGB", kind="BMP"),
 }
 REFUSED = {
-    "nothing": (lambda: b"", "cannot be read as an image"),
-    "text": (lambda: b"not an image at all", "cannot be read as an image"),
+    "nothing": (lambda: b"", "cannot be read as an image: it is none of the known kinds"),
+    "text": (lambda: b"not an image at all", "cannot be read as an image: it is none of the known kinds"),
+    "claims": (lambda: claiming(60_000), "has far more than 64,000,000 pixels, which is the most"),
     "cut in its header": (lambda: encoded("RGB")[:20], "cannot be read as an image"),
     "cut in its pixels": (lambda: png_bytes(image())[:-400], "cannot be read as an image"),
     "huge": (lambda: encoded("1", (9000, 9000)), "81,000,000|9,000 x 9,000 pixels; 64,000,000 in all is the most"),
@@ -397,14 +409,39 @@ def test_bad_images_are_refused_in_one_line(run, kind, tmp_path):
     with pytest.raises(DataError, match=said) as refused:
         run.caption([str(tmp_path / "one.png")])
     assert "one.png" in str(refused.value)
+    assert "object at" not in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
 
 
+def test_pillow_images_tensors_and_bytes_are_images(run):
+    from PIL import Image
+
+    plain = run.captioner.read([image()])
+    clear = Image.fromarray(image()).convert("RGBA")
+    tensor = torch.from_numpy(image())
+    for same in (Image.fromarray(image()), clear, tensor, tensor.permute(2, 0, 1) / 255, png_bytes(image())):
+        assert np.array_equal(run.captioner.read([same])[0][1], plain[0][1])
+    with pytest.raises(DataError, match="image 2 cannot be read as an image"):
+        run.caption([image(), Image.open(io.BytesIO(png_bytes(image())[:-400]))])
+
+
 def test_arrays_of_wrong_shapes_and_unequal_counts_are_refused_in_one_line(run):
-    for wrong in (np.zeros((4, 4, 2), np.uint8), np.zeros((4, 4, 3), np.complex64), np.zeros(7, np.uint8)):
-        with pytest.raises(DataError) as refused:
-            run.caption([wrong])
+    for wrong, said in (
+        (np.zeros((4, 4, 2), np.uint8), r"image 2 has shape \(4, 4, 2\); must be rows, columns and 1 or 3 channels"),
+        (np.zeros((0, 4, 3), np.uint8), r"image 2 has shape \(0, 4, 3\)"),
+        (np.zeros(7, np.uint8), r"image 2 has shape \(7,\)"),
+        (np.zeros((4, 4, 3), np.complex64), "image 2 holds complex64, not numbers"),
+        (None, "image 2 is of the type NoneType; must be a path"),
+        ((image(), 64), "image 2 is of the type tuple"),
+        ([[0.0, 1.0]], "image 2 is of the type list"),
+    ):
+        with pytest.raises(DataError, match=said) as refused:
+            run.caption([image(), wrong])
         assert len(str(refused.value).splitlines()) == 1
+    for one in (image(), torch.from_numpy(image()), image()[..., 0], png_bytes(image())):
+        with pytest.raises(DataError, match="give a list of images, not one"):
+            check_several(one)
+    check_several(np.stack((image(), image())))
     with pytest.raises(DataError, match="2 targets for 1 images"):
         document(run, [image()], LookOptions(targets=("a", "b")))
     with pytest.raises(DataError, match="1 images and captions of 2"):

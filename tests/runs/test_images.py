@@ -244,7 +244,7 @@ def test_what_cannot_be_is_refused_before_work(arrays, run, tmp_path):
         run.translate(["a"])
     with pytest.raises(RunError, match="no tokenizer"):
         run.vocabularies  # noqa: B018
-    with pytest.raises(DataError, match="array of rows, columns"):
+    with pytest.raises(DataError, match="must be rows, columns"):
         run.classify([np.zeros((2, 2, 2, 2))])
 
 

@@ -26,7 +26,7 @@ from regard.nn.attention import ACROSS
 from regard.tasks.looking import LookOptions, document
 from regard.tasks.looking.written_runs import at_positions
 from regard.tasks.sound_attention import HeadPath, _path, _together, spoken_at
-from regard.tasks.transcriber import Transcriber
+from regard.tasks.transcriber import Transcriber, check_several
 from regard.tasks.verbs import VERBS, RequestLimits
 from regard.tasks.verbs.transcribe import TimedWord, WrittenTranscript
 from regard.trainer.trainer import Stopped
@@ -108,6 +108,45 @@ def test_paths_arrays_standard_input_and_the_command_give_the_same(run, tmp_path
     (result,) = run.ask("transcribe", [rounded], beam=2)
     assert result.transcripts[0].text == text
     assert result.seconds == pytest.approx(len(sound()) / RATE, abs=1e-3)
+
+
+def test_pieces_are_asked_for_alike_from_python_and_by_the_verb(run):
+    whole = np.concatenate([sound(number) for number in range(2)])
+    (asked,) = run.ask("transcribe", [whole], piece=1.5, overlap=0.5)
+    assert run.transcripts([whole], piece=1.5, overlap=0.5)[0] == list(asked.transcripts)
+    assert run.transcribe([whole], piece=1.5, overlap=0.5) == [asked.transcripts[0].text]
+    assert len(run.transcripts([sound()], beam=2, top_beams=2)[0]) == 2
+    for options, said in (
+        ({"piece": 13.0}, "piece=13 is longer than the model reads at a time: 12 seconds"),
+        ({"piece": 0.0}, r"piece=0 must be at least 0\.1 seconds"),
+        ({"piece": 2.0, "overlap": -0.5}, r"overlap=-0\.5 must be at most half of piece=2, and not negative"),
+        ({"piece": 1.5, "beam": 2, "top_beams": 2}, "is read in 4 pieces"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            run.transcribe([whole], **options)
+
+
+def test_tensors_and_bytes_are_sounds_and_what_is_none_is_refused_in_one_line(run, tmp_path):
+    data = write_wav(sound(), RATE)
+    (tmp_path / "one.wav").write_bytes(data)
+    assert run.transcribe([data]) == run.transcribe([tmp_path / "one.wav"])
+    assert run.transcribe([torch.from_numpy(sound())]) == run.transcribe([sound()])
+    for wrong in (None, 3, [0.1, 0.2], (sound(), RATE), ("a.wav", "b.wav")):
+        with pytest.raises(DataError, match=f"sound 2 is of the type {type(wrong).__name__}; must be a path"):
+            run.transcribe([sound(), wrong])
+    with pytest.raises(DataError, match="is a folder, not a sound"):
+        run.transcribe([tmp_path])
+    for one in (sound(), np.stack((sound(), sound())), data, SoundSamples(sound(), RATE)):
+        with pytest.raises(DataError, match="give a list of sounds, not one"):
+            check_several(one)
+
+
+def test_no_more_is_read_from_a_pipe_than_memory_is_given_to(run, monkeypatch, capsys):
+    data = write_wav(sound(), RATE)
+    monkeypatch.setattr("regard.tasks.transcriber.PIPED", len(data) - 1)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data), isatty=lambda: False))
+    assert main(["transcribe", str(run.directory), "-", "--device", "cpu"]) == 2
+    assert f"standard input has more than {len(data) - 1:,} bytes" in capsys.readouterr().err
 
 
 def test_sound_of_any_form_is_converted_or_refused_in_one_line(run, tmp_path):

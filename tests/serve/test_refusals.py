@@ -45,7 +45,7 @@ def small(translator):
         ({"text": []}, 400, "bad_request", "text is an empty list"),
         ({"text": ["a"] * 4}, 413, "too_large", "text has 4 texts; this server takes 3 per request"),
         ({"text": "a" * 1501}, 413, "too_large", "text has 1501 characters; this server takes 1500"),
-        ({"text": "a" * 4001}, 413, "too_large", "the body has more than 4000 bytes"),
+        ({"text": "a" * 4001}, 413, "too_large", "the body has more than 4,000 bytes (--max-body)"),
         ({"text": "a \ud83d b"}, 400, "bad_request", "half a surrogate pair at character 2"),
         ({"text": "a " * 100, "overlong": "refuse"}, 422, "unusable_input", "the model reads at most"),
         ({"text": "a", "model": "en-fx"}, 404, "unknown_model", "unknown model 'en-fx'; did you mean 'en-fr'?"),

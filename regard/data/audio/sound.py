@@ -146,7 +146,7 @@ def open_sound(source: str | Path | bytes, name: str | None = None) -> Sound:
     source = Path(source) if isinstance(source, str) else source
     name = name or (str(source) if isinstance(source, Path) else "sound")
     if isinstance(source, Path) and not source.is_file():
-        raise DataError(f"no such file: {source}")
+        raise DataError(f"{source} is a folder, not a sound" if source.is_dir() else f"no such file: {source}")
     with _stream(source) as stream:
         head = stream.read(12)
         if not head:
@@ -162,21 +162,33 @@ def open_sound(source: str | Path | bytes, name: str | None = None) -> Sound:
 
 
 def open_sounds(items: Sequence[Any], rate: int) -> list[Sound]:
-    """The sounds, opened: paths, arrays at this `rate`, a name with a file's bytes, or sounds already.
+    """The sounds, opened: paths, a file's bytes, arrays or tensors at this `rate`, a name with a file's bytes, or
+    sounds already.
 
     Whole numbers in an array are those of a file of as many bits.
     """
-    found: list[Sound] = []
-    for number, item in enumerate(items, 1):
-        if isinstance(item, np.ndarray):
-            if item.ndim != 1:
-                raise DataError(f"sound {number} has shape {item.shape}; an array must have one channel")
-            found.append(SoundSamples(_between_ones(item, f"sound {number}"), rate, f"sound {number}"))
-        elif isinstance(item, tuple):
-            found.append(open_sound(item[1], item[0]))
-        else:
-            found.append(item if isinstance(item, Sound) else open_sound(item))
-    return found
+    return [_opened(item, f"sound {number}", rate) for number, item in enumerate(items, 1)]
+
+
+def _opened(item: Any, name: str, rate: int) -> Sound:
+    if isinstance(item, torch.Tensor):
+        item = item.detach().cpu().numpy()
+    if isinstance(item, np.ndarray):
+        if item.ndim != 1:
+            raise DataError(f"{name} has shape {item.shape}; an array must have one channel")
+        return SoundSamples(_between_ones(item, name), rate, name)
+    if isinstance(item, Sound):
+        return item
+    if isinstance(item, bytes):
+        return open_sound(item, name)
+    if isinstance(item, str | Path):
+        return open_sound(item)
+    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) and isinstance(item[1], bytes | Path):
+        return open_sound(item[1], item[0])
+    raise DataError(
+        f"{name} is of the type {type(item).__name__}; must be a path, a file's bytes, an array of {rate:,} samples "
+        "per second, or regard.data.audio.SoundSamples(array, rate)"
+    )
 
 
 def read_sound(

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import sys
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +36,14 @@ IMAGES, LABELS = ("images", "x", "data"), ("labels", "y", "target")
 
 LARGEST_ARRAY = 16 << 30
 """Bytes of an array, unpacked."""
+
+SEVERAL, STRIP = 4_000_000, 1 << 20
+"""Pixels of an image of which several are decoded at once; pixels that are converted at a time."""
+
+
+class Large(Exception):
+    """An image of so many pixels that it is decoded by itself: in every thread one, they would fill the memory."""
+
 
 CHUNK = 256  # images decoded at a time
 
@@ -80,10 +89,14 @@ class ImageFiles:
             while part := list(islice(paths, CHUNK)):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # of large images and odd headers: our own limit is stricter
-                    results = list(pool.map(lambda path: _tried(path, channels, then), part))
+                    tried = pool.map(lambda path: _tried(path, channels, then, several=True), part)
+                    results = [
+                        _tried(path, channels, then) if isinstance(found, Large) else found
+                        for path, found in zip(part, tried, strict=True)
+                    ]
                 broken += [str(found) for found in results if isinstance(found, DataError)]
                 if not broken:  # else go on only to name what else cannot be read
-                    yield from (found for found in results if not isinstance(found, DataError))
+                    yield from (found for found in results if not isinstance(found, DataError | Large))
         if broken:
             more = f"; and {len(broken) - BROKEN} more" if len(broken) > BROKEN else ""
             raise DataError("; ".join(broken[:BROKEN]) + more)
@@ -304,10 +317,12 @@ def _named(labels: np.ndarray, classes: np.ndarray, path: Path) -> np.ndarray:
     return classes[labels]
 
 
-def _tried(path: Path, channels: int, then: Callable[[Pixels], Made]) -> Made | DataError:
+def _tried(
+    path: Path, channels: int, then: Callable[[Pixels], Made], *, several: bool = False
+) -> Made | DataError | Large:
     try:
-        return then(read_image(path, channels))
-    except DataError as error:
+        return made_of(path, channels, then, several=several)
+    except (DataError, Large) as error:
         return error
 
 
@@ -323,8 +338,13 @@ def check_pillow() -> None:
 
 def read_image(path: Path, channels: int = 3) -> Pixels:
     """The pixels of a file, upright as its camera says, transparent parts on white, grey where `channels` is 1."""
+    return made_of(path, channels, np.asarray)
+
+
+def made_of(path: Path, channels: int, then: Callable[[Pixels], Made], *, several: bool = False) -> Made:
+    """What `then` makes of the pixels of a file; raises `Large` where `several` are decoded at once and it has many."""
     try:
-        return _decoded(path, str(path), channels, LARGEST)
+        return _decoded(path, str(path), channels, LARGEST, then, several)
     except FileNotFoundError:
         raise DataError(f"no such file: {path}") from None
     except IsADirectoryError:
@@ -333,32 +353,74 @@ def read_image(path: Path, channels: int = 3) -> Pixels:
 
 def decode_image(data: bytes, where: str, channels: int = 3, largest: int = LARGEST) -> Pixels:
     """The same of the bytes of a file, called `where`, with at most `largest` pixels."""
-    return _decoded(io.BytesIO(data), where, channels, largest)
+    return _decoded(io.BytesIO(data), where, channels, largest, np.asarray)
 
 
-def _decoded(source: Path | io.BytesIO, where: str, channels: int, largest: int) -> Pixels:
+def _decoded(
+    source: Path | io.BytesIO,
+    where: str,
+    channels: int,
+    largest: int,
+    then: Callable[[Pixels], Made],
+    several: bool = False,
+) -> Made:
     check_pillow()
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with Image.open(source, formats=FORMATS) as image:
             width, height = image.size
             if width * height > largest:
                 raise DataError(f"{where} has {width:,} x {height:,} pixels; {largest:,} in all is the most")
-            upright = ImageOps.exif_transpose(image)
-            return _array(upright, "L" if channels == 1 else "RGB", where)
-    except (DataError, FileNotFoundError, IsADirectoryError):
+            if several and width * height > SEVERAL:
+                raise Large
+            ImageOps.exif_transpose(image, in_place=True)
+            pixels = _array(image, "L" if channels == 1 else "RGB", where)
+    except (DataError, Large, FileNotFoundError, IsADirectoryError):
         raise
+    except Image.DecompressionBombError:  # Pillow's own limit, which is far beyond ours
+        raise DataError(f"{where} has far more than {largest:,} pixels, which is the most") from None
+    except UnidentifiedImageError:  # whose own words name an object
+        known = ", ".join(FORMATS)
+        raise DataError(f"{where} cannot be read as an image: it is none of the known kinds ({known})") from None
     except Exception as error:  # every format fails in its own way
         reason = str(error).splitlines()[0] if str(error).strip() else type(error).__name__
         raise DataError(f"{where} cannot be read as an image: {reason}") from None
+    return then(pixels)
+
+
+def is_pillow(image: object) -> bool:
+    """Whether an object is an image of Pillow's, which is not imported for that."""
+    module = sys.modules.get("PIL.Image")
+    return module is not None and isinstance(image, module.Image)
+
+
+def pillow_pixels(image, where: str) -> Pixels:
+    """The pixels of an image that Pillow has opened, as those of its file would be read, in colour."""
+    from PIL import ImageOps
+
+    try:
+        return _array(ImageOps.exif_transpose(image), "RGB", where)
+    except OSError as error:  # a file that ends too early says so only now
+        raise DataError(f"{where} cannot be read as an image: {error}") from None
 
 
 def _array(image, mode: str, where: str) -> Pixels:
-    from PIL import Image
-
+    """The pixels, converted in strips, so that what a conversion needs beside them stays small."""
     if image.mode == "F":
         raise DataError(f"{where} has floats for pixels, whose white nothing says: convert it to 8 or 16 bits")
+    width, height = image.size
+    found = np.empty((height, width, 1 if mode == "L" else 3), dtype=np.uint8)
+    rows = max(1, STRIP // width)
+    for top in range(0, height, rows):
+        bottom = min(top + rows, height)
+        found[top:bottom] = _strip(image.crop((0, top, width, bottom)), mode, where)
+    return found
+
+
+def _strip(image, mode: str, where: str) -> Pixels:
+    from PIL import Image
+
     if image.mode.startswith("I"):  # sixteen bits: the upper eight are what a screen shows
         values = np.asarray(image).astype(np.int64)
         if values.min() < 0 or values.max() > 65535:
@@ -369,5 +431,5 @@ def _array(image, mode: str, where: str) -> Pixels:
     if image.has_transparency_data:
         rgba = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
-    pixels = np.array(image.convert(mode), dtype=np.uint8)
+    pixels = np.asarray(image.convert(mode), dtype=np.uint8)
     return pixels[..., None] if pixels.ndim == 2 else pixels

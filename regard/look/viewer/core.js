@@ -170,7 +170,7 @@ function recalled() {
   const hash = new URLSearchParams(location.hash.slice(1));
   const attention = hash.has("attention") ? Number(hash.get("attention")) : lastCross();
   return {
-    view: hash.get("view") ?? (regard.document.sentences[0].worked ? "neurons" : null),
+    view: hash.get("view") ?? opening(regard.document.sentences[0]),
     sentence: Number(hash.get("sentence")),
     attention,
     heads: hash.get("heads") === "all" ? "all" : (hash.get("heads") ?? "").split(".").filter(Boolean).map(Number),
@@ -179,6 +179,13 @@ function recalled() {
     present: hash.get("present") === "1",
     pin: recalledPin(hash.get("pin")),
   };
+}
+
+// The view that a page opens with: what is looked at itself, where it is a sound or an image; else the first.
+function opening({ worked, sound, picture }) {
+  if (worked) return "neurons";
+  if (sound) return "sound";
+  return picture ? "patches" : null;
 }
 
 function recalledPin(text) {

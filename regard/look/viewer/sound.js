@@ -76,19 +76,30 @@ function drawSound(root, state) {
     : side.pieces.map((label, index) =>
         element("button", { type: "button", class: "word", "aria-pressed": String(index === row), "data-key": `piece-${index}`, onmouseenter: () => show(index), onmouseleave: () => show(row), onclick: () => (pin(attention.rows, index), hear(index)) }, element("bdi", {}, visible(label))),
       );
+  const hearSpan = (span) => playStretch(sound, ...span, large.follow);
   const whole = element("button", { type: "button", "data-key": "play", onclick: () => playStretch(sound, 0, sound.seconds, large.follow) }, "play all");
   large.node.addEventListener("click", (event) => {
     const box = large.node.getBoundingClientRect();
     playStretch(sound, ((event.clientX - box.left) / box.width) * sound.seconds, sound.seconds, large.follow);
   });
   const words = (sentence.target?.words ?? []).map((word, index) => [word, sound.words?.[index]]).filter(([, span]) => span);
+  // Where the step of each piece listened most: the alignment of this attention, to be held beside CTC's.
+  const peaks = within ? [] : side.pieces.map((_, at) => {
+    const weights = weightsAt(matrix.mean, at);
+    return weights.indexOf(Math.max(...weights)) * sound.step;
+  });
+  const listened = peaks.map((start, at) => {
+    const room = Math.min(...peaks.filter((other) => other > start), sound.seconds); // for its label, up to the next one
+    return [side.pieces[at], [start, Math.min(sound.seconds, start + sound.step)], room];
+  });
   const aligned = (sound.aligned ?? []).map((span, index) => [sentence.target.pieces[index], span]).filter(([, [start, end]]) => end > start);
   root.append(
     element("div", { class: "caption" }, element("span", { class: "modes" }, ...buttons, whole), glowLegend()),
     say,
     large.node,
-    timeRow(sound, words, (span) => playStretch(sound, ...span, large.follow), "words by time"),
-    ...(aligned.length ? [element("p", { class: "muted" }, "The same pieces by CTC:"), timeRow(sound, aligned, (span) => playStretch(sound, ...span, large.follow), "pieces by CTC")] : []),
+    timeRow(sound, words, hearSpan, "words by time"),
+    ...(aligned.length ? [element("p", { class: "muted" }, "Where CTC writes each piece:"), timeRow(sound, aligned, hearSpan, "pieces by CTC")] : []),
+    ...(aligned.length && listened.length ? [element("p", { class: "muted" }, "Where the step of each piece listened most, by the chosen heads:"), timeRow(sound, listened, hearSpan, "pieces by attention")] : []),
     element("div", { class: "small-tracks" }, ...small.map(({ head, track }) => element("figure", { class: lookOf(attention, head) }, track.node, element("figcaption", {}, `head ${headName(attention, head)}`)))),
   );
   show(row);
@@ -97,8 +108,8 @@ function drawSound(root, state) {
 // Texts under the sound, each where it was said.
 function timeRow(sound, texts, hear, label) {
   const share = (seconds) => `${(100 * seconds) / sound.seconds}%`;
-  const spans = texts.map(([text, span]) =>
-    element("span", { style: { left: share(span[0]), width: share(span[1] - span[0]) }, title: `${span[0].toFixed(2)} to ${span[1].toFixed(2)} s`, onclick: () => hear(span) }, element("bdi", {}, visible(text))),
+  const spans = texts.map(([text, span, room = span[1]]) =>
+    element("span", { style: { left: share(span[0]), width: share(room - span[0]) }, title: `${span[0].toFixed(2)} to ${span[1].toFixed(2)} s`, onclick: () => hear(span) }, element("bdi", {}, visible(text))),
   );
   return element("div", { class: "times", "aria-label": label }, ...spans);
 }

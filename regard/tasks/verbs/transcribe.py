@@ -23,10 +23,15 @@ from regard.tasks.verbs.writing import ScoresDisplay, ToWrite, WritingRequest, W
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from regard.data.audio.sound import Sound
+    from regard.decode.config import DecodeConfig
     from regard.tasks.run import Run
 
 SERVED_SECONDS = 600.0
 """Of a sound that a server takes: a small body may claim to hold any number of them."""
+
+SHORTEST_PIECE = 0.1
+"""Seconds of a piece that a long sound is read in."""
 
 STANDARD_INPUT = "-"
 
@@ -80,7 +85,7 @@ class TranscribeRequest(WritingRequest):
     max_len: Annotated[int | None, Between(1, "tokens")] = option(None, "Most tokens of a transcript, or of a piece's.")
     min_len: Annotated[int | None, Between(0, "tokens")] = option(None, "Fewest tokens of a transcript.")
     forbid: str | tuple[str, ...] = option((), "A phrase that no transcript has; may be repeated.", "TEXT")
-    piece: Annotated[float | None, Between(0.1, 3600.0)] = option(
+    piece: Annotated[float | None, Between(SHORTEST_PIECE, 3600.0)] = option(
         None, "Longer sounds are read in pieces of so many seconds; by default data.max_seconds of the run."
     )
     overlap: Annotated[float | None, Between(0.0, 3600.0)] = option(
@@ -135,7 +140,7 @@ class WriteTranscripts(WritingVerb[TranscribeRequest, SoundTranscripts]):
         check_count(len(items), "sound", limits, "sounds")
         check_constraints(request, limits)
         config = self.config(run, request, limits)
-        piece, overlap = _pieces(run, request)
+        piece, overlap = checked_pieces(run, request.piece, request.overlap)
         options = _options(run, request)
         # A server reads no files of its own: what it is sent is the sound itself.
         named = (
@@ -147,19 +152,14 @@ class WriteTranscripts(WritingVerb[TranscribeRequest, SoundTranscripts]):
             seconds = sound.frames / sound.rate
             if limits is not None and seconds > SERVED_SECONDS:
                 raise TooLarge(f"{sound.name} is {seconds:.0f} seconds long; this server takes {SERVED_SECONDS:.0f}")
-            count = run.transcriber.pieces(sound, piece, overlap)
-            if count > 1 and (config.samples > 1 or config.top_beams > 1):
-                raise ConfigError(
-                    f"{sound.name} is read in {count} pieces, of which the best transcripts are joined: "
-                    "give no top_beams or samples"
-                )
-            pieces += count
+            pieces += check_joined(run, sound, piece, overlap, config)
         said = f"{pieces} pieces of sound x {rows} hypotheses x {config.max_len} tokens"
         check_budget(limits, pieces * rows, config.max_len, said)
         return [SoundToTranscribe(sound, config, sound.name, piece, overlap, options) for sound in sounds]
 
     def key(self, run: "Run", request: TranscribeRequest) -> Hashable:
-        return super().key(run, request), _pieces(run, request), _options(run, request)
+        pieces = checked_pieces(run, request.piece, request.overlap)
+        return super().key(run, request), pieces, _options(run, request)
 
     def cost(self, run: "Run", asked: Asked) -> Cost:
         item = asked.item
@@ -207,16 +207,29 @@ def _tries(request: TranscribeRequest) -> int:
     return int((1.0 - (request.temperature or 0.0)) / (request.temperature_increment or 0.2) + 1e-6)
 
 
-def _pieces(run: "Run", request: TranscribeRequest) -> tuple[float, float]:
-    piece = run.transcriber.piece if request.piece is None else request.piece
-    overlap = piece / 5 if request.overlap is None else request.overlap
-    if piece > run.transcriber.longest:
+def checked_pieces(run: "Run", piece: float | None, overlap: float | None) -> tuple[float, float]:
+    """Seconds of a piece, and those that neighbours share: as asked for, or the run's own."""
+    longest: float = run.transcriber.longest
+    seconds: float = run.transcriber.piece if piece is None else piece
+    shared = seconds / 5 if overlap is None else overlap
+    if not seconds >= SHORTEST_PIECE:
+        raise ConfigError(f"piece={seconds:g} must be at least {SHORTEST_PIECE:g} seconds")
+    if seconds > longest:
+        raise ConfigError(f"piece={seconds:g} is longer than the model reads at a time: {longest:g} seconds")
+    if not 0 <= shared <= seconds / 2:
+        raise ConfigError(f"overlap={shared:g} must be at most half of piece={seconds:g}, and not negative")
+    return seconds, shared
+
+
+def check_joined(run: "Run", sound: "Sound", piece: float, overlap: float, config: "DecodeConfig") -> int:
+    """In how many pieces a sound is read; of several there is one transcript alone."""
+    count = run.transcriber.pieces(sound, piece, overlap)
+    if count > 1 and (config.samples > 1 or config.top_beams > 1):
         raise ConfigError(
-            f"piece={piece:g} is longer than the model reads at a time: {run.transcriber.longest:g} seconds"
+            f"{sound.name} is read in {count} pieces, of which the best transcripts are joined: "
+            "give no top_beams or samples"
         )
-    if overlap > piece / 2:
-        raise ConfigError(f"overlap={overlap:g} must be at most half of piece={piece:g}")
-    return piece, overlap
+    return count
 
 
 def _options(run: "Run", request: TranscribeRequest) -> tuple[tuple[str, Any], ...]:
@@ -227,7 +240,7 @@ def _options(run: "Run", request: TranscribeRequest) -> tuple[tuple[str, Any], .
             raise ConfigError(f"{name} does not apply to {run.directory}, a run for {run.task.name}")
     said = {name: getattr(request, name) for name in applying}
     if "piece" in applying:
-        said["piece"], said["overlap"] = _pieces(run, request)
+        said["piece"], said["overlap"] = checked_pieces(run, request.piece, request.overlap)
     run.transcriber.check_options(**said)
     return tuple(sorted(said.items()))
 
