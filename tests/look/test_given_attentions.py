@@ -8,6 +8,7 @@ import transformers
 from regard.errors import ConfigError, DataError
 from regard.look import Seen, Trace, show, watch
 from regard.look import document as page_document
+from regard.look.given_attentions import check_given
 from regard.nn.attention import WITHIN
 
 SOURCE, TARGET = ["the", "cat", "sat"], ["le", "chat"]
@@ -115,8 +116,19 @@ def test_what_generate_returns_is_joined_step_by_step():
         ({"attentions": ()}, "output_attentions=True"),
         ({"attentions": torch.zeros(3)}, "shape"),
         ({"attentions": 3 * weights(3, 3)}, "must be 0 to 1"),
+        ({"attentions": [[0.5, 0.5], [1.0]]}, "'attentions' is no table of weights but list"),
+        ({"attentions": {"text": "the cat"}}, "'text' is no table of weights but str"),
+        ({"attentions": torch.nn.Linear(2, 2)}, r"inside regard\.watch"),
+        ({"attentions": ((weights(1, 1), weights(1, 1)), (weights(1, 2),))}, r"steps of \[1, 2\] layers"),
     ],
 )
 def test_what_cannot_be_shown_is_refused_with_what_to_do(given, said):
     with pytest.raises((ConfigError, DataError), match=said):
         show(**given)
+
+
+def test_ids_in_the_place_of_pieces_and_an_item_that_is_no_number_are_refused():
+    with pytest.raises(ConfigError, match=r"tokens=\[4, 5, 6\] must be texts.*convert_ids_to_tokens"):
+        check_given(weights(3, 3), {"tokens": [4, 5, 6]}, 0)
+    with pytest.raises(ConfigError, match="item='0' must be a whole number"):
+        check_given(weights(3, 3), {"tokens": None}, "0")
