@@ -74,7 +74,9 @@ def check_given(attentions: Any, texts: Mapping[str, Any], item: Any) -> None:
     if not isinstance(item, int):
         raise ConfigError(f"item={item!r} must be a whole number: which sequence of the batch, from 0")
     if isinstance(attentions, torch.nn.Module):
-        raise ConfigError("a model has no weights until it runs: call it inside regard.watch(model), and show the trace")
+        raise ConfigError(
+            "a model has no weights until it runs: call it inside regard.watch(model), and show the trace"
+        )
 
 
 def given_maps(
