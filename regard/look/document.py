@@ -31,6 +31,9 @@ SideName = Literal["source", "target", "prefix"]
 MOST_WEIGHTS = 50_000_000
 """Weights of one page: 50 heads on 1,000 tokens."""
 
+MOST_NUMBERS = 6_000_000
+"""Numbers of queries, keys and values of one page."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:

@@ -15,7 +15,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, nearest
-from regard.look.document import AttentionMap, Document, Neurons, Recurrence, Sentence, Side, Units, that_fit
+from regard.look.document import (
+    MOST_NUMBERS,
+    AttentionMap,
+    Document,
+    Neurons,
+    Recurrence,
+    Sentence,
+    Side,
+    Units,
+    that_fit,
+)
 from regard.look.library_attentions import library_attentions, past_the_interface
 from regard.look.library_recurrences import library_recurrences
 from regard.nn.attention import ACROSS, Sides, Watchable
@@ -366,7 +376,9 @@ def trace_document(
         )
     maps: list[AttentionMap] = []
     sizes: dict[str, int] = {}
-    for name, shown_as, weights in seen:
+    vectors = sum(part.numel() // len(part) for _, _, one in seen for part in (one.q, one.k, one.v) if part is not None)
+    for name, shown_as, one in seen:
+        weights = _weights(one)
         if not 0 <= item < len(weights):
             raise ConfigError(f"no item {item} in a batch of {len(weights)}")
         rows, columns = trace.sides[name]
@@ -374,7 +386,8 @@ def trace_document(
             if sizes.setdefault(side, size) != size:
                 pieces = f"{size} pieces of the {side}, another attention {sizes[side]}"
                 raise ConfigError(f"'{name}' saw {pieces}: watch them apart, by name")
-        maps.append(attention_map(shown_as, trace.sides[name], weights[item].float().cpu()))
+        neurons = product_neurons(one, item) if vectors <= MOST_NUMBERS else None
+        maps.append(attention_map(shown_as, trace.sides[name], weights[item].float().cpu(), neurons))
     for cell in cells:
         size = len(cell.parts[0].array())
         if sizes.setdefault(cell.steps, size) != size:
@@ -387,7 +400,10 @@ def trace_document(
     text = " ".join(sides["source"].pieces) if source is not None else ""
     sides["source"] = Side(text=text, pieces=sides["source"].pieces)
     fitting, left_out = that_fit(maps)
-    note = " ".join(filter(None, (earlier, left_out)))
+    many = (
+        f"{vectors:,} numbers of q, k and v are more than a page holds: watch fewer." if vectors > MOST_NUMBERS else ""
+    )
+    note = " ".join(filter(None, (earlier, left_out, many)))
     shown = Sentence(
         source=sides["source"],
         target=sides.get("target"),
@@ -398,37 +414,45 @@ def trace_document(
     return Document(title=title, note=note, sentences=(shown,))
 
 
-def last_calls(trace: Trace) -> tuple[list[tuple[str, str, Tensor]], str]:
-    """What to show of each attention: its name, the name to show it by and its weights; and what is not shown."""
-    seen = {
-        name: [(one.model_call, one.weights) for one in calls if one.weights is not None]
-        for name, calls in trace.calls.items()
-    }
-    stepwise = any(_goes_on([weights for _, weights in calls]) for calls in seen.values())
+def last_calls(trace: Trace) -> tuple[list[tuple[str, str, Seen]], str]:
+    """What to show of each attention: its name, the name to show it by and what was seen; and what is not shown."""
+    seen = {name: [one for one in calls if one.weights is not None] for name, calls in trace.calls.items()}
+    stepwise = any(_goes_on(calls) for calls in seen.values())
     shown, most, beside = [], 1, 1
     for name, calls in seen.items():
         if not calls:
             continue
-        weights = [one for _, one in calls]
-        if stepwise and len(weights) > 1 and len({one.shape[:2] for one in weights}) == 1:
-            shown.append((name, name, joined_steps(weights)))
-            beside = max(beside, len(weights[0]))
+        if stepwise and len(calls) > 1 and len({_weights(one).shape[:2] for one in calls}) == 1:
+            shown.append((name, name, _joined(calls)))
+            beside = max(beside, len(_weights(calls[0])))
             continue
-        last = calls[-1][0]
-        own = [one for number, one in calls if number == last] if last else weights[-1:]
+        last = calls[-1].model_call
+        own = [one for one in calls if one.model_call == last] if last else calls[-1:]
         # Layers that share their weights are one module.
         many = len(own) > 1
         shown += [(name, f"{name}, use {use} of {len(own)}" if many else name, one) for use, one in enumerate(own, 1)]
-        most = max(most, len({number for number, _ in calls}) if last else len(calls))
+        most = max(most, len({one.model_call for one in calls}) if last else len(calls))
     notes = [f"The last of {most} calls: `trace.calls` has all of them."] if most > 1 else []
     if beside > 1:
         notes.append("Steps are joined by their row in the batch; rows of a beam change places.")
     return shown, " ".join(notes)
 
 
-def _goes_on(weights: Sequence[Tensor]) -> bool:
+def _weights(seen: Seen) -> Tensor:
+    assert seen.weights is not None
+    return seen.weights
+
+
+def _joined(calls: Sequence[Seen]) -> Seen:
+    """The calls of a generation as one; the last of them has the keys and values of all."""
+    queries = [one.q for one in calls if one.q is not None]
+    q = torch.cat(queries, 2) if len(queries) == len(calls) else None
+    return Seen(joined_steps([_weights(one) for one in calls]), q, calls[-1].k, calls[-1].v)
+
+
+def _goes_on(calls: Sequence[Seen]) -> bool:
     """Whether each call's queries follow on those before it, as in a generation with a cache."""
-    sizes = [tuple(one.shape[2:]) for one in weights]
+    sizes = [tuple(_weights(one).shape[2:]) for one in calls]
     ends = [sum(rows for rows, _ in sizes[: count + 1]) for count in range(len(sizes))]
     return len(sizes) > 1 and ends == [keys for _, keys in sizes]
 
@@ -480,6 +504,28 @@ def attention_map(
         neurons=neurons,
         heads=None if heads is None else tuple(heads),
     )
+
+
+def product_neurons(seen: Seen, item: int = 0) -> Neurons | None:
+    """The vectors behind weights that are a softmax of scaled products; None where something else is in the scores.
+
+    How a module of any library scales its products is found from its weights, which must then follow to 1e-5.
+    """
+    if seen.weights is None or seen.q is None or seen.k is None or seen.v is None:
+        return None
+    q, k, v, weights = (part[item].float().cpu() for part in (seen.q, seen.k, seen.v, seen.weights))
+    if q.shape[-1] != k.shape[-1] or not len(q) == len(k) == len(v) == len(weights):
+        return None
+    products, wide = q.double() @ k.double().mT, weights.double()
+    best, usual = wide.argmax(-1, keepdim=True), q.shape[-1] ** -0.5
+    known = wide > 1e-6  # smaller ones have no digits to go by
+    above = torch.where(known, products - products.gather(-1, best), 0.0)
+    ratios = torch.where(known, (wide.clamp(min=1e-6) / wide.gather(-1, best).clamp(min=1e-6)).log(), 0.0)
+    spread = float((above * above).sum())
+    scale = float((above * ratios).sum()) / spread if spread > 1e-12 else usual
+    scale = usual if abs(scale - usual) < 1e-3 * usual else scale
+    found = (products * scale).masked_fill(wide == 0, -torch.inf).softmax(-1).nan_to_num()
+    return Neurons(q=q, k=k, v=v, scale=scale) if float((found - wide).abs().max()) < 1e-5 else None
 
 
 def neurons_of(attention: Watchable, seen: Seen, item: int = 0, heads: Sequence[int] | None = None) -> Neurons | None:

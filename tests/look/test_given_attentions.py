@@ -1,5 +1,7 @@
 """`show` takes attention as people have it."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -88,6 +90,11 @@ def test_what_does_not_fit_a_page_is_left_out_and_said(monkeypatch):
     assert show([heads, heads]).note == ""
     trace = Trace({name: [Seen(torch.tensor(heads)[None])] for name in "abc"}, dict.fromkeys("abc", WITHIN))
     assert show(trace).note == found.note
+    monkeypatch.setattr(sys.modules["regard.look.watch"], "MOST_NUMBERS", 5)  # its function has the same name
+    vectors = torch.zeros(1, 2, 3, 1)
+    full = Trace({"a": [Seen(weights(1, 2, 3, 3), vectors, vectors, vectors)]}, {"a": WITHIN})
+    assert show(full).sentences[0].attentions[0].neurons is None
+    assert show(full).note == "18 numbers of q, k and v are more than a page holds: watch fewer."
     with pytest.raises(DataError, match="'0' alone has 81 weights; a page holds 72"):
         show(np.full((9, 3, 3), 1 / 3))
 

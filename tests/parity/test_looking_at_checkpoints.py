@@ -61,6 +61,13 @@ def test_pairs_have_the_words_of_both(bert):
     assert side.word_of == (0, 1, 2, 3, 4, 5, 6)
 
 
+def test_neurons_of_the_chosen_heads_are_on_the_page(bert):
+    (own,) = look_at_checkpoint(bert, ["the cat sat"], LookOptions(heads=(1,))).sentences
+    assert [one.neurons.q.shape for one in own.attentions] == [(1, 5, 4)] * 2
+    (bare,) = look_at_checkpoint(bert, ["the cat sat"], LookOptions(vectors=False)).sentences
+    assert [one.neurons for one in bare.attentions] == [None] * 2
+
+
 def test_a_model_with_a_decoder_writes_or_reads_a_target(t5):
     (own,) = look_at_checkpoint(t5, ["the cat sat"]).sentences
     assert [one.name.split(".")[0] for one in own.attentions] == ["encoder", "decoder", "decoder"]

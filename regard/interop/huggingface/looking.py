@@ -16,8 +16,8 @@ from regard.interop.hub import checkpoint
 from regard.look.document import AttentionMap, Document, Sentence, Side, that_fit
 from regard.look.given_attentions import given_maps
 from regard.look.library_attentions import past_the_interface
-from regard.look.watch import attention_map, attentions, last_calls, matching, watch
-from regard.tasks.looking.look_options import LookOptions, left_out_note
+from regard.look.watch import attention_map, attentions, last_calls, matching, product_neurons, watch
+from regard.tasks.looking.look_options import LookOptions, left_out_note, watched_parts
 
 MOST_NEW = 64
 """Tokens that a model with a decoder writes where no target is given."""
@@ -173,14 +173,16 @@ def _written(tokenizer: Any, ids: list[int]) -> dict[str, Side]:
 def _seen(model: Any, inputs: dict[str, Any], options: LookOptions) -> tuple[tuple[AttentionMap, ...], str]:
     """What `watch` sees of the attentions asked for, and what is left out."""
     names = _fitting(model, inputs, options)
-    with watch(model, names, heads=options.heads) as trace:
+    parts = watched_parts(model, names, max(value.shape[-1] for value in inputs.values()), options)
+    with watch(model, names, heads=options.heads, parts=parts) as trace:
         model(**inputs)
     missed = past_the_interface(model)
     notes = [f"Not seen: {' and '.join(missed)}, past transformers' attention interface."] if missed else []
     notes.append(left_out_note(model, names, options))
     maps = [
-        attention_map(shown_as, trace.sides[name], weights[0].float().cpu(), heads=options.heads)
-        for name, shown_as, weights in last_calls(trace)[0]
+        attention_map(shown_as, trace.sides[name], one.weights[0].float().cpu(), product_neurons(one), options.heads)
+        for name, shown_as, one in last_calls(trace)[0]
+        if one.weights is not None
     ]
     fitting, left_out = that_fit(maps)
     return fitting, " ".join(filter(None, (*notes, left_out)))
