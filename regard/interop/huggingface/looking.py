@@ -139,8 +139,9 @@ def _sentence(model: Any, tokenizer: Any, texts: Sequence[str], number: int, opt
     sides = {} if target is None else _written(tokenizer, target[0].tolist())
     shown = Sentence(
         source=Side.of(text, source, places, specials=True) if offsets else Side(text=text, pieces=tuple(source)),
+        target=sides.get("target"),
+        prefix=sides.get("prefix"),
         attentions=maps,
-        **sides,
     )
     told = f"An output was cut at {MOST_NEW} tokens." if cut else ""
     return shown, " ".join(filter(None, (note, told)))
