@@ -30,6 +30,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--width", type=int, default=192)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--batch-tokens", type=int, default=None, help="of an update; the preset's unless given")
     parser.add_argument("--windows", type=int, default=200)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--kinds", default=",".join(KINDS))
@@ -75,7 +77,7 @@ def trained(kind: str, options: argparse.Namespace) -> regard.Run:
         "model.norm": "rms",
         "model.width": options.width,
         "model.feed_forward": 4 * options.width,
-        "model.layers": 4,
+        "model.layers": options.layers,
         "model.heads": 6,
         "train.steps": options.steps,
         "train.validate_every": options.steps,
@@ -83,6 +85,8 @@ def trained(kind: str, options: argparse.Namespace) -> regard.Run:
         "train.device": options.device,
         "train.cuda_graphs": False,
     }
+    if options.batch_tokens is not None:
+        settings["train.batch_tokens"] = options.batch_tokens
     overrides = [
         f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in settings.items()
     ]

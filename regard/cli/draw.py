@@ -151,13 +151,13 @@ def calculator(
     rows = {name: matrix_of(f"--{name}", text) for name, text in given.items() if text is not None}
     typed = rows or d_k is not None or causal
     own = WorkedExample(title="Your own numbers", tokens=(), **rows, d_k=d_k, causal=causal) if typed else None
-    _write(render(made(own)), out)
+    _write(render(made(own)), out, ".html")
 
 
-def _write(svg: str, path: Path) -> None:
+def _write(content: str, path: Path, kind: str = ".svg") -> None:
     from regard.runs.files import check_output, whole_file
 
-    check_output(path)
+    check_output(path, kind=kind)
     with whole_file(path) as aside:
-        aside.write_text(svg, encoding="utf-8", newline="\n")
+        aside.write_text(content, encoding="utf-8", newline="\n")
     print(path)

@@ -79,9 +79,10 @@ def _embed(
         raise ConfigError("say where the vectors go with --out, or what to --search, or print them with --json")
     if out is not None and out.suffix not in ((".jsonl",) if tokens else (".npy", ".jsonl")):
         raise ConfigError(f"--out={out} must end in {'.jsonl' if tokens else '.npy or .jsonl'}")
-    for path in (out, plane):
-        if path is not None:
-            check_output(path)
+    if out is not None:
+        check_output(out)
+    if plane is not None:
+        check_output(plane, kind=".svg")
     texts = list(text or ()) if input is None else list(TextFiles((input,), format="lines"))
     encoder = opened(EMBED, run, device, precision, verify=not no_verify).encoder
     if tokens:

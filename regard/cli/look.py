@@ -128,7 +128,8 @@ def look(
         if layers or heads or edits or training or json_file or svg or png or beside or len(target or []) > 1:
             raise typer.BadParameter("--gradients has a page of its own, and one --target at most")
         page = out or Path("gradients.html")
-        for path in (page, page.with_suffix(".json"), page.with_suffix(".svg")):
+        check_output(page, kind=".html")
+        for path in (page.with_suffix(".json"), page.with_suffix(".svg")):
             check_output(path)
         given, end = [str(run), *(text or [])], target[0] if target else None
         _gradients(given, page, end, spectral_radius, settings or [])
@@ -153,9 +154,9 @@ def look(
     )
     files = {"json": json_file, "svg": svg, "png": png}
     page = out or (None if any(files.values()) else Path("attention.html"))
-    for path in (page, *files.values()):
+    for kind, path in {"html": page, **files}.items():
         if path is not None:
-            check_output(path)
+            check_output(path, kind=f".{kind}")
     made = []
     with verifying(not no_verify):  # with --training also of its checkpoints
         for one in (run,) if beside is None else (run, beside):

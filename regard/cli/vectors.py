@@ -130,7 +130,7 @@ def plane(
     from regard.look.charts import words_on_a_plane
     from regard.runs.files import check_output, whole_file
 
-    check_output(out)
+    check_output(out, kind=".svg")
     if out.exists() and file.exists() and out.samefile(file):
         raise ConfigError(f"--out {out} is the file of vectors itself: choose another")
     vectors = _read(file)

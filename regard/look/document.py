@@ -31,6 +31,9 @@ SideName = Literal["source", "target", "prefix"]
 MOST_WEIGHTS = 50_000_000
 """Weights of one page: 50 heads on 1,000 tokens."""
 
+MOST_NUMBERS = 6_000_000
+"""Numbers of queries, keys and values of one page."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
@@ -62,15 +65,35 @@ class Side:
         pieces: Sequence[str],
         piece_spans: Sequence[Span],
         word_spans: Sequence[Span] | None = None,
+        *,
+        specials: bool = False,
     ) -> "Side":
-        """A side whose words are found by character overlap; without spans, words are what white space separates."""
+        """A side whose words are found by character overlap; without spans, words are what white space separates.
+
+        With `specials` a piece that covers no characters, such as [CLS], is a word of its own, and what no piece covers
+        is none; without, such pieces are of no word.
+        """
         spans = [match.span() for match in re.finditer(r"\S+", text)] if word_spans is None else word_spans
-        return cls(
-            text=text,
-            pieces=tuple(pieces),
-            words=tuple(text[start:end] for start, end in spans),
-            word_of=tuple(words_of_pieces(piece_spans, spans)),
-        )
+        words, word_of = [text[start:end] for start, end in spans], words_of_pieces(piece_spans, spans)
+        if specials:
+            words, word_of = _with_specials(words, word_of, pieces, piece_spans)
+        return cls(text=text, pieces=tuple(pieces), words=tuple(words), word_of=tuple(word_of))
+
+
+def _with_specials(
+    words: Sequence[str], word_of: Sequence[int | None], pieces: Sequence[str], piece_spans: Sequence[Span]
+) -> tuple[list[str], list[int | None]]:
+    shown: list[str] = []
+    places: dict[int, int] = {}
+    found: list[int | None] = []
+    for piece, (start, stop), word in zip(pieces, piece_spans, word_of, strict=True):
+        if word is None and start < stop:
+            found.append(None)  # white space
+            continue
+        if word is None or word not in places:
+            shown.append(piece if word is None else words[word])
+        found.append(len(shown) - 1 if word is None else places.setdefault(word, len(shown) - 1))
+    return shown, found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

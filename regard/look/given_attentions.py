@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.errors import ConfigError, DataError
 from regard.look.document import AttentionMap, Document, Sentence, Side, that_fit
-from regard.look.watch import Trace, attention_map, numbered_side, trace_document
+from regard.look.watch import Trace, attention_map, joined_steps, numbered_side, trace_document
 from regard.nn.attention import ACROSS, BEFORE, WITHIN, Sides
 
 TITLE = "Where the model looked"
@@ -34,9 +34,7 @@ def show(
     `tokens` are the pieces that were read, `target` those that a decoder read; numbers where none are given. `decoder`
     and `cross` are a decoder's layers and those from it to what was read, where `attentions` are the encoder's alone.
     """
-    for name, pieces in (("tokens", tokens), ("target", target)):
-        if isinstance(pieces, str):
-            raise ConfigError(f"{name}={pieces!r} must be a list of pieces, one for each place, not a text")
+    check_given(attentions, {"tokens": tokens, "target": target}, item)
     if isinstance(attentions, Trace):
         if decoder is not None or cross is not None:
             raise ConfigError("a trace has all its attentions in it: decoder= and cross= go with arrays")
@@ -62,6 +60,23 @@ def show(
             ),
         ),
     )
+
+
+def check_given(attentions: Any, texts: Mapping[str, Any], item: Any) -> None:
+    """Refuse what `show` is easily given by mistake, with what to give instead."""
+    for name, pieces in texts.items():
+        if isinstance(pieces, str):
+            raise ConfigError(f"{name}={pieces!r} must be a list of pieces, one for each place, not a text")
+        if pieces is not None and not all(isinstance(piece, str) for piece in pieces):
+            raise ConfigError(
+                f"{name}={pieces!r:.60} must be texts, one for each place; of ids, tokenizer.convert_ids_to_tokens(ids)"
+            )
+    if not isinstance(item, int):
+        raise ConfigError(f"item={item!r} must be a whole number: which sequence of the batch, from 0")
+    if isinstance(attentions, torch.nn.Module):
+        raise ConfigError(
+            "a model has no weights until it runs: call it inside regard.watch(model), and show the trace"
+        )
 
 
 def given_maps(
@@ -104,26 +119,35 @@ def _each(given: Any) -> Sequence[Any]:
     if isinstance(given, list | tuple) and given and all(isinstance(one, list | tuple) for one in given):
         if all(isinstance(one, Tensor) for step in given for one in step):
             return _generated(given)
-        return [torch.as_tensor(given)]  # lists of numbers
+        return [_tensor("attentions", given)]  # lists of numbers
     if isinstance(given, list | tuple):
         return given
-    whole = torch.as_tensor(given)
+    whole = _tensor("attentions", given)
     return list(whole) if whole.dim() == 5 else [whole]
 
 
 def _generated(steps: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    """The layers of a generation, whose weights come step by step; keys still to come weigh nothing."""
-    keys = max(step[0].shape[-1] for step in steps)
-    return [
-        torch.cat([torch.nn.functional.pad(step[layer], (0, keys - step[layer].shape[-1])) for step in steps], 2)
-        for layer in range(len(steps[0]))
-    ]
+    """The layers of a generation, whose weights come step by step."""
+    if len({len(step) for step in steps}) > 1:
+        raise DataError(f"steps of {sorted({len(step) for step in steps})} layers: a generation has as many in each")
+    return [joined_steps([step[layer] for step in steps]) for layer in range(len(steps[0]))]
+
+
+def _tensor(name: str, given: Any) -> Tensor:
+    try:
+        found = torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError):
+        found = None
+    if found is None or found.is_complex():
+        kind = type(given).__name__
+        raise DataError(f"'{name}' is no table of weights but {kind}: give arrays or tensors, or a trace of watch")
+    return found
 
 
 def _heads(name: str, given: Any, item: int) -> Tensor:
     if given is None:
         raise DataError(f"the weights of '{name}' are None: load the model with attn_implementation='eager'")
-    weights = torch.as_tensor(given).detach().float().cpu()
+    weights = _tensor(name, given).detach().float().cpu()
     if weights.dim() == 4:
         if not 0 <= item < len(weights):
             raise ConfigError(f"no item {item} in a batch of {len(weights)}")

@@ -14,17 +14,23 @@ from regard.nn.masks import Visible
 from regard.nn.positions import Alibi, Layout, linear, sinusoidal
 
 POSITIONS = ("sinusoidal", "linear", "linear-unscaled", "alibi")
+OF_A_MODEL = ("learned", "rotary", "relative")
 LOW, HIGH = "#c2571a", RAMP[-2]
 """The ends of a scale around zero: below it, above it."""
 
 
 def positions_figure(kind: str, *, width: int, length: int, layout: str = "interleaved") -> str:
     """A table of positional encodings as a heat map; of ALiBi what each head adds for each distance."""
+    if kind in OF_A_MODEL:
+        raise ConfigError(
+            f"{kind} positions belong to a model, and `regard look` shows them; without one: {', '.join(POSITIONS)}"
+        )
     if kind not in POSITIONS:
-        hint = " (learned and rotary positions belong to a model: regard look)" if kind in ("learned", "rotary") else ""
-        raise ConfigError(f"unknown kind '{kind}'{nearest(kind, POSITIONS)}{hint}")
+        raise ConfigError(f"unknown kind '{kind}'{nearest(kind, POSITIONS)}")
     if layout not in get_args(Layout):
         raise ConfigError(f"layout='{layout}' must be one of {', '.join(get_args(Layout))}")
+    if kind != "sinusoidal" and layout != "interleaved":
+        raise ConfigError(f"layout='{layout}' is for sinusoidal positions: {kind} ones have no layout")
     if kind == "sinusoidal":
         table = sinusoidal(length, width, layout).numpy()  # pyright: ignore[reportArgumentType]
         return _heat(table, f"sinusoidal positions, {layout}", "feature", "position")
@@ -126,8 +132,10 @@ def _heats(panels: Sequence[tuple[np.ndarray, str, str, str]]) -> str:
     parts, left, height = [], 0.0, 0.0
     for table, title, across, down in panels:
         rows, columns = table.shape
-        cell = min(CELL, LARGEST / max(rows, columns))
-        size = max(columns * cell, 7.2 * len(title))
+        # Each side has its own size: twenty positions of 512 features are rows, not hairs.
+        wide, tall = (min(CELL, LARGEST / count) for count in (columns, rows))
+        size = max(columns * wide, 7.2 * len(title))
+        lined = min(wide, tall) > 4  # between cells, where there is room for it
         low, high = float(table.min()), float(table.max())
         parts.append(f'<g transform="translate({left + LEFT:.2f},{TOP})">')
         parts.append(f'<text class="title" x="0" y="-18">{escape(title)}</text>')
@@ -136,12 +144,15 @@ def _heats(panels: Sequence[tuple[np.ndarray, str, str, str]]) -> str:
         parts.append(f'<text class="muted" x="-8" y="24" text-anchor="end">0 to {rows - 1}</text>')
         for row in range(rows):
             for column in range(columns):
-                place = f'x="{column * cell:.2f}" y="{row * cell:.2f}" width="{cell:.2f}" height="{cell:.2f}"'
+                place = f'x="{column * wide:.2f}" y="{row * tall:.2f}" width="{wide:.2f}" height="{tall:.2f}"'
                 fill = _shade(float(table[row, column]), low, high)
-                parts.append(f'<rect {place} fill="{fill}" stroke="var(--line)" stroke-width="0.5"/>')
-        scale = f"white is 0, {'orange ' + format(low, '.3g') + ', ' if low < 0 else ''}blue {high:.3g}"
-        parts.append(f'<text class="muted" x="0" y="{rows * cell + 16:.2f}">{scale}</text></g>')
-        left, height = left + LEFT + size + 16, max(height, TOP + rows * cell + 26)
+                parts.append(
+                    f'<rect {place} fill="{fill}" stroke="{"var(--line)" if lined else fill}" stroke-width="0.5"/>'
+                )
+        ends = [f"orange {low:.3g}"] * (low < 0) + [f"blue {high:.3g}"] * (high > 0)
+        scale = ", ".join(["white is 0", *ends])
+        parts.append(f'<text class="muted" x="0" y="{rows * tall + 16:.2f}">{scale}</text></g>')
+        left, height = left + LEFT + size + 16, max(height, TOP + rows * tall + 26)
     box = f'viewBox="0 0 {left:.0f} {height:.0f}" width="{left:.0f}" height="{height:.0f}"'
     inside = "\n".join(parts)
     return f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" {box}><style>{STYLE}</style>\n{inside}\n</svg>\n'

@@ -15,7 +15,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, nearest
-from regard.look.document import AttentionMap, Document, Neurons, Recurrence, Sentence, Side, Units, that_fit
+from regard.look.document import (
+    MOST_NUMBERS,
+    AttentionMap,
+    Document,
+    Neurons,
+    Recurrence,
+    Sentence,
+    Side,
+    Units,
+    that_fit,
+)
 from regard.look.library_attentions import library_attentions, past_the_interface
 from regard.look.library_recurrences import library_recurrences
 from regard.nn.attention import ACROSS, Sides, Watchable
@@ -30,12 +40,16 @@ BLOCK = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One call of one attention: the weights it used, and q, k and v where they were asked for."""
+    """One call of one attention: the weights it used, and q, k and v where they were asked for.
+
+    `model_call` is which call of the whole model it belongs to, from 1; 0 where only a part of the model was called.
+    """
 
     weights: Float[Tensor, "B H T S"] | None
     q: Float[Tensor, "B H T Q"] | None = None
     k: Float[Tensor, "B H S K"] | None = None
     v: Float[Tensor, "B H S V"] | None = None
+    model_call: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +73,8 @@ class Trace:
     """What the positions of each cell are: those of the text read, or of what a decoder has written."""
     backward: frozenset[str] = frozenset()
     """The cells that read from the end."""
+    model_calls: int = 0
+    """How often the whole model was called."""
 
     def gates(self, name: str) -> dict[str, Float[Tensor, "B T D"]]:
         """The gates of the cell called `name` over time: an LSTM's are i, f, o and g, a GRU's r and z."""
@@ -195,6 +211,12 @@ def watch(
         {name: cells[name].reads for name in stepped},
         frozenset(name for name in stepped if cells[name].backward),
     )
+
+    def count(*_: object) -> None:
+        trace.model_calls += 1
+
+    # Layers that share one attention call it several times in one call of the model.
+    counting = model.register_forward_pre_hook(count)
     before = {name: known[name].watcher for name in watched}
     cells_before = {name: cells[name].state_watcher for name in stepped}
     try:
@@ -206,6 +228,7 @@ def watch(
             cells[name].state_watcher = _CellWatcher(trace.cells[name], of_cells)
         yield trace
     finally:
+        counting.remove()
         for name in reversed(watched):
             known[name].watcher = before[name]
         for name in reversed(stepped):
@@ -282,8 +305,7 @@ class _Watcher:
     def __init__(
         self, trace: Trace, name: str, heads: Sequence[int] | None, parts: Sequence[Part], edit: Edit | None
     ) -> None:
-        self.calls, self.name, self.parts, self.edit = trace.calls[name], name, parts, edit
-        self._sides = trace.sides
+        self.trace, self.name, self.parts, self.edit = trace, name, parts, edit
         self.heads = None if heads is None else list(heads)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, weights: Tensor) -> Tensor:
@@ -295,13 +317,15 @@ class _Watcher:
                     f"edit of '{self.name}' must return weights of shape {tuple(weights.shape)}, not {found}"
                 )
             weights = edited
-        kept = self._kept("weights", weights), self._kept("q", q), self._kept("k", k), self._kept("v", v)
-        self.calls.append(Seen(*kept))
+        self._add(self._kept("weights", weights), self._kept("q", q), self._kept("k", k), self._kept("v", v))
         return weights
+
+    def _add(self, *parts: Tensor | None) -> None:
+        self.trace.calls[self.name].append(Seen(*parts, model_call=self.trace.model_calls))
 
     def looks_across(self) -> None:
         """Told by an attention that alone does not know it: its keys are of something else than its queries."""
-        self._sides[self.name] = ACROSS
+        self.trace.sides[self.name] = ACROSS
 
     @torch.no_grad()
     def look(
@@ -309,7 +333,7 @@ class _Watcher:
     ) -> None:
         """Keep what is wanted, where the model makes its output without the weights."""
         weights = self._weigh(q, k, weigh) if "weights" in self.parts else None
-        self.calls.append(Seen(weights, self._kept("q", q), self._kept("k", k, groups), self._kept("v", v, groups)))
+        self._add(weights, self._kept("q", q), self._kept("k", k, groups), self._kept("v", v, groups))
 
     def _weigh(self, q: Tensor, k: Tensor, weigh: Callable[[Sequence[int], slice], Tensor]) -> Tensor:
         B, H, T, _ = q.shape
@@ -338,12 +362,13 @@ def trace_document(
     item: int = 0,
     title: str = "What was watched",
 ) -> Document:
-    """The last call of every attention and all of every cell, on one sequence; pieces are numbered where not given.
+    """The last call of the model and all of every cell, on one sequence; pieces are numbered where not given.
 
     `source` are the pieces that the model read, `target` those that its decoder read. A row of a decoder is the step
-    after the piece it reads.
+    after the piece it reads. Calls of a generation, each of which goes on where the last one ended, are joined. An
+    attention that several layers share is shown once for each of them.
     """
-    seen = {name: trace[name] for name in trace.names if trace.calls[name] and trace[name].weights is not None}
+    seen, earlier = last_calls(trace)
     cells = seen_recurrences(trace, item)
     if not seen and not cells:
         raise ConfigError(
@@ -351,16 +376,18 @@ def trace_document(
         )
     maps: list[AttentionMap] = []
     sizes: dict[str, int] = {}
-    for name, one in seen.items():
-        weights = one.weights
-        assert weights is not None
+    vectors = sum(part.numel() // len(part) for _, _, one in seen for part in (one.q, one.k, one.v) if part is not None)
+    for name, shown_as, one in seen:
+        weights = _weights(one)
         if not 0 <= item < len(weights):
             raise ConfigError(f"no item {item} in a batch of {len(weights)}")
         rows, columns = trace.sides[name]
         for side, size in ((rows, weights.shape[2]), (columns, weights.shape[3])):
             if sizes.setdefault(side, size) != size:
-                raise ConfigError(f"'{name}' saw {size} pieces of the {side}, another attention {sizes[side]}")
-        maps.append(attention_map(name, trace.sides[name], weights[item].float().cpu()))
+                pieces = f"{size} pieces of the {side}, another attention {sizes[side]}"
+                raise ConfigError(f"'{name}' saw {pieces}: watch them apart, by name")
+        neurons = product_neurons(one, item) if vectors <= MOST_NUMBERS else None
+        maps.append(attention_map(shown_as, trace.sides[name], weights[item].float().cpu(), neurons))
     for cell in cells:
         size = len(cell.parts[0].array())
         if sizes.setdefault(cell.steps, size) != size:
@@ -372,7 +399,11 @@ def trace_document(
         sides["source"] = Side(text="", pieces=())
     text = " ".join(sides["source"].pieces) if source is not None else ""
     sides["source"] = Side(text=text, pieces=sides["source"].pieces)
-    fitting, note = that_fit(maps)
+    fitting, left_out = that_fit(maps)
+    many = (
+        f"{vectors:,} numbers of q, k and v are more than a page holds: watch fewer." if vectors > MOST_NUMBERS else ""
+    )
+    note = " ".join(filter(None, (earlier, left_out, many)))
     shown = Sentence(
         source=sides["source"],
         target=sides.get("target"),
@@ -381,6 +412,55 @@ def trace_document(
         recurrences=cells,
     )
     return Document(title=title, note=note, sentences=(shown,))
+
+
+def last_calls(trace: Trace) -> tuple[list[tuple[str, str, Seen]], str]:
+    """What to show of each attention: its name, the name to show it by and what was seen; and what is not shown."""
+    seen = {name: [one for one in calls if one.weights is not None] for name, calls in trace.calls.items()}
+    stepwise = any(_goes_on(calls) for calls in seen.values())
+    shown, most, beside = [], 1, 1
+    for name, calls in seen.items():
+        if not calls:
+            continue
+        if stepwise and len(calls) > 1 and len({_weights(one).shape[:2] for one in calls}) == 1:
+            shown.append((name, name, _joined(calls)))
+            beside = max(beside, len(_weights(calls[0])))
+            continue
+        last = calls[-1].model_call
+        own = [one for one in calls if one.model_call == last] if last else calls[-1:]
+        # Layers that share their weights are one module.
+        many = len(own) > 1
+        shown += [(name, f"{name}, use {use} of {len(own)}" if many else name, one) for use, one in enumerate(own, 1)]
+        most = max(most, len({one.model_call for one in calls}) if last else len(calls))
+    notes = [f"The last of {most} calls: `trace.calls` has all of them."] if most > 1 else []
+    if beside > 1:
+        notes.append("Steps are joined by their row in the batch; rows of a beam change places.")
+    return shown, " ".join(notes)
+
+
+def _weights(seen: Seen) -> Tensor:
+    assert seen.weights is not None
+    return seen.weights
+
+
+def _joined(calls: Sequence[Seen]) -> Seen:
+    """The calls of a generation as one; the last of them has the keys and values of all."""
+    queries = [one.q for one in calls if one.q is not None]
+    q = torch.cat(queries, 2) if len(queries) == len(calls) else None
+    return Seen(joined_steps([_weights(one) for one in calls]), q, calls[-1].k, calls[-1].v)
+
+
+def _goes_on(calls: Sequence[Seen]) -> bool:
+    """Whether each call's queries follow on those before it, as in a generation with a cache."""
+    sizes = [tuple(_weights(one).shape[2:]) for one in calls]
+    ends = [sum(rows for rows, _ in sizes[: count + 1]) for count in range(len(sizes))]
+    return len(sizes) > 1 and ends == [keys for _, keys in sizes]
+
+
+def joined_steps(weights: Sequence[Tensor]) -> Float[Tensor, "B H T S"]:
+    """The calls of a generation as one: rows after one another, where keys still to come weigh nothing."""
+    keys = max(one.shape[-1] for one in weights)
+    return torch.cat([nn.functional.pad(one, (0, keys - one.shape[-1])) for one in weights], 2)
 
 
 def seen_recurrences(trace: Trace, item: int = 0) -> tuple[Recurrence, ...]:
@@ -424,6 +504,28 @@ def attention_map(
         neurons=neurons,
         heads=None if heads is None else tuple(heads),
     )
+
+
+def product_neurons(seen: Seen, item: int = 0) -> Neurons | None:
+    """The vectors behind weights that are a softmax of scaled products; None where something else is in the scores.
+
+    How a module of any library scales its products is found from its weights, which must then follow to 1e-5.
+    """
+    if seen.weights is None or seen.q is None or seen.k is None or seen.v is None:
+        return None
+    q, k, v, weights = (part[item].float().cpu() for part in (seen.q, seen.k, seen.v, seen.weights))
+    if q.shape[-1] != k.shape[-1] or not len(q) == len(k) == len(v) == len(weights):
+        return None
+    products, wide = q.double() @ k.double().mT, weights.double()
+    best, usual = wide.argmax(-1, keepdim=True), q.shape[-1] ** -0.5
+    known = wide > 1e-6  # smaller ones have no digits to go by
+    above = torch.where(known, products - products.gather(-1, best), 0.0)
+    ratios = torch.where(known, (wide.clamp(min=1e-6) / wide.gather(-1, best).clamp(min=1e-6)).log(), 0.0)
+    spread = float((above * above).sum())
+    scale = float((above * ratios).sum()) / spread if spread > 1e-12 else usual
+    scale = usual if abs(scale - usual) < 1e-3 * usual else scale
+    found = (products * scale).masked_fill(wide == 0, -torch.inf).softmax(-1).nan_to_num()
+    return Neurons(q=q, k=k, v=v, scale=scale) if float((found - wide).abs().max()) < 1e-5 else None
 
 
 def neurons_of(attention: Watchable, seen: Seen, item: int = 0, heads: Sequence[int] | None = None) -> Neurons | None:

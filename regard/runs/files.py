@@ -40,11 +40,18 @@ OWN_FOLDERS = ("checkpoints", "cache", "distilled", "tokenizer", "tensorboard")
 """What a run is made of."""
 
 
-def check_output(path: Path, *, makes: Path | None = None) -> None:
+KINDS = frozenset({".svg", ".png", ".pdf", ".jpg", ".jpeg", ".gif", ".webp", ".html", ".json"})
+"""The ends of names by which programs choose how to open a figure, a page or a document."""
+
+
+def check_output(path: Path, *, makes: Path | None = None, kind: str | None = None) -> None:
     """Refuse an output file before anything is computed for it: one that cannot be written, or that is part of a run.
 
-    `makes` is the run that the same command makes, whose directory need not be there yet.
+    `makes` is the run that the same command makes, whose directory need not be there yet. `kind` is what will be in
+    the file, such as ".svg": a name that says another kind is refused, since no program would open it.
     """
+    if kind is not None and path.suffix.lower() in KINDS - {kind}:
+        raise ConfigError(f"{path} would hold {kind[1:].upper()}: call it {path.with_suffix(kind).name}")
     if str(path).startswith("-"):
         raise ConfigError(f"'{path}' is an option where a file's name should be; a file of that name is ./{path}")
     real, made = Path(os.path.realpath(path)), None if makes is None else Path(os.path.realpath(makes))

@@ -100,6 +100,9 @@ def test_a_phone_scrolls_no_view_sideways_and_is_told_to_tap(browser, tmp_path, 
         scale = "one.getBoundingClientRect().width / one.viewBox.baseVal.width"
         charts = f"[...document.querySelectorAll('svg.chart')].map((one) => {scale})"
         assert all(scale > 0.95 for scale in page.js(charts)), tab
+        # Nor may the name of a line end beyond its chart.
+        beyond = "one.getBoundingClientRect().right - one.closest('svg').getBoundingClientRect().right"
+        assert all(by <= 0 for by in page.js(f"[...document.querySelectorAll('.chart .name')].map((one) => {beyond})"))
     finished(page)
 
 
@@ -146,7 +149,10 @@ def test_the_arrow_of_a_selector_has_room_of_its_own(browser, tmp_path):
 def test_pieces_are_joined_to_words_at_first_where_words_were_cut(browser, tmp_path):
     page = opened(browser, tmp_path, documents.small())
     assert page.texts(".tokens.from bdi") == ["L'", "animal", "dormait"]
+    label = "document.querySelector('[data-key=words]').parentElement.textContent"
+    assert page.js(label) == "Whole words without ⟨end⟩"
     page.key("w")
+    assert page.js(label) == "Whole words"
     assert page.texts(".tokens.from bdi")[:3] == ["L'", "ani", "mal"]
     page.close()
     whole = documents.small().sentences[0]
@@ -261,12 +267,19 @@ def test_the_calculator_steps_through_the_lectures_numbers_and_those_typed(brows
     assert page.texts("td.score") == ["112.00", "96.00"]
     assert page.texts("td.scaled") == ["14.000", "12.000"]
     assert page.texts("td.weight") == ["0.881", "0.119"]
+    assert page.texts("tfoot .numbers span") == ["0.881", "0.119"]
+    assert page.texts(".keys-help") == ["1…5 view p present"]  # one head of one layer is not stepped through
+    # Values that nobody typed follow the number of keys.
+    written(page, "scores", "112 96 16 8")
+    page.click("[data-key=typed-go]")
+    assert page.texts("td.weight") == ["0.881", "0.119", "0.000", "0.000"]
     page.choose("select[data-key=sentence]", 4)  # the look-ahead mask
     page.choose("[data-key=neuron-token]", 2)
     assert page.texts("td.weight") == ["0.095", "0.128", "0.777", "hidden", "hidden", "hidden"]
     page.choose("select[data-key=sentence]", 3)
     page.choose("[data-key=neuron-token]", 0)
     assert page.texts("td.weight") == ["0.804", "0.196"]
+    assert page.texts("tfoot .numbers span") == ["0.609", "0.196"]  # what the head hands on, to be read
     # Type one's own, first wrongly.
     written(page, "k", "1 1; 0")
     page.click("[data-key=typed-go]")

@@ -1,5 +1,7 @@
 """`show` takes attention as people have it."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ import transformers
 from regard.errors import ConfigError, DataError
 from regard.look import Seen, Trace, show, watch
 from regard.look import document as page_document
+from regard.look.given_attentions import check_given
 from regard.nn.attention import WITHIN
 
 SOURCE, TARGET = ["the", "cat", "sat"], ["le", "chat"]
@@ -87,6 +90,11 @@ def test_what_does_not_fit_a_page_is_left_out_and_said(monkeypatch):
     assert show([heads, heads]).note == ""
     trace = Trace({name: [Seen(torch.tensor(heads)[None])] for name in "abc"}, dict.fromkeys("abc", WITHIN))
     assert show(trace).note == found.note
+    monkeypatch.setattr(sys.modules["regard.look.watch"], "MOST_NUMBERS", 5)  # its function has the same name
+    vectors = torch.zeros(1, 2, 3, 1)
+    full = Trace({"a": [Seen(weights(1, 2, 3, 3), vectors, vectors, vectors)]}, {"a": WITHIN})
+    assert show(full).sentences[0].attentions[0].neurons is None
+    assert show(full).note == "18 numbers of q, k and v are more than a page holds: watch fewer."
     with pytest.raises(DataError, match="'0' alone has 81 weights; a page holds 72"):
         show(np.full((9, 3, 3), 1 / 3))
 
@@ -115,8 +123,19 @@ def test_what_generate_returns_is_joined_step_by_step():
         ({"attentions": ()}, "output_attentions=True"),
         ({"attentions": torch.zeros(3)}, "shape"),
         ({"attentions": 3 * weights(3, 3)}, "must be 0 to 1"),
+        ({"attentions": [[0.5, 0.5], [1.0]]}, "'attentions' is no table of weights but list"),
+        ({"attentions": {"text": "the cat"}}, "'text' is no table of weights but str"),
+        ({"attentions": torch.nn.Linear(2, 2)}, r"inside regard\.watch"),
+        ({"attentions": ((weights(1, 1), weights(1, 1)), (weights(1, 2),))}, r"steps of \[1, 2\] layers"),
     ],
 )
 def test_what_cannot_be_shown_is_refused_with_what_to_do(given, said):
     with pytest.raises((ConfigError, DataError), match=said):
         show(**given)
+
+
+def test_ids_in_the_place_of_pieces_and_an_item_that_is_no_number_are_refused():
+    with pytest.raises(ConfigError, match=r"tokens=\[4, 5, 6\] must be texts.*convert_ids_to_tokens"):
+        check_given(weights(3, 3), {"tokens": [4, 5, 6]}, 0)
+    with pytest.raises(ConfigError, match="item='0' must be a whole number"):
+        check_given(weights(3, 3), {"tokens": None}, "0")

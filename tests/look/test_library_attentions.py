@@ -7,7 +7,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.errors import ConfigError
-from regard.look import attentions, evened, masked, swapped, watch
+from regard.look import attentions, evened, masked, show, swapped, watch
 from regard.nn.attention import ACROSS, BEFORE, WITHIN
 
 WORDS = 40
@@ -119,6 +119,23 @@ OUTPUTS = {
 
 
 @torch.no_grad()
+def test_neurons_are_shown_where_the_weights_follow_from_them_and_nowhere_else(made):
+    model, given = made
+    with watch(model, parts=("weights", "q", "k", "v")) as trace:
+        model(**given)
+    shown = {one.name: one.neurons for one in show(trace, item=1).sentences[0].attentions}
+    for name, neurons in shown.items():
+        # T5 adds a bias by distance within a side; the cap of Gemma 2 does nothing to scores as small as these.
+        assert (neurons is None) == (type(model).__name__ == "T5Model" and trace.sides[name] != ACROSS), name
+        if neurons is not None:
+            scores = (neurons.q @ neurons.k.mT * neurons.scale).masked_fill(trace.weights(name)[1] == 0, -torch.inf)
+            assert_close(scores.softmax(-1), trace.weights(name)[1], atol=1e-5, rtol=0)
+    with evened(model, {trace.names[-1]: [0]}), watch(model, parts=("weights", "q", "k", "v")) as edited:
+        model(**given)
+    assert show(edited).sentences[0].attentions[-1].neurons is None
+
+
+@torch.no_grad()
 def test_heads_are_evened_and_swapped_with_another_batch_by_name():
     torch.manual_seed(0)
     model, given = bert()
@@ -166,6 +183,49 @@ def test_a_cached_decoder_is_seen_step_by_step():
     assert [tuple(one.weights.shape) for one in trace.calls[name]] == [(1, 4, 7, 7), (1, 4, 1, 8), (1, 4, 1, 9)]
     for one in trace.calls[name]:
         assert_close(one.weights.sum(-1), torch.ones(one.weights.shape[:-1]))
+
+
+@torch.no_grad()
+def test_a_generation_is_shown_as_one_call_over_all_that_was_written():
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=WORDS, n_embd=16, n_layer=2, n_head=4, **TOKENS)
+    model = transformers.GPT2LMHeadModel(config).eval()
+    with watch(model) as trace:
+        written = model.generate(IDS[:1], max_new_tokens=3, min_new_tokens=3, do_sample=False)
+    found = show(trace)
+    assert found.note == ""
+    with watch(model) as whole:
+        model(written[:, :-1])
+    for one in found.sentences[0].attentions:
+        assert_close(one.weights, whole.weights(one.name)[0], atol=1e-5, rtol=1e-4)
+    with watch(model, parts=("weights", "q", "k", "v")) as trace:
+        model.generate(IDS[:1], max_new_tokens=3, min_new_tokens=3, do_sample=False)
+    assert all(one.neurons.q.shape == (4, 9, 4) for one in show(trace).sentences[0].attentions)
+    with watch(model) as trace:
+        model.generate(IDS[:1], max_new_tokens=3, min_new_tokens=3, do_sample=False, num_beams=2)
+    assert "rows of a beam change places" in show(trace).note
+
+
+@torch.no_grad()
+def test_layers_that_share_an_attention_are_each_shown_and_calls_before_the_last_are_said():
+    torch.manual_seed(0)
+    config = transformers.AlbertConfig(embedding_size=8, **SMALL)
+    model = transformers.AlbertModel(config).eval()
+    with watch(model) as trace:
+        model(IDS)
+    (name,) = trace.names
+    shown = show(trace).sentences[0].attentions
+    assert [one.name for one in shown] == [f"{name}, use 1 of 2", f"{name}, use 2 of 2"]
+    model.set_attn_implementation("eager")
+    for one, weights in zip(shown, model(IDS, output_attentions=True).attentions, strict=True):
+        assert_close(one.weights, weights[0], atol=1e-5, rtol=1e-4)
+    with watch(model) as trace:
+        model(IDS)
+        model(IDS[:, :4])
+    found = show(trace)
+    assert [one.array().shape for one in found.sentences[0].attentions] == [(4, 4, 4)] * 2
+    assert found.note == "The last of 2 calls: `trace.calls` has all of them."
+    assert not model._forward_pre_hooks
 
 
 @pytest.mark.parametrize("batch_first", [True, False])

@@ -47,6 +47,13 @@ def test_cells_are_the_table():
     assert len(set(grows)) == 4
 
 
+def test_a_wide_table_keeps_rows_that_can_be_seen():
+    svg = positions_figure("sinusoidal", width=512, length=20, layout="halves")
+    width, height = (float(re.search(rf'<rect[^>]* {side}="([0-9.]+)"', svg)[1]) for side in ("width", "height"))
+    assert width * 512 == pytest.approx(960, rel=0.01)
+    assert height == 14
+
+
 def test_masks_hide_what_they_say():
     seen = torch.tensor([shade != "#ffffff" for shade in fills(masks_figure(length=4, window=2, padding=1))])
     everything, causal, window, padded = seen.view(4, 4, 4)
@@ -65,6 +72,10 @@ def test_scaling_brings_the_variance_of_dot_products_to_one():
 def test_what_cannot_be_plotted_is_refused():
     with pytest.raises(ConfigError, match="belong to a model"):
         positions_figure("rotary", width=8, length=4)
+    with pytest.raises(ConfigError, match="learned positions belong to a model"):
+        positions_figure("learned", width=8, length=4)
+    with pytest.raises(ConfigError, match="layout='halves' is for sinusoidal positions"):
+        positions_figure("linear", width=8, length=4, layout="halves")
     with pytest.raises(ConfigError, match="must be even"):
         positions_figure("sinusoidal", width=7, length=4)
     with pytest.raises(ConfigError, match="layout='rows'"):

@@ -92,6 +92,10 @@ def test_an_output_that_cannot_be_written_is_refused_and_others_are_not(run_dire
     for fine in (run_directory / "attention.html", tmp_path / "config.json", tmp_path / "x", Path("/dev/null")):
         check_output(fine)
     check_output(tmp_path / "new" / "curve.json", makes=tmp_path / "new")
+    for fine in (tmp_path / "map.svg", tmp_path / "MAP.SVG", tmp_path / "map", tmp_path / "map.v2", Path("/dev/null")):
+        check_output(fine, kind=".svg")
+    with pytest.raises(ConfigError, match=r"map\.png would hold SVG: call it map\.svg"):
+        check_output(tmp_path / "map.png", kind=".svg")
     with pytest.raises(RunError, match=r"cannot write .*: Is a directory"):
         check_output(run_directory)
     for missing in (tmp_path / "none" / "x", run_directory / "none" / "x"):

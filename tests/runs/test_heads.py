@@ -158,6 +158,40 @@ def test_a_head_planted_to_look_at_the_rarest_word_of_the_training_text_is_found
     assert own["evidence"]["accuracy"] > 0.95
 
 
+@torch.no_grad()
+def test_a_head_planted_to_look_from_a_determiner_at_its_noun_is_found_as_syntactic(run):
+    """One feature marks nouns; a slow angle prefers those just after the place, whatever stands between."""
+    model, asked = untrained(run, 0), "determiner to its head"
+    nouns = {
+        item.rows[0][place]
+        for item in _items(run, CORPUS, 50)
+        for one in item.questions["encoder"]
+        if one.role == asked
+        for place in one.answers
+    }
+    speed, shift = math.pi / 20, 1.5
+    places = torch.arange(100.0)[:, None] * speed
+    written = torch.cat([places.cos(), places.sin()], 1)
+    model.source.tokens.weight[:, :3] = 0
+    model.source.tokens.weight[list(nouns), 2] = 1 / math.sqrt(run.config.model["width"])  # what embedding undoes
+    model.encoder[0].around_attention.norm = torch.nn.Identity()
+    model.source.register_forward_hook(
+        lambda module, given, out: torch.cat([out[..., :2] + written[: out.shape[1]], out[..., 2:]], -1)
+    )
+    attention = attentions(model)["encoder.0.attention"]
+    for part in (attention.query, attention.key):
+        part.weight[:8] = 0
+        part.bias[:8] = 0
+    cos, sin = math.cos(shift * speed), math.sin(shift * speed)
+    attention.query.weight[:2, :2] = 400 * torch.tensor([[cos, -sin], [sin, cos]])
+    attention.key.weight[:2, :2] = torch.eye(2)
+    attention.query.bias[2], attention.key.weight[2, 2] = 200, 1
+    report = head_roles(Run(run.directory, run.config, run.vocabularies, model), CORPUS, limit=50, judging=5)
+    (own,) = [one for one in report["heads"] if (one["attention"], one["head"]) == ("encoder.0.attention", 0)]
+    assert own["role"] == asked
+    assert own["evidence"]["accuracy"] > 0.9
+
+
 def test_the_full_stop_is_never_the_rare_word(run):
     for item, sentence in zip(_items(run, CORPUS, 50), CORPUS.sampled(), strict=False):
         asked = [one for kind in ("encoder", "cross") for one in item.questions[kind] if one.role == "rare"]

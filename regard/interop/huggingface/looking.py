@@ -1,9 +1,11 @@
 """Look inside a Hugging Face checkpoint as it is: transformers runs it, and nothing is imported into a run."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,8 @@ from regard.interop.hub import checkpoint
 from regard.look.document import AttentionMap, Document, Sentence, Side, that_fit
 from regard.look.given_attentions import given_maps
 from regard.look.library_attentions import past_the_interface
-from regard.look.watch import attention_map, attentions, matching, watch
-from regard.tasks.looking.look_options import LookOptions, left_out_note
+from regard.look.watch import attention_map, attentions, last_calls, matching, product_neurons, watch
+from regard.tasks.looking.look_options import LookOptions, left_out_note, watched_parts
 
 MOST_NEW = 64
 """Tokens that a model with a decoder writes where no target is given."""
@@ -37,7 +39,7 @@ def look_at_checkpoint(
     """
     options, name = options or LookOptions(), Path(directory).name
     directory = checkpoint(str(directory), tell=tell)
-    model, tokenizer = _loaded(directory, device)
+    model, tokenizer = _loaded(directory, device, tell)
     if options.edits or options.history or options.features:
         raise ConfigError(
             "edits, a history and features of units are for runs: import the checkpoint with `regard import hf`"
@@ -57,7 +59,7 @@ def look_at_checkpoint(
     )
 
 
-def _loaded(directory: Path, device: str) -> tuple[Any, Any]:
+def _loaded(directory: Path, device: str, tell: Callable[[str], object]) -> tuple[Any, Any]:
     if find_spec("transformers") is None:
         raise ConfigError("transformers is not here: pip install 'regard[hf]'")
     if not (directory / "config.json").is_file():
@@ -68,9 +70,13 @@ def _loaded(directory: Path, device: str) -> tuple[Any, Any]:
     try:
         config = transformers.AutoConfig.from_pretrained(directory, **kept)
         kind = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModel
-        model = kind.from_pretrained(directory, use_safetensors=True, **kept)
+        with _quiet():
+            model, info = kind.from_pretrained(directory, use_safetensors=True, output_loading_info=True, **kept)
     except (OSError, ValueError) as error:
         raise RunError(f"transformers cannot load the model in {directory}: {_first_line(error)}") from None
+    if missing := sorted(info["missing_keys"]):
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        tell(f"the checkpoint has no weights for {missing[0]}{more} of {type(model).__name__}: these are random")
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(directory, **kept)
     except (OSError, ValueError, KeyError) as error:
@@ -79,9 +85,26 @@ def _loaded(directory: Path, device: str) -> tuple[Any, Any]:
         # Past transformers' attention interface: the weights are those that the model itself reports.
         if not past_the_interface(model):
             raise ConfigError(f"{type(model).__name__} has no attention")
-        model = kind.from_pretrained(directory, use_safetensors=True, attn_implementation="eager", **kept)
+        with _quiet():
+            model = kind.from_pretrained(directory, use_safetensors=True, attn_implementation="eager", **kept)
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     return model.to(chosen).eval(), tokenizer
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' progress and its table of heads that looking does without."""
+    from transformers import logging
+
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()
 
 
 def _first_line(error: Exception) -> str:
@@ -110,37 +133,60 @@ def _sentence(model: Any, tokenizer: Any, texts: Sequence[str], number: int, opt
     if model.config.is_encoder_decoder:
         target = _target(model, tokenizer, inputs, options.targets[number] if options.targets else None)
         inputs["decoder_input_ids"] = target
+    cut = options.targets is None and target is not None and target.shape[1] > MOST_NEW
     maps, note = _seen(model, inputs, options) if attentions(model) else _reported(model, inputs, options)
-    source = tokenizer.convert_ids_to_tokens(encoded["input_ids"][0])
-    sides: dict[str, Side | None] = {"target": None, "prefix": None}
-    if target is not None:
-        pieces = tuple(tokenizer.convert_ids_to_tokens(target[0]))
-        written = tokenizer.decode(target[0], skip_special_tokens=True)
-        # A row is the step that predicts a piece, and the last step's is not known.
-        sides["prefix"] = Side(text=written, pieces=pieces, names=True)
-        sides["target"] = Side(text=written, pieces=(*pieces[1:], "…"), names=True)
+    source = _pieces(tokenizer, encoded["input_ids"][0])
+    sides = {} if target is None else _written(tokenizer, target[0].tolist())
     shown = Sentence(
-        source=Side.of(text, source, places) if offsets else Side(text=text, pieces=tuple(source)),
-        target=sides["target"],
-        prefix=sides["prefix"],
+        source=Side.of(text, source, places, specials=True) if offsets else Side(text=text, pieces=tuple(source)),
+        target=sides.get("target"),
+        prefix=sides.get("prefix"),
         attentions=maps,
     )
-    return shown, note
+    told = f"An output was cut at {MOST_NEW} tokens." if cut else ""
+    return shown, " ".join(filter(None, (note, told)))
+
+
+def _pieces(tokenizer: Any, ids: Any) -> list[str]:
+    """The tokens of `ids`; a model may have more than its tokenizer has names for."""
+    found = tokenizer.convert_ids_to_tokens(ids)
+    return [f"<{int(number)}>" if piece is None else piece for number, piece in zip(ids, found, strict=True)]
+
+
+def _written(tokenizer: Any, ids: list[int]) -> dict[str, Side]:
+    """What a decoder read, and what its steps predict; what the last step predicts is not known."""
+    pieces = _pieces(tokenizer, ids)
+    known = [number for number, piece in zip(ids, pieces, strict=True) if piece != f"<{number}>"]
+    text = tokenizer.decode(known, skip_special_tokens=True)
+    read, ends = [], [0]
+    for number, piece in zip(ids, pieces, strict=True):
+        read += [] if piece == f"<{number}>" else [number]
+        so_far = tokenizer.decode(read, skip_special_tokens=True)
+        ends.append(min(max(len(so_far), ends[-1]), len(text)))
+    spans = list(pairwise(ends))
+    unknown = (len(text), len(text))
+    return {
+        "prefix": Side.of(text, pieces, spans, specials=True),
+        "target": Side.of(text, [*pieces[1:], "…"], [*spans[1:], unknown], specials=True),
+    }
 
 
 def _seen(model: Any, inputs: dict[str, Any], options: LookOptions) -> tuple[tuple[AttentionMap, ...], str]:
     """What `watch` sees of the attentions asked for, and what is left out."""
     names = _fitting(model, inputs, options)
-    with watch(model, names, heads=options.heads) as trace:
+    parts = watched_parts(model, names, max(value.shape[-1] for value in inputs.values()), options)
+    with watch(model, names, heads=options.heads, parts=parts) as trace:
         model(**inputs)
     missed = past_the_interface(model)
     notes = [f"Not seen: {' and '.join(missed)}, past transformers' attention interface."] if missed else []
     notes.append(left_out_note(model, names, options))
-    return tuple(
-        attention_map(name, trace.sides[name], trace.weights(name)[0].float().cpu(), heads=options.heads)
-        for name in names
-        if trace.calls[name]
-    ), " ".join(filter(None, notes))
+    maps = [
+        attention_map(shown_as, trace.sides[name], one.weights[0].float().cpu(), product_neurons(one), options.heads)
+        for name, shown_as, one in last_calls(trace)[0]
+        if one.weights is not None
+    ]
+    fitting, left_out = that_fit(maps)
+    return fitting, " ".join(filter(None, (*notes, left_out)))
 
 
 def _reported(model: Any, inputs: dict[str, Any], options: LookOptions) -> tuple[tuple[AttentionMap, ...], str]:

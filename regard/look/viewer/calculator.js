@@ -19,6 +19,10 @@ function heldNumbers(rows) {
   return packed;
 }
 
+function isOneHot(rows) {
+  return rows.every((row, place) => row.length === rows.length && row.every((one, column) => one === Number(place === column)));
+}
+
 // A sentence of what was typed, with its weights worked out.
 function workedOut({ q, k, v, scores, d_k, causal }) {
   const raw = Boolean(scores);
@@ -74,8 +78,11 @@ function typing(state, sentence, attention) {
       readout.textContent = error.message;
     }
   };
+  const typed = (name) => boxes[name].querySelector("textarea").value;
+  // Values that nobody typed are one-hot, one per key, however many keys there are now.
+  const own = (name) => name !== "v" || (typed("v").trim() && !(typed("v") === written(rowsOf(v)) && isOneHot(rowsOf(v))));
   const given = () => ({
-    ...Object.fromEntries(Object.entries(boxes).map(([name, label]) => [name, typedRows(name, label.querySelector("textarea").value)])),
+    ...Object.fromEntries(Object.keys(boxes).filter(own).map((name) => [name, typedRows(name, typed(name))])),
     d_k: Number(width.value),
     causal: causal.checked,
   });

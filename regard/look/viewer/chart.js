@@ -1,13 +1,16 @@
 // Lines over a pair of axes, for views that show numbers against numbers.
 // On a narrow screen it is as wide as the screen, since made smaller its text could not be read.
-function chartSize() {
+function chartSize(series) {
   const room = document.documentElement.clientWidth - 24;
-  return { width: Math.min(760, Math.max(280, room)), height: 240, left: 52, right: room < 600 ? 92 : 150, top: 12, bottom: 34 };
+  // Names of lines stand on the right, whole.
+  const longest = Math.max(...series.map((one) => one.name.length));
+  const right = Math.min(Math.max(room < 600 ? 92 : 150, 42 + 7.5 * longest), 0.55 * room);
+  return { width: Math.min(760, Math.max(280, room)), height: 240, left: 52, right, top: 12, bottom: 34 };
 }
 
 // `series` are { name, points: [[x, y], ...], kind: what headLook gives, onclick, faint }.
 function lineChart(series, { x: title, low, high, ticks = null }) {
-  const size = chartSize();
+  const size = chartSize(series);
   const xs = series.flatMap((one) => one.points.map(([x]) => x));
   const ys = series.flatMap((one) => one.points.map(([, y]) => y));
   const [first, last] = [Math.min(...xs), Math.max(...xs)];

@@ -34,7 +34,9 @@ function drawNeurons(root, state) {
   const head = state.heads[0];
   const pieces = { rows: labelsOf(sentence[attention.rows]), columns: labelsOf(sentence[attention.columns]) };
   const pinned = pinnedPiece(state, attention.rows);
-  const row = pinned >= 0 ? pinned : Math.min(Math.floor(pieces.rows.length / 2), pieces.rows.length - 1);
+  // Worked examples are about their first token, but under a look-ahead mask that one sees itself alone.
+  const first = sentence.worked && !sentence.worked.causal ? 0 : Math.min(Math.floor(pieces.rows.length / 2), pieces.rows.length - 1);
+  const row = pinned >= 0 ? pinned : first;
   // Weights written by hand hold for one row of one head.
   const place = `${state.sentence}.${state.attention}.${head}.${row}`;
   if (neuron.hand?.place !== place) neuron.hand = null;
@@ -147,12 +149,12 @@ function neuronTable(pieces, { query, all, sum }, row, write) {
       "tr",
       { class: one.hidden ? "hidden-key" : "", "data-key-index": one.column },
       element("th", { scope: "row" }, element("bdi", {}, pieces.columns[one.column])),
-      cell(1, "wide", strip(one.key, sizes.key, "k")),
-      cell(2, "wide", strip(one.terms, sizes.terms, "q × k")),
+      cell(1, "wide", ...vector(one.key, sizes.key, "k")),
+      cell(2, "wide", ...vector(one.terms, sizes.terms, "q × k")),
       cell(2, "figure score", one.score.toFixed(2)),
       cell(3, "figure scaled", one.scaled.toFixed(3)),
       cell(4, "figure weight", ...weightCell(one, write)),
-      cell(5, "wide", strip(one.weighed, sizes.value, "weight × v")),
+      cell(5, "wide", ...vector(one.weighed, sizes.value, "weight × v")),
     ),
   );
   const raw = sentenceOf(regard.state).worked?.raw;
@@ -164,10 +166,10 @@ function neuronTable(pieces, { query, all, sum }, row, write) {
       "thead",
       {},
       element("tr", {}, element("th", { scope: "col" }, "token"), heading(1, "key k"), ...(raw ? [] : [heading(2, "q × k")]), heading(2, "score"), heading(3, "scaled"), heading(4, "softmax"), heading(5, "weight × v")),
-      element("tr", { class: "query" }, element("th", { scope: "row" }, "query of ", element("bdi", {}, pieces.rows[row])), cell(1, "wide asks", strip(query, sizes.key, "q")), element("td", { colspan: 5 })),
+      element("tr", { class: "query" }, element("th", { scope: "row" }, "query of ", element("bdi", {}, pieces.rows[row])), cell(1, "wide asks", ...vector(query, sizes.key, "q")), element("td", { colspan: 5 })),
     ),
     element("tbody", {}, ...lines),
-    element("tfoot", {}, element("tr", {}, element("th", { scope: "row" }, all.length > shown.length ? `sum over all ${all.length}` : "sum"), element("td", { colspan: raw ? 3 : 5 }), cell(6, "", strip(sum, sizes.sum, "output")))),
+    element("tfoot", {}, element("tr", {}, element("th", { scope: "row" }, all.length > shown.length ? `sum over all ${all.length}` : "sum"), element("td", { colspan: raw ? 3 : 5 }), cell(6, "", ...vector(sum, sizes.sum, "output")))),
   );
 }
 
@@ -193,6 +195,16 @@ function weightCell(one, write) {
     element("span", { class: "meter", style: { width: `${(one.weight * 100).toFixed(1)}%` } }),
     element("button", { type: "button", class: "written", "data-key": `weight-${one.column}`, title: "Write this weight by hand", onclick: ask }, one.weight.toFixed(3)),
   ];
+}
+
+// A vector of the table; of a few features the numbers are written below.
+const FEW_FEATURES = { raw: 8, vectors: 4 };
+
+function vector(values, extent, name) {
+  const { worked } = sentenceOf(regard.state);
+  if (values.length > (worked?.raw ? FEW_FEATURES.raw : FEW_FEATURES.vectors)) return [strip(values, extent, name)];
+  const written = Array.from(values, (one) => element("span", {}, String(Number(one.toFixed(3)))));
+  return [strip(values, extent, name), element("span", { class: "numbers" }, ...written)];
 }
 
 // A vector as a row of cells; pointing at one says which feature it is and its number.

@@ -144,6 +144,7 @@ function openedNote(state, known) {
 
 function wordSwitch(state) {
   const possible = hasWords(sentenceOf(state), attentionOf(state));
+  const without = possible && state.words ? leftOut(sentenceOf(state), attentionOf(state)) : "";
   const box = element("input", {
     type: "checkbox",
     checked: state.words && possible,
@@ -151,7 +152,14 @@ function wordSwitch(state) {
     "data-key": "words",
     onchange: (event) => change({ words: event.target.checked }),
   });
-  return element("label", { class: possible ? "" : "off" }, box, element("span", {}, "Whole words"));
+  return element("label", { class: possible ? "" : "off" }, box, element("span", {}, "Whole words", without ? element("span", { class: "muted" }, ` without ${without}`) : ""));
+}
+
+// The pieces that are part of no word, such as an end of sentence: weights on them are seen piece by piece alone.
+function leftOut(sentence, attention) {
+  const sides = [...new Set([attention.rows, attention.columns])].map((name) => sentence[name]);
+  const names = new Set(sides.flatMap((side) => labelsOf(side).filter((_, piece) => side.word_of[piece] === null)));
+  return [...names].slice(0, 3).join(", ") + (names.size > 3 ? ", …" : "");
 }
 
 // At a lectern: the view alone, its name, one sentence about it, and where to go from here.
@@ -220,10 +228,12 @@ function keysHelp() {
   if (TOUCH.matches) return element("span", { class: "keys-help" }, said(viewOf(regard.state).help, sentenceOf(regard.state)).includes(" keep ") ? "Tap it again to let go." : "");
   if (!attentionOf(regard.state)) return element("span", { class: "keys-help" });
   const key = (name) => element("kbd", {}, name);
+  const chosen = !viewOf(regard.state).bare; // where a layer and heads are chosen
+  const several = { heads: chosen && headsOf(attentionOf(regard.state)).length > 1, layers: chosen && sentenceOf(regard.state).attentions.length > 1 };
   return element(
     "span",
     { class: "keys-help" },
-    key("←"), key("→"), " head ", key("↑"), key("↓"), " layer ", key("1"), "…", key(String(Math.min(9, viewsOf(sentenceOf(regard.state)).length))), " view ", ...(viewOf(regard.state).joins ? [key("w"), " words "] : []), key("p"), " present",
+    ...(several.heads ? [key("←"), key("→"), " head "] : []), ...(several.layers ? [key("↑"), key("↓"), " layer "] : []), key("1"), "…", key(String(Math.min(9, viewsOf(sentenceOf(regard.state)).length))), " view ", ...(viewOf(regard.state).joins ? [key("w"), " words "] : []), key("p"), " present",
   );
 }
 

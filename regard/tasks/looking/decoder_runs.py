@@ -246,7 +246,7 @@ def _text(run: Run, texts: Sequence[str], number: int, options: LookOptions) -> 
         found = _log_probs(run, run.model.after(torch.tensor([ids], device=device)))
         scores |= {"perplexity, read backward": _perplexity(found[1:], ids[:-1])}
     return Sentence(
-        source=Side.of(text, piece_names(tokenizer, ids), places),
+        source=Side.of(text, piece_names(tokenizer, ids), places, specials=True),
         attentions=attention_maps(run.model, trace, options),
         candidates=candidates(tokenizer, log_probs.exp(), [*ids[1:], None]),
         scores=scores,

@@ -57,7 +57,7 @@ def _text(run: Run, given: Sequence[str], number: int, options: LookOptions) -> 
             run.model, reader.model.config.labels, reader.texts([row]), CLASSES, options, other
         )
     return Sentence(
-        source=Side.of(text, tokenizer.pieces(row.ids), places),
+        source=Side.of(text, tokenizer.pieces(row.ids), places, specials=True),
         attentions=attention_maps(run.model, trace, options),
         scores=_text_scores(run, texts),
         decoding=decoding(hidden[0], trace, names),

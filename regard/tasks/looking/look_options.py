@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from regard.errors import ConfigError
-from regard.look.document import MOST_WEIGHTS, AttentionMap
+from regard.look.document import MOST_NUMBERS, MOST_WEIGHTS, AttentionMap
 from regard.look.watch import (
     OF_RECURRENCE,
     Part,
@@ -19,9 +19,6 @@ from regard.look.watch import (
     recurrences,
     watch,
 )
-
-MOST_NUMBERS = 6_000_000
-"""Numbers of queries, keys and values of one page."""
 
 MOST_STATES = 12_000_000
 """Numbers of gates and states of one page: three LSTMs of 512 units, with i, f, o, g, h and c, over 1,000 steps."""
