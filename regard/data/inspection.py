@@ -40,6 +40,8 @@ _GARBLED = re.compile("[ÃÂ][\u0080-\u00bf]|â€|ï»¿|Ð[\u0080-\u00bf]|Ã[�
 _MARKUP = re.compile(r"(?!<unk>)</?[a-zA-Z][a-zA-Z0-9]*( [^<>]*)?/?>|&(?:amp|lt|gt|quot|nbsp|#\d+);")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)?")
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+"""A character of Thai, Lao, Burmese, Khmer, Japanese or Chinese, which are written without spaces between words."""
 _SCRIPTS = (
     ("LATIN", "Latin"),
     ("CYRILLIC", "Cyrillic"),
@@ -108,13 +110,15 @@ class SideStatistics:
     new_words: float
     """Of the words of one random half of the sample, the share that the other does not have."""
     single: float
-    """The share of texts that are one word."""
+    """The share of texts without a space."""
     upper: float
     """The share of texts with a capital letter."""
     unknown: int
     """How often the word `<unk>` occurs."""
     scripts: dict[str, float]
     vocabulary: Counter[str] = field(repr=False)
+    unspaced: float = 0.0
+    """The share of texts in a script without spaces between words, of which each character is counted as a word."""
 
     @property
     def mean_words(self) -> float:
@@ -127,11 +131,18 @@ class SideStatistics:
     @property
     def closed(self) -> bool:
         """Whether the words are few and all known: a notation, not a language."""
-        return self.distinct_words <= CLOSED_WORDS and self.new_words < 0.0005
+        return self.distinct_words <= CLOSED_WORDS and self.new_words < 0.0005 and self.unspaced < 0.01
 
     @property
     def script(self) -> str:
         return max(self.scripts, key=lambda name: self.scripts[name]) if self.scripts else "none"
+
+
+def words_of(text: str) -> list[str]:
+    """What lies between spaces; of scripts that have none between words, each character."""
+    if text.isascii() or not _UNSPACED.search(text):
+        return text.split()
+    return _UNSPACED.sub(r" \g<0> ", text).split()
 
 
 def side_statistics(texts: Sequence[str]) -> SideStatistics:
@@ -142,13 +153,14 @@ def side_statistics(texts: Sequence[str]) -> SideStatistics:
     second: Counter[str] = Counter()
     letters: set[str] = set()
     scripts: Counter[str] = Counter()
-    most_words = most_characters = single = upper = 0
+    most_words = most_characters = single = upper = unspaced = 0
     for text in texts:
-        words = text.split()
+        words = words_of(text)
         (second if lot.random() < 0.5 else first).update(words)
         letters.update(text)
         most_words, most_characters = max(most_words, len(words)), max(most_characters, len(text))
-        single += len(words) == 1
+        single += len(words) == 1 or len(text.split()) == 1
+        unspaced += not text.isascii() and _UNSPACED.search(text) is not None
         upper += text != text.lower()
         if name := _script(text):
             scripts[name] += 1
@@ -169,6 +181,7 @@ def side_statistics(texts: Sequence[str]) -> SideStatistics:
         unknown=vocabulary["<unk>"],
         scripts={name: count / written for name, count in scripts.items()},
         vocabulary=vocabulary,
+        unspaced=unspaced / max(1, len(texts)),
     )
 
 
@@ -289,7 +302,7 @@ def inspect_pairs(train: Iterable[tuple[str, str]], valid: Iterable[tuple[str, s
             first.append((source, target))
         if len(source) > long[0] or len(target) > long[1]:
             long = max(long[0], len(source)), max(long[1], len(target))
-        spaces = source.count(" "), target.count(" ")
+        spaces = source.count(" ") + source.count("\n"), target.count(" ") + target.count("\n")
         if spaces[0] >= most[0] or spaces[1] >= most[1]:
             most = max(most[0], spaces[0] + 1), max(most[1], spaces[1] + 1)
         if not source or source.isspace():
@@ -303,6 +316,11 @@ def inspect_pairs(train: Iterable[tuple[str, str]], valid: Iterable[tuple[str, s
     whole = [(number, pair) for number, pair in sample.items if pair[0].strip() and pair[1].strip()]
     sides = [side_statistics([pair[side] for _, pair in whole]) for side in (0, 1)]
     ratio = sides[1].words / max(1, sides[0].words)
+    # Words of all rows are counted by their spaces; of texts without, no row has more than characters.
+    counted = [
+        letters if side.unspaced > 0.5 else max(words, side.most_words)
+        for words, letters, side in zip(most, long, sides, strict=True)
+    ]
     statistics = PairStatistics(
         rows=sample.count,
         source=sides[0],
@@ -310,7 +328,7 @@ def inspect_pairs(train: Iterable[tuple[str, str]], valid: Iterable[tuple[str, s
         ratio=ratio,
         sources=max(1, len(seen.sources)),
         pairs=len(seen.pairs),
-        most_words=most,
+        most_words=(counted[0], counted[1]),
         most_characters=long,
     )
     findings = [
@@ -433,7 +451,7 @@ def _of_pairs(
     for number, pair in rows:
         for side in (0, 1):
             numbers[side] += bool(_NUMBER.fullmatch(pair[side].strip()))
-        source, target = pair[0].split(), pair[1].split()
+        source, target = words_of(pair[0]), words_of(pair[1])
         ratio = len(target) / len(source) / statistics.ratio
         if max(len(source), len(target)) > 10 and not 1 / LONG_RATIO < ratio < LONG_RATIO:
             odd.note("length ratio", number, pair[0])
@@ -541,7 +559,9 @@ def _of_validation(
         )
     telling = _telling(statistics.source.vocabulary, statistics.target.vocabulary)
     swapped = sum(
-        sum(telling.get(word, 0) for word in source.split()) < 0 < sum(telling.get(word, 0) for word in target.split())
+        sum(telling.get(word, 0) for word in words_of(source))
+        < 0
+        < sum(telling.get(word, 0) for word in words_of(target))
         for _, (source, target) in kept.items
     )
     if swapped > 0.5 * max(1, len(kept.items)):

@@ -169,6 +169,23 @@ def test_a_closed_vocabulary_is_told_from_a_language():
     assert not side_statistics([f"word{number} and another{number}" for number in range(500)]).closed
 
 
+def test_texts_without_spaces_are_counted_by_their_characters():
+    random_ = random.Random(1)
+    han = [chr(0x4E00 + number) for number in range(300)]
+    chinese = ["".join(random_.choices(han, k=random_.randint(10, 40))) + "。" for _ in range(1500)]
+    pairs = [(source, target) for source, (_, target) in zip(chinese, clean(), strict=True)]
+    found = inspect_pairs(pairs, pairs[:0])
+    assert kinds(found) == set()
+    assert found.source.mean_words > 10
+    assert found.most_words[0] == max(map(len, chinese))
+    assert found.source.single == 1.0
+    assert not found.source.closed  # its characters are few and known, but are not words between spaces
+    other = [("".join(random_.choices("機械学習で文章を", k=20)), target) for _, target in clean(200, seed=2)]
+    assert "another distribution" in kinds(inspect_pairs(pairs, other))
+    lines = inspect_pairs([(f"{source}\n{source}", target) for source, target in clean()])
+    assert lines.most_words[0] == 2 * max(len(source.split()) for source, _ in clean())
+
+
 def test_a_split_keeps_copies_and_all_targets_of_a_source_on_one_side():
     pairs = [(f"Sentence {number}", f"phrase {number} {copy}") for number in range(500) for copy in range(3)]
     pairs += [(source.upper() + " ", target) for source, target in pairs]
