@@ -217,6 +217,8 @@ class LabelledRows:
     segments: Rows
     labels: list[Int[np.ndarray, " _"]]
     segmented: bool
+    cut: int = 0
+    """How many texts lost their end, as they were too long."""
 
     @classmethod
     def of(

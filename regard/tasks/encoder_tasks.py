@@ -21,7 +21,15 @@ from regard.look.watch import attentions
 from regard.nn.batch import LabelledTexts, Texts, Tokens
 from regard.nn.losses.cross_entropy import IGNORE
 from regard.tasks.config import RunConfig
-from regard.tasks.corpora import FIRST_TOKEN, Overlong, PreparedData, TextData, random_texts, train_shared_tokenizer
+from regard.tasks.corpora import (
+    FIRST_TOKEN,
+    Overlong,
+    PreparedData,
+    TextData,
+    random_texts,
+    train_shared_tokenizer,
+    unknown_tokens,
+)
 from regard.tasks.encoder import Encoder, embed_texts, encoder_of, fill_text
 from regard.tasks.fine_tuning import known_labels
 from regard.tasks.looking.look_options import LookOptions
@@ -250,6 +258,8 @@ class LabelledRun(PreparedData):
         self.objective: Objective = task.objective(config.train.smoothing, config.train.r_drop)
         self.train = labelled_rows(config, items, tokenizer)
         skipped = f"; {len(items) - len(self.train):,} skipped as too long" if len(self.train) < len(items) else ""
+        if self.train.cut:
+            skipped += f"; of {self.train.cut:,} only the beginning is read (data.max_len={config.data.max_len})"
         rows = f"{len(self.train):,} row" + "s" * (len(self.train) != 1)
         report.say(f"{rows} of {int(self.train.ids.lengths.sum()):,} tokens{skipped}")
         longest = int(self.train.ids.lengths.max())
@@ -278,10 +288,10 @@ class LabelledRun(PreparedData):
         return None if self.valid is None else self.valid.evaluation(self.config.train.batch_tokens)
 
     def scores(self, model: nn.Module) -> dict[str, float]:
-        if not self.shown:
+        if not self.shown or self.valid is None:
             return {}
         encoder = Encoder(model, self.tokenizer, self.config.data.max_len)
-        return self.task.validation_scores(encoder, self.shown)
+        return self.task.validation_scores(encoder, self.shown) | unknown_tokens(self.valid.ids.tokens, self.tokenizer)
 
 
 def texts_of(item: Labelled) -> tuple[str, ...]:
@@ -312,7 +322,8 @@ def labelled_rows(
             f"no text fits into data.max_len={data.max_len} tokens; raise it or set data.overlong='truncate'"
         )
     framed_rows, labels = zip(*rows, strict=True)
-    return LabelledRows.of(framed_rows, labels, tokenizer.pad, segmented=model.segments > 1)
+    made = LabelledRows.of(framed_rows, labels, tokenizer.pad, segmented=model.segments > 1)
+    return replace(made, cut=framer.truncated)
 
 
 def _tag_rows(framer: InputBuilder, item: Tagged, numbers: dict[str, int]) -> Iterator[Row]:

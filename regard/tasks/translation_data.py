@@ -154,6 +154,7 @@ class TranslationRun(PreparedData):
         values = {
             **self.text_scores([one.text for one in found], [target for _, target in self.shown]),
             "cut": float(cut),
+            "outputs": float(len(found)),
         }
         return values | ({"unknown": self.unknown} if self.unknown else {})
 
