@@ -39,7 +39,7 @@ LONG_RATIO = 5.0
 _GARBLED = re.compile("[ÃÂ][\u0080-\u00bf]|â€|ï»¿|Ð[\u0080-\u00bf]|Ã[ŸŒœ¶¼¤©¨]")
 _MARKUP = re.compile(r"(?!<unk>)</?[a-zA-Z][a-zA-Z0-9]*( [^<>]*)?/?>|&(?:amp|lt|gt|quot|nbsp|#\d+);")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)?")
+NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)?")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 """A character of Thai, Lao, Burmese, Khmer, Japanese or Chinese, which are written without spaces between words."""
 _SCRIPTS = (
@@ -450,7 +450,7 @@ def _of_pairs(
     telling = _telling(statistics.source.vocabulary, statistics.target.vocabulary)
     for number, pair in rows:
         for side in (0, 1):
-            numbers[side] += bool(_NUMBER.fullmatch(pair[side].strip()))
+            numbers[side] += bool(NUMBER.fullmatch(pair[side].strip()))
         source, target = words_of(pair[0]), words_of(pair[1])
         ratio = len(target) / len(source) / statistics.ratio
         if max(len(source), len(target)) > 10 and not 1 / LONG_RATIO < ratio < LONG_RATIO:
@@ -515,7 +515,7 @@ def _looks_like_header(first: tuple[int, tuple[str, str]], statistics: PairStati
 
 def _shifted(rows: Sequence[tuple[str, str]]) -> str:
     """What to say where numbers of a source stand in a neighbour's target more often than in its own."""
-    found = [(set(_NUMBER.findall(source)), set(_NUMBER.findall(target))) for source, target in rows]
+    found = [(set(NUMBER.findall(source)), set(NUMBER.findall(target))) for source, target in rows]
     own = sum(bool(ours) and ours == theirs for ours, theirs in found)
     ways = {"next": pairwise(found), "last": pairwise(found[::-1])}
     for way, couples in ways.items():

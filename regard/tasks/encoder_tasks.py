@@ -11,10 +11,11 @@ from torch import nn
 
 from regard.config import JsonObject, Setting
 from regard.data import Documents
-from regard.data.file_names import matching_all
+from regard.data.file_names import files_of, passed_over
 from regard.data.formats import Columns, format_of, notes_on
 from regard.data.labelled_texts import Example, Keys, LabelledLayout, LabelledRows, Question, Tagged
 from regard.data.readers import is_held_out
+from regard.data.shards import TABLES
 from regard.errors import ConfigError, DataError, nearest
 from regard.look.document import Document
 from regard.look.watch import attentions
@@ -78,6 +79,15 @@ class EncoderTask(Task):
         return Texts(Tokens.of([[FIRST_TOKEN] * length] * rows))
 
 
+KINDS = (*TABLES, ".txt")
+"""What is read of a folder of labelled texts."""
+
+
+def labelled_files(names: Iterable[str | Path]) -> list[Path]:
+    """The files that these names stand for: of a folder, those of a known kind."""
+    return [file for name in names for file in files_of(str(name), KINDS)]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelledData(TextData):
     """Labelled texts in any number of files.
@@ -113,7 +123,7 @@ class LabelledTask(EncoderTask):
     def read_all(self, config: RunConfig, files: Iterable[str | Path]) -> list[Labelled]:
         """What these files hold, in the way of the run."""
         keys = keys_of(config)
-        items = [item for path in matching_all(files) for item in type(self).read(path, keys)]
+        items = [item for path in labelled_files(files) for item in type(self).read(path, keys)]
         if not items:
             raise DataError("there is not one labelled text")
         return items
@@ -132,7 +142,7 @@ class LabelledTask(EncoderTask):
         from regard.tasks.plans.labelled import labelled_statistics
 
         keys = Keys(data.text, data.pair, data.label, data.header)
-        read = lambda files: (item for path in matching_all(files) for item in type(self).read(path, keys))  # noqa: E731
+        read = lambda files: (item for path in labelled_files(files) for item in type(self).read(path, keys))  # noqa: E731
         valid = read(data.valid) if data.valid else None
         return labelled_statistics(read(data.train), valid, classes="classes" in self.heads)
 
@@ -156,7 +166,9 @@ class LabelledTask(EncoderTask):
     def check_labelled(self, config: RunConfig, files: Iterable[str | Path], say: Say) -> None:
         """Read the first item of each file."""
         keys = keys_of(config)
-        for path in matching_all(files):
+        for note in passed_over(files := list(files), KINDS):
+            say(note)
+        for path in labelled_files(files):
             if next(type(self).read(path, keys), None) is None:
                 raise DataError(f"{path} is empty")
             if wanted := self.columns(path, keys):

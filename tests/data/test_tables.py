@@ -133,6 +133,7 @@ def test_columns_are_chosen_by_name_and_by_number(tmp_path):
     assert list(PairFiles(path, keys=("en", 2))) == [("yes", "ja")]
     assert PairFiles(path, keys=("en", "de")).notes()[1] == f"{path}: not used: id"
     path = write(tmp_path / "b.tsv", "1\tja\tyes\n")
+    assert PairFiles(path, keys=(3, 2)).notes() == (f"{path}: not used: column 1",)
     assert list(PairFiles(path, keys=(3, 2))) == [("yes", "ja")]
     assert list(examples(path, Keys(2, None, 1))) == [Example(("ja",), "1")]
     assert list(TextFiles((path,), key=3)) == ["yes"]

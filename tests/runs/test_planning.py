@@ -145,6 +145,111 @@ def test_columns_are_found_by_what_they_hold(files):
     assert planned(files, "entailed.tsv").config.data.pair == 2
 
 
+ENGLISH, FRENCH = sentences(60), sentences(60, seed=2)
+WORDS = [text.split() for text in ENGLISH]
+
+SHAPES = {
+    "numbered.tsv": (
+        [f"{number}\t{one}\t{two}" for number, (one, two) in enumerate(zip(ENGLISH, FRENCH, strict=True))],
+        "translation",
+        {"source": 2, "target": 3},
+    ),
+    "numbered.jsonl": (
+        [
+            json.dumps({"id": f"a{number}", "question": one, "sql": two})
+            for number, (one, two) in enumerate(zip(ENGLISH, FRENCH, strict=True))
+        ],
+        "translation",
+        {"source": "question", "target": "sql"},
+    ),
+    "documents.jsonl": (
+        [json.dumps({"id": number, "text": text}) for number, text in enumerate(ENGLISH)],
+        "language",
+        {"text": "text"},
+    ),
+    "one.csv": (["text", *ENGLISH], "language", {"text": "text"}),
+    "one.tsv": (ENGLISH, "language", {"text": 1}),
+    "tagged.tsv": (
+        [line for text in WORDS for line in (*(f"{word}\t{'NV'[len(word) % 2]}" for word in text), "")],
+        "tagging",
+        {},
+    ),
+    "numbered-tags.jsonl": (
+        [json.dumps({"tokens": text, "ner_tags": [len(word) % 2 for word in text]}) for text in WORDS],
+        "tagging",
+        {"text": "tokens", "label": "ner_tags"},
+    ),
+    "names.tsv": (
+        [*(f"{word}\t{'NV'[len(word) % 2]}" for text in WORDS for word in text), ""],
+        "classification",
+        {"text": 1, "label": 2},
+    ),
+}
+"""Lines of files that are often met, what they are for, and how they are read."""
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_files_of_usual_shapes_are_read(tmp_path, name):
+    rows, task, expected = SHAPES[name]
+    (tmp_path / name).write_text("".join(f"{row}\n" for row in rows))
+    found = regard.plan(tmp_path / name, machine=CPU).config
+    assert found.task == task
+    assert {key: getattr(found.data, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(("column", "task"), [("pairs.tsv", "translation"), ("films.tsv", "classification")])
+def test_a_folder_of_tables_is_read_as_its_files(files, tmp_path, column, task):
+    rows = (files / column).read_text().splitlines(keepends=True)
+    (tmp_path / "a.tsv").write_text("".join(rows[:700]))
+    (tmp_path / "b.tsv").write_text("".join(rows[700:]))
+    folder, file = regard.plan(tmp_path, machine=CPU), planned(files, column)
+    assert folder.config.task == task
+    assert folder.facts == file.facts
+    (tmp_path / "notes.docx").write_text("of something else")
+    told = Told()
+    asked = regard.plan(tmp_path, machine=CPU, overrides=[f"task={task}", *SHORT[1:], "train.steps=1"])
+    regard.train(asked, tmp_path / "run", told)
+    assert any("1 file is of a kind that is not read (notes.docx)" in line for line in told.lines)
+
+
+NOT_TOLD = {
+    "semicolons.csv": ([f"{text};{text}" for text in ENGLISH], "one column, whose cells all hold ';'; separate"),
+    "bars.tsv": ([f"{text} ||| {text}" for text in ENGLISH], r"one column, whose cells all hold ' \|\|\| '; separate"),
+    "ragged.tsv": ([*ENGLISH[:20], *(f"{text}\t{text}" for text in ENGLISH)], "different numbers of columns"),
+    "empty.tsv": ([], "it has no rows"),
+    "nested.jsonl": ([json.dumps({"translation": {"en": text}}) for text in ENGLISH], r"\(translation: objects\)"),
+    "scored.tsv": (
+        [f"{text}\t{text}\t0.{number}" for number, text in enumerate(ENGLISH)],
+        r"3 columns \(column 1: texts, column 2: texts, column 3: numbers\); name columns: --set data.source=1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_TOLD)
+def test_what_was_seen_of_data_that_cannot_be_told_is_said(tmp_path, name):
+    rows, what = NOT_TOLD[name]
+    (tmp_path / name).write_text("".join(f"{row}\n" for row in rows))
+    with pytest.raises(DataError, match=what):
+        regard.plan(tmp_path / name, machine=CPU)
+
+
+def test_images_without_classes_are_refused_with_how_they_should_stand(tmp_path):
+    Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(tmp_path / "a.png")
+    with pytest.raises(DataError, match=r"1 of .png; images to classify stand in a folder for each class"):
+        regard.plan(tmp_path, machine=CPU)
+
+
+def test_columns_that_are_named_tell_the_task(files):
+    asked = planned(files, "five.tsv", overrides=["data.source=2", "data.target=4"])
+    assert (asked.config.task, asked.config.data.source, asked.config.data.target) == ("translation", 2, 4)
+    assert "columns as asked: data.source=2, data.target=4" in asked.lines()[0]
+    assert planned(files, "five.tsv", overrides=["data.text=1", "data.label=2"]).config.task == "classification"
+    assert planned(files, "five.tsv", overrides=["data.text=1"]).config.task == "language"
+    assert planned(files, "films.tsv", overrides=["data.source=2", "data.target=1"]).config.task == "translation"
+    one = planned(files, "entailed.tsv", overrides=["data.text=1", "data.label=3"]).config
+    assert (one.task, one.data.pair) == ("classification", None)
+
+
 def test_what_cannot_be_told_is_refused_with_what_to_do(files):
     with pytest.raises(DataError, match="name columns"):
         planned(files, "five.tsv")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +84,18 @@ def recognise_tags(files: Sequence[Path]) -> Recognised | None:
         if words and tags:
             return Recognised(certainty=0.95, why="lists of words and of tags", data={"text": words, "label": tags})
         return None
-    if format_of(files[0]) != "lines":
+    if format_of(files[0]) not in ("lines", "tsv"):
         return None
     _, seen = columns(files[0])
-    rows = [row[0] for row in seen.rows]
+    rows = ["\t".join(row) for row in seen.rows]
     cells = [row.split("\t") if "\t" in row else row.split() for row in rows if row.strip()]
     blank = len(rows) - len(cells)
     if not blank or len(cells) < 8 or {len(row) for row in cells} - {len(cells[0])} or len(cells[0]) < 2:
+        return None
+    # A table may have a blank line by mistake, mostly at its end; sentences seldom have more than a hundred words.
+    inside = blank - sum(1 for _ in takewhile(lambda row: not row.strip(), reversed(rows)))
+    one_word = all(len(row[0].split()) == 1 for row in cells)
+    if format_of(files[0]) == "tsv" and (not one_word or inside < max(1, len(cells) / 100)):
         return None
     tags = {row[-1] for row in cells}
     if len(tags) > max(3, len(cells) / 5):
