@@ -4,6 +4,7 @@ Every row is read once and told from the others by a hash; only an even sample i
 million pairs take seconds and some hundred megabytes.
 """
 
+import math
 import random
 import re
 import unicodedata
@@ -32,7 +33,7 @@ PEEKED = 2000
 CLOSED_WORDS = 2000
 """Distinct words above which a vocabulary is not taken for a closed one."""
 
-FEW_PAIRS = 1000
+FEW_PAIRS, FEW_TEXTS = 1000, 200
 LONG_RATIO = 5.0
 """Times as many words on one side as is usual, above which a pair is odd."""
 
@@ -279,9 +280,12 @@ class _Tally:
     def __init__(self) -> None:
         self.count: Counter[str] = Counter()
         self.first: dict[str, tuple[int, str]] = {}
+        self._last: dict[str, int] = {}
 
     def note(self, kind: str, number: int, text: str) -> None:
-        self.count[kind] += 1
+        """Count a row, once if both its sides have it."""
+        self.count[kind] += self._last.get(kind) != number
+        self._last[kind] = number
         if kind not in self.first:
             self.first[kind] = number, text
 
@@ -373,6 +377,7 @@ def _of_rows(tally: _Tally, seen: _Seen, rows: int) -> Iterator[Finding]:
 def _of_sample(rows: Sequence[tuple[int, Any]], statistics: Any, names: Sequence[str]) -> Iterator[Finding]:
     """What may be wrong with the texts of any rows, each a tuple of texts as the names say."""
     total, tally = len(rows), _Tally()
+    breaks = "target" in names
     for number, texts in rows:
         for text in texts[: len(names)]:
             if "\ufffd" in text:
@@ -385,6 +390,8 @@ def _of_sample(rows: Sequence[tuple[int, Any]], statistics: Any, names: Sequence
                 tally.note("markup", number, text)
             if not text.isascii() and unicodedata.normalize("NFC", text) != text:
                 tally.note("decomposed characters", number, text)
+            if "\n" in text and breaks:
+                tally.note("line breaks", number, text)
             if "\t" in text or "  " in text or "\u00a0" in text or text != text.strip():
                 tally.note("spaces", number, text)
     lines_of = {
@@ -400,6 +407,10 @@ def _of_sample(rows: Sequence[tuple[int, Any]], statistics: Any, names: Sequence
             "write letters and their accents as two characters: the same word then has two spellings; normalise to NFC",
         ),
         "spaces": (0.05, "have spaces at an end, double, or of a special kind"),
+        "line breaks": (
+            0.01,
+            "have line breaks inside: the model will write them too, while commands read and write a text per line",
+        ),
     }
     for kind, (least, what) in lines_of.items():
         if tally.count[kind] > least * total:
@@ -457,16 +468,20 @@ def _of_pairs(
             odd.note("length ratio", number, pair[0])
         if sum(telling.get(word, 0) for word in source) < 0 < sum(telling.get(word, 0) for word in target):
             swapped.note("swapped columns", number, pair[0])
+    looked = total
+    if not swapped.count and total >= 20:
+        swapped = _swapped_often(few := rows[:: max(1, total // 2000)])
+        looked = len(few)
     if odd.count["length ratio"] > max(3, 0.002 * total) and not statistics.target.closed:
         yield Finding(
             "length ratio",
             f"{_share(odd.count['length ratio'], total)} of a sample are over {LONG_RATIO:g} times as long on one side "
             f"as is usual: are they pairs? {odd.where('length ratio')}",
         )
-    if swapped.count["swapped columns"] > max(3, 0.01 * total):
+    if swapped.count["swapped columns"] > max(3, 0.01 * looked):
         yield Finding(
             "swapped columns",
-            f"{_share(swapped.count['swapped columns'], total)} of a sample have source and target the other way "
+            f"{_share(swapped.count['swapped columns'], looked)} of a sample have source and target the other way "
             f"round; {swapped.where('swapped columns')}",
         )
     for side, name in enumerate(("source", "target")):
@@ -484,6 +499,37 @@ def _of_pairs(
         )
     if header := _looks_like_header(rows[0], statistics):
         yield Finding("header", header)
+
+
+def _swapped_often(rows: Sequence[tuple[int, tuple[str, str]]]) -> _Tally:
+    """Rows with source and target the other way round where they are so many that no word tells by itself: rows are
+    turned as most words of theirs stand in the others, until they stay."""
+    texts = [(words_of(pair[0]), words_of(pair[1])) for _, pair in rows]
+    turned = [False] * len(texts)
+    for _ in range(5):
+        sides = Counter[str](), Counter[str]()
+        for one, (source, target) in zip(turned, texts, strict=True):
+            sides[one].update(source)
+            sides[not one].update(target)
+        odds = {
+            word: math.log((sides[0][word] + 0.5) / (sides[1][word] + 0.5)) for word in sides[0].keys() | sides[1].keys()
+        }
+        before, turned = (
+            turned,
+            [sum(odds[word] for word in source) < sum(odds[word] for word in target) for source, target in texts],
+        )
+        if turned == before:
+            break
+    telling = _telling(*sides)
+    told = [sum(count for word, count in side.items() if word in telling) for side in sides]
+    found = _Tally()
+    # Texts of one language on both sides could be turned any way: then most words tell nothing.
+    if all(count > 0.4 * side.total() for count, side in zip(told, sides, strict=True)):
+        fewer = sum(turned) <= len(turned) / 2
+        for one, (number, pair) in zip(turned, rows, strict=True):
+            if one == fewer:
+                found.note("swapped columns", number, pair[0])
+    return found
 
 
 def _telling(one: Counter[str], other: Counter[str]) -> dict[str, int]:
@@ -504,13 +550,19 @@ def _looks_like_header(first: tuple[int, tuple[str, str]], statistics: PairStati
     """What to say where the first row seems to name columns: words that never come again, where texts are long."""
     number, pair = first
     sides = (statistics.source, statistics.target)
-    alone = all(
-        len(cell.split()) == 1 and cell.isidentifier() and side.vocabulary[cell] == 1 and side.mean_words > 2
-        for cell, side in zip(pair, sides, strict=True)
-    )
-    if number == 1 and alone:
+    if number == 1 and all(_names_column(cell, side) for cell, side in zip(pair, sides, strict=True)):
         return f"row 1 ({' | '.join(pair)}) looks like names of columns and is read as a pair: set data.header=true"
     return ""
+
+
+def _names_column(cell: str, side: SideStatistics) -> bool:
+    """Whether a first cell seems to name its column: a word or a few that never come again, where texts are longer, or
+    a word where all others are numbers."""
+    words = cell.split()
+    if not 1 <= len(words) <= 3 or not all(word.isidentifier() and side.vocabulary[word] == 1 for word in words):
+        return False
+    numbers = sum(count for word, count in side.vocabulary.items() if NUMBER.fullmatch(word))
+    return side.mean_words > 2 * len(words) or numbers == side.words - len(words) > 0
 
 
 def _shifted(rows: Sequence[tuple[str, str]]) -> str:
@@ -619,8 +671,10 @@ def inspect_labelled(
     """One look at texts, or pairs, with the label of each; what labels are like matters where they are classes."""
     sample, labels, tally = EvenSample[tuple[str, ...]](), Counter[str](), _Tally()
     seen: dict[int, str] = {}
+    first: tuple[str, str] | None = None
     for texts, label in train:
         text = "\n".join(texts)
+        first = first or (texts[0], label)
         sample.add((text,))
         labels[label] += 1
         key = hash(folded(text))
@@ -647,6 +701,22 @@ def inspect_labelled(
     ]
     findings += _of_sample([(number, one) for number, one in sample.items if one[0].strip()], statistics, ("text",))
     findings += _of_labels(labels, rows) if classes else []
+    if rows < FEW_TEXTS:
+        findings.append(
+            Finding(
+                "few rows",
+                f"there are {rows:,} rows: too few to learn much from; some hundreds for each label are a start, and a "
+                f"trained encoder to start from (--from) helps",
+            )
+        )
+    if classes and first is not None and labels[first[1]] == 1 < len(labels) and _names_column(first[0], text):
+        findings.append(
+            Finding(
+                "header",
+                f"row 1 ({first[0]} | {first[1]}) looks like names of columns and is read as a text with its label: set "
+                f"data.header=true",
+            )
+        )
     checked = 0
     if valid is not None:
         checked, more = _of_labelled_validation(valid, labels, seen, text)
@@ -746,6 +816,8 @@ def inspect_text(parts: Iterable[tuple[str, bool]], valid: Iterable[tuple[str, b
                     seen.add(key)
                 if "\t" in line:
                     tally.note("tabs", sample.count, line)
+                if line.lstrip()[0] in '{[}]"':
+                    tally.note("records", sample.count, line)
     line = side_statistics([one[0] for _, one in sample.items])
     statistics = TextStatistics(documents=documents, characters=characters, line=line)
     findings = list(_of_sample(sample.items, statistics, ("line",)))
@@ -756,6 +828,13 @@ def inspect_text(parts: Iterable[tuple[str, bool]], valid: Iterable[tuple[str, b
                 "repeated lines",
                 f"{_share(tally.count['repeated lines'], rows)} were there before: the model will learn them by heart; "
                 f"{tally.where('repeated lines')}",
+            )
+        )
+    if tally.count["records"] > 0.9 * rows:
+        findings.append(
+            Finding(
+                "records as text",
+                "the text is JSON: is it records? name it .jsonl, with one object on each line, and it is read as such",
             )
         )
     if tally.count["tabs"] > 0.9 * rows:
