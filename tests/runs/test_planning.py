@@ -482,10 +482,12 @@ def test_running_text_is_planned_for_a_cpu_as_the_preset_that_was_measured_on_it
 @pytest.mark.parametrize(
     ("kind", "sizes", "classes"),
     [
-        ("rare classes", [(8, 8)] * 20, [0] * 18 + [1] * 2),
+        ("rare classes", [(8, 8)] * 120, [0] * 90 + [1] * 28 + [2] * 2),
         ("one class of most images", [(8, 8)] * 100, [0] * 95 + [1] * 5),
-        ("images of many sizes", [(8, 8), (80, 80)] * 10, [0, 1] * 10),
-        ("one image in two classes", [(8, 8)] * 20, [0, 1] * 10),
+        ("images of many sizes", [(8, 8), (80, 80)] * 60, [0, 1] * 60),
+        ("one image in two classes", [(8, 8)] * 120, [0, 1] * 60),
+        ("repeated images", [(8, 8)] * 120, [0, 1] * 60),
+        ("few images", [(8, 8)] * 20, [0, 1] * 10),
     ],
 )
 def test_wrong_images_get_their_line(tmp_path, kind, sizes, classes):
@@ -494,9 +496,45 @@ def test_wrong_images_get_their_line(tmp_path, kind, sizes, classes):
         pixels = random_.integers(0, 255, size, dtype=np.uint8)
         if kind == "one image in two classes" and number < 2:
             pixels = np.zeros(size, dtype=np.uint8)
+        if kind == "repeated images" and number in (0, 2, 4):
+            pixels = np.zeros(size, dtype=np.uint8)
         (tmp_path / str(one)).mkdir(exist_ok=True)
         Image.fromarray(pixels).save(tmp_path / str(one) / f"{number}.png")
     assert [finding.kind for finding in regard.plan(tmp_path, machine=CPU).findings] == [kind]
+
+
+def image_folders(folder, images):
+    """Images by class and name; those of one number are alike."""
+    for (one, name), number in images.items():
+        (folder / one).mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 255, (8, 8), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / one / f"{name}.png")
+
+
+def test_validation_images_that_are_trained_on_get_their_line(tmp_path):
+    image_folders(tmp_path / "train", {(str(number % 2), number): number for number in range(120)})
+    image_folders(tmp_path / "valid", {(str(number % 2), number): number for number in range(115, 135)})
+    found = regard.plan(tmp_path / "train", valid=tmp_path / "valid", machine=CPU).findings
+    assert [one.kind for one in found] == ["validation images in training"]
+    assert found[0].line.startswith("5 of 20 validation images (25 %)")
+
+
+def test_copies_of_images_to_train_on_are_not_validated_on(tmp_path):
+    image_folders(tmp_path / "images", {(str(number % 2), number): number % 80 for number in range(120)})
+    small = ("train.steps=1", "model.width=16", "model.heads=2", "model.feed_forward=32", "model.layers=1")
+    told = Told()
+    plan = regard.plan(tmp_path / "images", machine=CPU, overrides=(*small, "images.held_out=0.3"))
+    regard.train(plan, tmp_path / "run", told)
+    line = next(line for line in told.lines if "not validated on: copies of them are trained on" in line)
+    left = int(line.split()[2]) - int(line.split()[0])
+    assert 0 < left < 36
+    assert any(f"{left} to validate on" in line for line in told.lines)
+    pixels = np.random.default_rng(1).integers(0, 255, (50, 8, 8), np.uint8)
+    np.savez(tmp_path / "copies.npz", images=np.concatenate([pixels, pixels[:45]]), labels=np.arange(95) % 2)
+    told = Told()
+    plan = regard.plan(tmp_path / "copies.npz", machine=CPU, overrides=(*small, "images.held_out=0.3"))
+    regard.train(plan, tmp_path / "arrays", told)
+    assert any("not validated on: copies of them are trained on" in line for line in told.lines)
 
 
 def test_decisions_that_hang_on_the_amount_of_data(tmp_path, files):
