@@ -331,6 +331,8 @@ def _by_number_or_order(path: Path, cells: Sequence[str], columns: Columns) -> T
         elif width > len(names):
             chosen = ", ".join(f"{setting}={number}" for number, setting in enumerate(columns.settings, 1))
             hint = f"; choose them by number ({chosen}) or by the names of a header (data.header=true)"
+            if columns.settings == ("data.text", "data.label") and width == 3:
+                hint += ", or name a second text as well (data.text=1, data.pair=2, data.label=3)"
         wanted = f"{_columns(len(names))} should be ({', '.join(map(str, names))})"
         raise DataError(f"{path}, line 1: {_columns(width)} where {wanted}{hint}")
     return TableLayout(tuple(range(width)), width, False, ())

@@ -46,6 +46,9 @@ VALIDATING, RESERVED = 0.06, 0.05
 """The share of a budget that validations may take before they are made fewer, and what saving and the end of a run
 take, about."""
 
+FEW_UPDATES = 100
+"""Updates below which it is said that a budget is too small."""
+
 CHECKS, LATE, EARLY, SETTLED = 20, 0.03, 0.05, 0.7
 """How often a run looks in its course whether it will end in time; by what share of its budget it may be late in the
 end, three times as much at first, when what updates will take is still a guess, before it makes fewer updates; by
@@ -404,8 +407,9 @@ def steps_for(plan: Plan, seconds: float, timing: Timing) -> tuple[int, str]:
             f"{updates_in_words(steps)}, {passes}, some {steps * rate:.0f} s: the budget would have paid for "
             f"{afford:,} ({took}), but more than {plan.most_epochs:g} times through data of this size overfits"
         )
+    few = f"; so few teach a model little: give more than --minutes {plan.minutes:g}" if steps < FEW_UPDATES else ""
     return steps, (
-        f"{updates_in_words(steps)}, {passes}: what {seconds:.0f} s, which were left of the budget, pay for ({took})"
+        f"{updates_in_words(steps)}, {passes}: what {seconds:.0f} s, which were left of the budget, pay for ({took}){few}"
     )
 
 

@@ -256,7 +256,8 @@ class TrainingRun:
                 self.report.say(f"its {MODEL} was missing or damaged and has been made again from step {begun}")
         else:
             times = f", {options.epochs:g} epoch" + "s" * (options.epochs != 1) if options.epochs else ""
-            self.report.say(f"training for {options.steps} steps{times}{self._by_whom()}")
+            steps = f"{options.steps} step" + "s" * (options.steps != 1)
+            self.report.say(f"training for {steps}{times}{self._by_whom()}")
         if not begun and options.warmup_steps > options.steps:
             self.report.say(f"the rate will not reach its peak: train.warmup={options.warmup} is more than train.steps")
         self._updated(begun)

@@ -195,6 +195,8 @@ def test_an_unused_second_text_is_mentioned(tmp_path):
     )
     path = write(tmp_path / "a.jsonl", '{"sentence1": "a", "sentence2": "b", "label": 1}\n')
     assert formats.notes_on(path, "jsonl", keys) == (line.replace("a.tsv", "a.jsonl"),)
+    with pytest.raises(DataError, match=r"3 columns .* \(data.text=1, data.pair=2, data.label=3\)"):
+        list(examples(write(tmp_path / "c.tsv", "a b\tc d\t1\n"), Keys()))
     path = write(tmp_path / "b.csv", "sentence,label\na,1\n")
     taken = f"{path}: column 'sentence' is taken for data.text"
     assert formats.notes_on(path, "csv", Keys().labelled)[1:] == (taken,)

@@ -618,6 +618,8 @@ def test_minutes_are_by_the_machine_and_updates_by_the_minutes(files):
     steps, why = steps_for(plan, 1000.0, Timing(update=0.01, epoch=100))
     assert steps == 3600
     assert "overfits" in why
+    steps, why = steps_for(plan, 5.0, Timing(update=0.1, epoch=100))
+    assert (steps, why.endswith("so few teach a model little: give more than --minutes 2")) == (47, True)
 
 
 def test_validations_are_paid_for_and_fewer_where_they_take_long(files):

@@ -77,6 +77,10 @@ def test_the_doctor_reads_the_log_again(tmp_path, capsys):
         (tmp_path / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in scored))
         assert main(["doctor", str(tmp_path)]) == 0
         assert f"by {name} is that of step {best:,}: {best / 2000:g}" in capsys.readouterr().out
+    alike = [{"kind": "validation", "step": step, "loss": 1.0, "f1": 3.0} for step in (500, 1000)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in alike))
+    assert main(["doctor", str(tmp_path)]) == 0
+    assert "by f1 is that of step 1,000" in capsys.readouterr().out  # the weights that training keeps
     (tmp_path / "log.jsonl").unlink()
     assert main(["doctor", str(tmp_path)]) == 2
 
