@@ -654,6 +654,8 @@ class LabelledStatistics:
     text: SideStatistics
     labels: dict[str, int]
     pairs: bool
+    first_texts: int = 0
+    """Of pairs, how many first texts there are, case and spaces aside; 0 where texts stand alone."""
     valid_rows: int = 0
     findings: tuple[Finding, ...] = ()
 
@@ -672,9 +674,12 @@ def inspect_labelled(
     sample, labels, tally = EvenSample[tuple[str, ...]](), Counter[str](), _Tally()
     seen: dict[int, str] = {}
     first: tuple[str, str] | None = None
+    firsts: set[int] = set()
     for texts, label in train:
         text = "\n".join(texts)
         first = first or (texts[0], label)
+        if len(texts) > 1:
+            firsts.add(hash(folded(texts[0])))
         sample.add((text,))
         labels[label] += 1
         key = hash(folded(text))
@@ -726,6 +731,7 @@ def inspect_labelled(
         text=text,
         labels=statistics.labels,
         pairs="\n" in sample.items[0][1][0],
+        first_texts=len(firsts),
         valid_rows=checked,
         findings=tuple(findings),
     )

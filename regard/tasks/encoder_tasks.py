@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -79,6 +79,8 @@ class EncoderTask(Task):
         return Texts(Tokens.of([[FIRST_TOKEN] * length] * rows))
 
 
+HeldOutBy = Literal["row", "text"]
+
 KINDS = (*TABLES, ".txt")
 """What is read of a folder of labelled texts."""
 
@@ -93,12 +95,14 @@ class LabelledData(TextData):
     """Labelled texts in any number of files.
 
     `label` is the key or column of a text's label, `pair` that of a second text, where there are two. `overlong` says
-    what becomes of texts longer than `max_len` tokens.
+    what becomes of texts longer than `max_len` tokens. `held_out_by` says what is on one side of a split: a row with its
+    copies, or all rows of one text, whatever their second.
     """
 
     pair: str | int | None = None
     label: str | int = "label"
     overlong: Overlong = "skip"
+    held_out_by: HeldOutBy = "row"
 
     def __post_init__(self) -> None:
         TextData.__post_init__(self)
@@ -135,7 +139,9 @@ class LabelledTask(EncoderTask):
             files = getattr(data, part)
             return self.read_all(config, files) if files else []
         items = self.read_all(config, data.train)
-        held = [is_held_out("\n".join(texts_of(item)), data.held_out) for item in items]
+        by_text = getattr(data, "held_out_by", "row") == "text"
+        told = (main_text(item) if by_text else "\n".join(texts_of(item)) for item in items)
+        held = [is_held_out(text, data.held_out) for text in told]
         return [item for item, out in zip(items, held, strict=True) if out == (part == "valid")]
 
     def statistics(self, data: Any) -> Any:
@@ -311,6 +317,11 @@ def texts_of(item: Labelled) -> tuple[str, ...]:
     if isinstance(item, Example):
         return item.texts
     return (" ".join(item.words),) if isinstance(item, Tagged) else (item.question, item.context)
+
+
+def main_text(item: Labelled) -> str:
+    """The text that others may be asked or told of: the context of a question, the first of a pair."""
+    return item.context if isinstance(item, Question) else texts_of(item)[0]
 
 
 def labelled_rows(

@@ -106,6 +106,14 @@ def files(tmp_path_factory):
         "asked.jsonl",
         (json.dumps({"context": text, "question": "what?", "answer": text.split()[0]}) for text in english[:60]),
     )
+    write(
+        "asked-twice.jsonl",
+        (
+            json.dumps({"context": text, "question": asked, "answer": text.split()[0]})
+            for text in english[:60]
+            for asked in ("what?", "who?")
+        ),
+    )
     write("records.jsonl", (json.dumps({"text": text}) for text in english))
     write("five.tsv", (f"{text}\t{text}\t{text}\t{text}\t{text}" for text in english[:50]))
     pixels = np.random.default_rng(1).integers(0, 255, (60, 12, 12), dtype=np.uint8)
@@ -366,6 +374,7 @@ def test_decisions_follow_the_data(files, name, machine, expected):
 
 PROVOKED = {
     "data.held_out": (("pairs.tsv", CPU, 0.1), ("grey.npz", CPU, None)),
+    "data.held_out_by": (("asked-twice.jsonl", CPU, "text"), ("asked.jsonl", CPU, None)),
     "data.max_len": (("films.tsv", CPU, 32), ("commands.tsv", CPU, 64)),
     "data.overlong": (("films.tsv", CPU, "truncate"), ("tagged.txt", CPU, None)),
     "decode.beam": (("pairs.tsv", CPU, 5), ("commands.tsv", CPU, 1)),
@@ -581,6 +590,19 @@ def test_entities_and_answers_are_chosen_by_their_f1(tmp_path, files):
 def test_a_validation_set_is_split_off_only_where_none_is_given(files):
     assert planned(files, "pairs.tsv").config.data.held_out == 0.1
     assert planned(files, "pairs.tsv", valid=files / "pairs.tsv").config.data.held_out == 0.0
+
+
+def test_what_is_asked_of_one_text_is_on_one_side_of_a_split(files, tmp_path):
+    from regard.tasks.answering import TASK
+
+    config = planned(files, "asked-twice.jsonl").config
+    train, valid = (TASK.items_of(config, part) for part in ("train", "valid"))
+    assert not {one.context for one in train} & {one.context for one in valid}
+    assert len(train) + len(valid) == 120
+    assert len(valid) == 2 * len({one.context for one in valid}) > 0
+    apart = replace(config, data=replace(config.data, held_out_by="row"))  # as runs of before have it
+    train, valid = (TASK.items_of(apart, part) for part in ("train", "valid"))
+    assert {one.context for one in train} & {one.context for one in valid}
 
 
 def test_a_limit_never_leaves_out_what_the_data_needs(tmp_path, files):

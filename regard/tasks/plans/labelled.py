@@ -17,6 +17,9 @@ from regard.tasks.plans.columns import DataColumn, columns, label_column, plain,
 WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "pos_tags", "labels")
 
+SHARED = 30
+"""Texts, at the least, by which rows that share them can be split."""
+
 FILMS = Recipe(
     "SST-2",
     640_000,
@@ -127,7 +130,7 @@ def _flat(item: Any) -> tuple[tuple[str, ...], str]:
     if isinstance(item, Tagged):
         return (" ".join(item.words),), "entities" if marks_entities(item.tags) else "tags"
     assert isinstance(item, Question)
-    return (item.question, item.context), "answered" if item.start >= 0 else "unanswered"
+    return (item.context, item.question), "answered" if item.start >= 0 else "unanswered"
 
 
 def plan_labelled(found: LabelledStatistics, machine: Machine, base: JsonObject | None, *, head: str) -> Choices:
@@ -143,6 +146,9 @@ def plan_labelled(found: LabelledStatistics, machine: Machine, base: JsonObject 
             share,
             f"no validation texts were given: some {share * found.rows:,.0f}, each with its copies",
         )
+        if SHARED <= found.first_texts < 0.99 * found.rows:
+            why = f"{found.rows:,} rows are about {found.first_texts:,} texts: all about one are on one side"
+            decide("data.held_out_by", "text", why)
     reads = 512 if base is None else int(base["model"].get("max_len", 512))
     if head == "spans":
         decide("data.max_len", min(256, reads), "a longer context is read in stretches")
