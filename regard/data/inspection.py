@@ -41,7 +41,9 @@ _GARBLED = re.compile("[ÃÂ][\u0080-\u00bf]|â€|ï»¿|Ð[\u0080-\u00bf]|Ã[�
 _MARKUP = re.compile(r"(?!<unk>)</?[a-zA-Z][a-zA-Z0-9]*( [^<>]*)?/?>|&(?:amp|lt|gt|quot|nbsp|#\d+);")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)?")
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
+)
 """A character of Thai, Lao, Burmese, Khmer, Japanese or Chinese, which are written without spaces between words."""
 _SCRIPTS = (
     ("LATIN", "Latin"),
@@ -512,7 +514,8 @@ def _swapped_often(rows: Sequence[tuple[int, tuple[str, str]]]) -> _Tally:
             sides[one].update(source)
             sides[not one].update(target)
         odds = {
-            word: math.log((sides[0][word] + 0.5) / (sides[1][word] + 0.5)) for word in sides[0].keys() | sides[1].keys()
+            word: math.log((sides[0][word] + 0.5) / (sides[1][word] + 0.5))
+            for word in sides[0].keys() | sides[1].keys()
         }
         before, turned = (
             turned,
@@ -718,8 +721,8 @@ def inspect_labelled(
         findings.append(
             Finding(
                 "header",
-                f"row 1 ({first[0]} | {first[1]}) looks like names of columns and is read as a text with its label: set "
-                f"data.header=true",
+                f"row 1 ({first[0]} | {first[1]}) looks like names of columns and is read as a text with its label: "
+                f"set data.header=true",
             )
         )
     checked = 0

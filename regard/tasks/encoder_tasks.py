@@ -95,8 +95,8 @@ class LabelledData(TextData):
     """Labelled texts in any number of files.
 
     `label` is the key or column of a text's label, `pair` that of a second text, where there are two. `overlong` says
-    what becomes of texts longer than `max_len` tokens. `held_out_by` says what is on one side of a split: a row with its
-    copies, or all rows of one text, whatever their second.
+    what becomes of texts longer than `max_len` tokens. `held_out_by` says what is on one side of a split: a row with
+    its copies, or all rows of one text, whatever their second.
     """
 
     pair: str | int | None = None

@@ -115,10 +115,11 @@ class LanguageRun(PreparedData):
         if self.mix is not None and isinstance(layout, WindowLayout) and layout.mixture is not None:
             report.say(self.mix.describe(layout.mixture, "windows"))
         valid = documents_of(config.data, "valid")
-        if valid is not None and valid.share and self.train.counts.characters < LITTLE and not any(True for _ in valid):
+        size = self.train.counts.characters
+        if valid is not None and valid.share and size < LITTLE and next(iter(valid), None) is None:
             raise DataError(
-                f"data.held_out={valid.share} of {self.train.counts.characters:,} characters leaves none to validate on: "
-                f"give --valid, or more text; or train without validation, data.held_out=0"
+                f"data.held_out={valid.share} of {size:,} characters leaves none to validate on: give --valid, or more "
+                f"text; or train without validation, data.held_out=0"
             )
         self.valid = None if valid is None else self._store(valid)
         self.unknown = {} if self.valid is None else unknown_tokens(self.valid.ids, self.tokenizer)

@@ -408,9 +408,8 @@ def steps_for(plan: Plan, seconds: float, timing: Timing) -> tuple[int, str]:
             f"{afford:,} ({took}), but more than {plan.most_epochs:g} times through data of this size overfits"
         )
     few = f"; so few teach a model little: give more than --minutes {plan.minutes:g}" if steps < FEW_UPDATES else ""
-    return steps, (
-        f"{updates_in_words(steps)}, {passes}: what {seconds:.0f} s, which were left of the budget, pay for ({took}){few}"
-    )
+    paid = f"what {seconds:.0f} s, which were left of the budget, pay for ({took})"
+    return steps, f"{updates_in_words(steps)}, {passes}: {paid}{few}"
 
 
 @dataclass(slots=True)
