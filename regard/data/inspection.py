@@ -508,6 +508,7 @@ def _swapped_often(rows: Sequence[tuple[int, tuple[str, str]]]) -> _Tally:
     turned as most words of theirs stand in the others, until they stay."""
     texts = [(words_of(pair[0]), words_of(pair[1])) for _, pair in rows]
     turned = [False] * len(texts)
+    sides = Counter[str](), Counter[str]()
     for _ in range(5):
         sides = Counter[str](), Counter[str]()
         for one, (source, target) in zip(turned, texts, strict=True):

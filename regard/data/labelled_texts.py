@@ -131,8 +131,8 @@ def tagged(path: Path, keys: Keys) -> Iterator[Tagged]:
     blank line after each sentence, or JSONL or Parquet with lists of words and of tags, which may be whole numbers."""
     if format_of(path) in ("jsonl", "parquet"):
         for number, (words, tags) in _records(path, replace(keys, pair=None).labelled):
-            if isinstance(tags, list):  # tags may be numbered, as classes may
-                tags = [str(tag) if isinstance(tag, int) and not isinstance(tag, bool) else tag for tag in tags]
+            if isinstance(tags, list) and all(type(tag) is int for tag in tags):  # numbered, as classes may be
+                tags = [str(tag) for tag in tags]
             good = all(isinstance(one, list) and all(isinstance(word, str) for word in one) for one in (words, tags))
             if not good or len(words) != len(tags):
                 raise DataError(
