@@ -156,3 +156,10 @@ def test_text_that_leaves_nothing_to_validate_on_is_refused_with_what_to_do(tmp_
     plan = regard.plan(tmp_path / "short.txt", overrides=(*small, "data.max_len=8", "model.max_len=8"))
     with pytest.raises(DataError, match=r"data.held_out=0.1 of .* leaves none to validate on"):
         regard.train(plan, tmp_path / "run")
+
+
+def test_of_long_texts_a_validation_shows_the_beginning():
+    from regard.tasks.translation_data import SHOWN, shortened
+
+    assert shortened("a b c") == "a b c"
+    assert (len(shortened("a " * SHOWN)), shortened("a " * SHOWN)[-3:]) == (SHOWN, "...")
