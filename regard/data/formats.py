@@ -4,6 +4,7 @@ What is wrong is said with its place.
 """
 
 import bz2
+import codecs
 import csv
 import gzip
 import io
@@ -201,9 +202,20 @@ def whole_lines(path: Path) -> Iterator[tuple[int, str]]:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
             place = offset + error.start
-            raise DataError(f"{path} is not UTF-8 text: byte {place}, on line {number}") from None
+            raise DataError(
+                f"{path} is not UTF-8 text: byte {place}, on line {number}; {_other_encoding(raw, number)}"
+            ) from None
         offset += len(raw)
         yield number, line.removeprefix("\ufeff") if number == 1 else line
+
+
+def _other_encoding(raw: bytes, number: int) -> str:
+    """What a line that is not UTF-8 may be instead, and how to convert it."""
+    if number == 1 and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "it is UTF-16: convert it, as with iconv -f UTF-16 -t UTF-8"
+    if b"\0" in raw:
+        return "it holds zero bytes, as no text does: is it a text?"
+    return "if it is Latin-1, or Windows' code page 1252, convert it, as with iconv -f CP1252 -t UTF-8"
 
 
 def _raw_lines(path: Path) -> Iterator[bytes]:
@@ -308,7 +320,10 @@ def _by_number_or_order(path: Path, cells: Sequence[str], columns: Columns) -> T
         numbers = [
             (name, setting) for name, setting in zip(names, columns.settings, strict=False) if isinstance(name, int)
         ]
-        return TableLayout(tuple(_numbered_column(path, *one, width) for one in numbers), width, False, ())
+        places = tuple(_numbered_column(path, *one, width) for one in numbers)
+        spare = [f"column {place + 1}" for place in range(width) if place not in places]
+        notes = () if columns.label_optional else tuple(unused(path, spare, columns))
+        return TableLayout(places, width, False, notes)
     if width != len(names):
         hint = ""
         if mark := next((mark for mark in ("\t", ";") if width == 1 and mark in cells[0]), None):
@@ -316,6 +331,8 @@ def _by_number_or_order(path: Path, cells: Sequence[str], columns: Columns) -> T
         elif width > len(names):
             chosen = ", ".join(f"{setting}={number}" for number, setting in enumerate(columns.settings, 1))
             hint = f"; choose them by number ({chosen}) or by the names of a header (data.header=true)"
+            if columns.settings == ("data.text", "data.label") and width == 3:
+                hint += ", or name a second text as well (data.text=1, data.pair=2, data.label=3)"
         wanted = f"{_columns(len(names))} should be ({', '.join(map(str, names))})"
         raise DataError(f"{path}, line 1: {_columns(width)} where {wanted}{hint}")
     return TableLayout(tuple(range(width)), width, False, ())

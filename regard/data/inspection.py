@@ -4,6 +4,7 @@ Every row is read once and told from the others by a hash; only an even sample i
 million pairs take seconds and some hundred megabytes.
 """
 
+import math
 import random
 import re
 import unicodedata
@@ -33,14 +34,18 @@ PEEKED = 2000
 CLOSED_WORDS = 2000
 """Distinct words above which a vocabulary is not taken for a closed one."""
 
-FEW_PAIRS = 1000
+FEW_PAIRS, FEW_TEXTS = 1000, 200
 LONG_RATIO = 5.0
 """Times as many words on one side as is usual, above which a pair is odd."""
 
 _GARBLED = re.compile("[ÃÂ][\u0080-\u00bf]|â€|ï»¿|Ð[\u0080-\u00bf]|Ã[ŸŒœ¶¼¤©¨]")
 _MARKUP = re.compile(r"(?!<unk>)</?[a-zA-Z][a-zA-Z0-9]*( [^<>]*)?/?>|&(?:amp|lt|gt|quot|nbsp|#\d+);")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)?")
+NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)?")
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
+)
+"""A character of Thai, Lao, Burmese, Khmer, Japanese or Chinese, which are written without spaces between words."""
 _SCRIPTS = (
     ("LATIN", "Latin"),
     ("CYRILLIC", "Cyrillic"),
@@ -109,13 +114,15 @@ class SideStatistics:
     new_words: float
     """Of the words of one random half of the sample, the share that the other does not have."""
     single: float
-    """The share of texts that are one word."""
+    """The share of texts without a space."""
     upper: float
     """The share of texts with a capital letter."""
     unknown: int
     """How often the word `<unk>` occurs."""
     scripts: dict[str, float]
     vocabulary: Counter[str] = field(repr=False)
+    unspaced: float = 0.0
+    """The share of texts in a script without spaces between words, of which each character is counted as a word."""
 
     @property
     def mean_words(self) -> float:
@@ -128,11 +135,18 @@ class SideStatistics:
     @property
     def closed(self) -> bool:
         """Whether the words are few and all known: a notation, not a language."""
-        return self.distinct_words <= CLOSED_WORDS and self.new_words < 0.0005
+        return self.distinct_words <= CLOSED_WORDS and self.new_words < 0.0005 and self.unspaced < 0.01
 
     @property
     def script(self) -> str:
         return max(self.scripts, key=lambda name: self.scripts[name]) if self.scripts else "none"
+
+
+def words_of(text: str) -> list[str]:
+    """What lies between spaces; of scripts that have none between words, each character."""
+    if text.isascii() or not _UNSPACED.search(text):
+        return text.split()
+    return _UNSPACED.sub(r" \g<0> ", text).split()
 
 
 def side_statistics(texts: Sequence[str]) -> SideStatistics:
@@ -143,13 +157,14 @@ def side_statistics(texts: Sequence[str]) -> SideStatistics:
     second: Counter[str] = Counter()
     letters: set[str] = set()
     scripts: Counter[str] = Counter()
-    most_words = most_characters = single = upper = 0
+    most_words = most_characters = single = upper = unspaced = 0
     for text in texts:
-        words = text.split()
+        words = words_of(text)
         (second if lot.random() < 0.5 else first).update(words)
         letters.update(text)
         most_words, most_characters = max(most_words, len(words)), max(most_characters, len(text))
-        single += len(words) == 1
+        single += len(words) == 1 or len(text.split()) == 1
+        unspaced += not text.isascii() and _UNSPACED.search(text) is not None
         upper += text != text.lower()
         if name := _script(text):
             scripts[name] += 1
@@ -170,6 +185,7 @@ def side_statistics(texts: Sequence[str]) -> SideStatistics:
         unknown=vocabulary["<unk>"],
         scripts={name: count / written for name, count in scripts.items()},
         vocabulary=vocabulary,
+        unspaced=unspaced / max(1, len(texts)),
     )
 
 
@@ -269,9 +285,12 @@ class _Tally:
     def __init__(self) -> None:
         self.count: Counter[str] = Counter()
         self.first: dict[str, tuple[int, str]] = {}
+        self._last: dict[str, int] = {}
 
     def note(self, kind: str, number: int, text: str) -> None:
-        self.count[kind] += 1
+        """Count a row, once if both its sides have it."""
+        self.count[kind] += self._last.get(kind) != number
+        self._last[kind] = number
         if kind not in self.first:
             self.first[kind] = number, text
 
@@ -292,7 +311,7 @@ def inspect_pairs(train: Iterable[tuple[str, str]], valid: Iterable[tuple[str, s
             first.append((source, target))
         if len(source) > long[0] or len(target) > long[1]:
             long = max(long[0], len(source)), max(long[1], len(target))
-        spaces = source.count(" "), target.count(" ")
+        spaces = source.count(" ") + source.count("\n"), target.count(" ") + target.count("\n")
         if spaces[0] >= most[0] or spaces[1] >= most[1]:
             most = max(most[0], spaces[0] + 1), max(most[1], spaces[1] + 1)
         if not source or source.isspace():
@@ -306,6 +325,11 @@ def inspect_pairs(train: Iterable[tuple[str, str]], valid: Iterable[tuple[str, s
     whole = [(number, pair) for number, pair in sample.items if pair[0].strip() and pair[1].strip()]
     sides = [side_statistics([pair[side] for _, pair in whole]) for side in (0, 1)]
     ratio = sides[1].words / max(1, sides[0].words)
+    # Words of all rows are counted by their spaces; of texts without, no row has more than characters.
+    counted = [
+        letters if side.unspaced > 0.5 else max(words, side.most_words)
+        for words, letters, side in zip(most, long, sides, strict=True)
+    ]
     statistics = PairStatistics(
         rows=sample.count,
         source=sides[0],
@@ -313,7 +337,7 @@ def inspect_pairs(train: Iterable[tuple[str, str]], valid: Iterable[tuple[str, s
         ratio=ratio,
         sources=max(1, len(seen.sources)),
         pairs=len(seen.pairs),
-        most_words=most,
+        most_words=(counted[0], counted[1]),
         most_characters=long,
     )
     swaps = tuple(find_swaps(pair for _, pair in whole)) if statistics.rule else ()
@@ -359,6 +383,7 @@ def _of_rows(tally: _Tally, seen: _Seen, rows: int) -> Iterator[Finding]:
 def _of_sample(rows: Sequence[tuple[int, Any]], statistics: Any, names: Sequence[str]) -> Iterator[Finding]:
     """What may be wrong with the texts of any rows, each a tuple of texts as the names say."""
     total, tally = len(rows), _Tally()
+    breaks = "target" in names
     for number, texts in rows:
         for text in texts[: len(names)]:
             if "\ufffd" in text:
@@ -371,6 +396,8 @@ def _of_sample(rows: Sequence[tuple[int, Any]], statistics: Any, names: Sequence
                 tally.note("markup", number, text)
             if not text.isascii() and unicodedata.normalize("NFC", text) != text:
                 tally.note("decomposed characters", number, text)
+            if "\n" in text and breaks:
+                tally.note("line breaks", number, text)
             if "\t" in text or "  " in text or "\u00a0" in text or text != text.strip():
                 tally.note("spaces", number, text)
     lines_of = {
@@ -386,6 +413,10 @@ def _of_sample(rows: Sequence[tuple[int, Any]], statistics: Any, names: Sequence
             "write letters and their accents as two characters: the same word then has two spellings; normalise to NFC",
         ),
         "spaces": (0.05, "have spaces at an end, double, or of a special kind"),
+        "line breaks": (
+            0.01,
+            "have line breaks inside: the model will write them too, while commands read and write a text per line",
+        ),
     }
     for kind, (least, what) in lines_of.items():
         if tally.count[kind] > least * total:
@@ -436,23 +467,27 @@ def _of_pairs(
     telling = _telling(statistics.source.vocabulary, statistics.target.vocabulary)
     for number, pair in rows:
         for side in (0, 1):
-            numbers[side] += bool(_NUMBER.fullmatch(pair[side].strip()))
-        source, target = pair[0].split(), pair[1].split()
+            numbers[side] += bool(NUMBER.fullmatch(pair[side].strip()))
+        source, target = words_of(pair[0]), words_of(pair[1])
         ratio = len(target) / len(source) / statistics.ratio
         if max(len(source), len(target)) > 10 and not 1 / LONG_RATIO < ratio < LONG_RATIO:
             odd.note("length ratio", number, pair[0])
         if sum(telling.get(word, 0) for word in source) < 0 < sum(telling.get(word, 0) for word in target):
             swapped.note("swapped columns", number, pair[0])
+    looked = total
+    if not swapped.count and total >= 20:
+        swapped = _swapped_often(few := rows[:: max(1, total // 2000)])
+        looked = len(few)
     if odd.count["length ratio"] > max(3, 0.002 * total) and not statistics.target.closed:
         yield Finding(
             "length ratio",
             f"{_share(odd.count['length ratio'], total)} of a sample are over {LONG_RATIO:g} times as long on one side "
             f"as is usual: are they pairs? {odd.where('length ratio')}",
         )
-    if swapped.count["swapped columns"] > max(3, 0.01 * total):
+    if swapped.count["swapped columns"] > max(3, 0.01 * looked):
         yield Finding(
             "swapped columns",
-            f"{_share(swapped.count['swapped columns'], total)} of a sample have source and target the other way "
+            f"{_share(swapped.count['swapped columns'], looked)} of a sample have source and target the other way "
             f"round; {swapped.where('swapped columns')}",
         )
     for side, name in enumerate(("source", "target")):
@@ -470,6 +505,39 @@ def _of_pairs(
         )
     if header := _looks_like_header(rows[0], statistics):
         yield Finding("header", header)
+
+
+def _swapped_often(rows: Sequence[tuple[int, tuple[str, str]]]) -> _Tally:
+    """Rows with source and target the other way round where they are so many that no word tells by itself: rows are
+    turned as most words of theirs stand in the others, until they stay."""
+    texts = [(words_of(pair[0]), words_of(pair[1])) for _, pair in rows]
+    turned = [False] * len(texts)
+    sides = Counter[str](), Counter[str]()
+    for _ in range(5):
+        sides = Counter[str](), Counter[str]()
+        for one, (source, target) in zip(turned, texts, strict=True):
+            sides[one].update(source)
+            sides[not one].update(target)
+        odds = {
+            word: math.log((sides[0][word] + 0.5) / (sides[1][word] + 0.5))
+            for word in sides[0].keys() | sides[1].keys()
+        }
+        before, turned = (
+            turned,
+            [sum(odds[word] for word in source) < sum(odds[word] for word in target) for source, target in texts],
+        )
+        if turned == before:
+            break
+    telling = _telling(*sides)
+    told = [sum(count for word, count in side.items() if word in telling) for side in sides]
+    found = _Tally()
+    # Texts of one language on both sides could be turned any way: then most words tell nothing.
+    if all(count > 0.4 * side.total() for count, side in zip(told, sides, strict=True)):
+        fewer = sum(turned) <= len(turned) / 2
+        for one, (number, pair) in zip(turned, rows, strict=True):
+            if one == fewer:
+                found.note("swapped columns", number, pair[0])
+    return found
 
 
 def _telling(one: Counter[str], other: Counter[str]) -> dict[str, int]:
@@ -490,18 +558,24 @@ def _looks_like_header(first: tuple[int, tuple[str, str]], statistics: PairStati
     """What to say where the first row seems to name columns: words that never come again, where texts are long."""
     number, pair = first
     sides = (statistics.source, statistics.target)
-    alone = all(
-        len(cell.split()) == 1 and cell.isidentifier() and side.vocabulary[cell] == 1 and side.mean_words > 2
-        for cell, side in zip(pair, sides, strict=True)
-    )
-    if number == 1 and alone:
+    if number == 1 and all(_names_column(cell, side) for cell, side in zip(pair, sides, strict=True)):
         return f"row 1 ({' | '.join(pair)}) looks like names of columns and is read as a pair: set data.header=true"
     return ""
 
 
+def _names_column(cell: str, side: SideStatistics) -> bool:
+    """Whether a first cell seems to name its column: a word or a few that never come again, where texts are longer, or
+    a word where all others are numbers."""
+    words = cell.split()
+    if not 1 <= len(words) <= 3 or not all(word.isidentifier() and side.vocabulary[word] == 1 for word in words):
+        return False
+    numbers = sum(count for word, count in side.vocabulary.items() if NUMBER.fullmatch(word))
+    return side.mean_words > 2 * len(words) or numbers == side.words - len(words) > 0
+
+
 def _shifted(rows: Sequence[tuple[str, str]]) -> str:
     """What to say where numbers of a source stand in a neighbour's target more often than in its own."""
-    found = [(set(_NUMBER.findall(source)), set(_NUMBER.findall(target))) for source, target in rows]
+    found = [(set(NUMBER.findall(source)), set(NUMBER.findall(target))) for source, target in rows]
     own = sum(bool(ours) and ours == theirs for ours, theirs in found)
     ways = {"next": pairwise(found), "last": pairwise(found[::-1])}
     for way, couples in ways.items():
@@ -545,7 +619,9 @@ def _of_validation(
         )
     telling = _telling(statistics.source.vocabulary, statistics.target.vocabulary)
     swapped = sum(
-        sum(telling.get(word, 0) for word in source.split()) < 0 < sum(telling.get(word, 0) for word in target.split())
+        sum(telling.get(word, 0) for word in words_of(source))
+        < 0
+        < sum(telling.get(word, 0) for word in words_of(target))
         for _, (source, target) in kept.items
     )
     if swapped > 0.5 * max(1, len(kept.items)):
@@ -586,6 +662,8 @@ class LabelledStatistics:
     text: SideStatistics
     labels: dict[str, int]
     pairs: bool
+    first_texts: int = 0
+    """Of pairs, how many first texts there are, case and spaces aside; 0 where texts stand alone."""
     valid_rows: int = 0
     findings: tuple[Finding, ...] = ()
 
@@ -603,8 +681,13 @@ def inspect_labelled(
     """One look at texts, or pairs, with the label of each; what labels are like matters where they are classes."""
     sample, labels, tally = EvenSample[tuple[str, ...]](), Counter[str](), _Tally()
     seen: dict[int, str] = {}
+    first: tuple[str, str] | None = None
+    firsts: set[int] = set()
     for texts, label in train:
         text = "\n".join(texts)
+        first = first or (texts[0], label)
+        if len(texts) > 1:
+            firsts.add(hash(folded(texts[0])))
         sample.add((text,))
         labels[label] += 1
         key = hash(folded(text))
@@ -631,6 +714,22 @@ def inspect_labelled(
     ]
     findings += _of_sample([(number, one) for number, one in sample.items if one[0].strip()], statistics, ("text",))
     findings += _of_labels(labels, rows) if classes else []
+    if rows < FEW_TEXTS:
+        findings.append(
+            Finding(
+                "few rows",
+                f"there are {rows:,} rows: too few to learn much from; some hundreds for each label are a start, and a "
+                f"trained encoder to start from (--from) helps",
+            )
+        )
+    if classes and first is not None and labels[first[1]] == 1 < len(labels) and _names_column(first[0], text):
+        findings.append(
+            Finding(
+                "header",
+                f"row 1 ({first[0]} | {first[1]}) looks like names of columns and is read as a text with its label: "
+                f"set data.header=true",
+            )
+        )
     checked = 0
     if valid is not None:
         checked, more = _of_labelled_validation(valid, labels, seen, text)
@@ -640,6 +739,7 @@ def inspect_labelled(
         text=text,
         labels=statistics.labels,
         pairs="\n" in sample.items[0][1][0],
+        first_texts=len(firsts),
         valid_rows=checked,
         findings=tuple(findings),
     )
@@ -730,6 +830,8 @@ def inspect_text(parts: Iterable[tuple[str, bool]], valid: Iterable[tuple[str, b
                     seen.add(key)
                 if "\t" in line:
                     tally.note("tabs", sample.count, line)
+                if line.lstrip()[0] in '{[}]"':
+                    tally.note("records", sample.count, line)
     line = side_statistics([one[0] for _, one in sample.items])
     statistics = TextStatistics(documents=documents, characters=characters, line=line)
     findings = list(_of_sample(sample.items, statistics, ("line",)))
@@ -740,6 +842,13 @@ def inspect_text(parts: Iterable[tuple[str, bool]], valid: Iterable[tuple[str, b
                 "repeated lines",
                 f"{_share(tally.count['repeated lines'], rows)} were there before: the model will learn them by heart; "
                 f"{tally.where('repeated lines')}",
+            )
+        )
+    if tally.count["records"] > 0.9 * rows:
+        findings.append(
+            Finding(
+                "records as text",
+                "the text is JSON: is it records? name it .jsonl, with one object on each line, and it is read as such",
             )
         )
     if tally.count["tabs"] > 0.9 * rows:

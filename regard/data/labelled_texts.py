@@ -128,9 +128,11 @@ def unlabelled(path: Path, keys: Keys) -> Iterator[tuple[str, ...]]:
 
 def tagged(path: Path, keys: Keys) -> Iterator[Tagged]:
     """The sentences of a file for tagging: lines of a word and its tag with a tab between them, in a CSV a comma, and a
-    blank line after each sentence, or JSONL or Parquet with lists of words and of tags."""
+    blank line after each sentence, or JSONL or Parquet with lists of words and of tags, which may be whole numbers."""
     if format_of(path) in ("jsonl", "parquet"):
         for number, (words, tags) in _records(path, replace(keys, pair=None).labelled):
+            if isinstance(tags, list) and all(type(tag) is int for tag in tags):  # numbered, as classes may be
+                tags = [str(tag) for tag in tags]
             good = all(isinstance(one, list) and all(isinstance(word, str) for word in one) for one in (words, tags))
             if not good or len(words) != len(tags):
                 raise DataError(
@@ -217,6 +219,8 @@ class LabelledRows:
     segments: Rows
     labels: list[Int[np.ndarray, " _"]]
     segmented: bool
+    cut: int = 0
+    """How many texts lost their end, as they were too long."""
 
     @classmethod
     def of(

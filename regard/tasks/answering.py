@@ -16,7 +16,7 @@ from regard.metrics.classification_metrics import answer_scores
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import TextData
 from regard.tasks.encoder import Encoder
-from regard.tasks.encoder_tasks import LabelledTask
+from regard.tasks.encoder_tasks import HeldOutBy, LabelledTask
 from regard.tasks.run import Run
 from regard.tasks.spec import Progress, check_columns
 from regard.tasks.verbs.encoders import Answer
@@ -91,10 +91,12 @@ class AnsweringData(TextData):
     """Questions with the texts that answer them.
 
     `text`, `pair` and `label` are the keys or columns of the question, of the text, and of the answer in it.
+    `held_out_by` says what is on one side of a split: a question with its text, or all questions about a text.
     """
 
     pair: str | int | None = None
     label: str | int = "label"
+    held_out_by: HeldOutBy = "row"
 
     def __post_init__(self) -> None:
         TextData.__post_init__(self)

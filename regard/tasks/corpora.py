@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -38,7 +39,7 @@ from regard.tasks.spec import (
     check_mixed,
     corpus_files,
 )
-from regard.text import Vocabularies, train_tokenizer
+from regard.text import Tokenizer, Vocabularies, train_tokenizer
 
 Part = Literal["train", "valid", "test"]
 Overlong = Literal["skip", "truncate", "refuse"]
@@ -383,6 +384,14 @@ def train_shared_tokenizer(
     report.say("training the tokenizer")
     shared = train_tokenizer(texts, config.tokenizer, masks=masks)
     return Vocabularies(shared, shared)
+
+
+def unknown_tokens(ids: np.ndarray, tokenizer: Tokenizer) -> dict[str, float]:
+    """What a validation says of the share of these tokens that are unknown; nothing where none is, or none can be."""
+    if tokenizer.unk in (tokenizer.pad, tokenizer.bos, tokenizer.eos):
+        return {}
+    found = int((ids == tokenizer.unk).sum())
+    return {"unknown": round(found / len(ids), 5)} if found else {}
 
 
 class PreparedData:

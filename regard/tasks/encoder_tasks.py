@@ -4,24 +4,33 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import nn
 
 from regard.config import JsonObject, Setting
 from regard.data import Documents
-from regard.data.file_names import matching_all
+from regard.data.file_names import files_of, passed_over
 from regard.data.formats import Columns, format_of, notes_on
 from regard.data.labelled_texts import Example, Keys, LabelledLayout, LabelledRows, Question, Tagged
 from regard.data.readers import is_held_out
+from regard.data.shards import TABLES
 from regard.errors import ConfigError, DataError, nearest
 from regard.look.document import Document
 from regard.look.watch import attentions
 from regard.nn.batch import LabelledTexts, Texts, Tokens
 from regard.nn.losses.cross_entropy import IGNORE
 from regard.tasks.config import RunConfig
-from regard.tasks.corpora import FIRST_TOKEN, Overlong, PreparedData, TextData, random_texts, train_shared_tokenizer
+from regard.tasks.corpora import (
+    FIRST_TOKEN,
+    Overlong,
+    PreparedData,
+    TextData,
+    random_texts,
+    train_shared_tokenizer,
+    unknown_tokens,
+)
 from regard.tasks.encoder import Encoder, embed_texts, encoder_of, fill_text
 from regard.tasks.fine_tuning import known_labels
 from regard.tasks.looking.look_options import LookOptions
@@ -70,17 +79,30 @@ class EncoderTask(Task):
         return Texts(Tokens.of([[FIRST_TOKEN] * length] * rows))
 
 
+HeldOutBy = Literal["row", "text"]
+
+KINDS = (*TABLES, ".txt")
+"""What is read of a folder of labelled texts."""
+
+
+def labelled_files(names: Iterable[str | Path]) -> list[Path]:
+    """The files that these names stand for: of a folder, those of a known kind."""
+    return [file for name in names for file in files_of(str(name), KINDS)]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelledData(TextData):
     """Labelled texts in any number of files.
 
     `label` is the key or column of a text's label, `pair` that of a second text, where there are two. `overlong` says
-    what becomes of texts longer than `max_len` tokens.
+    what becomes of texts longer than `max_len` tokens. `held_out_by` says what is on one side of a split: a row with
+    its copies, or all rows of one text, whatever their second.
     """
 
     pair: str | int | None = None
     label: str | int = "label"
     overlong: Overlong = "skip"
+    held_out_by: HeldOutBy = "row"
 
     def __post_init__(self) -> None:
         TextData.__post_init__(self)
@@ -105,7 +127,7 @@ class LabelledTask(EncoderTask):
     def read_all(self, config: RunConfig, files: Iterable[str | Path]) -> list[Labelled]:
         """What these files hold, in the way of the run."""
         keys = keys_of(config)
-        items = [item for path in matching_all(files) for item in type(self).read(path, keys)]
+        items = [item for path in labelled_files(files) for item in type(self).read(path, keys)]
         if not items:
             raise DataError("there is not one labelled text")
         return items
@@ -117,14 +139,16 @@ class LabelledTask(EncoderTask):
             files = getattr(data, part)
             return self.read_all(config, files) if files else []
         items = self.read_all(config, data.train)
-        held = [is_held_out("\n".join(texts_of(item)), data.held_out) for item in items]
+        by_text = getattr(data, "held_out_by", "row") == "text"
+        told = (main_text(item) if by_text else "\n".join(texts_of(item)) for item in items)
+        held = [is_held_out(text, data.held_out) for text in told]
         return [item for item, out in zip(items, held, strict=True) if out == (part == "valid")]
 
     def statistics(self, data: Any) -> Any:
         from regard.tasks.plans.labelled import labelled_statistics
 
         keys = Keys(data.text, data.pair, data.label, data.header)
-        read = lambda files: (item for path in matching_all(files) for item in type(self).read(path, keys))  # noqa: E731
+        read = lambda files: (item for path in labelled_files(files) for item in type(self).read(path, keys))  # noqa: E731
         valid = read(data.valid) if data.valid else None
         return labelled_statistics(read(data.train), valid, classes="classes" in self.heads)
 
@@ -148,7 +172,9 @@ class LabelledTask(EncoderTask):
     def check_labelled(self, config: RunConfig, files: Iterable[str | Path], say: Say) -> None:
         """Read the first item of each file."""
         keys = keys_of(config)
-        for path in matching_all(files):
+        for note in passed_over(files := list(files), KINDS):
+            say(note)
+        for path in labelled_files(files):
             if next(type(self).read(path, keys), None) is None:
                 raise DataError(f"{path} is empty")
             if wanted := self.columns(path, keys):
@@ -250,6 +276,8 @@ class LabelledRun(PreparedData):
         self.objective: Objective = task.objective(config.train.smoothing, config.train.r_drop)
         self.train = labelled_rows(config, items, tokenizer)
         skipped = f"; {len(items) - len(self.train):,} skipped as too long" if len(self.train) < len(items) else ""
+        if self.train.cut:
+            skipped += f"; of {self.train.cut:,} only the beginning is read (data.max_len={config.data.max_len})"
         rows = f"{len(self.train):,} row" + "s" * (len(self.train) != 1)
         report.say(f"{rows} of {int(self.train.ids.lengths.sum()):,} tokens{skipped}")
         longest = int(self.train.ids.lengths.max())
@@ -278,10 +306,10 @@ class LabelledRun(PreparedData):
         return None if self.valid is None else self.valid.evaluation(self.config.train.batch_tokens)
 
     def scores(self, model: nn.Module) -> dict[str, float]:
-        if not self.shown:
+        if not self.shown or self.valid is None:
             return {}
         encoder = Encoder(model, self.tokenizer, self.config.data.max_len)
-        return self.task.validation_scores(encoder, self.shown)
+        return self.task.validation_scores(encoder, self.shown) | unknown_tokens(self.valid.ids.tokens, self.tokenizer)
 
 
 def texts_of(item: Labelled) -> tuple[str, ...]:
@@ -289,6 +317,11 @@ def texts_of(item: Labelled) -> tuple[str, ...]:
     if isinstance(item, Example):
         return item.texts
     return (" ".join(item.words),) if isinstance(item, Tagged) else (item.question, item.context)
+
+
+def main_text(item: Labelled) -> str:
+    """The text that others may be asked or told of: the context of a question, the first of a pair."""
+    return item.context if isinstance(item, Question) else texts_of(item)[0]
 
 
 def labelled_rows(
@@ -312,7 +345,8 @@ def labelled_rows(
             f"no text fits into data.max_len={data.max_len} tokens; raise it or set data.overlong='truncate'"
         )
     framed_rows, labels = zip(*rows, strict=True)
-    return LabelledRows.of(framed_rows, labels, tokenizer.pad, segmented=model.segments > 1)
+    made = LabelledRows.of(framed_rows, labels, tokenizer.pad, segmented=model.segments > 1)
+    return replace(made, cut=framer.truncated)
 
 
 def _tag_rows(framer: InputBuilder, item: Tagged, numbers: dict[str, int]) -> Iterator[Row]:

@@ -26,7 +26,7 @@ from regard.data.images import (
     resized,
 )
 from regard.data.images.augmentation import normalise
-from regard.data.images.image_files import Part, class_names, is_pillow, pillow_pixels
+from regard.data.images.image_files import Part, class_names, copied, is_pillow, pillow_pixels
 from regard.data.images.image_store import class_numbers, held_out
 from regard.errors import ConfigError, DataError
 from regard.look.document import Document
@@ -39,7 +39,7 @@ from regard.tasks.fine_tuning import known_labels
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.probes import HeldOutData
 from regard.tasks.run import Run, absolute
-from regard.tasks.spec import MEASURING, Measuring, Report, Task
+from regard.tasks.spec import MEASURING, Measuring, Report, Say, Task
 from regard.training.objectives import ImageClassification, Objective
 
 if TYPE_CHECKING:
@@ -123,8 +123,9 @@ def images_of(config: RunConfig, part: Part) -> ImageSource | None:
     return open_images(config.data.train, part) if config.data.train else None
 
 
-def training_images(config: RunConfig) -> tuple[ImageSource, ImageSource | None]:
-    """The images to train on, and those to validate on: if none are named, a share of the former is set aside."""
+def training_images(config: RunConfig, say: Say | None = None) -> tuple[ImageSource, ImageSource | None]:
+    """The images to train on, and those to validate on: if none are named, a share of the former is set aside, less
+    those of which there are copies to train on."""
     train = images_of(config, "train")
     if train is None:
         raise ConfigError("no training data: give --data with a folder or arrays (data.train in a configuration)")
@@ -134,7 +135,11 @@ def training_images(config: RunConfig) -> tuple[ImageSource, ImageSource | None]
     aside = np.array(held_out(train.labels or (), config.images.held_out, config.images.split_seed))
     if not aside.any():
         return train, None
-    return train.select(np.flatnonzero(~aside).tolist()), train.select(np.flatnonzero(aside).tolist())
+    rest, held = train.select(np.flatnonzero(~aside).tolist()), train.select(np.flatnonzero(aside).tolist())
+    known = np.array(copied(held, rest))
+    if known.any() and say is not None:
+        say(f"{known.sum():,} of {len(known):,} images set aside are not validated on: copies of them are trained on")
+    return rest, held.select(np.flatnonzero(~known).tolist()) if not known.all() else None
 
 
 def evaluation_images(config: RunConfig) -> ImageSource:
@@ -348,7 +353,7 @@ class ImagesTask(Task):
 
     def prepare(self, config: RunConfig, directory: Path, report: Report, *, new: bool) -> tuple[RunConfig, ImagesRun]:
         """The images at one size; for a new run, with the classes and the mean colour that they have."""
-        train, valid = training_images(config)
+        train, valid = training_images(config, report.say)
         if new:
             config = absolute(with_classes(config, train))
         prepared = ImagesRun(config, train, valid, directory, report)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from torch import nn
 
 from regard.config import JsonObject, Setting
 from regard.data import (
@@ -22,7 +23,7 @@ from regard.data import (
     strided_windows,
 )
 from regard.decode.config import BOUNDS, DecodeConfig
-from regard.errors import ConfigError
+from regard.errors import ConfigError, DataError
 from regard.look.document import Document
 from regard.look.watch import attentions
 from regard.metrics.text import bits_per_character, perplexity
@@ -43,6 +44,7 @@ from regard.tasks.corpora import (
     text_to_look_at,
     train_shared_tokenizer,
     training_documents,
+    unknown_tokens,
 )
 from regard.tasks.encoder import embed_texts, encoder_of
 from regard.tasks.ensemble import Ensemble
@@ -85,6 +87,9 @@ from regard.training.objectives import (
 if TYPE_CHECKING:
     from regard.tasks.planning import Choices, Machine, Recognised
 
+LITTLE = 100_000
+"""Characters below which it is looked whether any are left to validate on."""
+
 VALIDATION_STREAMS = 8
 """Where states are carried, into how many streams validation text is cut while training, to take less time."""
 
@@ -110,7 +115,20 @@ class LanguageRun(PreparedData):
         if self.mix is not None and isinstance(layout, WindowLayout) and layout.mixture is not None:
             report.say(self.mix.describe(layout.mixture, "windows"))
         valid = documents_of(config.data, "valid")
+        size = self.train.counts.characters
+        if valid is not None and valid.share and size < LITTLE and next(iter(valid), None) is None:
+            raise DataError(
+                f"data.held_out={valid.share} of {size:,} characters leaves none to validate on: give --valid, or more "
+                f"text; or train without validation, data.held_out=0"
+            )
         self.valid = None if valid is None else self._store(valid)
+        self.unknown = {} if self.valid is None else unknown_tokens(self.valid.ids, self.tokenizer)
+        if self.unknown and valid is not None and "<unk>" in next(iter(valid)).text:
+            self.unknown = {}  # the text itself has that for rare words: no fault of the tokenizer's
+
+    def scores(self, model: nn.Module) -> dict[str, float]:
+        """How many of the validation tokens are unknown, where any are."""
+        return self.unknown
 
     def bounds(self) -> tuple[int, int]:
         length = self.config.data.max_len

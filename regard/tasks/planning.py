@@ -30,12 +30,24 @@ CPU_MINUTES, GPU_MINUTES = 10.0, 5.0
 
 PLAN = "plan.md"
 
+COLUMNS = {
+    "source": "translation",
+    "target": "translation",
+    "label": "classification",
+    "pair": "classification",
+    "text": "language",
+}
+"""Settings of `[data]` that name columns, and the task that they are for where no task takes the data for its own."""
+
 VALIDATIONS, FEWEST_VALIDATIONS = 10, 2
 """How often a planned run is validated, and how often at the least where that takes long."""
 
 VALIDATING, RESERVED = 0.06, 0.05
 """The share of a budget that validations may take before they are made fewer, and what saving and the end of a run
 take, about."""
+
+FEW_UPDATES = 100
+"""Updates below which it is said that a budget is too small."""
 
 CHECKS, LATE, EARLY, SETTLED = 20, 0.03, 0.05, 0.7
 """How often a run looks in its course whether it will end in time; by what share of its budget it may be late in the
@@ -339,19 +351,35 @@ def _recognised(files: Sequence[str], wanted: str | None, data: Mapping[str, Any
     """The task that data is for, and how it is to be read: the surest, or the one that was asked for."""
     if not files:
         raise ConfigError("no training data: give --data with your files or folders")
-    paths = matching_all(files)
+    from regard.tasks.plans.columns import described, tables_in
+
+    paths = [file for path in matching_all(files) for file in ((path.is_dir() and tables_in(path)) or [path])]
     if wanted is not None:
         found = TASKS.named(wanted).recognise(paths)
         return wanted, found or Recognised(certainty=1.0, why="as asked")
-    known = {name: found for name, task in TASKS.items() if (found := task.recognise(paths)) is not None}
+    named = [name for name in COLUMNS if name in data]
+    known = {
+        name: found
+        for name, task in TASKS.items()
+        if {*named} <= {*field_names(task.data)} and (found := task.recognise(paths)) is not None
+    }
+    if not known and named and (told := next((task for name, task in COLUMNS.items() if name in data), None)):
+        return told, Recognised(certainty=1.0, why=f"columns as asked: {_columns(data)}")
     if not known:
-        listed = ", ".join(files[:3])
         raise DataError(
-            f"cannot tell what {listed} holds: name columns (--set data.source=1 --set data.target=2, or data.text and "
-            f"data.label), a task (--set task=...), or a preset, see `regard presets`"
+            f"cannot tell what {paths[0]} is for: {described(paths[0])}; or name a task (--set task=...) or a preset, "
+            f"see `regard presets`"
         )
     name = max(known, key=lambda one: known[one].certainty)
-    return name, known[name]
+    found = known[name]
+    if {"text", "label"} <= {*named}:  # one text, and its label, where no other is named
+        own = {key: value for key, value in found.data.items() if key != "pair"}
+        found = replace(found, why=f"columns as asked: {_columns(data)}", data=own)
+    return name, found
+
+
+def _columns(data: Mapping[str, Any]) -> str:
+    return ", ".join(f"data.{name}={data[name]}" for name in COLUMNS if name in data)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -393,9 +421,9 @@ def steps_for(plan: Plan, seconds: float, timing: Timing) -> tuple[int, str]:
             f"{updates_in_words(steps)}, {passes}, some {steps * rate:.0f} s: the budget would have paid for "
             f"{afford:,} ({took}), but more than {plan.most_epochs:g} times through data of this size overfits"
         )
-    return steps, (
-        f"{updates_in_words(steps)}, {passes}: what {seconds:.0f} s, which were left of the budget, pay for ({took})"
-    )
+    few = f"; so few teach a model little: give more than --minutes {plan.minutes:g}" if steps < FEW_UPDATES else ""
+    paid = f"what {seconds:.0f} s, which were left of the budget, pay for ({took})"
+    return steps, f"{updates_in_words(steps)}, {passes}: {paid}{few}"
 
 
 @dataclass(slots=True)

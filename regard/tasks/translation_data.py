@@ -65,6 +65,14 @@ def _found_vocabularies(path: Path) -> Vocabularies:
     return Vocabularies.load(path)
 
 
+SHOWN = 300
+"""Characters of a text that a validation shows."""
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
 class TranslationRun(PreparedData):
     """Pairs to train on and, where there are any, to validate on, some of which are translated to see how it goes."""
 
@@ -156,10 +164,12 @@ class TranslationRun(PreparedData):
         if note := translator.cut_note(cut, len(found), config.decode):
             self.report.say(f"validation: {note}")
         for (source, target), one in [*zip(self.shown, found, strict=True)][: config.train.show_outputs]:
-            self.report.say(f"  {source}\n    written    {one.text}\n    reference  {target}")
+            said, written, right = map(shortened, (source, one.text, target))
+            self.report.say(f"  {said}\n    written    {written}\n    reference  {right}")
         values = {
             **self.text_scores([one.text for one in found], [target for _, target in self.shown]),
             "cut": float(cut),
+            "outputs": float(len(found)),
         }
         return values | ({"unknown": self.unknown} if self.unknown else {})
 

@@ -296,7 +296,7 @@ class WritingRun(PreparedData):
             return {}
         found = [best[0] for best in self.writer(model).write(items, self.config.decode.greedy())]
         cut = sum(not one.finished for one in found)
-        return {**self.scored([one.text for one in found], references), "cut": float(cut)}
+        return {**self.scored([one.text for one in found], references), "cut": float(cut), "outputs": float(len(found))}
 
 
 class WritingTask(Task):

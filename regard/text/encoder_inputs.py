@@ -89,6 +89,8 @@ class InputBuilder:
     def __init__(self, tokenizer: Tokenizer, length: int) -> None:
         self.tokenizer, self.length = tokenizer, length
         self.template = InputTemplate.of(tokenizer)
+        self.truncated = 0
+        """How many inputs lost tokens so far."""
 
     def texts(self, first: str, second: str | None = None, overlong: Overlong = "truncate") -> EncoderInput | None:
         """The row of one text or two. Of texts too long together the longer loses its end first; None to be skipped."""
@@ -106,6 +108,7 @@ class InputBuilder:
             raise DataError(f"a text of {size} tokens is longer than the {room} that the model reads")
         if one + other < size and overlong == "skip":
             return None
+        self.truncated += one + other < size
         return self.template.build(first[:one], None if second is None else second[:other])
 
     def words(self, words: Sequence[str]) -> list[tuple[EncoderInput, dict[int, int]]]:

@@ -55,7 +55,8 @@ def _facts(directory: Path, config: RunConfig, records: list) -> list[str]:
         name = options.select_by
         sign = 1 if lower_is_better(name) else -1
         value = lambda record: sign * record.get(name, record["loss"])  # noqa: E731
-        best = min(validations, key=value)
+        # Of equal scores training takes the later weights, of equal losses the earlier.
+        best = min(validations if name == "loss" else validations[::-1], key=value)
         facts.append(
             f"the best of {len(validations)} validations by {name} is that of step {best['step']:,}: "
             f"{abs(value(best)):.4g}; the last has {abs(value(validations[-1])):.4g}"

@@ -19,7 +19,7 @@ from regard.data.sharing import Idle, Share, share
 from regard.errors import ConfigError, Diverged, NotWritten, RegardError, RunError, memory_errors
 from regard.runs.checkpoint import Progress, checkpoints, load_weights_strictly, weights_of
 from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, write_json, write_text
-from regard.runs.log import Log, NoLog
+from regard.runs.log import Log, NoLog, read_log
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData, data_digest
 from regard.tasks.planning import PLAN, Plan, TimeBudget, Timing, updates_in_words
@@ -256,7 +256,8 @@ class TrainingRun:
                 self.report.say(f"its {MODEL} was missing or damaged and has been made again from step {begun}")
         else:
             times = f", {options.epochs:g} epoch" + "s" * (options.epochs != 1) if options.epochs else ""
-            self.report.say(f"training for {options.steps} steps{times}{self._by_whom()}")
+            steps = f"{options.steps} step" + "s" * (options.steps != 1)
+            self.report.say(f"training for {steps}{times}{self._by_whom()}")
         if not begun and options.warmup_steps > options.steps:
             self.report.say(f"the rate will not reach its peak: train.warmup={options.warmup} is more than train.steps")
         self._updated(begun)
@@ -269,6 +270,9 @@ class TrainingRun:
         log: Log | NoLog = NoLog()
         if self.processes.rank == 0:
             log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard, say=self.report.say)
+            if begun:  # what was said before is not said again, and losses of before count
+                for record in read_log(log.path):
+                    self.rails.record(record["kind"], record["step"], record)
         stop: Callable[[], bool] = bool
         try:
             with (
@@ -457,6 +461,7 @@ class TrainingRun:
             return
         self.config = self.prepared.config = after
         self.checkpointer = replace(self.checkpointer, options=after.train)
+        self.rails.lasts(after.train.steps, after.train.warmup_steps)
         if self.processes.rank == 0:
             self.report.say(minutes.note(step.number, before, after.train.steps))
             self._written(PLAN, minutes.page)

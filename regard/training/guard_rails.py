@@ -32,7 +32,10 @@ class Caution:
 
 
 class GuardRails:
-    """Reads records of training and of validation in their order."""
+    """Reads records of training and of validation in their order.
+
+    `validated` is how many outputs a validation wrote, where its records do not say (`outputs`).
+    """
 
     def __init__(self, total: int, warmup: int = 0, validated: int = 0) -> None:
         self._total, self._warmup, self._validated = total, warmup, validated
@@ -47,6 +50,10 @@ class GuardRails:
         fresh = [one for one in found if one.kind not in self._said]
         self._said.update(one.kind for one in fresh)
         return fresh
+
+    def lasts(self, total: int, warmup: int) -> None:
+        """The training is to have so many updates after all."""
+        self._total, self._warmup = total, warmup
 
     def _train(self, step: int, values: Mapping[str, Any]) -> list[Caution]:
         found: list[Caution] = []
@@ -109,11 +116,12 @@ class GuardRails:
                     f"twice: the two are texts of different kinds",
                 )
             )
-        if self._validated and step > 0.5 * self._total and values.get("cut", 0) > CUT * self._validated:
+        written = int(values.get("outputs", self._validated))
+        if written and step > 0.5 * self._total and values.get("cut", 0) > CUT * written:
             found.append(
                 Caution(
                     "outputs cut",
-                    f"{values['cut']:.0f} of {self._validated} outputs are cut at their greatest length late in "
+                    f"{values['cut']:.0f} of {written} outputs are cut at their greatest length late in "
                     f"training: raise decode.max_len (of translations, decode.max_extra), or see whether the model "
                     f"repeats itself",
                 )

@@ -1,6 +1,7 @@
 """A look at data: each kind of wrong data gets its line, and clean data none."""
 
 import itertools
+import json
 import random
 
 import pytest
@@ -64,6 +65,7 @@ WRONG = {
     "one target": [(source, "le chien") for source, _ in clean()],
     "several targets": [(source, f"{target} {word}") for source, target in clean(900) for word in ("oui", "non")],
     "header": [("english", "francais"), *clean()],
+    "line breaks": every(10, lambda source, target: (source, f"{target}\nfin")),
     "shifted lines": [(clean()[row + 1][0], target) for row, (_, target) in enumerate(clean()[:200])],
     "few rows": clean(50),
 }
@@ -75,6 +77,32 @@ def test_wrong_pairs_get_their_line(kind):
     assert kind in kinds(found)
     line = next(finding.line for finding in found.findings if finding.kind == kind)
     assert len(line) > 20
+
+
+def test_a_row_counts_once_where_both_its_sides_are_wrong():
+    found = inspect_pairs([(f"<b>{source}</b>", f"<b>{target}</b>") for source, target in clean()])
+    assert "1,500 of 1,500 rows (100 %)" in found.findings[0].line
+
+
+def test_columns_are_swapped_in_a_third_of_the_rows():
+    found = inspect_pairs(every(3, lambda source, target: (target, source)))
+    line = next(finding.line for finding in found.findings if finding.kind == "swapped columns")
+    assert "500 of 1,500 rows (33.3 %)" in line
+    # Of one language on both sides nothing tells which is which.
+    others = [source for source, _ in clean(1500, seed=2)]
+    assert kinds(inspect_pairs([*zip((source for source, _ in clean()), others, strict=True)])) == set()
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("English text", "German text"), *clean()],
+        [("x", "y"), *((str(number), str(number * 7)) for number in range(1500))],
+    ],
+)
+def test_a_header_of_several_words_or_above_numbers_gets_its_line(rows):
+    assert "header" in kinds(inspect_pairs(rows))
+    assert "header" not in kinds(inspect_pairs(rows[1:]))
 
 
 @pytest.mark.parametrize(
@@ -106,6 +134,8 @@ def labelled(count=400):
         ("one label", [(text, "good") for text, _ in labelled()]),
         ("as many labels as rows", [(text, str(number)) for number, (text, _) in enumerate(labelled())]),
         ("labels that differ in case", [*labelled()[:-1], (labelled()[-1][0], "Good")]),
+        ("few rows", labelled(100)),
+        ("header", [(("comment",), "toxic"), *labelled()]),
         ("rare labels", [*labelled()[:-1], (labelled()[-1][0], "rare")]),
         (
             "one label of most texts",
@@ -141,6 +171,8 @@ PROSE = [source for source, _ in clean(4000)]
     [
         ("repeated lines", text([*PROSE, *PROSE])),
         ("a table as text", text([line.replace(" ", "\t", 1) for line in PROSE])),
+        ("records as text", text([f'{{"text": "{line}"}}' for line in PROSE])),
+        ("records as text", [(json.dumps([{"text": line} for line in PROSE], indent=1), True)]),
         ("little text", text(PROSE[:100])),
         ("markup", text([f"<p>{line}</p>" for line in PROSE])),
     ],
@@ -167,6 +199,23 @@ def test_a_sample_is_even_and_bounded():
 def test_a_closed_vocabulary_is_told_from_a_language():
     assert side_statistics(["go left twice"] * 50 + ["go right"] * 50).closed
     assert not side_statistics([f"word{number} and another{number}" for number in range(500)]).closed
+
+
+def test_texts_without_spaces_are_counted_by_their_characters():
+    random_ = random.Random(1)
+    han = [chr(0x4E00 + number) for number in range(300)]
+    chinese = ["".join(random_.choices(han, k=random_.randint(10, 40))) + "。" for _ in range(1500)]
+    pairs = [(source, target) for source, (_, target) in zip(chinese, clean(), strict=True)]
+    found = inspect_pairs(pairs, pairs[:0])
+    assert kinds(found) == set()
+    assert found.source.mean_words > 10
+    assert found.most_words[0] == max(map(len, chinese))
+    assert found.source.single == 1.0
+    assert not found.source.closed  # its characters are few and known, but are not words between spaces
+    other = [("".join(random_.choices("機械学習で文章を", k=20)), target) for _, target in clean(200, seed=2)]
+    assert "another distribution" in kinds(inspect_pairs(pairs, other))
+    lines = inspect_pairs([(f"{source}\n{source}", target) for source, target in clean()])
+    assert lines.most_words[0] == 2 * max(len(source.split()) for source, _ in clean())
 
 
 def test_a_split_keeps_copies_and_all_targets_of_a_source_on_one_side():

@@ -133,6 +133,7 @@ def test_columns_are_chosen_by_name_and_by_number(tmp_path):
     assert list(PairFiles(path, keys=("en", 2))) == [("yes", "ja")]
     assert PairFiles(path, keys=("en", "de")).notes()[1] == f"{path}: not used: id"
     path = write(tmp_path / "b.tsv", "1\tja\tyes\n")
+    assert PairFiles(path, keys=(3, 2)).notes() == (f"{path}: not used: column 1",)
     assert list(PairFiles(path, keys=(3, 2))) == [("yes", "ja")]
     assert list(examples(path, Keys(2, None, 1))) == [Example(("ja",), "1")]
     assert list(TextFiles((path,), key=3)) == ["yes"]
@@ -194,6 +195,8 @@ def test_an_unused_second_text_is_mentioned(tmp_path):
     )
     path = write(tmp_path / "a.jsonl", '{"sentence1": "a", "sentence2": "b", "label": 1}\n')
     assert formats.notes_on(path, "jsonl", keys) == (line.replace("a.tsv", "a.jsonl"),)
+    with pytest.raises(DataError, match=r"3 columns .* \(data.text=1, data.pair=2, data.label=3\)"):
+        list(examples(write(tmp_path / "c.tsv", "a b\tc d\t1\n"), Keys()))
     path = write(tmp_path / "b.csv", "sentence,label\na,1\n")
     taken = f"{path}: column 'sentence' is taken for data.text"
     assert formats.notes_on(path, "csv", Keys().labelled)[1:] == (taken,)

@@ -107,6 +107,14 @@ def files(tmp_path_factory):
         "asked.jsonl",
         (json.dumps({"context": text, "question": "what?", "answer": text.split()[0]}) for text in english[:60]),
     )
+    write(
+        "asked-twice.jsonl",
+        (
+            json.dumps({"context": text, "question": asked, "answer": text.split()[0]})
+            for text in english[:60]
+            for asked in ("what?", "who?")
+        ),
+    )
     write("records.jsonl", (json.dumps({"text": text}) for text in english))
     write("five.tsv", (f"{text}\t{text}\t{text}\t{text}\t{text}" for text in english[:50]))
     pixels = np.random.default_rng(1).integers(0, 255, (60, 12, 12), dtype=np.uint8)
@@ -144,6 +152,111 @@ def test_columns_are_found_by_what_they_hold(files):
     assert planned(files, "films.tsv").config.data.text == 2
     assert planned(files, "named.tsv").config.data.text == "content"
     assert planned(files, "entailed.tsv").config.data.pair == 2
+
+
+ENGLISH, FRENCH = sentences(60), sentences(60, seed=2)
+WORDS = [text.split() for text in ENGLISH]
+
+SHAPES = {
+    "numbered.tsv": (
+        [f"{number}\t{one}\t{two}" for number, (one, two) in enumerate(zip(ENGLISH, FRENCH, strict=True))],
+        "translation",
+        {"source": 2, "target": 3},
+    ),
+    "numbered.jsonl": (
+        [
+            json.dumps({"id": f"a{number}", "question": one, "sql": two})
+            for number, (one, two) in enumerate(zip(ENGLISH, FRENCH, strict=True))
+        ],
+        "translation",
+        {"source": "question", "target": "sql"},
+    ),
+    "documents.jsonl": (
+        [json.dumps({"id": number, "text": text}) for number, text in enumerate(ENGLISH)],
+        "language",
+        {"text": "text"},
+    ),
+    "one.csv": (["text", *ENGLISH], "language", {"text": "text"}),
+    "one.tsv": (ENGLISH, "language", {"text": 1}),
+    "tagged.tsv": (
+        [line for text in WORDS for line in (*(f"{word}\t{'NV'[len(word) % 2]}" for word in text), "")],
+        "tagging",
+        {},
+    ),
+    "numbered-tags.jsonl": (
+        [json.dumps({"tokens": text, "ner_tags": [len(word) % 2 for word in text]}) for text in WORDS],
+        "tagging",
+        {"text": "tokens", "label": "ner_tags"},
+    ),
+    "names.tsv": (
+        [*(f"{word}\t{'NV'[len(word) % 2]}" for text in WORDS for word in text), ""],
+        "classification",
+        {"text": 1, "label": 2},
+    ),
+}
+"""Lines of files that are often met, what they are for, and how they are read."""
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_files_of_usual_shapes_are_read(tmp_path, name):
+    rows, task, expected = SHAPES[name]
+    (tmp_path / name).write_text("".join(f"{row}\n" for row in rows))
+    found = regard.plan(tmp_path / name, machine=CPU).config
+    assert found.task == task
+    assert {key: getattr(found.data, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(("column", "task"), [("pairs.tsv", "translation"), ("films.tsv", "classification")])
+def test_a_folder_of_tables_is_read_as_its_files(files, tmp_path, column, task):
+    rows = (files / column).read_text().splitlines(keepends=True)
+    (tmp_path / "a.tsv").write_text("".join(rows[:700]))
+    (tmp_path / "b.tsv").write_text("".join(rows[700:]))
+    folder, file = regard.plan(tmp_path, machine=CPU), planned(files, column)
+    assert folder.config.task == task
+    assert folder.facts == file.facts
+    (tmp_path / "notes.docx").write_text("of something else")
+    told = Told()
+    asked = regard.plan(tmp_path, machine=CPU, overrides=[f"task={task}", *SHORT[1:], "train.steps=1"])
+    regard.train(asked, tmp_path / "run", told)
+    assert any("1 file is of a kind that is not read (notes.docx)" in line for line in told.lines)
+
+
+NOT_TOLD = {
+    "semicolons.csv": ([f"{text};{text}" for text in ENGLISH], "one column, whose cells all hold ';'; separate"),
+    "bars.tsv": ([f"{text} ||| {text}" for text in ENGLISH], r"one column, whose cells all hold ' \|\|\| '; separate"),
+    "ragged.tsv": ([*ENGLISH[:20], *(f"{text}\t{text}" for text in ENGLISH)], "different numbers of columns"),
+    "empty.tsv": ([], "it has no rows"),
+    "nested.jsonl": ([json.dumps({"translation": {"en": text}}) for text in ENGLISH], r"\(translation: objects\)"),
+    "scored.tsv": (
+        [f"{text}\t{text}\t0.{number}" for number, text in enumerate(ENGLISH)],
+        r"3 columns \(column 1: texts, column 2: texts, column 3: numbers\); name columns: --set data.source=1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_TOLD)
+def test_what_was_seen_of_data_that_cannot_be_told_is_said(tmp_path, name):
+    rows, what = NOT_TOLD[name]
+    (tmp_path / name).write_text("".join(f"{row}\n" for row in rows))
+    with pytest.raises(DataError, match=what):
+        regard.plan(tmp_path / name, machine=CPU)
+
+
+def test_images_without_classes_are_refused_with_how_they_should_stand(tmp_path):
+    Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(tmp_path / "a.png")
+    with pytest.raises(DataError, match=r"1 of .png; images to classify stand in a folder for each class"):
+        regard.plan(tmp_path, machine=CPU)
+
+
+def test_columns_that_are_named_tell_the_task(files):
+    asked = planned(files, "five.tsv", overrides=["data.source=2", "data.target=4"])
+    assert (asked.config.task, asked.config.data.source, asked.config.data.target) == ("translation", 2, 4)
+    assert "columns as asked: data.source=2, data.target=4" in asked.lines()[0]
+    assert planned(files, "five.tsv", overrides=["data.text=1", "data.label=2"]).config.task == "classification"
+    assert planned(files, "five.tsv", overrides=["data.text=1"]).config.task == "language"
+    assert planned(files, "films.tsv", overrides=["data.source=2", "data.target=1"]).config.task == "translation"
+    one = planned(files, "entailed.tsv", overrides=["data.text=1", "data.label=3"]).config
+    assert (one.task, one.data.pair) == ("classification", None)
 
 
 def test_what_cannot_be_told_is_refused_with_what_to_do(files):
@@ -262,6 +375,7 @@ def test_decisions_follow_the_data(files, name, machine, expected):
 
 PROVOKED = {
     "data.held_out": (("pairs.tsv", CPU, 0.1), ("grey.npz", CPU, None)),
+    "data.held_out_by": (("asked-twice.jsonl", CPU, "text"), ("asked.jsonl", CPU, None)),
     "data.max_len": (("films.tsv", CPU, 32), ("commands.tsv", CPU, 64)),
     "data.overlong": (("films.tsv", CPU, "truncate"), ("tagged.txt", CPU, None)),
     "data.swaps": (("rule.tsv", CPU, 16), ("no-rule.tsv", CPU, None)),
@@ -380,10 +494,12 @@ def test_running_text_is_planned_for_a_cpu_as_the_preset_that_was_measured_on_it
 @pytest.mark.parametrize(
     ("kind", "sizes", "classes"),
     [
-        ("rare classes", [(8, 8)] * 20, [0] * 18 + [1] * 2),
+        ("rare classes", [(8, 8)] * 120, [0] * 90 + [1] * 28 + [2] * 2),
         ("one class of most images", [(8, 8)] * 100, [0] * 95 + [1] * 5),
-        ("images of many sizes", [(8, 8), (80, 80)] * 10, [0, 1] * 10),
-        ("one image in two classes", [(8, 8)] * 20, [0, 1] * 10),
+        ("images of many sizes", [(8, 8), (80, 80)] * 60, [0, 1] * 60),
+        ("one image in two classes", [(8, 8)] * 120, [0, 1] * 60),
+        ("repeated images", [(8, 8)] * 120, [0, 1] * 60),
+        ("few images", [(8, 8)] * 20, [0, 1] * 10),
     ],
 )
 def test_wrong_images_get_their_line(tmp_path, kind, sizes, classes):
@@ -392,9 +508,45 @@ def test_wrong_images_get_their_line(tmp_path, kind, sizes, classes):
         pixels = random_.integers(0, 255, size, dtype=np.uint8)
         if kind == "one image in two classes" and number < 2:
             pixels = np.zeros(size, dtype=np.uint8)
+        if kind == "repeated images" and number in (0, 2, 4):
+            pixels = np.zeros(size, dtype=np.uint8)
         (tmp_path / str(one)).mkdir(exist_ok=True)
         Image.fromarray(pixels).save(tmp_path / str(one) / f"{number}.png")
     assert [finding.kind for finding in regard.plan(tmp_path, machine=CPU).findings] == [kind]
+
+
+def image_folders(folder, images):
+    """Images by class and name; those of one number are alike."""
+    for (one, name), number in images.items():
+        (folder / one).mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 255, (8, 8), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / one / f"{name}.png")
+
+
+def test_validation_images_that_are_trained_on_get_their_line(tmp_path):
+    image_folders(tmp_path / "train", {(str(number % 2), number): number for number in range(120)})
+    image_folders(tmp_path / "valid", {(str(number % 2), number): number for number in range(115, 135)})
+    found = regard.plan(tmp_path / "train", valid=tmp_path / "valid", machine=CPU).findings
+    assert [one.kind for one in found] == ["validation images in training"]
+    assert found[0].line.startswith("5 of 20 validation images (25 %)")
+
+
+def test_copies_of_images_to_train_on_are_not_validated_on(tmp_path):
+    image_folders(tmp_path / "images", {(str(number % 2), number): number % 80 for number in range(120)})
+    small = ("train.steps=1", "model.width=16", "model.heads=2", "model.feed_forward=32", "model.layers=1")
+    told = Told()
+    plan = regard.plan(tmp_path / "images", machine=CPU, overrides=(*small, "images.held_out=0.3"))
+    regard.train(plan, tmp_path / "run", told)
+    line = next(line for line in told.lines if "not validated on: copies of them are trained on" in line)
+    left = int(line.split()[2]) - int(line.split()[0])
+    assert 0 < left < 36
+    assert any(f"{left} to validate on" in line for line in told.lines)
+    pixels = np.random.default_rng(1).integers(0, 255, (50, 8, 8), np.uint8)
+    np.savez(tmp_path / "copies.npz", images=np.concatenate([pixels, pixels[:45]]), labels=np.arange(95) % 2)
+    told = Told()
+    plan = regard.plan(tmp_path / "copies.npz", machine=CPU, overrides=(*small, "images.held_out=0.3"))
+    regard.train(plan, tmp_path / "arrays", told)
+    assert any("not validated on: copies of them are trained on" in line for line in told.lines)
 
 
 def test_decisions_that_hang_on_the_amount_of_data(tmp_path, files):
@@ -443,6 +595,19 @@ def test_a_validation_set_is_split_off_only_where_none_is_given(files):
     assert planned(files, "pairs.tsv", valid=files / "pairs.tsv").config.data.held_out == 0.0
 
 
+def test_what_is_asked_of_one_text_is_on_one_side_of_a_split(files, tmp_path):
+    from regard.tasks.answering import TASK
+
+    config = planned(files, "asked-twice.jsonl").config
+    train, valid = (TASK.items_of(config, part) for part in ("train", "valid"))
+    assert not {one.context for one in train} & {one.context for one in valid}
+    assert len(train) + len(valid) == 120
+    assert len(valid) == 2 * len({one.context for one in valid}) > 0
+    apart = replace(config, data=replace(config.data, held_out_by="row"))  # as runs of before have it
+    train, valid = (TASK.items_of(apart, part) for part in ("train", "valid"))
+    assert {one.context for one in train} & {one.context for one in valid}
+
+
 def test_a_limit_never_leaves_out_what_the_data_needs(tmp_path, files):
     long = " ".join(words(150, seed=9))
     (tmp_path / "long.tsv").write_text((files / "pairs.tsv").read_text() + f"{long}\t{long}\n")
@@ -478,6 +643,8 @@ def test_minutes_are_by_the_machine_and_updates_by_the_minutes(files):
     steps, why = steps_for(plan, 1000.0, Timing(update=0.01, epoch=100))
     assert steps == 3600
     assert "overfits" in why
+    steps, why = steps_for(plan, 5.0, Timing(update=0.1, epoch=100))
+    assert (steps, why.endswith("so few teach a model little: give more than --minutes 2")) == (47, True)
 
 
 def test_validations_are_paid_for_and_fewer_where_they_take_long(files):

@@ -3,8 +3,11 @@
 import json
 
 import pytest
+from listeners import StopAt, Told
 
 from regard.cli import main
+from regard.errors import DataError
+from regard.trainer.training_run import Stopped
 from regard.training.guard_rails import GuardRails
 
 
@@ -74,5 +77,89 @@ def test_the_doctor_reads_the_log_again(tmp_path, capsys):
         (tmp_path / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in scored))
         assert main(["doctor", str(tmp_path)]) == 0
         assert f"by {name} is that of step {best:,}: {best / 2000:g}" in capsys.readouterr().out
+    alike = [{"kind": "validation", "step": step, "loss": 1.0, "f1": 3.0} for step in (500, 1000)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in alike))
+    assert main(["doctor", str(tmp_path)]) == 0
+    assert "by f1 is that of step 1,000" in capsys.readouterr().out  # the weights that training keeps
     (tmp_path / "log.jsonl").unlink()
     assert main(["doctor", str(tmp_path)]) == 2
+
+
+def test_of_few_outputs_the_share_that_is_cut_counts():
+    assert said([("validation", 900, {"loss": 1.0, "cut": 4.0, "outputs": 7.0})], validated=100) == ["outputs cut"]
+    assert said([("validation", 900, {"loss": 1.0, "cut": 4.0, "outputs": 100.0})]) == []
+
+
+def test_unknown_tokens_of_labelled_and_running_text_are_said(tmp_path):
+    import regard
+
+    known, strange = ("aa bb cc dd", "dd cc aa bb"), "vvv www xxx yyy"
+    (tmp_path / "train.tsv").write_text("".join(f"{text}\t{label}\n" for text in known * 10 for label in "01"))
+    (tmp_path / "valid.tsv").write_text("".join(f"{strange}\t{label}\n" for label in "01" * 5))
+    (tmp_path / "train.txt").write_text("\n".join(known * 10))
+    (tmp_path / "valid.txt").write_text("\n".join([strange] * 10))
+    small = ("model.width=16", "model.heads=2", "model.layers=1", "train.steps=2", "train.threads=1")
+    for kind in ("tsv", "txt"):
+        told = Told()
+        own = ("data.max_len=16", "model.max_len=16", "tokenizer.kind=word") if kind == "txt" else ()
+        data, valid = (str(tmp_path / f"{part}.{kind}") for part in ("train", "valid"))
+        plan = regard.plan(data, valid=valid, overrides=(*small, *own))
+        regard.train(plan, tmp_path / kind, told)
+        assert [line for line in told.lines if line.startswith("unknown tokens: ")], kind
+    (tmp_path / "marked.txt").write_text("\n".join([*known, "aa <unk> bb"] * 10))
+    told = Told()
+    text = str(tmp_path / "marked.txt")
+    regard.train(regard.plan(text, valid=text, overrides=(*small, *own[:2])), tmp_path / "marked", told)
+    assert not [line for line in told.lines if line.startswith("unknown tokens: ")]
+
+
+def test_what_was_said_before_a_stop_is_not_said_again(tmp_path):
+    import regard
+
+    (tmp_path / "train.tsv").write_text("".join(f"{'aa ' * n}bb\t{n % 2}\n" for n in range(20)))
+    (tmp_path / "valid.tsv").write_text("vvv www\t0\nwww vvv\t1\n")
+    small = ("model.width=16", "model.heads=2", "model.layers=1", "train.threads=1", "train.steps=6")
+    often = ("train.validate_every=2", "train.log_every=1", "train.save_every=2")
+    plan = regard.plan(tmp_path / "train.tsv", valid=tmp_path / "valid.tsv", overrides=(*small, *often))
+
+    class Both(Told, StopAt):
+        def __init__(self):
+            Told.__init__(self)
+            StopAt.__init__(self, 4)
+
+    before, after = Both(), Told()
+    with pytest.raises(Stopped):
+        regard.train(plan, tmp_path / "run", before)
+    regard.resume(tmp_path / "run", (), after)
+    said_of = [sum(line.startswith("unknown tokens: ") for line in one.lines) for one in (before, after)]
+    assert said_of == [1, 0]
+
+
+def test_texts_that_lose_their_end_are_counted(tmp_path):
+    import regard
+
+    long = " ".join("abcdefgh" * 20)
+    rows = [f"{long}\t0", f"{long} a\t1", *(f"{text}\t{label}" for text in ("a b", "b a", "c d") for label in "01")]
+    (tmp_path / "texts.tsv").write_text("\n".join(rows) + "\n")
+    small = ("model.width=16", "model.heads=2", "model.layers=1", "train.threads=1", "train.steps=1", "data.max_len=32")
+    told = Told()
+    plan = regard.plan(tmp_path / "texts.tsv", valid=tmp_path / "texts.tsv", overrides=small)
+    regard.train(plan, tmp_path / "run", told)
+    assert any("of 2 only the beginning is read (data.max_len=32)" in line for line in told.lines)
+
+
+def test_text_that_leaves_nothing_to_validate_on_is_refused_with_what_to_do(tmp_path):
+    import regard
+
+    (tmp_path / "short.txt").write_text("one line and one more\n" * 5)
+    small = ("model.width=16", "model.heads=2", "model.layers=1", "train.threads=1", "train.steps=1")
+    plan = regard.plan(tmp_path / "short.txt", overrides=(*small, "data.max_len=8", "model.max_len=8"))
+    with pytest.raises(DataError, match=r"data.held_out=0.1 of .* leaves none to validate on"):
+        regard.train(plan, tmp_path / "run")
+
+
+def test_of_long_texts_a_validation_shows_the_beginning():
+    from regard.tasks.translation_data import SHOWN, shortened
+
+    assert shortened("a b c") == "a b c"
+    assert (len(shortened("a " * SHOWN)), shortened("a " * SHOWN)[-3:]) == (SHOWN, "...")

@@ -157,6 +157,36 @@ class ImageArray:
         return digest.hexdigest()
 
 
+def copied(images: ImageSource, others: ImageSource) -> list[bool]:
+    """Which of the images are among the others too: the same file, byte for byte, or the same pixels of an array."""
+    if isinstance(images, ImageFiles) and isinstance(others, ImageFiles):
+        # Most files differ in their size or at their beginning: few are read whole.
+        begun = {path: _file_digest(path, BEGINNING) for path in (*images.paths, *others.paths)}
+        alike = {begun[path] for path in images.paths} & {begun[path] for path in others.paths}
+        whole = {_file_digest(path) for path in others.paths if begun[path] in alike}
+        return [begun[path] in alike and _file_digest(path) in whole for path in images.paths]
+    if isinstance(images, ImageArray) and isinstance(others, ImageArray):
+        known = {_digest(one.tobytes()) for one in others.pixels}
+        return [_digest(one.tobytes()) in known for one in images.pixels]
+    return [False] * len(images.names)
+
+
+BEGINNING = 4096
+"""Bytes of a file by which it is told from others of its size."""
+
+
+def _file_digest(path: Path, most: int = -1) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return _digest(b"%d " % path.stat().st_size + file.read(most))
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
 def open_images(names: Sequence[str | Path], part: Part | None = None, *, labelled: bool = True) -> ImageSource | None:
     """The images of a folder, an `.npz`, or an `.npy` with one of labels; None where they have no such part.
 

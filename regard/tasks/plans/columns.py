@@ -1,16 +1,20 @@
 """What the columns of a file hold: texts, labels, lists of words; told from its first rows."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regard.data.file_names import inner_suffix
 from regard.data.formats import KNOWN, SECOND, format_of
 from regard.data.images.image_files import SUFFIXES as IMAGES
-from regard.data.inspection import Peek, peek
+from regard.data.inspection import NUMBER, Peek, peek
+from regard.data.shards import TABLES
 
 LABELS = ("label", "labels", "class", "category", "sentiment")
 TEXTS = ("text", "sentence", "sentence1", "text1", "premise", "question1", "review", "title", "input")
+IDS = ("id", "idx", "index", "guid", "uid", "row", "_id")
 MOST_LABELS = 60
 ARRAYS = (".npy", ".npz")
 
@@ -36,6 +40,37 @@ class DataColumn:
         return all(isinstance(value, list) for value in self.values)
 
     @property
+    def numeric(self) -> bool:
+        """Whether the cells are numbers, as ids and scores are."""
+        return bool(self.values) and all(
+            (isinstance(value, int | float) and not isinstance(value, bool))
+            or (isinstance(value, str) and NUMBER.fullmatch(value.strip()) is not None)
+            for value in self.values
+        )
+
+    @property
+    def numbering(self) -> bool:
+        """Whether the cells number the rows: whole numbers, no two alike, or called so."""
+        whole = self.numeric and all(str(value).strip().isdigit() for value in self.values)
+        alone = len({str(value).strip() for value in self.values}) == len(self.values) > 3
+        return (whole and alone) or (self.name.casefold() in IDS and not self.lists)
+
+    @property
+    def kind(self) -> str:
+        """What the cells are, in a word."""
+        if not self.values:
+            return "nothing"
+        if self.numeric:
+            return "numbers"
+        if self.label_like:
+            return "labels"
+        if self.textual:
+            return "texts"
+        kinds = {list: "lists", dict: "objects", bool: "true or false", type(None): "nothing", int: "numbers"}
+        found = Counter(kinds.get(type(value), "values") for value in self.values)
+        return found.most_common(1)[0][0]
+
+    @property
     def label_like(self) -> bool:
         """Whether the cells are labels: short, few, and each many times."""
         plain = [str(value) for value in self.values if isinstance(value, str | int) and not isinstance(value, bool)]
@@ -58,6 +93,15 @@ def tabular(path: Path) -> bool:
 
 
 def columns(path: Path) -> tuple[list[DataColumn], Peek]:
+    """The columns of a file's first rows that tell what it is for: not those that number its rows, beside two others or
+    by their name."""
+    found, seen = all_columns(path)
+    kept = [column for column in found if not column.numbering]
+    named = all(column.name.casefold() in IDS for column in found if column.numbering)
+    return (kept if kept and (len(kept) > 1 or named) else found), seen
+
+
+def all_columns(path: Path) -> tuple[list[DataColumn], Peek]:
     """The columns of a file's first rows; a table's are numbered unless its first row names them."""
     found = peek(path)
     rows: Sequence[tuple[Any, ...]] = found.rows
@@ -80,6 +124,50 @@ def columns(path: Path) -> tuple[list[DataColumn], Peek]:
         DataColumn(key, name, tuple(row[place] for row in rows))
         for place, (key, name) in enumerate(zip(keys, names, strict=True))
     ], found
+
+
+def tables_in(folder: Path) -> list[Path]:
+    """The tables or records that a folder holds and nothing else; none where it holds other files too."""
+    inside = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
+    return inside if inside and all(inner_suffix(file) in TABLES for file in inside) else []
+
+
+MARKS = {"tsv": (" ||| ", "|", ";"), "csv": ("\t", ";", "|")}
+"""What may separate the columns of a table where it is not what its name says."""
+
+
+def separated(seen: Peek) -> str:
+    """What seems to separate the columns of a table that has one by its name; empty where nothing does."""
+    rows = [row for row in seen.rows if len(row) == 1 and str(row[0]).strip()]
+    if seen.format not in MARKS or len(rows) < max(1, 0.9 * len(seen.rows)):
+        return ""
+    return next((mark for mark in MARKS[seen.format] if all(mark in row[0] for row in rows)), "")
+
+
+def described(path: Path) -> str:
+    """What was seen in a file or folder that no task takes for its own, and what may be done about it."""
+    if path.is_dir():
+        kinds = Counter(file.suffix.lower() or "no suffix" for file in path.rglob("*") if file.is_file())
+        listed = ", ".join(f"{count:,} of {kind}" for kind, count in kinds.most_common(4)) or "no files"
+        hint = "images to classify stand in a folder for each class" if {*kinds} & {*IMAGES} else "name its files"
+        return f"a folder with {listed}; {hint}"
+    found, seen = all_columns(path)
+    if not found:
+        return "it has no rows; give another file"
+    widths = Counter(len(row) for row in seen.rows if any(str(cell).strip() for cell in row))
+    if seen.format in ("tsv", "csv") and len(widths) > 1:
+        listed = ", ".join(f"{count:,} of {width}" for width, count in widths.most_common(3))
+        return f"its rows have different numbers of columns ({listed}); give all as many"
+    if mark := separated(seen):
+        wanted = "tabs" if seen.format == "tsv" else "commas"
+        return f"it has one column, whose cells all hold {mark!r}; separate columns by {wanted}"
+    shown = [f"{column.name or f'column {column.key}'}: {column.kind}" for column in found[:8]]
+    what = f"it has {len(found)} column{'s' * (len(found) != 1)} ({', '.join(shown)}{', ...' * (len(found) > 8)})"
+    if len(found) == 1:
+        return f"{what}; give texts, and what belongs to each, columns of their own"
+    texts = [column.key for column in found if column.kind == "texts"]
+    one, other = texts[:2] if len(texts) > 1 else (found[0].key, found[1].key)
+    return f"{what}; name columns: --set data.source={one} --set data.target={other}, or data.text and data.label"
 
 
 def _names_columns(first: Sequence[str], others: Sequence[tuple[Any, ...]]) -> bool:

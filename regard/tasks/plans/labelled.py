@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from regard.tasks.plans.columns import DataColumn, columns, label_column, plain,
 
 WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "pos_tags", "labels")
+
+SHARED = 30
+"""Texts, at the least, by which rows that share them can be split."""
 
 FILMS = Recipe(
     "SST-2",
@@ -83,13 +87,18 @@ def recognise_tags(files: Sequence[Path]) -> Recognised | None:
         if words and tags:
             return Recognised(certainty=0.95, why="lists of words and of tags", data={"text": words, "label": tags})
         return None
-    if format_of(files[0]) != "lines":
+    if format_of(files[0]) not in ("lines", "tsv"):
         return None
     _, seen = columns(files[0])
-    rows = [row[0] for row in seen.rows]
+    rows = ["\t".join(row) for row in seen.rows]
     cells = [row.split("\t") if "\t" in row else row.split() for row in rows if row.strip()]
     blank = len(rows) - len(cells)
     if not blank or len(cells) < 8 or {len(row) for row in cells} - {len(cells[0])} or len(cells[0]) < 2:
+        return None
+    # A table may have a blank line by mistake, mostly at its end; sentences seldom have more than a hundred words.
+    inside = blank - sum(1 for _ in takewhile(lambda row: not row.strip(), reversed(rows)))
+    one_word = all(len(row[0].split()) == 1 for row in cells)
+    if format_of(files[0]) == "tsv" and (not one_word or inside < max(1, len(cells) / 100)):
         return None
     tags = {row[-1] for row in cells}
     if len(tags) > max(3, len(cells) / 5):
@@ -121,7 +130,7 @@ def _flat(item: Any) -> tuple[tuple[str, ...], str]:
     if isinstance(item, Tagged):
         return (" ".join(item.words),), "entities" if marks_entities(item.tags) else "tags"
     assert isinstance(item, Question)
-    return (item.question, item.context), "answered" if item.start >= 0 else "unanswered"
+    return (item.context, item.question), "answered" if item.start >= 0 else "unanswered"
 
 
 def plan_labelled(found: LabelledStatistics, machine: Machine, base: JsonObject | None, *, head: str) -> Choices:
@@ -137,6 +146,9 @@ def plan_labelled(found: LabelledStatistics, machine: Machine, base: JsonObject 
             share,
             f"no validation texts were given: some {share * found.rows:,.0f}, each with its copies",
         )
+        if SHARED <= found.first_texts < 0.99 * found.rows:
+            why = f"{found.rows:,} rows are about {found.first_texts:,} texts: all about one are on one side"
+            decide("data.held_out_by", "text", why)
     reads = 512 if base is None else int(base["model"].get("max_len", 512))
     if head == "spans":
         decide("data.max_len", min(256, reads), "a longer context is read in stretches")

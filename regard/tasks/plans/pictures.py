@@ -10,13 +10,16 @@ import numpy as np
 
 from regard.config import JsonObject
 from regard.data.images import ImageSource
-from regard.data.images.image_files import SUFFIXES, parts_of
+from regard.data.images.image_files import SUFFIXES, copied, parts_of
 from regard.data.inspection import Finding
 from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
 from regard.tasks.plans.pairs import compiling
 
 LOOKED_AT = 200
 """Images that are opened to see their size and colours."""
+
+FEW_IMAGES = 100
+"""Fewer than these get a line."""
 
 FEW = 10_000
 """Fewer images than these are read more often, and mixed with one another."""
@@ -77,6 +80,20 @@ def image_statistics(train: ImageSource, others: Sequence[ImageSource | None]) -
     if twice := [found for found in digests.values() if len({(train.labels or ())[row] for row in found}) > 1]:
         names = " and ".join(train.names[row] for row in twice[0][:2])
         findings.append(Finding("one image in two classes", f"the same image is in two classes: {names}"))
+    for other in others:
+        if other is not None and (known := sum(copied(other, train))):
+            share = f"{known:,} of {len(other.names):,} validation images ({100 * known / len(other.names):.3g} %)"
+            line = f"{share} are training images too: its scores are too good; remove them"
+            findings.append(Finding("validation images in training", line))
+            break
+    again = sum(len(found) - 1 for found in digests.values())
+    if again > 0.01 * len(rows):
+        findings.append(
+            Finding("repeated images", f"{again:,} of {len(rows):,} images of a sample are copies of others of it")
+        )
+    if count < FEW_IMAGES:
+        line = f"there are {count:,} images: too few to learn much from; some hundreds of each class are a start"
+        findings.append(Finding("few images", line))
     rare = [name for name, number in labels.items() if number < 5]
     if rare:
         findings.append(

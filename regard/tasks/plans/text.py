@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.config import JsonObject
-from regard.data.formats import format_of
 from regard.data.images.image_files import SUFFIXES as IMAGES
 from regard.data.inspection import TextStatistics, inspect_text
 from regard.data.readers import SUFFIXES, Documents
 from regard.tasks.corpora import TextData
 from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
-from regard.tasks.plans.columns import columns, plain
+from regard.tasks.plans.columns import columns, plain, separated, tabular
 from regard.tasks.plans.pairs import compiling
 
 SPELT = 3_000_000
@@ -81,12 +80,12 @@ def recognise_text(files: Sequence[Path]) -> Recognised | None:
         if texts and texts > sum(suffix in IMAGES for suffix in inside):
             return Recognised(certainty=0.6, why=f"a folder of {texts:,} texts, to be continued")
         return None
-    if all(file.is_file() and format_of(file) in ("jsonl", "parquet") for file in files):
-        found, _ = columns(files[0])
-        texts = [column for column in found if column.textual]
-        if len(texts) == 1 and len(found) == 1:
+    if all(map(tabular, files)):
+        found, seen = columns(files[0])
+        ragged = len({len(row) for row in seen.rows if any(row)}) > 1
+        if len(found) == 1 and found[0].textual and not ragged and not separated(seen):
             return Recognised(
-                certainty=0.7, why="records of one text each, to be continued", data={"text": texts[0].key}
+                certainty=0.7, why="records of one text each, to be continued", data={"text": found[0].key}
             )
     return None
 
