@@ -1,7 +1,7 @@
 """What `regard.train` is asked for, to a configuration: a preset or a file, data by name or as rows, settings."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,6 +107,8 @@ def _configured(config: str | Path | None, asked: TrainingRequest, directory: Pa
     if not rows:
         return made
     wanted = _columns(made.kind, made.data)
+    for part, given in rows.items():
+        _refuse_missing_files(part, given, wanted)
     found = [_write(given, directory, part, wanted, report) for part, given in rows.items()]
     if all({*wanted} <= {*columns} for columns in found if columns):
         return made
@@ -120,6 +122,15 @@ def _configured(config: str | Path | None, asked: TrainingRequest, directory: Pa
         )
     report.say(f"columns: {', '.join(f'data.{name}={value}' for name, value in told.data.items())}")
     return make_config(config, None, asked.overrides, settings.merge(extra, {"data": told.data}))
+
+
+def _refuse_missing_files(part: str, given: object, wanted: Sequence[str]) -> None:
+    """A list of texts where rows have several values is one of file names, of which the first is not there."""
+    if len(wanted) > 1 and isinstance(given, Sequence) and all(isinstance(one, str) for one in given):
+        raise DataError(
+            f"{part}: no such file: {given[0]!r:.60}; rows in place of files have {len(wanted)} values each "
+            f"({', '.join(wanted)})"
+        )
 
 
 def _parts(asked: TrainingRequest) -> tuple[JsonObject, dict[str, object]]:
