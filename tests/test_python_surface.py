@@ -48,6 +48,7 @@ def test_pairs_in_memory_become_a_run_that_can_be_used_and_resumed_without_them(
         pytest.param(lambda: (pair for pair in PAIRS), id="generator"),
         pytest.param(lambda: [{"en": one, "fr": other, "number": 1} for one, other in PAIRS], id="dicts"),
         pytest.param(lambda: [{"english": one, "french": other} for one, other in PAIRS], id="other names"),
+        pytest.param(lambda: {"en": ENGLISH * 6, "fr": FRENCH * 6}, id="columns"),
     ],
 )
 def test_rows_of_many_kinds_are_read(rows, tmp_path):
@@ -171,6 +172,12 @@ def test_values_of_other_kinds_are_mistakes_too(run, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=_path())
     assert done.stdout.count("said:") == 23, done.stdout + done.stderr[-2000:]
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_dict_of_columns_is_a_table_and_no_settings(tmp_path):
+    settings = {**SMALL, "overrides": ["data.max_len=64"]}
+    found = regard.train("tiny", data={"en": ENGLISH * 6, "fr": FRENCH * 6}, out=tmp_path / "run", **settings)
+    assert Path(found.config.data.train[0]).read_text(encoding="utf-8").count("\n") == len(PAIRS)
 
 
 def test_one_file_can_be_named_without_a_list(run, tmp_path):

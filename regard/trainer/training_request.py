@@ -137,7 +137,9 @@ def _parts(asked: TrainingRequest) -> tuple[JsonObject, dict[str, object]]:
     """Settings of `[data]`, and what was given for each part of the data."""
     own: JsonObject = {}
     parts: dict[str, object] = {"valid": asked.valid, "test": asked.test}
-    if isinstance(asked.data, Mapping):
+    if isinstance(asked.data, Mapping) and _is_a_table(asked.data):
+        parts["train"] = asked.data
+    elif isinstance(asked.data, Mapping):
         for name, value in asked.data.items():
             part = PARTS.get(str(name))
             if part is not None and parts.get(part) is not None:
@@ -149,6 +151,12 @@ def _parts(asked: TrainingRequest) -> tuple[JsonObject, dict[str, object]]:
     else:
         parts["train"] = asked.data
     return own, {part: given for part, given in parts.items() if given is not None}
+
+
+def _is_a_table(data: Mapping[Any, Any]) -> bool:
+    """Whether a dict holds columns, {"en": [...], "fr": [...]}, and neither settings nor parts of the data."""
+    columns = all(isinstance(one, list | tuple) and len(one) for one in data.values())
+    return bool(data) and columns and not ({str(name) for name in data} & {*PARTS, "corpora", "mix"})
 
 
 def _names(part: str, given: object) -> list[str]:
