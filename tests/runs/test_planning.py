@@ -174,7 +174,7 @@ def test_what_cannot_be_told_is_refused_with_what_to_do(files):
         (
             "rule.tsv",
             CPU,
-            {"train.smoothing": 0.0, "model.dropout": 0.0, "train.weight_decay": 0.5, "model.feed_forward": 256},
+            {"train.smoothing": 0.0, "model.dropout": 0.0, "train.weight_decay": 0.5, "model.feed_forward": 192},
         ),
         (
             "turns.tsv",
