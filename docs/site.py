@@ -124,7 +124,9 @@ def _block(block: re.Match[str]) -> str:
         return block[0]
     from latex2mathml.converter import convert
 
-    return f'<div class="arithmatex">{convert(block["text"].strip(), display="block")}</div>'
+    formula = convert(block["text"].strip(), display="block")
+    # As wide as it needs to be, and never with a scroll bar at its side.
+    return f'<div class="arithmatex" style="overflow-y: hidden; padding: 0.3em 0">{formula}</div>'
 
 
 def _linked(text: str, here: str) -> str:

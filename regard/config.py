@@ -268,6 +268,8 @@ def _convert(kind: Any, value: object, where: str) -> Any:
         return float(value)
     if kind is Path and isinstance(value, str):
         return Path(value)
+    if isinstance(value, float) and value != value:
+        raise ConfigError(f"{where}=nan must be a number")  # it would pass every test of a range that it is put to
     if isinstance(kind, type) and isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool):
         return value
     name = getattr(kind, "__name__", str(kind))

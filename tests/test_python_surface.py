@@ -48,6 +48,7 @@ def test_pairs_in_memory_become_a_run_that_can_be_used_and_resumed_without_them(
         pytest.param(lambda: (pair for pair in PAIRS), id="generator"),
         pytest.param(lambda: [{"en": one, "fr": other, "number": 1} for one, other in PAIRS], id="dicts"),
         pytest.param(lambda: [{"english": one, "french": other} for one, other in PAIRS], id="other names"),
+        pytest.param(lambda: {"en": ENGLISH * 6, "fr": FRENCH * 6}, id="columns"),
     ],
 )
 def test_rows_of_many_kinds_are_read(rows, tmp_path):
@@ -115,6 +116,8 @@ MISTAKES = {
     "valid twice": lambda out: regard.train("tiny", data={"train": PAIRS, "valid": PAIRS}, valid=PAIRS, out=out),
     "minutes with a preset": lambda out: regard.train("tiny", data=PAIRS, out=out, minutes=3),
     "columns of other names": lambda out: regard.train("tiny", data=[{"number": 1}], out=out),
+    "not a number": lambda out: regard.train("tiny", data=PAIRS, out=out, train={"learning_rate": float("nan")}),
+    "files that are not there": lambda out: regard.train("tiny", data=["train.en", "train.fr"], out=out),
 }
 
 
@@ -151,6 +154,9 @@ for wrong in (
     lambda: run.look(3),
     lambda: run.look("a").save("nowhere/page.html"),
     lambda: run.ask("translate", None),
+    lambda: regard.watch(run.model, 3).__enter__(),
+    lambda: regard.make_config("tiny", ["model.width=32"]),
+    lambda: regard.serve.make_app(3),
 ):
     try:
         wrong()
@@ -164,8 +170,33 @@ def test_values_of_other_kinds_are_mistakes_too(run, tmp_path):
     """In a process of its own: here the types of arguments are checked before they are seen."""
     command = [sys.executable, "-c", OF_OTHER_KINDS.replace("{run!r}", repr(str(run.directory)))]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=_path())
-    assert done.stdout.count("said:") == 20, done.stdout + done.stderr[-2000:]
+    assert done.stdout.count("said:") == 23, done.stdout + done.stderr[-2000:]
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_dict_of_columns_is_a_table_and_no_settings(tmp_path):
+    settings = {**SMALL, "overrides": ["data.max_len=64"]}
+    found = regard.train("tiny", data={"en": ENGLISH * 6, "fr": FRENCH * 6}, out=tmp_path / "run", **settings)
+    assert Path(found.config.data.train[0]).read_text(encoding="utf-8").count("\n") == len(PAIRS)
+
+
+def test_one_file_can_be_named_without_a_list(run, tmp_path):
+    table, absent = tmp_path / "pairs.tsv", str(tmp_path / "absent.tsv")
+    table.write_text("".join(f"{one}\t{other}\n" for one, other in PAIRS[:2]), encoding="utf-8")
+    for name in (table, str(table)):
+        assert regard.evaluate(run, name)["sentences"] == 2
+    for measure in (regard.evaluate, type(run).heads):
+        with pytest.raises(RegardError, match="no such file"):
+            measure(run, absent)
+
+
+def test_what_is_said_of_a_wrong_first_argument_names_it():
+    with pytest.raises(regard.ConfigError, match=r"file; did you mean 'tiny'\?$"):
+        regard.make_config("tinny")
+    with pytest.raises(regard.ConfigError, match="two presets are given: 'tiny'"):
+        regard.make_config("tiny", "demo")
+    with pytest.raises(regard.DataError, match=r"no such file: 'train\.en'; rows in place of files have 2 values each"):
+        regard.train("tiny", data=["train.en", "train.fr"], out="nowhere")
 
 
 def test_a_run_says_what_it_is_and_what_it_can(run):

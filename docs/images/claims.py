@@ -6,6 +6,7 @@ The commands that gave the figures stand beside the tables. A figure is in the r
 """
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ RECORD, PAGE = HERE.parent / "results/claims.json", HERE.parent / "results/compa
 WITHOUT = {
     **{"residual": "without residual sums", "norm": "without norms", "scale": "without scaling"},
     **{"heads": "one head as wide as all", "feed-forward": "without feed-forward", "positions": "without positions"},
+}
+CELLS = {
+    **{"rnn": "vanilla RNN", "lstm": "LSTM", "gru-before": "GRU, reset before", "gru-after": "GRU, reset after"},
+    **{"mut1": "MUT1", "mut2": "MUT2", "mut3": "MUT3", "gpt": "GPT", "rwkv": "RWKV"},
 }
 Record = dict[str, Any]
 
@@ -82,6 +87,16 @@ def growth_chart(record: Record) -> tuple[str, Chart]:
     )
 
 
+def cells_chart(record: Record) -> tuple[str, Chart]:
+    lines = [Series(name=CELLS[run["model"]], points=_points(run["validations"])) for run in _by_loss(record["cells"])]
+    return "claims-cells", Chart(
+        title="Language models of characters, of one size",
+        x="updates",
+        y="nats per character",
+        series=lines,
+    )
+
+
 def charts(record: Record) -> dict[str, Chart]:
     """Every chart by the name of its file."""
     return dict(
@@ -89,6 +104,7 @@ def charts(record: Record) -> dict[str, Chart]:
             *far_charts(record),
             ablation_chart(record),
             growth_chart(record),
+            cells_chart(record),
         ]
     )
 
@@ -99,6 +115,7 @@ def tables(record: Record) -> dict[str, str]:
         "long-range": _far_table(record["long_range"]),
         "ablation": _ablation_table(record["ablation"]),
         "layers": _layers_table(record["growth"]),
+        "cells": _cells_table(record["cells"]),
     }
 
 
@@ -152,6 +169,24 @@ def _layers_table(ways: Sequence[Record]) -> str:
             row.append(f"{times[one['length']]:.1f}")
         rows.append(row)
     return _table(names, rows)
+
+
+def _cells_table(runs: Sequence[Record]) -> str:
+    steps = [step for step, _ in runs[0]["validations"]]
+    names = ["model", "layers", "width", "parameters", "rate"]
+    for step in steps:
+        names += [f"nats per character, {step:,} updates", "perplexity"]
+    rows = []
+    for run in _by_loss(runs):
+        row = [CELLS[run["model"]], run["layers"], run["width"], f"{run['parameters']:,}", f"{run['rate']:g}"]
+        for _, loss in run["validations"]:
+            row += [f"{loss:.3f}", f"{math.exp(loss):.2f}"]
+        rows.append(row)
+    return _table(names, rows)
+
+
+def _by_loss(runs: Sequence[Record]) -> list[Record]:
+    return sorted(runs, key=lambda run: run["validations"][-1][1])
 
 
 def _best(runs: Sequence[Record], question: str) -> list[Record]:

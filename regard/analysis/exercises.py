@@ -48,7 +48,7 @@ class Verdict:
 def check(name: str, values: Sequence[str]) -> Verdict:
     """Compare an answer, which follows the inputs of the exercise if it has any, with what is right."""
     exercise = find(name)
-    words = [word for value in values for word in re.split(r"[\s,;]+", value) if word]
+    words = [word for value in values for word in re.split(r"[\s,;()\[\]]+", value) if word]
     inputs, given = words[: len(exercise.inputs)], words[len(exercise.inputs) :]
     if len(given) != len(exercise.names):
         wanted = " ".join((*exercise.inputs, *exercise.names))
@@ -194,6 +194,39 @@ def _normalised(values: Values, *, centred: bool = True, divisor: Number | None 
     total = sum((value - mean) ** 2 for value in values)
     deviation = math.sqrt(total / (len(values) if divisor is None else divisor))
     return [(value - (mean if centred else 0.0)) / deviation for value in values]
+
+
+def _ways_to_score(*, by: Number = 2**0.5, norms: Number = 5**0.5 * 5) -> list[float]:
+    """Dot, scaled dot and cosine of (1, 2) and (3, 4), whose product is 11."""
+    return [11.0, 11 / by, 11 / norms]
+
+
+def _mixed(weights: Values) -> list[float]:
+    """The average of (1, 0), (0, 1) and (1, 1) by these weights."""
+    return [float(weights[0] + weights[2]), float(weights[1] + weights[2])]
+
+
+TRUE_WORDS = (0.93, 0.80, 0.99, 0.94, 0.98)
+
+
+def _feed_forward(
+    *, bent: bool = True, first: Values = (0.0, 1.0), last: float = -3.0, again: bool = False
+) -> list[float]:
+    hidden = [1 * 1 + -1 * 3 + first[0], 1 * 2 + -1 * -1 + first[1]]
+    hidden = [max(0.0, one) for one in hidden] if bent else hidden
+    output = 5 * hidden[0] + 0.5 * hidden[1] + last
+    return [max(0.0, output) if again else output]
+
+
+def _turn(angle: Number) -> list[float]:
+    return [math.cos(angle), math.sin(angle), -math.sin(angle), math.cos(angle)]
+
+
+def _looked_up(sharpness: Number) -> list[float]:
+    return [sum(w * v for w, v in zip(softmax((0.0, 0.0, sharpness)), (10, 20, 30), strict=True))]
+
+
+INPUTS, LABELS = (0, 1, 2, 3, 4), (1, 2, 3, 4, 5)
 
 
 PROBABILITIES = (0.5, 0.25, 0.125)
@@ -454,5 +487,220 @@ EXERCISES: dict[str, Exercise] = {
         },
         chapter="3-attention-for-sequences.md",
     ),
+    "alignment-scores": Exercise(
+        question="A decoder's state is (1, 2), an encoder's (3, 4). What are their dot, scaled dot and cosine scores?",
+        names=("dot", "scaled", "cosine"),
+        answer=_ways_to_score,
+        slips={
+            "divided by the width 2, not by its square root": lambda: _ways_to_score(by=2),
+            "the cosine divides by both lengths: one is missing": lambda: _ways_to_score(norms=5),
+            "the cosine divides by both lengths: that of (3, 4) is missing": lambda: _ways_to_score(norms=5**0.5),
+        },
+        chapter="1-neural-attention.md",
+    ),
+    "context": Exercise(
+        question="Three encoder states (1, 0), (0, 1) and (1, 1) have the weights 0.7, 0.2 and 0.1. What is the "
+        "context?",
+        names=("first", "second"),
+        answer=lambda: _mixed((0.7, 0.2, 0.1)),
+        slips={
+            "the state of the largest weight alone: that is pointing, not an average": lambda: [1, 0],
+            "a plain mean: the weights were left out": lambda: _mixed((1 / 3, 1 / 3, 1 / 3)),
+            "a plain sum: the weights were left out": lambda: _mixed((1, 1, 1)),
+        },
+        chapter="1-neural-attention.md",
+    ),
+    "softmax": Exercise(
+        question="The last layer gives a vocabulary of three words the logits 2, 1 and 0.1. What are the "
+        "probabilities?",
+        names=("first", "second", "third"),
+        answer=lambda: softmax((2, 1, 0.1)),
+        slips={
+            "the logits divided by their sum: no exponential was taken": lambda: [2 / 3.1, 1 / 3.1, 0.1 / 3.1],
+            "a sigmoid of each: the probabilities of a vocabulary sum to 1": lambda: [
+                1 / (1 + math.exp(-one)) for one in (2, 1, 0.1)
+            ],
+            "powers of 2: the softmax takes those of e": lambda: [
+                2**one / sum(2**each for each in (2, 1, 0.1)) for one in (2, 1, 0.1)
+            ],
+            "the exponentials alone: they are divided by their sum": lambda: [math.exp(one) for one in (2, 1, 0.1)],
+        },
+        chapter="1-neural-attention.md",
+    ),
+    "mean-loss": Exercise(
+        question="A model gave the five true words of a sentence 0.93, 0.80, 0.99, 0.94 and 0.98. What is its mean "
+        "cross-entropy, in nats?",
+        names=("loss",),
+        answer=lambda: [-sum(map(math.log, TRUE_WORDS)) / 5],
+        decimals=4,
+        slips={
+            "the logarithm of the mean: the mean is over logarithms": lambda: [-math.log(sum(TRUE_WORDS) / 5)],
+            "the sum over the words: asked for is the mean": lambda: [-sum(map(math.log, TRUE_WORDS))],
+            "the logarithm was taken to base 2: that is bits": lambda: [-sum(map(math.log2, TRUE_WORDS)) / 5],
+            "1 - p: that is the gradient at the logit": lambda: [1 - sum(TRUE_WORDS) / 5],
+        },
+        chapter="1-neural-attention.md",
+    ),
+    "pointer": Exercise(
+        question="A pointer network sorts 31, 4, 15, 9, smallest first. At which places, counted from 0, does it "
+        "point?",
+        names=("first", "second", "third", "fourth"),
+        answer=lambda: [1, 3, 2, 0],
+        decimals=0,
+        slips={
+            "those are the numbers: a pointer network gives places of its input": lambda: [4, 9, 15, 31],
+            "counted from 1: the first place is 0": lambda: [2, 4, 3, 1],
+            "those are ranks, where each number goes: asked for is where each one comes from": lambda: [3, 0, 2, 1],
+            "largest first": lambda: [0, 2, 3, 1],
+        },
+        chapter="1-neural-attention.md",
+    ),
+    "feed-forward": Exercise(
+        question="A feed-forward layer: x = (1, -1), W1 has the rows (1, 2) and (3, -1), b1 = (0, 1), W2 = (5, 0.5), "
+        "b2 = -3, with a ReLU in between. What comes out?",
+        names=("output",),
+        answer=_feed_forward,
+        slips={
+            "the ReLU is missing: without it two layers are one": lambda: _feed_forward(bent=False),
+            "a ReLU at the end too: it stands only between the two": lambda: _feed_forward(again=True),
+            "b1 is missing": lambda: _feed_forward(first=(0.0, 0.0)),
+            "b2 is missing": lambda: _feed_forward(last=0.0),
+        },
+        chapter="2-transformers-worked.md",
+    ),
+    "residual": Exercise(
+        question="Three layers whose own derivative is 0.1 each. What is the gradient through all of them without "
+        "residual sums, and with them?",
+        names=("without", "with"),
+        answer=lambda: [0.001, 1.331],
+        slips={
+            "one sum around all three: there is one around each layer, 1.1 three times": lambda: [0.001, 1.001],
+            "added along the way: derivatives of layers are multiplied": lambda: [0.3, 1.3],
+            "the sum hands the gradient on beside the layer's own: 1 + 0.1, not 1": lambda: [0.001, 1.0],
+        },
+        chapter="2-transformers-worked.md",
+    ),
+    "gradient": Exercise(
+        question="A vanilla RNN of one unit: its weight from step to step is 1.2, tanh' is 0.5 at every step. By "
+        "what is "
+        "the gradient multiplied over four steps back?",
+        names=("factor",),
+        answer=lambda: [0.6**4],
+        slips={
+            "the weight alone: tanh' is a factor of every step too": lambda: [1.2**4],
+            "tanh' alone: the weight is a factor of every step too": lambda: [0.5**4],
+            "four times the factor of a step: steps are multiplied": lambda: [4 * 0.6],
+            "three steps: asked for are four": lambda: [0.6**3],
+        },
+        chapter="3-attention-for-sequences.md",
+    ),
+    "equivariance": Exercise(
+        question="Self-attention without positions gives 10, 20 and 30 for the tokens a, b and c. What does it give "
+        "for "
+        "c, a, b?",
+        names=("first", "second", "third"),
+        answer=lambda: [30, 10, 20],
+        decimals=0,
+        slips={
+            "as if it were invariant: permuted inputs give permuted outputs": lambda: [10, 20, 30],
+            "permuted the other way round: the first token is now c": lambda: [20, 30, 10],
+        },
+        chapter="3-attention-for-sequences.md",
+    ),
+    "convolutions": Exercise(
+        question="Causal convolutions over 9 positions, stacked, not dilated. How many layers until the last of 128 "
+        "tokens sees the first?",
+        names=("layers",),
+        answer=lambda: [math.ceil(127 / 8)],
+        decimals=0,
+        slips={
+            "128 / 9: a layer of 9 positions reaches back 8": lambda: [math.ceil(128 / 9)],
+            "dilated: their reach is multiplied by each layer, here it is added": lambda: [math.ceil(math.log(128, 9))],
+            "as if centred: a causal one looks back with all of its window": lambda: [math.ceil(127 / 4)],
+            "one layer: that is attention": lambda: [1],
+        },
+        chapter="3-attention-for-sequences.md",
+    ),
+    "cosine": Exercise(
+        question="Two word vectors (3, 4) and (4, 3). What is their cosine similarity?",
+        names=("cosine",),
+        answer=lambda: [0.96],
+        slips={
+            "the dot product: it is divided by both lengths": lambda: [24],
+            "divided by one length: both are 5": lambda: [4.8],
+            "the Euclidean distance": lambda: [2**0.5],
+            "one minus it: that is the cosine distance": lambda: [0.04],
+        },
+        chapter="4-attention-and-transformer-basics.md",
+    ),
+    "kv-cache": Exercise(
+        question="A text of 20 tokens. How many calls of the model does training on it take, how many writing it "
+        "token by "
+        "token; and how many keys does a layer compute in writing, with a KV cache and without?",
+        names=("training", "writing", "with a cache", "without"),
+        answer=lambda: [1, 20, 20, 210],
+        decimals=0,
+        slips={
+            "writing is not parallel: each token waits for the one before": lambda: [1, 1, 20, 20],
+            "training reads all true tokens at once": lambda: [20, 20, 20, 210],
+            "without a cache call n computes the keys of n tokens: 1 + 2 + ... + 20": lambda: [1, 20, 20, 400],
+            "a cache saves the keys of all calls before: each adds one": lambda: [1, 20, 1, 210],
+        },
+        chapter="4-attention-and-transformer-basics.md",
+    ),
+    "look-up": Exercise(
+        question="Keys (1,0,0), (0,1,0) and (0,0,1) with the values 10, 20 and 30; the query is (0,0,1), d_k is 3. "
+        "What "
+        "does scaled dot-product attention return?",
+        names=("value",),
+        answer=lambda: _looked_up(3**-0.5),
+        decimals=2,
+        slips={
+            "the score was not divided by sqrt(3)": lambda: _looked_up(1.0),
+            "that is a database: attention averages all values": lambda: [30],
+            "a plain mean: the weights were left out": lambda: [20],
+        },
+        chapter="5-transformers-by-hand.md",
+    ),
+    "rotation": Exercise(
+        question="A pair of a sinusoidal position is (sin i, cos i). Which matrix takes it to that of place i + 2? Its "
+        "entries, row by row.",
+        names=("first", "second", "third", "fourth"),
+        answer=lambda: _turn(2),
+        slips={
+            "the other way round: that takes it two places back": lambda: _turn(-2),
+            "the angle was taken in degrees: it is in radians": lambda: _turn(math.radians(2)),
+            "one place: the offset is 2": lambda: _turn(1),
+        },
+        chapter="5-transformers-by-hand.md",
+    ),
+    "teacher-forcing": Exercise(
+        question="The target is <start> not on your life <end>, as tokens 0 to 5. Which five does the decoder read in "
+        "training, and which five is it to predict?",
+        names=(*(f"input {n}" for n in range(1, 6)), *(f"label {n}" for n in range(1, 6))),
+        answer=lambda: [*INPUTS, *LABELS],
+        decimals=0,
+        slips={
+            "<end> is never read: the inputs are the target without its last token": lambda: [*LABELS, *LABELS],
+            "not shifted: it would predict what it has just read": lambda: [*INPUTS, *INPUTS],
+            "inputs and labels are swapped": lambda: [*LABELS, *INPUTS],
+        },
+        chapter="5-transformers-by-hand.md",
+    ),
+    "cost": Exercise(
+        question="An encoder of 6 layers with 8 heads reads TOKENS tokens. How many attention weights are there?",
+        names=("weights",),
+        inputs=("TOKENS",),
+        answer=lambda tokens: [48 * tokens**2],
+        decimals=0,
+        slips={
+            "one head of one layer": lambda tokens: [tokens**2],
+            "one layer": lambda tokens: [8 * tokens**2],
+            "one head per layer: every head has weights of its own": lambda tokens: [6 * tokens**2],
+            "a causal half: an encoder sees both sides": lambda tokens: [24 * tokens * (tokens + 1)],
+            "linear: every token has a weight for every token": lambda tokens: [48 * tokens],
+        },
+        chapter="5-transformers-by-hand.md",
+    ),
 }
-"""By name, in the order of the companion's ideas."""
+"""By name."""

@@ -41,7 +41,8 @@ def check(
 
     if name is None:
         told = {each: one.question for each, one in exercises.EXERCISES.items()}
-        print(json.dumps(told) if as_json else "\n".join(f"{each:14} {text}" for each, text in told.items()))
+        wide = max(map(len, told))
+        print(json.dumps(told) if as_json else "\n".join(f"{each:{wide}} {text}" for each, text in told.items()))
         return
     if not values:
         exercise = exercises.find(name)

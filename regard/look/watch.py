@@ -199,6 +199,8 @@ def watch(
     if edit is not None and not known:
         raise ConfigError("edit= changes attention weights: name them among the parts")
     patterns = [names] if isinstance(names, str) else names
+    if not isinstance(patterns, Sequence) or not all(isinstance(one, str) for one in patterns):
+        raise ConfigError(f"names={names!r:.60} must be a name or pattern of attentions, or several")
     chosen = _of_layers(matching({**known, **cells}, patterns, "attention or cell" if cells else "attention"), layers)
     check_heads(known, {name: heads or () for name in chosen if name in known})
     if known and "*" in patterns and (missed := past_the_interface(model)):

@@ -118,6 +118,6 @@ def summary_writer() -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ConfigError(
-            "train.tensorboard needs the tensorboard package: pip install 'regard[tensorboard]'"
+            "reporting to TensorBoard needs the tensorboard package: pip install 'regard[tensorboard]'"
         ) from None
     return SummaryWriter

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -127,7 +127,10 @@ def named(runs: Runs) -> dict[str, Run | str | Path]:
         found = dict(runs)
     else:
         found = {}
-        for run in [runs] if isinstance(runs, (Run, str, Path)) else runs:
+        several = [runs] if isinstance(runs, (Run, str, Path)) else runs
+        if not isinstance(several, Iterable):
+            raise ConfigError(f"only runs can be served, loaded or by directory, not {runs!r:.60}")
+        for run in several:
             directory = run.directory if isinstance(run, Run) else Path(run)
             name = directory.resolve().name
             if name in found:

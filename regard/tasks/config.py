@@ -237,7 +237,12 @@ def _settings_file(name: str) -> Path:
     """The file of settings that a text names, which is no preset's name."""
     path = Path(name)
     if path.suffix not in (".toml", ".json") and not path.exists():
-        raise ConfigError(f"'{name}' is neither a preset{nearest(name, _preset_names())} nor a .toml or .json file")
+        known = _preset_names()
+        if name in known:
+            raise ConfigError(
+                f"two presets are given: '{name}' and that of preset=; settings go into sections or overrides="
+            )
+        raise ConfigError(f"'{name}' is neither a preset nor a .toml or .json file{nearest(name, known)}")
     return path
 
 

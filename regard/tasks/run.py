@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,7 +162,7 @@ class Run:
 
         `data` are files or what the task reads them as; by default the run's own test or validation set.
         """
-        return ANALYSES.named("heads")(self, data, limit=limit, progress=progress)
+        return ANALYSES.named("heads")(self, _named(data), limit=limit, progress=progress)
 
     def ask(self, verb: str, inputs: Iterable[object], **options: object) -> list[Any]:
         """What a verb says of these inputs, as its command does: `run.ask("translate", ["I am a student."], beam=5)`.
@@ -414,4 +415,9 @@ def evaluate(
             raise ConfigError(f"{name} does not apply to a run for {task.name}; its options: {takes}")
     chosen = settings.from_mapping(task.evaluation, own)
     how = Measuring(options=chosen, decode=decode, out=out, progress=progress, say=say)
-    return task.evaluate(run, data, how)
+    return task.evaluate(run, _named(data), how)
+
+
+def _named(data: object) -> object:
+    """Names of files, also where there is only one; all else as it was given."""
+    return [str(data)] if isinstance(data, (str, PathLike)) else data

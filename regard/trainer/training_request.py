@@ -1,7 +1,7 @@
 """What `regard.train` is asked for, to a configuration: a preset or a file, data by name or as rows, settings."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,6 +107,8 @@ def _configured(config: str | Path | None, asked: TrainingRequest, directory: Pa
     if not rows:
         return made
     wanted = _columns(made.kind, made.data)
+    for part, given in rows.items():
+        _refuse_missing_files(part, given, wanted)
     found = [_write(given, directory, part, wanted, report) for part, given in rows.items()]
     if all({*wanted} <= {*columns} for columns in found if columns):
         return made
@@ -122,11 +124,22 @@ def _configured(config: str | Path | None, asked: TrainingRequest, directory: Pa
     return make_config(config, None, asked.overrides, settings.merge(extra, {"data": told.data}))
 
 
+def _refuse_missing_files(part: str, given: object, wanted: Sequence[str]) -> None:
+    """A list of texts where rows have several values is one of file names, of which the first is not there."""
+    if len(wanted) > 1 and isinstance(given, Sequence) and all(isinstance(one, str) for one in given):
+        raise DataError(
+            f"{part}: no such file: {given[0]!r:.60}; rows in place of files have {len(wanted)} values each "
+            f"({', '.join(wanted)})"
+        )
+
+
 def _parts(asked: TrainingRequest) -> tuple[JsonObject, dict[str, object]]:
     """Settings of `[data]`, and what was given for each part of the data."""
     own: JsonObject = {}
     parts: dict[str, object] = {"valid": asked.valid, "test": asked.test}
-    if isinstance(asked.data, Mapping):
+    if isinstance(asked.data, Mapping) and _is_a_table(asked.data):
+        parts["train"] = asked.data
+    elif isinstance(asked.data, Mapping):
         for name, value in asked.data.items():
             part = PARTS.get(str(name))
             if part is not None and parts.get(part) is not None:
@@ -138,6 +151,12 @@ def _parts(asked: TrainingRequest) -> tuple[JsonObject, dict[str, object]]:
     else:
         parts["train"] = asked.data
     return own, {part: given for part, given in parts.items() if given is not None}
+
+
+def _is_a_table(data: Mapping[Any, Any]) -> bool:
+    """Whether a dict holds columns, {"en": [...], "fr": [...]}, and neither settings nor parts of the data."""
+    columns = all(isinstance(one, list | tuple) and len(one) for one in data.values())
+    return bool(data) and columns and not ({str(name) for name in data} & {*PARTS, "corpora", "mix"})
 
 
 def _names(part: str, given: object) -> list[str]:

@@ -10,11 +10,14 @@ from regard.cli import main
 from regard.errors import ConfigError, DataError
 from regard.metrics.text import corpus_scores
 from regard.nn.attention import Attention, attend, softmax_visible
+from regard.nn.attention_scores import make_score
+from regard.nn.batch import Pairs, Tokens
+from regard.nn.blocks import BlockConfig, FeedForward
 from regard.nn.masks import CAUSAL
-from regard.nn.positions import sinusoidal
+from regard.nn.positions import offset_rotation, sinusoidal
 from regard.nn.recurrent.cells import GRUAfterCell
 
-INPUTS = {"positions": (3,), "parameters": (512, 8)}
+INPUTS = {"positions": (3,), "parameters": (512, 8), "cost": (512,)}
 
 
 def said(name, values):
@@ -52,6 +55,38 @@ def test_answers_are_those_of_the_parts():
     assert check("parameters", ["512", "8", str(count)]).right
     bleu = corpus_scores([HYPOTHESIS], [REFERENCE]).tokenised_bleu
     assert check("bleu", [f"{bleu:.1f}"]).right
+
+
+def test_answers_of_the_smaller_parts_are_theirs():
+    s, h = torch.tensor([[[1.0, 2]]]), torch.tensor([[[3.0, 4]]])
+    cosine = torch.cosine_similarity(s, h, dim=-1)
+    scores = [make_score(name, 2, 2)(s, h) for name in ("dot", "scaled-dot")]
+    assert check("alignment-scores", [f"{value.item():.3f}" for value in (*scores, cosine)]).right
+    layer = FeedForward(BlockConfig(width=2, heads=1, feed_forward=2, activation="relu", dropout=0.0))
+    with torch.no_grad():
+        layer.inner.weight.copy_(torch.tensor([[1.0, 3], [2, -1]]))
+        layer.inner.bias.copy_(torch.tensor([0.0, 1]))
+        layer.outer.weight.copy_(torch.tensor([[5.0, 0.5]] * 2))
+        layer.outer.bias.fill_(-3.0)
+    assert check("feed-forward", [f"{layer(torch.tensor([[[1.0, -1]]]))[0, 0, 0].item():.3f}"]).right
+    found, _ = attend(torch.eye(3)[None, None, 2:], torch.eye(3)[None, None], torch.tensor([[[[10.0], [20], [30]]]]))
+    assert check("look-up", [f"{found.item():.2f}"]).right
+    x = torch.tensor([1.0], requires_grad=True)
+    reached = x
+    for _ in range(3):
+        reached = reached + 0.1 * reached
+    reached.backward()
+    assert check("residual", ["0.001", f"{x.grad.item():.3f}"]).right
+    turn = offset_rotation(2, 2)
+    assert check("rotation", [f"{value:.3f}" for value in turn.flatten().tolist()]).right
+    batch = Pairs(Tokens.of([[0]]), Tokens.of([list(range(6))]), count=5)
+    shown = [*batch.inputs.ids[0].tolist(), *batch.labels[0].tolist()]
+    assert check("teacher-forcing", [str(value) for value in shown]).right
+
+
+def test_an_answer_can_be_pasted_as_a_tensor_is_printed():
+    assert check("scores", ["[0.622, 0.378]"]).right
+    assert check("positions", ["3", "(0.551 -0.910 0.540 1.870)"]).right
 
 
 def test_the_gru_is_torchs():

@@ -90,6 +90,19 @@ def test_what_cannot_be_read_is_named(tmp_path):
         TextStore.of(iter(Documents.of([tmp_path])), TOKENIZER)
 
 
+def test_a_side_of_what_is_held_out_that_has_nothing_is_said_to_be_so(tmp_path):
+    (tmp_path / "a.jsonl").write_text((json.dumps({"text": "abc"}) + "\n") * 9, encoding="utf-8")
+    sides = [Documents.of([tmp_path / "a.jsonl"]).split(0.5, held_out) for held_out in (False, True)]
+    told = []
+    for side in sides:
+        try:
+            prepare_text(side, TOKENIZER, tmp_path / "cache")
+        except DataError as error:
+            told.append(str(error))
+    (only,) = told  # alike, they are all on one side
+    assert "data.held_out=0.5 sets documents aside by their text" in only
+
+
 def test_documents_stand_between_ends_and_are_tokenised_once(tmp_path):
     rows = [{"text": "abc"}, {"text": "de"}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")

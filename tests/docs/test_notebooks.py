@@ -50,6 +50,8 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch):
         assert "MiniLM is skipped" in said or "largest change of 72 heads" in said
         assert "largest change of 72 heads" in said or not trained
         assert len(pages) == 3 + ("MiniLM is skipped" not in said)
+    if path.stem == "prune-heads":
+        assert any("What the heads of run do" in page["data"]["text/html"] for page in pages)
     if path.stem in ("train-and-translate", "pointer-networks"):
         curves = [one for one in shown if "<svg" in str(one.get("data", {}).get("text/html", ""))]
         assert curves, "no training curve is shown"
