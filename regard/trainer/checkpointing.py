@@ -80,6 +80,7 @@ class BackgroundSave:
         self.step: int | None = None
         """The step that is being saved, or has been and was not yet asked for its outcome."""
         self.copies = HostCopies()
+        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._saved: Progress | None = None
         self._error: BaseException | None = None
@@ -88,6 +89,7 @@ class BackgroundSave:
         """Start to `write`; not `aside`, do it at once. The one before must have been asked for its outcome."""
         self.step, self._saved, self._error = progress.step, None, None
         if aside:
+            self._ended.clear()
             self._thread = threading.Thread(target=self._run, args=(write,), name=SAVING)
             self._thread.start()
             return
@@ -104,13 +106,17 @@ class BackgroundSave:
             self._saved = write()
         except BaseException as error:
             self._error = error
+        finally:
+            self._ended.set()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Whether what was begun has ended, waiting at most so long for it."""
         if self._thread is not None:
-            self._thread.join(seconds)
-            if self._thread.is_alive():
+            # Joined only at its end: Python takes a thread that goes on for one that has ended after a Ctrl-C in the
+            # midst of a join.
+            if not self._ended.wait(seconds):
                 return False
+            self._thread.join()
             self._thread = None
         return True
 

@@ -279,6 +279,15 @@ class TrainingRun:
                 self._loop(log, stop)
             if (which := self.checkpointer.finish(self.progress).which) is not None:
                 self.report.say(which)
+        except KeyboardInterrupt:
+            if not stop():
+                raise
+            # A second signal: nothing more is begun, and what is being written is written to its end.
+            self._collect(goes_on=False)
+            raise Stopped(
+                f"stopped at once, after step {self.progress.step}; {self._last_checkpoint()}; "
+                f"{how_to_go_on(self.directory)}"
+            ) from None
         except RuntimeError as error:
             if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 raise
@@ -598,15 +607,18 @@ class TrainingRun:
         try:
             self.progress = replace(self.progress, kept=saving.outcome().kept)
         except NotWritten as error:
-            kept: list[Path] = []
-            with suppress(OSError):  # the disk may have gone
-                kept = checkpoints(self.directory / CHECKPOINTS)
-            last = f"the last checkpoint is {kept[-1].name}" if kept else "there is no checkpoint yet"
+            last = self._last_checkpoint()
             if must:
                 raise NotWritten(f"{error} at step {step}; {last}: {how_to_go_on(self.directory)}") from None
             self.report.say(f"{error} at step {step}; {last}{'; training goes on to the next save' * goes_on}")
             return False
         return True
+
+    def _last_checkpoint(self) -> str:
+        kept: list[Path] = []
+        with suppress(OSError):  # the disk may have gone
+            kept = checkpoints(self.directory / CHECKPOINTS)
+        return f"the last checkpoint is {kept[-1].name}" if kept else "there is no checkpoint yet"
 
     def _paused(self, seconds: float) -> None:
         """Seconds in which nothing was trained."""
