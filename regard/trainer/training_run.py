@@ -18,7 +18,7 @@ from regard.data.prepared_cache import whole_batches
 from regard.data.sharing import Idle, Share, share
 from regard.errors import ConfigError, Diverged, NotWritten, RegardError, RunError, memory_errors
 from regard.runs.checkpoint import Progress, checkpoints, load_weights_strictly, weights_of
-from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, write_json, write_text
+from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, write_config, write_text
 from regard.runs.log import Log, NoLog
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData, data_digest
@@ -242,6 +242,7 @@ class TrainingRun:
     def go(self) -> None:
         """Train to the end, or to where a signal, a divergence or patience ends it."""
         options, begun = self.config.train, self.progress.step
+        self.checkpointer = replace(self.checkpointer, settings=self.config.to_mapping())
         if self._done():
             self.report.say(f"the run is finished: {begun} steps")
             ending = self.checkpointer.finish(self.progress)  # it may have been killed before it had come to its end
@@ -465,7 +466,7 @@ class TrainingRun:
         if not self.processes.from_first(self._save(wait=True) and self._written(CONFIG, after)):
             return
         self.config = self.prepared.config = after
-        self.checkpointer = replace(self.checkpointer, options=after.train)
+        self.checkpointer = replace(self.checkpointer, options=after.train, settings=after.to_mapping())
         if self.processes.rank == 0:
             self.report.say(minutes.note(step.number, before, after.train.steps))
             self._written(PLAN, minutes.page)
@@ -478,7 +479,7 @@ class TrainingRun:
             if isinstance(what, str):
                 write_text(self.directory / name, what)
             else:
-                write_json(self.directory / name, what.to_mapping())
+                write_config(self.directory, what.to_mapping())
         except NotWritten as error:
             self.report.say(f"{error}; training goes on for {self.config.train.steps:,} updates")
             return False
@@ -612,6 +613,9 @@ class TrainingRun:
                 raise NotWritten(f"{error} at step {step}; {last}: {how_to_go_on(self.directory)}") from None
             self.report.say(f"{error} at step {step}; {last}{'; training goes on to the next save' * goes_on}")
             return False
+        finally:
+            while saving.notes:
+                self.report.say(saving.notes.pop(0))
         return True
 
     def _last_checkpoint(self) -> str:

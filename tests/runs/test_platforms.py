@@ -160,6 +160,33 @@ def test_files_that_may_only_be_read_are_synced_too(tmp_path, monkeypatch):
     assert opened == [os.O_RDONLY]
 
 
+def test_where_directories_cannot_be_locked_a_file_beside_is_and_where_nothing_can_that_is_said(tmp_path, monkeypatch):
+    """NFS locks only what is open for writing; some file systems lock nothing."""
+    run, real, said = tmp_path / "run", files.fcntl.flock, []
+    run.mkdir()
+
+    def only_files(handle, how):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        real(handle, how)
+
+    monkeypatch.setattr(files.fcntl, "flock", only_files)
+    with alone_in(run, said.append):
+        assert (tmp_path / ".run.lock").exists()
+        with pytest.raises(RunError, match="run is being written to by another process"), alone_in(run):
+            pytest.fail("two are alone")
+    assert list(tmp_path.iterdir()) == [run], "the lock goes with its owner"
+    assert said == []
+
+    def none(handle, how):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(files.fcntl, "flock", none)
+    with alone_in(run, said.append):
+        pass
+    assert said == [f"{run} cannot be locked (No locks available): see that no other process writes to it meanwhile"]
+
+
 def test_a_directory_is_locked_without_locks_of_directories(windows_locks, tmp_path):
     run = tmp_path / "run"
     with whole_or_nothing(run):
