@@ -286,7 +286,8 @@ def read_any_json(path: Path, largest: int | None = None) -> Any:
 
 def write_config(directory: Path, settings: Mapping[str, Any]) -> None:
     """The settings of a run, sealed: with a digest of their values."""
-    write_json(directory / CONFIG, {**settings, ALGORITHM: _digest_of_values(settings)})
+    # At the start: a line that can be taken out, and JSON is left.
+    write_json(directory / CONFIG, {ALGORITHM: _digest_of_values(settings), **settings})
 
 
 def check_config(directory: Path, settings: Mapping[str, Any]) -> None:

@@ -181,9 +181,9 @@ def test_settings_other_than_were_written_are_refused_until_they_are_said_to_be_
         with pytest.raises(RunError, match=r"config.json is not as it was written: it is damaged, or was edited"):
             use(stopped)
     assert regard.load(stopped, "cpu", verify=False).config.train.warmup == 7
-    edited = json.loads(path.read_text(encoding="utf-8"))
-    del edited["sha256"]
-    path.write_text(json.dumps(edited), encoding="utf-8")
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    (sealed,) = [number for number, line in enumerate(lines) if '"sha256"' in line]
+    path.write_text("".join(lines[:sealed] + lines[sealed + 1 :]), encoding="utf-8")
     assert regard.load(stopped, "cpu").config.train.warmup == 7
     path.write_text(json.dumps(json.loads(text)), encoding="utf-8")  # another layout of the same
     regard.resume(stopped)
