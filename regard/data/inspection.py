@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from regard.data.formats import Format, format_of, lines, objects, parquet_file, raw_rows
+from regard.data.lexical_swaps import Group, find_swaps
 from regard.data.readers import folded
 
 Item = TypeVar("Item")
@@ -202,6 +203,8 @@ class PairStatistics:
     most_characters: tuple[int, int] = (0, 0)
     valid_rows: int = 0
     findings: tuple[Finding, ...] = ()
+    swaps: tuple[Group, ...] = ()
+    """Of pairs that follow a rule, the words that can take each other's place."""
 
     @property
     def words(self) -> int:
@@ -313,6 +316,7 @@ def inspect_pairs(train: Iterable[tuple[str, str]], valid: Iterable[tuple[str, s
         most_words=most,
         most_characters=long,
     )
+    swaps = tuple(find_swaps(pair for _, pair in whole)) if statistics.rule else ()
     findings = [
         *_of_rows(tally, seen, sample.count),
         *_of_sample(whole, statistics, ("source", "target")),
@@ -324,7 +328,7 @@ def inspect_pairs(train: Iterable[tuple[str, str]], valid: Iterable[tuple[str, s
     if valid is not None:
         checked, more = _of_validation(valid, statistics, seen)
         findings += more
-    return replace(statistics, valid_rows=checked, findings=tuple(findings))
+    return replace(statistics, valid_rows=checked, findings=tuple(findings), swaps=swaps)
 
 
 def _share(count: int, total: int) -> str:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from regard.data.file_names import files_of, inner_suffix, is_there
 from regard.data.formats import Header, TableLayout, first_layout, format_of
+from regard.data.lexical_swaps import SwappedCorpus
 from regard.data.readers import Corpus, PairFiles, SplitPairs
 from regard.errors import ConfigError, DataError
 
@@ -156,6 +157,8 @@ def files_read(corpus: Corpus) -> list[Path]:
     """The files that the rows of a corpus come from."""
     if isinstance(corpus, PairFiles):
         return [corpus.source] if corpus.target is None else [corpus.source, corpus.target]
+    if isinstance(corpus, SwappedCorpus):
+        return files_read(corpus.corpus)
     found = [shard for shards in shards_by_corpus(corpus).values() for shard in shards]
     if found == [corpus]:
         return []

@@ -23,7 +23,7 @@ from regard.data.shards import TABLES, Corpora, PairShards, check_shards, pair_c
 from regard.data.sharing import Share
 from regard.data.synthetic.world.corpus import Grammar, sentences
 from regard.data.synthetic.world.sentence import ParallelSentence
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, check_at_least
 from regard.nn.batch import Texts, Tokens
 from regard.tasks.config import RunConfig
 from regard.tasks.run import Run
@@ -84,6 +84,9 @@ class TranslationData(MixedFiles):
     `world_grammar` is the whole grammar or the plain part of it. `overlong` says what becomes of pairs longer than
     `max_len` tokens. `held_out` is the share of sources, each with all its targets, that is validated on where no
     validation pairs are given.
+
+    `swaps` is for pairs that follow a rule: in how many ways words that can take each other's place, in source and
+    target alike, are exchanged in the training pairs. The first way leaves them as they are, and 0 knows no other.
     """
 
     world: int = 0
@@ -95,10 +98,14 @@ class TranslationData(MixedFiles):
     overlong: Overlong = "skip"
     header: Header = "auto"
     held_out: float = 0.0
+    swaps: int = 0
 
     def __post_init__(self) -> None:
         check_held_out(self.held_out)
         check_mixed(self)
+        check_at_least(self, 0, "swaps")
+        if self.swaps and self.corpora:
+            raise ConfigError(f"data.swaps={self.swaps} is for one corpus, not for those of data.corpora")
         if self.world and (self.train or self.corpora):
             which = "train" if self.train else "corpora"
             raise ConfigError(f"data.{which} and data.world are two sources of training pairs; give one")

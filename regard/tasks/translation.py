@@ -51,7 +51,7 @@ from regard.tasks.run import Run, prepared_vocabularies
 from regard.tasks.scorer import PairScorer
 from regard.tasks.shortlisting import read_shortlist
 from regard.tasks.spec import MEASURING, GradientSide, Measuring, Progress, Report, Say, Task, WordIds
-from regard.tasks.translation_data import TranslationRun, objective_of, trained_vocabularies
+from regard.tasks.translation_data import TranslationRun, objective_of, swaps_of, trained_vocabularies
 from regard.tasks.translation_metrics import (
     check_tokenizer,
     corpus_perplexity,
@@ -216,6 +216,11 @@ class TranslationTask(Task):
         return plan_pairs(statistics, machine, base)
 
     def check(self, config: RunConfig) -> None:
+        if (swaps := swaps_of(config)) and config.tokenizer.dropout:
+            raise ConfigError(
+                f"data.swaps={swaps} and tokenizer.dropout={config.tokenizer.dropout} both make variants "
+                f"of the training pairs; give one"
+            )
         if config.model.get("copy"):
             if config.data.workers:
                 raise ConfigError(

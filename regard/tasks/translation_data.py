@@ -11,6 +11,7 @@ from torch import nn
 from regard import config as settings
 from regard.data import Corpus, PairStore, evaluation_batches, prepare
 from regard.data.batches import PaddedLayout
+from regard.data.lexical_swaps import SwappedCorpus, describe_swaps, find_swaps
 from regard.data.loader import Layout
 from regard.data.prepared_cache import cached
 from regard.data.sequence_packing import PackedLayout, VariantLayout
@@ -20,13 +21,18 @@ from regard.metrics.text import corpus_scores
 from regard.nn.batch import PackedPairs, Pairs
 from regard.runs.files import TOKENIZER
 from regard.tasks.config import RunConfig
-from regard.tasks.corpora import PreparedData, cache_directory, corpus_of
+from regard.tasks.corpora import PreparedData, TranslationData, cache_directory, corpus_of
 from regard.tasks.run import load_config
 from regard.tasks.spec import Report, mix_of
 from regard.tasks.translator import Overlong, Translator
 from regard.text import Vocabularies, train_vocabularies
 from regard.text.bpe_dropout import MergeDropout
 from regard.training.objectives import Objective, SequenceToSequence
+
+
+def swaps_of(config: RunConfig) -> int:
+    """In how many ways words are exchanged in the training pairs, where the task's data knows of that."""
+    return config.data.swaps if isinstance(config.data, TranslationData) else 0
 
 
 def objective_of(config: RunConfig) -> Objective[Any]:
@@ -180,6 +186,12 @@ class TranslationRun(PreparedData):
     def _variants(self, corpus: Corpus) -> list[PairStore]:
         """The training pairs as tokens, in as many ways as the tokenizer's settings ask for."""
         options, what = self.config.tokenizer, "reading and tokenising"
+        if swaps := swaps_of(self.config):
+            if groups := tuple(find_swaps(corpus)):
+                self.report.say(f"words that are exchanged in {swaps} ways: {describe_swaps(groups)}")
+                ways = [SwappedCorpus(corpus, groups, way) for way in range(swaps)]
+                return [self._store(way, f"{what}, way {way.variant + 1}") for way in ways]
+            self.report.say(f"data.swaps={swaps}: no words were found that can be exchanged, and none are")
         if not options.dropout:
             return [self._store(corpus, what)]
         drops = [MergeDropout(options.dropout, variant) for variant in range(options.variants)]

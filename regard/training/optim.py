@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +43,7 @@ def make_optimizer(model: nn.Module, config: TrainConfig, processes: Processes =
             weight_decay=config.weight_decay,
             betas=(beta1, beta2),
             eps=config.epsilon,
+            precision=config.muon_precision,
             processes=processes,
         )
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
@@ -114,6 +115,7 @@ def _is_state(key: str, value: Tensor, parameter: nn.Parameter) -> bool:
 # A quintic that drives singular values from anywhere in (0, 1] to near 1 within five rounds.
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 _ROUNDS = 5
+MuonPrecision = Literal["auto", "float32", "bfloat16"]
 
 
 class Muon(Optimizer):
@@ -134,9 +136,10 @@ class Muon(Optimizer):
         weight_decay: float = 0.0,
         betas: tuple[float, float] = (0.9, 0.98),
         eps: float = 1e-9,
+        precision: MuonPrecision = "auto",
         processes: Processes = ONE,
     ) -> None:
-        self._processes = processes
+        self._processes, self._precision = processes, precision
         rest = [dict(group) for group in rest]
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         super().__init__([{"params": list(matrices)}, *rest], defaults)
@@ -178,11 +181,11 @@ class Muon(Optimizer):
         """Each process makes its share of them so, and all get all."""
         count, (rank, world) = len(matrices), (self._processes.rank, self._processes.world)
         if world == 1:
-            return orthogonalised(matrices)
+            return orthogonalised(matrices, self._precision)
         share = -(-count // world)
         mine = torch.zeros_like(matrices[:share] if count >= share else matrices)
         if len(own := matrices[rank * share : (rank + 1) * share]):
-            mine[: len(own)] = orthogonalised(own)
+            mine[: len(own)] = orthogonalised(own, self._precision)
         return self._processes.gathered(mine)[:count]
 
 
@@ -190,12 +193,12 @@ def _locals(tensors: Iterable[Tensor]) -> list[Tensor]:
     return [local(tensor) for tensor in tensors]
 
 
-def orthogonalised(matrices: Tensor) -> Tensor:
+def orthogonalised(matrices: Tensor, precision: MuonPrecision = "auto") -> Tensor:
     """Each of a stack of matrices with its singular vectors kept and its singular values near 1 (Newton-Schulz)."""
     a, b, c = _QUINTIC
     # bfloat16 is exact enough for a direction, where the device multiplies it faster.
-    wide = torch.promote_types(matrices.dtype, torch.float32)
-    x = matrices.to(torch.bfloat16 if matrices.device.type == "cuda" else wide)
+    narrow = precision == "bfloat16" or (precision == "auto" and matrices.device.type == "cuda")
+    x = matrices.to(torch.bfloat16 if narrow else torch.promote_types(matrices.dtype, torch.float32))
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-7)

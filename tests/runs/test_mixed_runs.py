@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from itertools import product
 
 import pytest
 from listeners import StopAt, Told
@@ -162,3 +163,42 @@ def test_shards_are_recognised_without_a_preset(corpora):
     plan = regard.plan(str(corpora / "large" / "*.gz"), minutes=1)
     assert "columns en and fr in 3 files" in plan.recognised
     assert plan.config.data.train == (str(corpora / "large" / "*.gz"),)
+
+
+def colours(path, more=()):
+    """Pairs of a rule in which three colours can take each other's place."""
+    names, rows = ("red", "blue", "green"), []
+    for first, second, third in product(names, names, names):
+        rows += [(f"{first} {second} {third}", f"{first} {second} {third}"), (f"{first} {second}", f"{first} {second}")]
+        rows += [(f"{first} twice then {second} and {third}", f"{first} {first} {second} {third}")]
+    text = "".join(f"{source}\t{target.upper()}\n" for source, target in (*dict(rows).items(), *more))
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_run_that_exchanges_words_says_which_and_resumes_to_the_same_bytes(tmp_path):
+    file = colours(tmp_path / "train.tsv")
+    shared = {"data": {"train": [str(file)], "source": 1, "target": 2}}
+    config, told = make_config(None, "tiny", [*PAIRS, "data.swaps=4"], shared), Told()
+    regard.train(config, tmp_path / "whole", told)
+    assert "words that are exchanged in 4 ways: blue (BLUE), green (GREEN), red (RED)" in told.lines
+    with pytest.raises(Stopped):
+        regard.train(config, tmp_path / "cut", StopAt(8))
+    regard.resume(tmp_path / "cut")
+    assert model_bytes(tmp_path / "cut") == model_bytes(tmp_path / "whole")
+    plain = regard.train(make_config(None, "tiny", PAIRS, shared), tmp_path / "plain")
+    assert model_bytes(plain.directory) != model_bytes(tmp_path / "whole")
+    colours(file, [("red", "something"), ("red", "else")])
+    regard.train(config, tmp_path / "none", told)
+    assert "data.swaps=4: no words were found that can be exchanged, and none are" in told.lines
+
+
+def test_what_cannot_be_varied_in_two_ways_at_once_is_refused(corpora, tmp_path):
+    with pytest.raises(ConfigError, match=r"data\.swaps=3 is for one corpus, not for those of data\.corpora"):
+        pairs(corpora, "data.swaps=3")
+    shared = {"data": {"train": [str(colours(tmp_path / "train.tsv"))], "source": 1, "target": 2}}
+    settings = [*PAIRS, "tokenizer.kind=bpe", "tokenizer.dropout=0.1", "data.swaps=3"]
+    with pytest.raises(ConfigError, match=r"data\.swaps=3 and tokenizer\.dropout=0\.1 both make variants"):
+        make_config(None, "tiny", settings, shared)
+    with pytest.raises(ConfigError, match=r"swaps=-1"):
+        make_config(None, "tiny", [*PAIRS, "data.swaps=-1"], shared)

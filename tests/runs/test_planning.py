@@ -26,6 +26,7 @@ from regard.training.config import TrainConfig
 from regard.training.optim import ExponentialAverage
 
 CPU, GPU = Machine(cores=2), Machine(gpu="a GPU", cores=8, compiles=True)
+NEWER_CPU = Machine(cores=2, bfloat16=True)
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 SHORT = ("train.steps=4", "model.width=16", "model.heads=2", "model.feed_forward=32", "train.threads=1")
 
@@ -263,6 +264,7 @@ PROVOKED = {
     "data.held_out": (("pairs.tsv", CPU, 0.1), ("grey.npz", CPU, None)),
     "data.max_len": (("films.tsv", CPU, 32), ("commands.tsv", CPU, 64)),
     "data.overlong": (("films.tsv", CPU, "truncate"), ("tagged.txt", CPU, None)),
+    "data.swaps": (("rule.tsv", CPU, 16), ("no-rule.tsv", CPU, None)),
     "decode.beam": (("pairs.tsv", CPU, 5), ("commands.tsv", CPU, 1)),
     "decode.length_form": (("pairs.tsv", CPU, "power"), ("commands.tsv", CPU, None)),
     "decode.length_penalty": (("pairs.tsv", CPU, 1.0), ("commands.tsv", CPU, None)),
@@ -309,6 +311,7 @@ PROVOKED = {
     "train.epsilon": (("pairs.tsv", CPU, 1e-8), ("films.tsv", CPU, 1e-6)),
     "train.floor": (("plain.txt", CPU, 0.05), ("grey.npz", CPU, 0.01)),
     "train.learning_rate": (("pairs.tsv", CPU, 3e-3), ("films.tsv", GPU, 5e-4)),
+    "train.muon_precision": (("pairs.tsv", NEWER_CPU, "bfloat16"), ("films.tsv", NEWER_CPU, None)),
     "train.optimizer": (("pairs.tsv", CPU, "muon"), ("films.tsv", CPU, "adamw")),
     "train.precision": (("pairs.tsv", GPU, "auto"), ("pairs.tsv", CPU, None)),
     "train.r_drop": (("pairs.tsv", GPU, 5.0), ("commands.tsv", GPU, 2.0)),
@@ -332,7 +335,7 @@ def decided(files):
     return {
         (name, machine): {one.name: one.value for one in planned(files, name, machine=machine).decisions}
         for name in names
-        for machine in (CPU, GPU)
+        for machine in (CPU, GPU, NEWER_CPU)
     }
 
 

@@ -37,6 +37,16 @@ def test_orthogonalised_keeps_directions_and_levels_sizes(shape):
     assert_close(orthogonalised(matrices * 1000), found, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [(4, 16, 16), (3, 8, 24), (2, 24, 8), (6, 128, 128)])
+def test_orthogonalised_in_bfloat16_is_near_that_in_float32(shape):
+    torch.manual_seed(0)
+    matrices = torch.randn(shape)
+    found, exact = orthogonalised(matrices, "bfloat16"), orthogonalised(matrices)
+    assert found.dtype == torch.float32
+    assert_close(orthogonalised(matrices, "float32"), exact)
+    assert 1e-4 < (found - exact).norm() / exact.norm() < 0.03
+
+
 def test_muon_takes_the_matrices_inside_and_adamw_the_rest():
     model = tiny()
     optimizer = make_optimizer(model, TrainConfig(optimizer="muon", learning_rate=0.01, weight_decay=0.1))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from regard.config import JsonObject
 from regard.data.inspection import PairStatistics, SideStatistics, inspect_pairs
+from regard.data.lexical_swaps import describe_swaps
 from regard.errors import DataError
 from regard.tasks.corpora import TranslationData, files_corpus
 from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
@@ -169,6 +170,9 @@ FEW_RULES_ON_CPU = Recipe(
     measured=False,
 )
 
+SWAPS = 16
+"""In how many ways words that can take each other's place are exchanged: about as often as little data is read."""
+
 WHY = {
     "tokenizer.vocab_size": "from how much text there is",
     "model.width": "from how many words there are to learn from, and what the machine can train in the time",
@@ -256,6 +260,9 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
         share = held_out_share(found.rows)
         why = f"no validation pairs were given: some {share * found.sources:,.0f} sources, with all their targets"
         decide("data.held_out", share, why)
+    if found.swaps:
+        why = f"{describe_swaps(found.swaps)} can take each other's place: each pair is read with others of them too"
+        decide("data.swaps", SWAPS, why)
     reach = min(1024, max(64, 2 ** math.ceil(math.log2(max(longest) + 2))))
     if base is None:
         decide(
