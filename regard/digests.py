@@ -6,7 +6,7 @@ it, from an earlier version, is read as it is.
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -46,11 +46,23 @@ def digests_of(folder: Path) -> str:
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != DIGESTS)
     with ThreadPoolExecutor(4) as pool:  # hashing leaves Python's lock to others
         found = dict(zip((path.name for path in files), pool.map(file_digest, files), strict=True))
-    return json.dumps({"algorithm": ALGORITHM, "files": found}, indent=2) + "\n"
+    return _manifest(found)
 
 
-def damage(folder: Path) -> str | None:
-    """What of the folder is not as it was written, in a few words; None where all is, or where nothing is known."""
+def size_of_digests(names: Iterable[str]) -> int:
+    """Bytes of a `digests.json` for files of these names, whatever they hold."""
+    return len(_manifest(dict.fromkeys(names, "0" * hashlib.new(ALGORITHM).digest_size * 2)).encode())
+
+
+def _manifest(files: Mapping[str, str]) -> str:
+    return json.dumps({"algorithm": ALGORITHM, "files": files}, indent=2) + "\n"
+
+
+def damage(folder: Path, only: str | None = None) -> str | None:
+    """What of the folder is not as it was written, in a few words; None where all is, or where nothing is known.
+
+    `only` asks for one of its files.
+    """
     manifest = folder / DIGESTS
     if not compares() or not manifest.exists():
         return None
@@ -61,6 +73,8 @@ def damage(folder: Path) -> str | None:
         files = {str(name): str(digest) for name, digest in record["files"].items()}
         if record["algorithm"] != ALGORITHM:
             raise ValueError("another algorithm")
+        if only is not None:
+            files = {only: files[only]}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return f"{DIGESTS} is damaged"
     for name in files:

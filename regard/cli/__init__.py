@@ -173,9 +173,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def script() -> None:
+    _open_standard_streams()
     _write_utf8()
     _wait_briefly()
-    sys.exit(main())
+    code = main()
+    _forget_full_errors()
+    with suppress(ValueError):  # signals belong to the main thread
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # one more Ctrl-C ends what still ends, without a traceback
+    sys.exit(code)
+
+
+def _open_standard_streams() -> None:
+    """Have nowhere in the place of a standard stream that was closed, as by `2>&-`.
+
+    Its number would be that of the next file to be opened, and a library's message would go into a checkpoint.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8", newline="\n"))  # noqa: SIM115
+
+
+def _forget_full_errors() -> None:
+    """What standard error did not take is not tried once more while Python ends, which would change the exit code."""
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _wait_briefly() -> None:
@@ -206,7 +235,8 @@ def _fail(text: str, code: int = 2) -> int:
     """One line, whatever names and values are quoted in it: nothing that would move a terminal's cursor."""
     line = " ".join(text.splitlines())
     shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
-    print(f"regard: {shown}", file=sys.stderr)
+    with suppress(OSError, ValueError):  # as where its disk is full, or its terminal was closed
+        print(f"regard: {shown}", file=sys.stderr)
     return code
 
 
@@ -218,12 +248,21 @@ def _forget_output() -> None:
 
 @contextmanager
 def _termination() -> Iterator[None]:
-    """SIGTERM, on Windows Ctrl-Break, unwinds like Ctrl-C, so that what is half-written goes."""
+    """SIGTERM, on Windows Ctrl-Break, unwinds like Ctrl-C, so that what is half-written goes.
+
+    So does SIGHUP, which comes where a terminal is closed, unless it is ignored from the start, as by nohup.
+    """
+
+    hang_up = getattr(signal, "SIGHUP", None)
 
     def interrupt(number: int, frame: object) -> None:
+        if number == hang_up:  # the terminal's shell sends one, and the system another
+            signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGBREAK") if hasattr(signal, name)]
+    if hang_up is not None and signal.getsignal(hang_up) != signal.SIG_IGN:
+        numbers.append(hang_up)
     try:
         before = {number: signal.signal(number, interrupt) for number in numbers}
     except ValueError:  # signals belong to the main thread

@@ -1,9 +1,10 @@
 """How the progress of long work is shown: a bar on a terminal, plain lines in a pipe."""
 
+import io
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -21,6 +22,35 @@ from rich.progress import (
 
 SECONDS = 5.0
 """How often work that has no steps to tell of says in a pipe that it goes on."""
+
+
+class LastingErrors(io.TextIOBase):
+    """Standard error, but that nothing ends because it takes no more: its disk is full, its terminal was closed, or
+    whoever read it has gone. What is shown there is in the run's log too, or is known by the exit code."""
+
+    @property
+    def stream(self) -> Any:
+        """Standard error itself, also while a bar stands in its place."""
+        return getattr(sys.stderr, "rich_proxied_file", sys.stderr)
+
+    def write(self, text: str, /) -> int:
+        with suppress(OSError, ValueError):
+            self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self.stream.flush()
+
+    def isatty(self) -> bool:
+        return self.stream.isatty()
+
+    def fileno(self) -> int:
+        return self.stream.fileno()
+
+    @property
+    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return getattr(self.stream, "encoding", None) or "utf-8"
 
 
 class Counter:
@@ -49,7 +79,7 @@ class Counter:
             self._told = time.monotonic()
             count = f"{done:,}" if total is None else f"{done:,} of {total:,}"
             left = "" if total is None else remaining(self._begun, done, total)
-            print(f"{what}: {count} {self._unit}{left}", file=sys.stderr, flush=True)
+            print(f"{what}: {count} {self._unit}{left}", file=LastingErrors(), flush=True)
 
     def close(self) -> None:
         if self._bar is not None:
@@ -61,7 +91,7 @@ class TrainingProgress:
     """Hears how training goes and shows it on standard error."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False)
+        self._console = Console(file=LastingErrors(), highlight=False)
         self._counter = Counter(self._console, "pairs")
         self._bar: Progress | None = None
         self._task = TaskID(0)
@@ -115,7 +145,7 @@ class TrainingProgress:
         )
         self._last = f"step {values['step']}/{total}  {line}  {values['seconds']:.0f} s"
         if not self._console.is_terminal:
-            print(f"{self._last}{self._remaining(values['step'], total)}", file=sys.stderr, flush=True)
+            print(f"{self._last}{self._remaining(values['step'], total)}", file=LastingErrors(), flush=True)
             return
         self.updated(values["step"], total)
         assert self._bar is not None
@@ -160,7 +190,7 @@ def remaining(begun: tuple[int, float], done: int, total: int) -> str:
 @contextmanager
 def counting(what: str, unit: str = "sentences") -> Iterator[Callable[[int, int | None], None]]:
     """A callback taking (done, total), which shows them on standard error."""
-    counter = Counter(Console(stderr=True), unit)
+    counter = Counter(Console(file=LastingErrors()), unit)
     try:
         yield lambda done, total: counter.show(what, done, total)
     finally:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from regard import config as settings
-from regard.digests import DIGESTS, damage, digests_of
+from regard.digests import DIGESTS, compares, damage, digests_of, size_of_digests
 from regard.errors import ConfigError, Damaged, NotWritten, RunError
 from regard.runs.files import (
     CHECKPOINTS,
@@ -103,6 +103,7 @@ def write_checkpoint(
 def _describe(aside: Path, progress: Progress) -> None:
     """Write what tells that the files of a checkpoint are all there and as they were."""
     sizes = {file.name: file.stat().st_size for file in sorted(aside.iterdir())}
+    sizes[DIGESTS] = size_of_digests([*sizes, "progress.json"])  # so that one without them is known to have lost them
     write_json(aside / "progress.json", {"format": FORMAT, **asdict(progress), "files": sizes})
     write_text(aside / DIGESTS, digests_of(aside))
 
@@ -227,6 +228,10 @@ def read_progress(path: Path) -> Progress:
     if type(form) is not int or not isinstance(sizes, dict) or "step" not in record:
         raise Damaged(f"{path / 'progress.json'} is not a checkpoint's")
     there = {file.name: file.stat().st_size for file in path.iterdir()}
+    if not compares():
+        sizes.pop(DIGESTS, None)
+    elif DIGESTS in there and (fault := damage(path, "progress.json")) is not None:
+        raise Damaged(f"in {path} {fault}")  # before what it says of others is believed
     for name, size in sizes.items():
         if name not in there:
             raise Damaged(f"{path} is missing its {name}")
@@ -240,6 +245,8 @@ def read_progress(path: Path) -> Progress:
         raise Damaged(f"{path / 'progress.json'} is not a checkpoint's: {error}") from None
     if (fault := damage(path)) is not None:
         raise Damaged(f"in {path} {fault}")
+    if _is_checkpoint(path) and progress.step != step_of(path):
+        raise Damaged(f"{path} holds what was saved at step {progress.step}, and is not what its name says")
     return progress
 
 
@@ -249,6 +256,10 @@ def newest_whole(directory: Path, say: Callable[[str], None]) -> Path | None:
     Damaged ones after it get another name, so that nothing of them is lost, and `say` is told. Where all are damaged,
     nothing is renamed, and the newest one's fault is raised.
     """
+    if directory.exists() and not directory.is_dir():
+        raise RunError(
+            f"{directory} is not a directory: put back what was there, or move it away to train from the start"
+        )
     faults: dict[Path, Damaged] = {}
     for path in reversed(checkpoints(directory)):
         try:
@@ -312,8 +323,12 @@ def _is_whole(checkpoint: Path) -> bool:
 
 def checkpoints(directory: Path) -> list[Path]:
     """The complete checkpoints under `directory`, oldest first. What was cut short has another name until complete."""
-    found = [path for path in directory.glob("step-*") if path.name[5:].isdigit()]
-    return sorted(found, key=step_of)
+    return sorted(filter(_is_checkpoint, directory.glob("step-*")), key=step_of)
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """Whether a path is named as a complete checkpoint is."""
+    return path.name.startswith("step-") and path.name[5:].isdigit()
 
 
 def step_of(checkpoint: Path) -> int:

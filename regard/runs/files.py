@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -150,15 +150,17 @@ def remove_directory(path: Path) -> None:
 
 
 @contextmanager
-def whole_or_nothing(directory: Path, stays: Callable[[Path], bool] = lambda path: False) -> Iterator[None]:
+def whole_or_nothing(
+    directory: Path, stays: Callable[[Path], bool] = lambda path: False, say: Callable[[str], None] | None = None
+) -> Iterator[None]:
     """Make `directory`. If what follows fails, everything new in it goes again, and the directories made for it.
 
-    What `stays` is left, as it can be gone on with.
+    What `stays` is left, as it can be gone on with. `say` is for `alone_in`.
     """
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     with write_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
-    with alone_in(directory):
+    with alone_in(directory, say):
         before = set(directory.iterdir())
         try:
             yield
@@ -174,8 +176,11 @@ def whole_or_nothing(directory: Path, stays: Callable[[Path], bool] = lambda pat
 
 
 @contextmanager
-def alone_in(directory: Path) -> Iterator[None]:
-    """Refuse to write to `directory` while another process does. The lock ends with its process, however that ends."""
+def alone_in(directory: Path, say: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Refuse to write to `directory` while another process does. The lock ends with its process, however that ends.
+
+    Where directories cannot be locked, as over NFS, a file beside it is; where nothing can, `say` is told.
+    """
     taken = RunError(f"{directory} is being written to by another process")
     if fcntl is None:
         with _lock_file(directory, taken):
@@ -183,21 +188,26 @@ def alone_in(directory: Path) -> Iterator[None]:
         return
     with write_errors(directory):
         handle = os.open(directory, os.O_RDONLY)
-    try:
+    with ExitStack() as held:
+        held.callback(os.close, handle)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise taken from None
-        except OSError:  # a file system without locks
-            pass
+        except OSError:  # NFS locks only what is open for writing, which a directory never is
+            real = Path(os.path.realpath(directory))
+            beside = real.with_name(f".{real.name}.lock")
+            held.enter_context(alone_with(beside, directory, say))
+            held.callback(beside.unlink, missing_ok=True)  # while it is still locked
         yield
-    finally:
-        os.close(handle)
 
 
 @contextmanager
-def alone_with(path: Path, out: Path) -> Iterator[None]:
-    """Make the file at `path` if need be, and refuse to go on while another process has it, as it writes `out`."""
+def alone_with(path: Path, out: Path, say: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Make the file at `path` if need be, and refuse to go on while another process has it, as it writes `out`.
+
+    On a file system without locks nobody is refused, and `say` is told.
+    """
     taken = RunError(f"{out} is being written to by another process")
     if fcntl is None:
         with _lock_file(path, taken):
@@ -213,8 +223,12 @@ def alone_with(path: Path, out: Path) -> Iterator[None]:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise taken from None
-            except OSError:  # a file system without locks
-                pass
+            except OSError as error:
+                if say is not None:
+                    say(
+                        f"{out} cannot be locked ({error.strerror or error}): see that no other process writes to it "
+                        f"meanwhile"
+                    )
             if not path.exists() or not os.path.samestat(os.fstat(handle), path.stat()):
                 continue  # its owner has ended meanwhile, and removed it
             yield
@@ -269,12 +283,36 @@ def read_any_json(path: Path, largest: int | None = None) -> Any:
         if (size := path.stat().st_size) > largest:
             raise RunError(f"{path} has {size:,} bytes; of JSON at most {largest:,} are read")
         return json.loads(settings.bounded_text(path, largest, RunError, regular=True))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise Damaged(f"{path.parent} is missing its {path.name}") from None
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError):  # not JSON, not UTF-8, a number of thousands of digits, or nested too deeply
         raise Damaged(f"{path} was cut short or is not JSON") from None
+
+
+def write_config(directory: Path, settings: Mapping[str, Any]) -> None:
+    """The settings of a run, sealed: with a digest of their values."""
+    # At the start: a line that can be taken out, and JSON is left.
+    write_json(directory / CONFIG, {ALGORITHM: _digest_of_values(settings), **settings})
+
+
+def check_config(directory: Path, settings: Mapping[str, Any]) -> None:
+    """Refuse settings, read from a run, whose values are not those that they were sealed with.
+
+    Their layout may be another. What was never sealed, or whose seal was taken off, is whoever's who wrote it.
+    """
+    if compares() and settings.get(ALGORITHM) not in (None, _digest_of_values(settings)):
+        raise RunError(
+            f"{directory / CONFIG} is not as it was written: it is damaged, or was edited. Put a copy of what it was "
+            f"in its place; if it was edited on purpose, take its line '{ALGORITHM}' out"
+        )
+
+
+def _digest_of_values(settings: Mapping[str, Any]) -> str:
+    own = {name: value for name, value in settings.items() if name != ALGORITHM}
+    text = json.dumps(own, sort_keys=True, separators=(",", ":"))
+    return hashlib.new(ALGORITHM, text.encode()).hexdigest()
 
 
 def write_model(directory: Path, weights: Mapping[str, Tensor]) -> None:

@@ -78,6 +78,11 @@ class Log:
     def _flush(self) -> None:
         """Write what waits. After a failure the file is opened again, for its disk may have come back as another."""
         with write_errors(self.path):
+            if self._file is not None and self._was_removed():
+                self._file.close()
+                self._file = None
+                if self._say is not None:
+                    self._say(f"{self.path} was removed: it is begun again, without what came before")
             if self._file is None:
                 self._file = self.path.open("ab", buffering=0)
             file, self._file = self._file, None
@@ -89,6 +94,10 @@ class Log:
                     file.close()
                 raise
             self._file, self._told = file, False
+
+    def _was_removed(self) -> bool:
+        """Whether someone has removed the log and left the run, which a lost mount does not."""
+        return not self.path.exists() and self.path.parent.is_dir() and any(self.path.parent.iterdir())
 
 
 class NoLog:

@@ -11,6 +11,7 @@ from regard import config as settings
 from regard.config import JsonObject
 from regard.data.images.config import ImageConfig
 from regard.decode.config import DecodeConfig
+from regard.digests import ALGORITHM
 from regard.errors import ConfigError, nearest
 from regard.models import MODELS
 from regard.models.protocols import Capabilities, capabilities
@@ -64,6 +65,7 @@ class RunConfig:
     def of(cls, mapping: Mapping[str, Any]) -> "RunConfig":
         """The configuration that a mapping of sections holds; what does not apply to its task is refused by name."""
         mapping = dict(mapping)
+        mapping.pop(ALGORITHM, None)  # a run's own, of what was written; see regard.runs.files.check_config
         form = mapping.pop("format", FORMAT)
         if form != FORMAT:
             raise ConfigError(f"format={form!r} is not {FORMAT}, the one that this version of regard reads")

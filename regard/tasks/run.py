@@ -21,7 +21,7 @@ from regard.models.size_limits import check_sizes
 from regard.nn.quantized import quantize
 from regard.plugins import Registry
 from regard.runs.checkpoint import check_weights, load_weights_strictly, read_model
-from regard.runs.files import CONFIG, MODEL, TOKENIZER, check_tokenizer, read_json
+from regard.runs.files import CONFIG, MODEL, TOKENIZER, check_config, check_tokenizer, read_json
 from regard.tasks.config import RunConfig, upgraded
 from regard.tasks.fine_tuning import copy_tokenizer
 from regard.tasks.spec import TASKS, Measuring, Task, corpus_files, field_names
@@ -245,10 +245,11 @@ def load(
     `precision` is that of its weights: `bfloat16` halves them, for a GPU or a CPU that multiplies such numbers; `int8`,
     for a CPU, has matrices of whole numbers with a scale for each row. `auto` is bfloat16 on a GPU that has it, where
     the model allows, and float32 elsewhere. Log-probabilities are float32 in any case. `tell` hears what is slow here.
-    `verify` compares the weights with the digest that they were written with.
+    `verify` compares settings, tokenizer and weights with the digests that they were written with.
     """
     directory = Path(directory)
-    config = load_config(directory)
+    with verifying(verify):
+        config = load_config(directory)
     where = choose_device(device)
     precision = inference_precision(precision, where, config)
     vocabularies = load_vocabularies(directory, config.tokenizer) if config.kind.has_tokenizer else None
@@ -282,8 +283,10 @@ def load_config(directory: Path) -> RunConfig:
     if not directory.is_dir():
         raise RunError(f"no such run: {directory}")
     try:
-        config = RunConfig.of(upgraded(read_json(directory / CONFIG), directory / CONFIG))
+        found = read_json(directory / CONFIG)
+        config = RunConfig.of(upgraded(found, directory / CONFIG))
         check_sizes(config.model)
+        check_config(directory, found)
         return config
     except ConfigError as error:
         raise RunError(f"{directory / CONFIG}: {error}") from None

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from regard.config import JsonObject
 from regard.digests import verifying
 from regard.errors import Damaged, NotWritten, RunError
 from regard.runs.checkpoint import (
@@ -29,7 +30,16 @@ from regard.runs.checkpoint import (
     weights_of,
     write_checkpoint,
 )
-from regard.runs.files import CHECKPOINTS, MODEL, read_tensors, write_errors, write_model
+from regard.runs.files import (
+    CHECKPOINTS,
+    CONFIG,
+    MODEL,
+    TOKENIZER,
+    read_tensors,
+    write_config,
+    write_errors,
+    write_model,
+)
 from regard.training.config import TrainConfig
 from regard.training.objectives import Objective, StreamedLanguageModelling
 from regard.training.optim import ExponentialAverage, mean_weights
@@ -80,6 +90,9 @@ class BackgroundSave:
         self.step: int | None = None
         """The step that is being saved, or has been and was not yet asked for its outcome."""
         self.copies = HostCopies()
+        self.notes: list[str] = []
+        """What was found and mended on the way, for whoever asks for the outcome to say."""
+        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._saved: Progress | None = None
         self._error: BaseException | None = None
@@ -88,6 +101,7 @@ class BackgroundSave:
         """Start to `write`; not `aside`, do it at once. The one before must have been asked for its outcome."""
         self.step, self._saved, self._error = progress.step, None, None
         if aside:
+            self._ended.clear()
             self._thread = threading.Thread(target=self._run, args=(write,), name=SAVING)
             self._thread.start()
             return
@@ -104,13 +118,17 @@ class BackgroundSave:
             self._saved = write()
         except BaseException as error:
             self._error = error
+        finally:
+            self._ended.set()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Whether what was begun has ended, waiting at most so long for it."""
         if self._thread is not None:
-            self._thread.join(seconds)
-            if self._thread.is_alive():
+            # Joined only at its end: Python takes a thread that goes on for one that has ended after a Ctrl-C in the
+            # midst of a join.
+            if not self._ended.wait(seconds):
                 return False
+            self._thread.join()
             self._thread = None
         return True
 
@@ -146,6 +164,8 @@ class Checkpointer:
     objective: Objective
     processes: Processes = ONE
     saving: BackgroundSave = field(default_factory=BackgroundSave)
+    settings: JsonObject | None = None
+    """What the run's `config.json` holds, to write it again where someone has removed it."""
 
     def restore(self, checkpoint: Path, say: Callable[[str], None]) -> Progress:
         """Put everything back as it was at a checkpoint, which was found to be whole."""
@@ -196,6 +216,7 @@ class Checkpointer:
         folder, first = self.directory / CHECKPOINTS, self.processes.rank == 0
         with write_errors(folder):
             if first:
+                self._check_directory()
                 folder.mkdir(exist_ok=True)
                 steps = {progress.step, *map(step_of, checkpoints(folder))}
                 progress = replace(progress, kept=kept_steps(steps, self.options.keep, self._always(progress)))
@@ -204,6 +225,17 @@ class Checkpointer:
                 self._forget(progress)
                 write_model(self.directory, last)
         return progress
+
+    def _check_directory(self) -> None:
+        """Refuse to save into a directory that is not the run's: a mount that is lost leaves an empty one behind."""
+        if self.settings is None or (self.directory / CONFIG).exists():
+            return
+        if not any((self.directory / name).exists() for name in (TOKENIZER, CHECKPOINTS, MODEL)):
+            raise NotWritten(
+                f"{self.directory} does not hold the run any more, as where a mount is lost: nothing was saved"
+            )
+        write_config(self.directory, self.settings)
+        self.saving.notes.append(f"{self.directory / CONFIG} was gone and has been written again")
 
     def _carried(self) -> dict[str, Tensor] | None:
         """The states of all streams, each from the process that reads it."""

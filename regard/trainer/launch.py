@@ -91,16 +91,27 @@ def _free_port() -> int:
 
 @contextmanager
 def _forwarded(started: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """Hand SIGINT and SIGTERM on: all save and stop at the first, and end at the second."""
+    """Hand SIGINT and SIGTERM on: all save and stop at the first, and end at the second.
+
+    SIGHUP is handed on once, for a terminal that is closed sends several, and not at all where nohup keeps it away.
+    """
+    hang_up: int | None = getattr(signal, "SIGHUP", None)
+    stopping: list[int] = []
 
     def hand_on(number: int, frame: object) -> None:
+        if number == hang_up and stopping:
+            return
+        stopping.append(number)
         for process in started:
             with suppress(OSError):
                 process.send_signal(signal.SIGTERM)
 
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if hang_up is not None and signal.getsignal(hang_up) != signal.SIG_IGN:
+        numbers.append(signal.Signals(hang_up))
     before: dict[int, Callable[..., Any] | int | None] = {}
     with suppress(ValueError):  # signals belong to the main thread
-        before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, hand_on) for number in numbers}
     try:
         yield
     finally:

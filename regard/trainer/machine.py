@@ -63,7 +63,10 @@ def deterministic_algorithms(wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether SIGINT or SIGTERM has come; a second one ends at once, as usual.
+    """Yield a function that tells whether SIGINT, SIGTERM or SIGHUP has come.
+
+    A second SIGINT or SIGTERM ends at once, as usual. A second SIGHUP does nothing: where a terminal is closed, its
+    shell and the system send one each. Ignored from the start, as by nohup, SIGHUP stays so.
 
     On Windows nobody can send SIGTERM: there it is SIGINT or SIGBREAK, by Ctrl-C or Ctrl-Break.
     """
@@ -71,13 +74,16 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
 
     def note(number: int, frame: object) -> None:
         asked.append(number)
-        signal.signal(number, before[number])
+        if number != hang_up:
+            signal.signal(number, before[number])
 
+    hang_up = getattr(signal, "SIGHUP", None)
     before: dict[int, Any] = {}
     try:
-        names = ("SIGINT", "SIGTERM", "SIGBREAK")
+        names = ("SIGINT", "SIGTERM", "SIGBREAK", "SIGHUP")
         for number in (getattr(signal, name) for name in names if hasattr(signal, name)):
-            before[number] = signal.signal(number, note)
+            if number != hang_up or signal.getsignal(number) != signal.SIG_IGN:
+                before[number] = signal.signal(number, note)
     except ValueError:
         # Signals belong to the main thread; elsewhere nobody can send them to us.
         yield lambda: False

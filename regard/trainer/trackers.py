@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from regard.config import JsonObject
+from regard.digests import ALGORITHM
 from regard.errors import ConfigError
 from regard.plugins import Registry
 from regard.runs.files import CONFIG, read_json
@@ -123,6 +124,7 @@ class Tracked:
     def _tell(self, kind: str, values: Mapping[str, Any]) -> None:
         if not self._opened:
             self._opened, config = True, read_json(self._directory / CONFIG)
+            config.pop(ALGORITHM, None)
             for name in [*self._trackers]:
                 self._try(name, lambda name=name: self._trackers[name].open(config))
         numbers = {

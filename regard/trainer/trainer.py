@@ -15,7 +15,7 @@ from regard.data.prepared_cache import is_begun
 from regard.digests import verifying
 from regard.errors import ConfigError, ProcessLost, RunError, memory_errors
 from regard.runs.checkpoint import newest_whole
-from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, check_tokenizer, whole_or_nothing, write_json
+from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, check_tokenizer, whole_or_nothing, write_config
 from regard.tasks.config import RunConfig, overridden
 from regard.tasks.planning import Plan
 from regard.tasks.run import Run, choose_device, load, load_config, packs
@@ -158,7 +158,10 @@ def _train(
             f"that of all together, to as many times what it finds for one"
         )
     timing = None if plan is None or plan.minutes is None else seconds_to_time(plan.minutes)
-    with processes.first_works() as tell, whole_or_nothing(directory, is_begun):  # as a long preparation may be
+    with (
+        processes.first_works() as tell,
+        whole_or_nothing(directory, is_begun, report.say),
+    ):  # as a long preparation may be
         _check_free(directory)  # another process may have been faster
         config, prepared = config.kind.prepare(config, directory, report, new=True)
         config = prepared.config = _with_steps(config, prepared)
@@ -172,7 +175,7 @@ def _train(
             tell({"config": config.to_mapping(), "checkpoint": None, "timing": timing})
         if plan is not None:
             config = training.planned(plan, None if timing is None else training.timed(timing), began)
-        write_json(directory / CONFIG, config.to_mapping())
+        write_config(directory, config.to_mapping())
     if timing is not None:
         processes.from_first(config.to_mapping())
     else:
@@ -233,13 +236,13 @@ def _resume(config: RunConfig, directory: Path, layer: Mapping[str, Any], report
         config = RunConfig.of(overridden(config.to_mapping(), layer))
         config.check()
     check_machine(config)
-    with alone_in(directory):
+    with alone_in(directory, report.say):
         with processes.first_works() as tell:
             found = newest_whole(directory / CHECKPOINTS, report.say)
             recount = "train.epochs" in changed
             training = _resumed(config, directory, found, report, processes, recount=recount)
             if changed:
-                write_json(directory / CONFIG, training.config.to_mapping())
+                write_config(directory, training.config.to_mapping())
         tell({"config": training.config.to_mapping(), "checkpoint": found.name if found else None})
         return _gone(training)
 

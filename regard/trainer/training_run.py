@@ -18,7 +18,7 @@ from regard.data.prepared_cache import whole_batches
 from regard.data.sharing import Idle, Share, share
 from regard.errors import ConfigError, Diverged, NotWritten, RegardError, RunError, memory_errors
 from regard.runs.checkpoint import Progress, checkpoints, load_weights_strictly, weights_of
-from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, write_json, write_text
+from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, write_config, write_text
 from regard.runs.log import Log, NoLog, read_log
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData, data_digest
@@ -242,6 +242,7 @@ class TrainingRun:
     def go(self) -> None:
         """Train to the end, or to where a signal, a divergence or patience ends it."""
         options, begun = self.config.train, self.progress.step
+        self.checkpointer = replace(self.checkpointer, settings=self.config.to_mapping())
         if self._done():
             self.report.say(f"the run is finished: {begun} steps")
             ending = self.checkpointer.finish(self.progress)  # it may have been killed before it had come to its end
@@ -283,6 +284,15 @@ class TrainingRun:
                 self._loop(log, stop)
             if (which := self.checkpointer.finish(self.progress).which) is not None:
                 self.report.say(which)
+        except KeyboardInterrupt:
+            if not stop():
+                raise
+            # A second signal: nothing more is begun, and what is being written is written to its end.
+            self._collect(goes_on=False)
+            raise Stopped(
+                f"stopped at once, after step {self.progress.step}; {self._last_checkpoint()}; "
+                f"{how_to_go_on(self.directory)}"
+            ) from None
         except RuntimeError as error:
             if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 raise
@@ -460,7 +470,7 @@ class TrainingRun:
         if not self.processes.from_first(self._save(wait=True) and self._written(CONFIG, after)):
             return
         self.config = self.prepared.config = after
-        self.checkpointer = replace(self.checkpointer, options=after.train)
+        self.checkpointer = replace(self.checkpointer, options=after.train, settings=after.to_mapping())
         self.rails.lasts(after.train.steps, after.train.warmup_steps)
         if self.processes.rank == 0:
             self.report.say(minutes.note(step.number, before, after.train.steps))
@@ -474,7 +484,7 @@ class TrainingRun:
             if isinstance(what, str):
                 write_text(self.directory / name, what)
             else:
-                write_json(self.directory / name, what.to_mapping())
+                write_config(self.directory, what.to_mapping())
         except NotWritten as error:
             self.report.say(f"{error}; training goes on for {self.config.train.steps:,} updates")
             return False
@@ -603,15 +613,21 @@ class TrainingRun:
         try:
             self.progress = replace(self.progress, kept=saving.outcome().kept)
         except NotWritten as error:
-            kept: list[Path] = []
-            with suppress(OSError):  # the disk may have gone
-                kept = checkpoints(self.directory / CHECKPOINTS)
-            last = f"the last checkpoint is {kept[-1].name}" if kept else "there is no checkpoint yet"
+            last = self._last_checkpoint()
             if must:
                 raise NotWritten(f"{error} at step {step}; {last}: {how_to_go_on(self.directory)}") from None
             self.report.say(f"{error} at step {step}; {last}{'; training goes on to the next save' * goes_on}")
             return False
+        finally:
+            while saving.notes:
+                self.report.say(saving.notes.pop(0))
         return True
+
+    def _last_checkpoint(self) -> str:
+        kept: list[Path] = []
+        with suppress(OSError):  # the disk may have gone
+            kept = checkpoints(self.directory / CHECKPOINTS)
+        return f"the last checkpoint is {kept[-1].name}" if kept else "there is no checkpoint yet"
 
     def _paused(self, seconds: float) -> None:
         """Seconds in which nothing was trained."""

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from cli_toys import small_settings
 from rich.console import Console
 
 import regard
+from regard.cli import main
 from regard.cli.progress import Counter, TrainingProgress
 from regard.errors import ProcessLost
 from regard.runs import files
@@ -206,15 +208,25 @@ def test_a_full_disk_while_saving_keeps_the_checkpoint_before(refused, cli, corp
     assert (run / "model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_says_how_to_go_on(cli, corpus, tmp_path, monkeypatch, number, trained):
+@pytest.fixture
+def heard_hang_ups():
+    """Whoever runs the tests may have made them deaf to SIGHUP, as nohup does."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+# A terminal that is closed sends SIGHUP, and its shell another.
+@pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGHUP, signal.SIGHUP]])
+def test_a_signal_saves_and_says_how_to_go_on(cli, corpus, tmp_path, monkeypatch, numbers, trained, heard_hang_ups):
     run = tmp_path / "a run"
     plain = TrainingProgress.step
 
     def step(self, values, total):
         plain(self, values, total)
         if values["step"] == 2:
-            os.kill(os.getpid(), number)
+            for number in numbers:
+                os.kill(os.getpid(), number)
 
     monkeypatch.setattr(TrainingProgress, "step", step)
     arguments = ["--preset", "tiny", "--data", corpus / "train.en", "--data", corpus / "train.fr"]
@@ -229,6 +241,44 @@ def test_a_signal_saves_and_says_how_to_go_on(cli, corpus, tmp_path, monkeypatch
     assert "continuing from step 2" in result.err
     assert result.out == f"{run}\n"
     assert (run / "model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()
+
+
+class Deaf(io.StringIO):
+    """Standard error on a full disk, or of a terminal that was closed."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+    def write(self, text):
+        raise OSError(self.number, os.strerror(self.number))
+
+    def flush(self):
+        raise OSError(self.number, os.strerror(self.number))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EPIPE])
+def test_what_standard_error_does_not_take_ends_no_training(corpus, tmp_path, monkeypatch, number, trained):
+    run = tmp_path / "run"
+    arguments = ["--preset", "tiny", "--data", corpus / "train.en", "--data", corpus / "train.fr"]
+    arguments += ["--valid", corpus / "valid.tsv", *small_settings(), "--out", run]
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stderr", Deaf(number))
+        assert main(["train", *map(str, arguments)]) == 0
+        assert main(["train", *map(str, arguments)]) == 2, "nor is an error lost with it"
+    assert (run / "model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="where one process opens files of another's numbers")
+def test_a_standard_stream_that_is_closed_gives_its_number_to_no_file(tmp_path):
+    """As by `2>&-`: what a library says there would go into the next file that is opened."""
+    code = "import os, regard.cli; regard.cli._open_standard_streams(); f = open('x', 'w'); os.write(2, b'no'); "
+    code += "import sys; print(f.fileno() > 2, file=sys.stdout); print('lost', file=sys.stderr)"
+    made = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&- <&-', "sh", sys.executable, "-c", code], cwd=tmp_path, capture_output=True
+    )
+    assert (made.returncode, made.stdout) == (0, b"True\n")
+    assert (tmp_path / "x").read_bytes() == b""
 
 
 def test_ctrl_c_before_training_leaves_nothing(cli, corpus, tmp_path, monkeypatch):

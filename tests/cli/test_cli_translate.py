@@ -94,7 +94,7 @@ def test_scores_nbest_and_json(cli, trained, loaded):
 @pytest.fixture(scope="module")
 def endless(trained, tmp_path_factory):
     """The run with a model that never ends an output by itself, under the limits of a run from before."""
-    from regard.runs.files import read_json, write_json
+    from regard.runs.files import read_json, write_config
 
     folder = tmp_path_factory.mktemp("runs") / "endless"
     shutil.copytree(trained, folder)
@@ -105,7 +105,7 @@ def endless(trained, tmp_path_factory):
         "max_extra": 3,
         "forbid": [regard.load(trained).vocabularies.target.eos],
     }
-    write_json(folder / "config.json", config)
+    write_config(folder, config)
     return folder
 
 

@@ -1,6 +1,9 @@
 """Checkpoints that are written while training goes on: of the step that they say, one at a time, and never lost."""
 
+import os
+import signal
 import threading
+import time
 
 import pytest
 import torch
@@ -119,6 +122,31 @@ def test_a_stop_waits_for_what_is_being_written_and_saves_where_it_stopped(confi
     assert (run / "checkpoints/step-5/optimizer.safetensors").read_bytes() == (
         whole / "checkpoints/step-5/optimizer.safetensors"
     ).read_bytes()
+
+
+def test_a_second_ctrl_c_ends_at_once_but_for_what_is_being_written(config, whole, tmp_path, held):
+    """Which is whole by then, and is gone on from."""
+    free, begun = held
+    run = tmp_path / "run"
+
+    def twice():
+        assert begun.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+
+        def again():
+            os.kill(os.getpid(), signal.SIGINT)  # while step 2 is waited for
+            time.sleep(0.1)
+            free.set()
+
+        threading.Timer(0.2, again).start()
+
+    said = r"^stopped at once, after step 3; the last checkpoint is step-2; continue with: regard train --resume "
+    with pytest.raises(Stopped, match=said):
+        regard.train(config, run, At(step3=twice))
+    assert not saving()
+    assert not list(run.rglob("*.partial"))
+    regard.resume(run)
+    assert contents(run) == contents(whole)
 
 
 def test_a_stop_at_a_step_that_is_being_saved_saves_it_once(config, tmp_path, monkeypatch):

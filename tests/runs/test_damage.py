@@ -1,6 +1,7 @@
 """Files that are not what was written, or cannot be: named, and mended where something whole is left to do it with."""
 
 import errno
+import json
 import os
 import resource
 import shutil
@@ -135,6 +136,60 @@ def test_a_missing_file_of_a_checkpoint_is_damage_too(stopped, whole):
     assert {name: found[name] for name in tensors} == {name: expected[name] for name in tensors}
 
 
+def test_a_checkpoint_that_lost_its_digests_is_damaged(stopped, whole):
+    """What a bit was flipped in would else be taken for what an earlier version saved."""
+    newest, told = stopped / "checkpoints" / "step-4", Told()
+    flip(newest / "optimizer.safetensors")
+    (newest / "digests.json").unlink()
+    regard.resume(stopped, report=told)
+    assert f"{newest} is missing its digests.json; step-4 is set aside as step-4.damaged" in told.lines[0]
+    assert contents(stopped) == contents(whole)
+
+
+def test_checkpoints_whose_names_are_swapped_are_set_aside(stopped, whole):
+    """The mean, or the best, of a run would be made of others than it says."""
+    folder, told = stopped / "checkpoints", Told()
+    (folder / "step-4").rename(folder / "other")
+    (folder / "step-3").rename(folder / "step-4")
+    (folder / "other").rename(folder / "step-3")
+    regard.resume(stopped, report=told)
+    assert "step-4 holds what was saved at step 3, and is not what its name says; step-4 is set aside" in told.lines[0]
+    assert "step-3 holds what was saved at step 4" in told.lines[1]
+    assert (stopped / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_a_file_in_the_place_of_a_checkpoint_is_set_aside_and_one_of_all_is_refused(stopped, whole):
+    newest, told = stopped / "checkpoints" / "step-4", Told()
+    shutil.rmtree(newest)
+    newest.write_text("x", encoding="utf-8")
+    regard.resume(stopped, report=told)
+    assert "step-4 is missing its progress.json; step-4 is set aside as step-4.damaged" in told.lines[0]
+    assert contents(stopped) == contents(whole)
+    shutil.rmtree(stopped / "checkpoints")
+    (stopped / "checkpoints").write_text("x", encoding="utf-8")
+    with pytest.raises(RunError, match="checkpoints is not a directory: put back what was there"):
+        regard.resume(stopped)
+
+
+def test_settings_other_than_were_written_are_refused_until_they_are_said_to_be_meant(stopped, whole):
+    """A flipped bit can make another rate of one, with which the run would go on to other bytes."""
+    path = stopped / "config.json"
+    text = path.read_text(encoding="utf-8")
+    assert '"warmup": 3' in text
+    path.write_text(text.replace('"warmup": 3', '"warmup": 7'), encoding="utf-8")
+    for use in (regard.load, regard.resume):
+        with pytest.raises(RunError, match=r"config.json is not as it was written: it is damaged, or was edited"):
+            use(stopped)
+    assert regard.load(stopped, "cpu", verify=False).config.train.warmup == 7
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    (sealed,) = [number for number, line in enumerate(lines) if '"sha256"' in line]
+    path.write_text("".join(lines[:sealed] + lines[sealed + 1 :]), encoding="utf-8")
+    assert regard.load(stopped, "cpu").config.train.warmup == 7
+    path.write_text(json.dumps(json.loads(text)), encoding="utf-8")  # another layout of the same
+    regard.resume(stopped)
+    assert (stopped / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
 def test_where_no_checkpoint_is_whole_nothing_is_changed(stopped):
     for path in checkpoints(stopped / "checkpoints"):
         flip(path / "optimizer.safetensors")
@@ -149,6 +204,9 @@ def test_where_no_checkpoint_is_whole_nothing_is_changed(stopped):
 def test_a_checkpoint_without_digests_is_read_as_before_and_a_table_of_tensors_that_cannot_be_is_damage(stopped, whole):
     for path in checkpoints(stopped / "checkpoints"):
         (path / "digests.json").unlink()
+        progress = json.loads((path / "progress.json").read_text(encoding="utf-8"))
+        del progress["files"]["digests.json"]  # as earlier versions wrote it
+        (path / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
     other, told = shutil.copytree(stopped, stopped.with_name("other")), Told()
     regard.resume(stopped, report=told)
     assert not any("damaged" in line or "digest" in line for line in told.lines)
@@ -354,6 +412,42 @@ def test_a_directory_that_is_gone_while_saving_is_said_and_training_goes_on(whol
     regard.train(config(whole.parent), run, told)
     assert sum("training goes on to the next save" in line for line in told.lines) == 2
     assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_an_empty_directory_that_a_lost_mount_leaves_is_not_saved_into(whole, tmp_path):
+    run = tmp_path / "run"
+
+    class Lost(Told):
+        def step(self, values, total):
+            save_of_the_step_before()
+            if values["step"] == 2:
+                run.rename(tmp_path / "elsewhere")
+                run.mkdir()
+            if values["step"] == 4:
+                run.rmdir()  # nothing was put there
+                (tmp_path / "elsewhere").rename(run)
+
+    told = Lost()
+    regard.train(config(whole.parent), run, told)
+    said = f"{run} does not hold the run any more, as where a mount is lost: nothing was saved at step "
+    assert [line.removeprefix(said)[0] for line in told.lines if line.startswith(said)] == ["2", "3"], told.lines
+    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert steps_of(run) == [1, 2, 3, 4, 5]
+
+
+def test_settings_and_log_that_are_removed_while_training_are_written_again(whole, tmp_path):
+    run = tmp_path / "run"
+
+    def remove():
+        (run / "config.json").unlink()
+        (run / "log.jsonl").unlink()
+
+    told = AtStep(2, remove)
+    regard.train(config(whole.parent), run, told)
+    assert f"{run / 'config.json'} was gone and has been written again" in told.lines
+    assert f"{run / 'log.jsonl'} was removed: it is begun again, without what came before" in told.lines
+    assert contents(run) == contents(whole)
+    assert steps_of(run) == [3, 4, 5]
 
 
 @pytest.mark.parametrize("name", ["source.tokens", "target.tokens", "source.offsets", "target.offsets", "meta.json"])

@@ -37,6 +37,7 @@ def changed(folder, **model):
     path = folder / "config.json"
     config = json.loads(path.read_text())
     config["model"].update(model)
+    del config["sha256"]
     path.write_text(json.dumps(config))
 
 

@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import stat
+import subprocess
 import sys
 from importlib import resources
 from pathlib import Path
@@ -31,6 +32,7 @@ from regard.serve.limits import Limits
 from regard.tasks.config import make_config
 from regard.tasks.corpora import WorldCorpus
 from regard.tasks.run import choose_device, choose_precision, inference_precision
+from regard.trainer.launch import _forwarded
 from regard.trainer.machine import stop_signals
 from regard.training.processes import _own_device
 
@@ -158,6 +160,33 @@ def test_files_that_may_only_be_read_are_synced_too(tmp_path, monkeypatch):
     assert opened == [os.O_RDONLY]
 
 
+def test_where_directories_cannot_be_locked_a_file_beside_is_and_where_nothing_can_that_is_said(tmp_path, monkeypatch):
+    """NFS locks only what is open for writing; some file systems lock nothing."""
+    run, real, said = tmp_path / "run", files.fcntl.flock, []
+    run.mkdir()
+
+    def only_files(handle, how):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        real(handle, how)
+
+    monkeypatch.setattr(files.fcntl, "flock", only_files)
+    with alone_in(run, said.append):
+        assert (tmp_path / ".run.lock").exists()
+        with pytest.raises(RunError, match="run is being written to by another process"), alone_in(run):
+            pytest.fail("two are alone")
+    assert list(tmp_path.iterdir()) == [run], "the lock goes with its owner"
+    assert said == []
+
+    def none(handle, how):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(files.fcntl, "flock", none)
+    with alone_in(run, said.append):
+        pass
+    assert said == [f"{run} cannot be locked (No locks available): see that no other process writes to it meanwhile"]
+
+
 def test_a_directory_is_locked_without_locks_of_directories(windows_locks, tmp_path):
     run = tmp_path / "run"
     with whole_or_nothing(run):
@@ -267,6 +296,46 @@ def test_ctrl_break_ends_a_command_like_ctrl_c(sigbreak):
     with pytest.raises(KeyboardInterrupt), regard.cli._termination():
         signal.raise_signal(sigbreak)
     assert signal.getsignal(sigbreak) == signal.SIG_DFL
+
+
+@pytest.fixture
+def deaf_to_hang_ups():
+    """As nohup leaves a process."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")
+def test_what_nohup_started_goes_on_when_the_terminal_is_closed(deaf_to_hang_ups):
+    with regard.cli._termination(), _forwarded([]), stop_signals() as stopped:
+        signal.raise_signal(signal.SIGHUP)
+        assert not stopped()
+
+
+class Started(subprocess.Popen):
+    """What a launcher has started, which notes its signals."""
+
+    returncode, _child_created = 0, False
+
+    def __init__(self):
+        self.signals = []
+
+    def send_signal(self, number):
+        self.signals.append(number)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")
+def test_a_launcher_whose_terminal_is_closed_stops_its_processes_once(deaf_to_hang_ups):
+    """By its shell's SIGHUP and the system's; a Ctrl-C after that is a second word, and ends at once."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    started = Started()
+    with _forwarded([started]):
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
+        assert started.signals == [signal.SIGTERM]
+        signal.raise_signal(signal.SIGINT)
+    assert started.signals == [signal.SIGTERM] * 2
 
 
 def test_what_goes_into_a_pipe_is_utf8_with_plain_ends_of_lines(monkeypatch):

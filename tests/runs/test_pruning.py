@@ -11,9 +11,9 @@ from regard.cli.prune import counted
 from regard.errors import ConfigError, RunError
 from regard.look import attentions, masked
 from regard.models.transformer import TransformerConfig
-from regard.runs.files import read_json
 from regard.tasks.config import make_config
 from regard.tasks.corpora import world_held_out
+from regard.tasks.run import load_config
 from regard.tasks.translation import HeldOutPairs
 from regard.tasks.translation_metrics import head_alignment
 from regard.trainer.trainer import resume, train
@@ -88,7 +88,7 @@ def test_a_pruned_model_is_the_masked_one_but_smaller(trained, pairing, tmp_path
     save(again, trained.directory, tmp_path / "smaller")
     loaded = regard.load(tmp_path / "smaller", "cpu")
     assert loaded.translate(texts[:2]) == again.translate(texts[:2])
-    assert read_json(tmp_path / "smaller" / "config.json") == again.config.to_mapping()
+    assert load_config(tmp_path / "smaller").to_mapping() == again.config.to_mapping()
     assert loaded.config.model_config().heads_of("encoder") == (1, 0)
     assert sorted(attentions(loaded.model)) == [
         "decoder.0.cross_attention",

@@ -342,6 +342,7 @@ def test_a_part_cut_short_is_named(run, tmp_path, part):
 def test_a_model_larger_than_any_memory_is_refused_before_it_takes_any(run, tmp_path):
     broken = copy(run.directory, tmp_path / "broken")
     mapping = json.loads((broken / "config.json").read_text())
+    del mapping["sha256"]
     mapping["model"] |= {"width": 1 << 18, "feed_forward": 1 << 18}  # 256 GiB a matrix
     (broken / "config.json").write_text(json.dumps(mapping))
     with pytest.raises(RunError, match="do not fit the model"):
@@ -351,6 +352,7 @@ def test_a_model_larger_than_any_memory_is_refused_before_it_takes_any(run, tmp_
 def test_weights_that_do_not_fit_are_all_named(run, tmp_path):
     broken = copy(run.directory, tmp_path / "broken")
     mapping = json.loads((broken / "config.json").read_text())
+    del mapping["sha256"]
     mapping["model"]["feed_forward"] = 30
     (broken / "config.json").write_text(json.dumps(mapping))
     with pytest.raises(RunError) as found:

@@ -49,6 +49,7 @@ from regard.runs.files import (
     TOKENIZER,
     whole_directory,
     whole_or_nothing,
+    write_config,
     write_json,
     write_model,
     write_tensors,
@@ -99,7 +100,7 @@ def import_directory(directory: str | Path, out: str | Path, tell: Callable[[str
             vocabularies.save(out / TOKENIZER)
             keep_files(directory, out, vocabularies)
         write_model(out, weights_of(made))
-        write_json(out / CONFIG, config.to_mapping())
+        write_config(out, config.to_mapping())
     del made  # so that no two of it are in memory
     return load(out, "cpu")
 
