@@ -935,3 +935,13 @@ def test_labelled_texts_pairs_tags_and_answers_start_from_a_trained_encoder(file
         if name == "entailed.tsv":
             run = regard.train(plan, tmp_path / "run")
             assert len(run.classify([("one text", "another")])[0]) == 2
+
+
+def test_texts_beyond_what_is_planned_for_are_said_to_be_left_out(files, tmp_path):
+    long = " ".join(["word"] * 3000)
+    text = (files / "pairs.tsv").read_text(encoding="utf-8")
+    (tmp_path / "long.tsv").write_text(f"{text}{long}\t{long}\n", encoding="utf-8")
+    decisions = {one.name: one for one in regard.plan(tmp_path / "long.tsv", machine=CPU).decisions}
+    assert decisions["data.max_len"].value == 1024
+    assert "those of more than 1,024 tokens are left out" in decisions["data.max_len"].why
+    assert decisions["train.batch_tokens"].value < 3000

@@ -171,6 +171,8 @@ FEW_RULES_ON_CPU = Recipe(
     measured=False,
 )
 
+MOST_TOKENS = 1024
+"""Of a text, by plan: attention to longer ones would take most of the time; `data.max_len` asks for them."""
 SWAPS = 16
 """In how many ways words that can take each other's place are exchanged: about as often as little data is read."""
 
@@ -264,12 +266,15 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
     if found.swaps:
         why = f"{describe_swaps(found.swaps)} can take each other's place: each pair is read with others of them too"
         decide("data.swaps", SWAPS, why)
-    reach = min(1024, max(64, 2 ** math.ceil(math.log2(max(longest) + 2))))
+    reach = min(MOST_TOKENS, max(64, 2 ** math.ceil(math.log2(max(longest) + 2))))
     if base is None:
         decide(
             "data.max_len",
             reach,
-            f"room for the longest text, which has {max(found.most_words):,} words: none is left out",
+            f"room for the longest text, which has {max(found.most_words):,} words: none is left out"
+            if max(longest) <= reach
+            else f"the longest text has {max(found.most_words):,} words: those of more than {reach:,} tokens are left "
+            f"out, and counted; data.max_len asks for longer ones",
         )
         decisions += _tokenizer(found, source_kind, source_why, target_kind, target_why, chosen)
         joint = next(one.value for one in decisions if one.name == "tokenizer.joint")
@@ -292,7 +297,7 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
         train["train.learning_rate"] = 3e-4
         train |= {"train.optimizer": "adamw", "train.schedule": "linear", "train.warmup_share": 0.05}
         origin = "a tenth of the rate to start from another run with, so that what it learnt stays"
-    room = longest[0] + longest[1] + 8
+    room = sum(min(length, reach) for length in longest) + 8
     if train["train.batch_tokens"] < room:
         train["train.batch_tokens"] = room
     for name, value in train.items():
