@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any
+from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.progress import (
@@ -91,7 +91,7 @@ class TrainingProgress:
     """Hears how training goes and shows it on standard error."""
 
     def __init__(self) -> None:
-        self._console = Console(file=LastingErrors(), highlight=False)
+        self._console = Console(file=cast(IO[str], LastingErrors()), highlight=False)
         self._counter = Counter(self._console, "pairs")
         self._bar: Progress | None = None
         self._task = TaskID(0)
@@ -190,7 +190,7 @@ def remaining(begun: tuple[int, float], done: int, total: int) -> str:
 @contextmanager
 def counting(what: str, unit: str = "sentences") -> Iterator[Callable[[int, int | None], None]]:
     """A callback taking (done, total), which shows them on standard error."""
-    counter = Counter(Console(file=LastingErrors()), unit)
+    counter = Counter(Console(file=cast(IO[str], LastingErrors())), unit)
     try:
         yield lambda done, total: counter.show(what, done, total)
     finally:

@@ -139,7 +139,8 @@ class Muon(Optimizer):
         precision: MuonPrecision = "auto",
         processes: Processes = ONE,
     ) -> None:
-        self._processes, self._precision = processes, precision
+        self._processes = processes
+        self._precision: MuonPrecision = precision
         rest = [dict(group) for group in rest]
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         super().__init__([{"params": list(matrices)}, *rest], defaults)
