@@ -111,6 +111,7 @@ def commands(
     valid: Validation = 1000,
     test: Testing = 1000,
     seed: AnySeed = 1,
+    mirrored: Annotated[bool, typer.Option(help="With `and back`: the same actions once more, the last first.")] = True,
 ) -> None:
     """Write commands and the actions they mean: a small grammar with nesting and repetition.
 
@@ -134,7 +135,7 @@ def commands(
             )
             for part in parts
         }
-        for part, words, actions in draw(parts, seed=seed):
+        for part, words, actions in draw(parts, seed=seed, mirrored=mirrored):
             files[part].write(f"{words}\t{actions}\n")
     for part in parts:
         print(out / f"{part}.tsv")

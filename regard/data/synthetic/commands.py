@@ -32,24 +32,24 @@ def _action(random_: random.Random) -> Command:
     return f"{verb} zigzag", ("LEFT", VERBS[verb], "RIGHT", VERBS[verb])
 
 
-def _phrase(random_: random.Random, depth: int) -> Command:
-    """An action, or a bracket of a sequence, perhaps some times over."""
+def _phrase(random_: random.Random, depth: int, mirrored: bool) -> Command:
+    """An action, or a bracket of a sequence, perhaps some times over and, if `mirrored`, perhaps there and back."""
     words, actions = _action(random_)
     if depth and random_.random() < 0.25:
-        words, actions = _sequence(random_, depth - 1, 2, 2)
+        words, actions = _sequence(random_, depth - 1, 2, 2, mirrored)
         words = f"begin {words} end"
     if random_.random() < 0.35:
         times = random_.choice(list(TIMES))
         words, actions = f"{words} {times}", actions * TIMES[times]
-    if random_.random() < 0.08:
+    if mirrored and random_.random() < 0.08:
         words, actions = f"{words} and back", (*actions, *reversed(actions))
     return words, actions
 
 
-def _sequence(random_: random.Random, depth: int, fewest: int, most: int) -> Command:
-    words, actions = _phrase(random_, depth)
+def _sequence(random_: random.Random, depth: int, fewest: int, most: int, mirrored: bool) -> Command:
+    words, actions = _phrase(random_, depth, mirrored)
     for _ in range(random_.randint(fewest, most) - 1):
-        more, others = _phrase(random_, depth)
+        more, others = _phrase(random_, depth, mirrored)
         if random_.random() < 0.6:
             words, actions = f"{words} then {more}", (*actions, *others)
         else:  # what stands after `after` is done first
@@ -57,13 +57,16 @@ def _sequence(random_: random.Random, depth: int, fewest: int, most: int) -> Com
     return words, actions
 
 
-def commands(counts: dict[Part, int], *, seed: int = 1) -> Iterator[tuple[Part, str, str]]:
-    """As many distinct commands for each part, with their actions; no command is in two parts."""
+def commands(counts: dict[Part, int], *, seed: int = 1, mirrored: bool = True) -> Iterator[tuple[Part, str, str]]:
+    """As many distinct commands for each part, with their actions; no command is in two parts.
+
+    Not `mirrored`, none has `and back`, which is neither nesting nor repetition, and is the hardest to learn.
+    """
     random_, seen = random.Random(seed), set[str]()
     for part, count in counts.items():
         made = 0
         while made < count:
-            words, actions = _sequence(random_, 2, 1, 3)
+            words, actions = _sequence(random_, 2, 1, 3, mirrored)
             if words in seen or len(actions) > LONGEST:
                 continue
             seen.add(words)
