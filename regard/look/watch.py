@@ -29,6 +29,7 @@ from regard.look.document import (
 from regard.look.library_attentions import library_attentions, past_the_interface
 from regard.look.library_recurrences import library_recurrences
 from regard.nn.attention import ACROSS, Sides, Watchable
+from regard.nn.double_precision import doubles
 from regard.nn.recurrent.cells import Reads, Recurs
 
 Part = Literal["weights", "q", "k", "v", "gates", "states"]
@@ -518,7 +519,7 @@ def product_neurons(seen: Seen, item: int = 0) -> Neurons | None:
     q, k, v, weights = (part[item].float().cpu() for part in (seen.q, seen.k, seen.v, seen.weights))
     if q.shape[-1] != k.shape[-1] or not len(q) == len(k) == len(v) == len(weights):
         return None
-    products, wide = q.double() @ k.double().mT, weights.double()
+    products, wide = doubles(q) @ doubles(k).mT, doubles(weights)
     best, usual = wide.argmax(-1, keepdim=True), q.shape[-1] ** -0.5
     known = wide > 1e-6  # smaller ones have no digits to go by
     above = torch.where(known, products - products.gather(-1, best), 0.0)

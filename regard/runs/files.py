@@ -294,7 +294,8 @@ def read_any_json(path: Path, largest: int | None = None) -> Any:
 def write_config(directory: Path, settings: Mapping[str, Any]) -> None:
     """The settings of a run, sealed: with a digest of their values."""
     # At the start: a line that can be taken out, and JSON is left.
-    write_json(directory / CONFIG, {ALGORITHM: _digest_of_values(settings), **settings})
+    own = {name: value for name, value in settings.items() if name != ALGORITHM}
+    write_json(directory / CONFIG, {ALGORITHM: _digest_of_values(own), **own})
 
 
 def check_config(directory: Path, settings: Mapping[str, Any]) -> None:

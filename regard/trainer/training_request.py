@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from regard.runs.files import CONFIG, write_errors
 from regard.tasks.config import RunConfig, make_config
 from regard.tasks.planning import Plan
 from regard.tasks.planning import plan as make_plan
-from regard.tasks.spec import Report, Task
+from regard.tasks.spec import TASKS, Report, Task
 from regard.training.processes import own_rank
 
 ROWS = "data"
@@ -156,7 +156,14 @@ def _parts(asked: TrainingRequest) -> tuple[JsonObject, dict[str, object]]:
 def _is_a_table(data: Mapping[Any, Any]) -> bool:
     """Whether a dict holds columns, {"en": [...], "fr": [...]}, and neither settings nor parts of the data."""
     columns = all(isinstance(one, list | tuple) and len(one) for one in data.values())
-    return bool(data) and columns and not ({str(name) for name in data} & {*PARTS, "corpora", "mix"})
+    names = {str(name) for name in data}
+    return bool(data) and columns and not (names & {*PARTS, "corpora", "mix"}) and not (names & _listed_settings())
+
+
+def _listed_settings() -> set[str]:
+    """The settings of any task's `[data]` whose values are lists, as the sizes of puzzles."""
+    found = (field for task in TASKS for field in fields(TASKS.named(task).data))
+    return {one.name for one in found if isinstance(one.default, tuple)}
 
 
 def _names(part: str, given: object) -> list[str]:

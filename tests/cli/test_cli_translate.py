@@ -386,7 +386,9 @@ def test_no_command_writes_onto_a_run_or_computes_before_it_looks_where_it_write
         return
     assert "is part of the run in" in refused(*asked, trained / "model.safetensors")
     assert "Is a directory" in refused(*asked, tmp_path)
-    assert "No such file" in refused(*asked, tmp_path / "none" / "x.json")
+    page = "x.html" if command[0] == "look" else "x.json"
+    name = {"--svg": "x.svg", "--png": "x.png", "--json": "x.json"}.get(command[-1], page)
+    assert "No such file" in refused(*asked, tmp_path / "none" / name)
     assert "'--words' is an option" in refused(*asked, "--words")
     assert {path: path.read_bytes() for path in trained.iterdir() if path.is_file()} == before
 

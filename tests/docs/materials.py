@@ -17,6 +17,7 @@ import numpy as np
 
 from regard.cli import main
 from regard.data.audio import write_wav
+from regard.digests import digests_of
 from regard.tasks.config import make_config, presets
 
 ROOT = Path(__file__).parents[2]
@@ -303,7 +304,10 @@ def with_a_checkpoint(materials, folder):
     shutil.copytree(materials.path("history"), folder)
     one = sorted((folder / "checkpoints").iterdir())[0]
     if one.name != "step-500":
-        shutil.copytree(one, folder / "checkpoints/step-500")
+        other = shutil.copytree(one, folder / "checkpoints/step-500")
+        record = json.loads((other / "progress.json").read_text(encoding="utf-8")) | {"step": 500}
+        (other / "progress.json").write_text(json.dumps(record), encoding="utf-8")
+        (other / "digests.json").write_text(digests_of(other), encoding="utf-8")
 
 
 def with_a_shortlist(materials, folder):

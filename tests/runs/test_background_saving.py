@@ -17,7 +17,7 @@ from regard.runs import files
 from regard.runs.checkpoint import Progress, checkpoints, read_part, read_progress
 from regard.runs.log import read_log
 from regard.trainer import checkpointing, training_run
-from regard.trainer.checkpointing import SAVING, Checkpointer, HostCopies
+from regard.trainer.checkpointing import SAVING, BackgroundSave, Checkpointer, HostCopies
 from regard.trainer.trainer import Stopped
 from regard.training.config import TrainConfig
 from regard.training.objectives import SequenceToSequence
@@ -124,21 +124,31 @@ def test_a_stop_waits_for_what_is_being_written_and_saves_where_it_stopped(confi
     ).read_bytes()
 
 
-def test_a_second_ctrl_c_ends_at_once_but_for_what_is_being_written(config, whole, tmp_path, held):
+def test_a_second_ctrl_c_ends_at_once_but_for_what_is_being_written(config, whole, tmp_path, held, monkeypatch):
     """Which is whole by then, and is gone on from."""
     free, begun = held
     run = tmp_path / "run"
+    asked, waits, wait = threading.Event(), threading.Event(), BackgroundSave.wait
+
+    def noted(self, seconds=None):
+        if asked.is_set() and seconds != 0:
+            waits.set()
+        return wait(self, seconds)
+
+    monkeypatch.setattr(BackgroundSave, "wait", noted)
 
     def twice():
         assert begun.wait(60)
         os.kill(os.getpid(), signal.SIGINT)
+        asked.set()
 
         def again():
-            os.kill(os.getpid(), signal.SIGINT)  # while step 2 is waited for
+            assert waits.wait(60)  # for step 2, so that the two signals are never one
+            os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.1)
             free.set()
 
-        threading.Timer(0.2, again).start()
+        threading.Thread(target=again).start()
 
     said = r"^stopped at once, after step 3; the last checkpoint is step-2; continue with: regard train --resume "
     with pytest.raises(Stopped, match=said):

@@ -770,10 +770,10 @@ def test_fewer_updates_are_in_the_run_and_its_plan_so_that_resuming_is_exact(fil
     assert ends[0] == ends[1]
 
 
-@pytest.mark.parametrize("full", ["write_checkpoint", "write_json"])
+@pytest.mark.parametrize("full", ["write_checkpoint", "write_config"])
 def test_minutes_change_no_updates_while_what_these_go_on_from_cannot_be_written(files, tmp_path, monkeypatch, full):
     """The disk takes neither the checkpoint nor the settings at first: training goes on as planned, and tries again."""
-    room = {"write_checkpoint": checkpointing, "write_json": training_run}[full]
+    room = {"write_checkpoint": checkpointing, "write_config": training_run}[full]
     written, refused = getattr(room, full), []
 
     def fails_once(path, *given):
