@@ -23,6 +23,7 @@ CELLS = {
     **{"rnn": "vanilla RNN", "lstm": "LSTM", "gru-before": "GRU, reset before", "gru-after": "GRU, reset after"},
     **{"mut1": "MUT1", "mut2": "MUT2", "mut3": "MUT3", "gpt": "GPT", "rwkv": "RWKV"},
 }
+IMAGE_MODELS = {"vit": "Vision Transformer", "convnet": "convolutional network"}
 Record = dict[str, Any]
 
 
@@ -114,8 +115,10 @@ def tables(record: Record) -> dict[str, str]:
     return {
         "long-range": _far_table(record["long_range"]),
         "ablation": _ablation_table(record["ablation"]),
+        "ablation-four": _ablation_table(record["ablation_four"]),
         "layers": _layers_table(record["growth"]),
         "cells": _cells_table(record["cells"]),
+        "images": _images_table(record["images"]),
     }
 
 
@@ -183,6 +186,21 @@ def _cells_table(runs: Sequence[Record]) -> str:
             row += [f"{loss:.3f}", f"{math.exp(loss):.2f}"]
         rows.append(row)
     return _table(names, rows)
+
+
+def _images_table(runs: Sequence[Record]) -> str:
+    """A row for each set of images, with both models side by side."""
+    rows = []
+    for question, count in dict.fromkeys((run["question"], run["images"]) for run in runs):
+        both = [run for run in runs if (run["question"], run["images"]) == (question, count)]
+        row: list[object] = [question, f"{count:,}", f"{both[0]['updates']:,}", f"{both[0]['tested']:,}"]
+        for kind in IMAGE_MODELS:
+            run = next(run for run in both if run["model"] == kind)
+            low, high = run["interval"]
+            row.append(f"{100 * run['accuracy']:.1f} % [{100 * low:.1f}, {100 * high:.1f}], {run['parameters']:,}")
+        rows.append(row)
+    names = [f"{name}: right, parameters" for name in IMAGE_MODELS.values()]
+    return _table(["digits", "images to train on", "updates", "tested", *names], rows)
 
 
 def _by_loss(runs: Sequence[Record]) -> list[Record]:
