@@ -162,7 +162,7 @@ def _is_a_table(data: Mapping[Any, Any]) -> bool:
 
 def _listed_settings() -> set[str]:
     """The settings of any task's `[data]` whose values are lists, as the sizes of puzzles."""
-    found = (field for task in TASKS for field in fields(TASKS.named(task).data))
+    found = (one for name in TASKS for one in fields(TASKS.named(name).data))
     return {one.name for one in found if isinstance(one.default, tuple)}
 
 
