@@ -321,6 +321,9 @@ def write_model(directory: Path, weights: Mapping[str, Tensor]) -> None:
     tokenizer = directory / TOKENIZER
     with write_errors(directory):
         beside = {TOKENIZER: file_digest(tokenizer)} if tokenizer.is_file() else {}  # models of images have none
+        # The library writes to a file of a name of its own first, which a kill in the midst of it leaves.
+        for left in directory.glob(".tmp??????"):
+            left.unlink(missing_ok=True)
     write_tensors(directory / MODEL, weights, sealed=True, metadata=beside)
 
 

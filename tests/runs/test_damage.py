@@ -276,6 +276,15 @@ def test_a_sealed_model_is_the_same_bytes_each_time_and_one_without_a_digest_is_
     assert len((tmp_path / "plain").read_bytes()) < len(found.pop())
 
 
+def test_what_a_kill_left_of_a_model_goes_with_the_next(whole, tmp_path):
+    run = shutil.copytree(whole, tmp_path / "run")
+    (run / ".tmpAb3xY9").write_bytes(b"half a model")
+    (run / ".tmp-notes.txt").write_bytes(b"somebody's")
+    write_model(run, read_tensors(run / "model.safetensors"))
+    assert not (run / ".tmpAb3xY9").exists()
+    assert (run / ".tmp-notes.txt").exists()
+
+
 def test_a_tokenizer_other_than_the_model_was_trained_with_is_refused(stopped, whole):
     """A vocabulary of which one word has become another can be read, and would translate and train on as if whole."""
     path = stopped / "tokenizer.json"
