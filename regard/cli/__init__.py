@@ -164,6 +164,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(text if error.ctx is None else f"{text} (see `{error.ctx.command_path} --help`)")
     except (typer.Abort, KeyboardInterrupt):
         return 130
+    except RuntimeError as error:
+        if isinstance(error.__context__, KeyboardInterrupt):  # it came while a lock was let go, which failed by it
+            return 130
+        raise
     except BrokenPipeError:  # whoever read our output has gone
         _forget_output()
         return 1

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 from functools import partial
 
 import pytest
@@ -299,6 +300,18 @@ def test_a_pipe_is_answered_line_by_line_and_ends_quietly(python, trained, loade
         assert process.stdout.read() == b""
         assert process.stderr.read() == b""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_while_a_lock_is_let_go_ends_quietly_too(cli, trained, monkeypatch):
+    def take(self, *, wait=True):
+        lock = threading.Lock()
+        with lock:
+            lock.release()  # as a queue does while it waits
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("regard.cli.verbs.Available.take", take)
+    result = cli("translate", trained, "the cat")
+    assert (result.code, result.out, result.err) == (130, "", "")
 
 
 def test_look_writes_one_page(cli, refused, trained, tmp_path):
