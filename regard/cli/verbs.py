@@ -323,7 +323,11 @@ class Available:
         """At most WINDOW inputs, and at least one if it may `wait` for it; none at the end."""
         chunk: list[Any] = []
         while self._over is False and len(chunk) < WINDOW and (not self._ready.empty() or (wait and not chunk)):
-            found = self._ready.get()
+            try:
+                # Python hears of a signal that came just before it waits only after the wait.
+                found = self._ready.get(timeout=1)
+            except queue.Empty:
+                continue
             if isinstance(found, tuple):
                 chunk += found
             else:
