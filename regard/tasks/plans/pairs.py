@@ -173,8 +173,9 @@ FEW_RULES_ON_CPU = Recipe(
 
 MOST_TOKENS = 1024
 """Of a text, by plan: attention to longer ones would take most of the time; `data.max_len` asks for them."""
-SWAPS = 16
-"""In how many ways words that can take each other's place are exchanged: about as often as little data is read."""
+SWAPS, MOST_SWAPPED = 16, 800_000
+"""In how many ways words that can take each other's place are exchanged, at most: about as often as little data is
+read; and how many pairs that may come to, each of which is written and tokenised before training."""
 
 WHY = {
     "tokenizer.vocab_size": "from how much text there is",
@@ -265,7 +266,7 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
         decide("data.held_out", share, why)
     if found.swaps:
         why = f"{describe_swaps(found.swaps)} can take each other's place: each pair is read with others of them too"
-        decide("data.swaps", SWAPS, why)
+        decide("data.swaps", max(2, min(SWAPS, MOST_SWAPPED // found.rows)), why)
     reach = min(MOST_TOKENS, max(64, 2 ** math.ceil(math.log2(max(longest) + 2))))
     if base is None:
         decide(
