@@ -408,6 +408,7 @@ PROVOKED = {
     "model.patch_size": (("grey.npz", CPU, 2), ("colour.npz", CPU, 8)),
     "model.positions": (("commands.tsv", CPU, "rotary"), ("pairs.tsv", CPU, None)),
     "model.qk_norm": (("pairs.tsv", GPU, True), ("commands.tsv", GPU, None)),
+    "model.rotary_base": (("commands.tsv", CPU, 100.0), ("pairs.tsv", CPU, None)),
     "model.share": (("pairs.tsv", CPU, "all"), ("greek.tsv", CPU, "output")),
     "model.width": (("pairs.tsv", CPU, 128), ("pairs.tsv", GPU, 256)),
     "task": (("plain.txt", CPU, "language"), ("tagged.txt", CPU, "tagging")),

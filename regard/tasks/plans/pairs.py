@@ -173,7 +173,7 @@ FEW_RULES_ON_CPU = Recipe(
 
 MOST_TOKENS = 1024
 """Of a text, by plan: attention to longer ones would take most of the time; `data.max_len` asks for them."""
-SWAPS, MOST_SWAPPED = 16, 800_000
+SWAPS, MOST_SWAPPED = 16, 500_000
 """In how many ways words that can take each other's place are exchanged, at most: about as often as little data is
 read; and how many pairs that may come to, each of which is written and tokenised before training."""
 
@@ -292,6 +292,9 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
             if joint
             else "one table for what is read of the target and what is written of it",
         )
+        if found.rule and not gpu:
+            why = "rotary positions that turn this fast tell apart distances in texts as long as these"
+            decide("model.rotary_base", 100.0 * reach / 64, why)
         decide("model.max_len", max(reach, 128), "room for the longest text")
     train = {name: value for name, value in chosen.items() if name.startswith("train.")}
     if base is not None:
