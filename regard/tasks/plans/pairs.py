@@ -374,8 +374,9 @@ def _usual(machine: Machine, *, exact: bool, rule: bool) -> list[Decision]:
         else Decision("train.smoothing", 0.1, "a model that is never quite sure generalises better"),
         Decision(
             "train.ema",
-            0.999 if gpu else 0.998,
-            "an average of the weights of the last updates is better than the last",
+            0.999 if gpu else 0.99 if rule else 0.998,
+            "an average of the weights of the last updates is better than the last; of a rule of some few, as it is still "
+            "being learnt when the rate falls",
         ),
         Decision("train.choose", "best", "the weights of the best validation are kept, not the last"),
         Decision("train.select_by", "exact_match" if exact else "bleu", "what the model is for, not its loss"),
