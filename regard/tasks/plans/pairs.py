@@ -375,7 +375,7 @@ def _usual(machine: Machine, *, exact: bool, rule: bool) -> list[Decision]:
         Decision(
             "train.ema",
             0.999 if gpu else 0.99 if rule else 0.998,
-            "an average of the weights of the last updates is better than the last; of a rule of some few, as it is still "
+            "an average of the weights of the last updates is better than the last; of a rule of fewer, as it is still "
             "being learnt when the rate falls",
         ),
         Decision("train.choose", "best", "the weights of the best validation are kept, not the last"),
