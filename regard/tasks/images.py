@@ -40,6 +40,7 @@ from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.probes import HeldOutData
 from regard.tasks.run import Run, absolute
 from regard.tasks.spec import MEASURING, Measuring, Report, Say, Task
+from regard.tasks.verbs.spec import RefusedInput, read_each
 from regard.training.objectives import ImageClassification, Objective
 
 if TYPE_CHECKING:
@@ -182,13 +183,12 @@ class ImageReader:
         """Image files, the images in folders, and those of arrays."""
         return [image for word in words for image in self._named(Path(word))]
 
-    def file(self, path: Path) -> Iterator[NamedImage]:
-        """The images of an array, or those whose paths stand in a file, one per line."""
+    def file(self, path: Path) -> Iterator[NamedImage | RefusedInput]:
+        """The images of an array, or those whose paths stand in a file, one per line; what is not there is refused."""
         if path.suffix in ARRAYS:
             yield from self._named(path)
             return
-        for name in lines(path):
-            yield from self._named(Path(name))
+        yield from read_each(lines(path), lambda name: self._named(Path(name)))
 
     def shown(self, item: object) -> str:
         return item.name if isinstance(item, NamedImage) else str(item)

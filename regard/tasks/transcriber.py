@@ -165,14 +165,22 @@ class Transcriber(Writer[WrittenTranscript]):
         """What the model reads of a sound, or of a stretch of it."""
         return sound_frames(read_sound(sound, self.mel.rate, start=start, seconds=seconds), self.mel)
 
-    def cut(self, sounds: Sequence[Sound], piece: float, overlap: float) -> Iterator[PieceOfSound]:
-        """All sounds piece by piece, each read when it is asked for."""
+    def cut(
+        self, sounds: Sequence[Sound], piece: float, overlap: float, refused: dict[int, DataError] | None = None
+    ) -> Iterator[PieceOfSound]:
+        """All sounds piece by piece, each read when it is asked for. Of one that cannot be read further, what comes
+        after that is left out and the error `refused` under its number; without that it is raised."""
         for number, sound in enumerate(sounds):
             count, length = self.pieces(sound, piece, overlap), sound.frames / sound.rate
-            for place in range(count):
-                start = place * (piece - overlap)
-                seconds = min(piece, length - start)
-                yield PieceOfSound(number, start, seconds, self.frames(sound, start, seconds))
+            try:
+                for place in range(count):
+                    start = place * (piece - overlap)
+                    seconds = min(piece, length - start)
+                    yield PieceOfSound(number, start, seconds, self.frames(sound, start, seconds))
+            except DataError as error:
+                if refused is None:
+                    raise
+                refused[number] = error
 
     def batch(self, items: Sequence[np.ndarray], texts: Sequence[Sequence[int]] | None = None) -> TranscribedSounds:
         """Frames, with rows of tokens where these are known, as the model reads them."""
@@ -188,18 +196,20 @@ class Transcriber(Writer[WrittenTranscript]):
         numbers: Sequence[int] | None = None,
         gone: Callable[[int], bool] | None = None,
         progress: Progress | None = None,
+        refused: dict[int, DataError] | None = None,
     ) -> list[list[WrittenTranscript]]:
         """The `top_beams` best transcripts (or `samples`) of each sound, best first, with the times of their words.
 
         A sound of more than `piece` seconds is read in pieces that overlap, and the best of each are joined. What is
         sampled goes by a sound's number: its place here, or that in `numbers`. A sound that is `gone` is dropped
-        between two steps; what comes back for it means nothing.
+        between two steps; what comes back for it means nothing. Nor does it for one that cannot be read to its end,
+        where `refused` is given: it has the error of each such sound then, which else is raised.
         """
         config = config or self.config
         longest: float = self.piece if piece is None else piece
         shared = longest / 5 if overlap is None else overlap
         found: list[list[tuple[PieceOfSound, list[WrittenTranscript]]]] = [[] for _ in sounds]
-        cut, done = self.cut(sounds, longest, shared), 0
+        cut, done = self.cut(sounds, longest, shared, refused), 0
         while part := list(islice(cut, max(1, BATCH // config.rows))):
             names = [one.sound if numbers is None else numbers[one.sound] for one in part]
             frames = [one.frames for one in part]
@@ -210,7 +220,10 @@ class Transcriber(Writer[WrittenTranscript]):
             done = part[-1].sound + 1
             if progress is not None:
                 progress(done, len(sounds))
-        return [self._joined(sounds[number], several) for number, several in enumerate(found)]
+        return [
+            [] if refused and number in refused else self._joined(sounds[number], several)
+            for number, several in enumerate(found)
+        ]
 
     def decode(
         self,

@@ -326,6 +326,27 @@ def test_a_broken_image_and_an_empty_folder_are_refused_in_a_sentence(tmp_path, 
         run.caption([str(tmp_path / "cut.png")])
 
 
+def test_images_that_cannot_be_read_are_named_and_the_others_captioned(tmp_path, run, capsys):
+    contents = {"1.png": png_bytes(image()), "2.png": png_bytes(image())[:100], "3.png": png_bytes(image())}
+    for name, data in contents.items():
+        (tmp_path / name).write_bytes(data)
+    command = ["caption", str(run.directory), str(tmp_path), str(tmp_path / "none.png"), "--device", "cpu"]
+    assert main(command) == 1
+    said = capsys.readouterr()
+    first, second, third, fourth = said.out.split("\n")[:-1]
+    assert (second, fourth) == ("", "")
+    assert first.replace("1.png", "3.png") == third
+    assert "2.png cannot be read as an image" in said.err
+    assert "no such file or folder" in said.err
+    assert "regard: 2 of 4 images were refused; the others are answered" in said.err
+    assert main([*command, "--json"]) == 1
+    records = [json.loads(one) for one in capsys.readouterr().out.splitlines()]
+    assert [one["image"] for one in records] == [str(tmp_path / name) for name in (*contents, "none.png")]
+    assert ["error" in one for one in records] == [False, True, False, True]
+    assert main(["caption", str(run.directory), str(tmp_path / "2.png"), "--device", "cpu"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 def encoded(mode, size=(64, 48), kind="PNG", **how):
     from PIL import Image
 

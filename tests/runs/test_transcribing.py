@@ -168,6 +168,59 @@ def test_sound_of_any_form_is_converted_or_refused_in_one_line(run, tmp_path):
     assert main(["transcribe", str(run.directory), str(tmp_path / "cut.wav"), "--device", "cpu"]) == 2
 
 
+def not_finite():
+    """A WAV of floats whose header is right, so that only whoever reads its end finds what is wrong with it."""
+    data = np.concatenate((np.zeros(RATE // 2, np.float32), np.full(9, np.nan, np.float32))).tobytes()
+    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 3, 1, RATE, 4 * RATE, 4, 32)
+    head = struct.pack("<4sI4s", b"RIFF", 36 + len(data), b"WAVE")
+    return head + form + struct.pack("<4sI", b"data", len(data)) + data
+
+
+def test_sounds_that_cannot_be_read_are_named_and_the_others_transcribed(run, tmp_path, capsys):
+    whole, folder = write_wav(sound(), RATE), tmp_path / "calls"
+    folder.mkdir()
+    contents = {"1.wav": whole, "2.wav": whole[:-50], "3.wav": not_finite(), "4.wav": whole, "5.wav": b""}
+    for name, data in contents.items():
+        (folder / name).write_bytes(data)
+    command = ["transcribe", str(run.directory), "--device", "cpu"]
+    assert main([*command, str(folder / "1.wav")]) == 0
+    line = capsys.readouterr().out.replace("1.wav", "{}")
+    for inputs in ([str(folder), "none.wav"], ["--input", str(tmp_path / "list.txt")]):
+        names = [*(str(folder / name) for name in contents), "none.wav"]
+        (tmp_path / "list.txt").write_text("".join(f"{one}\n" for one in names), encoding="utf-8")
+        for output in ([], ["--output", str(tmp_path / "out.txt")]):
+            assert main([*command, *inputs, *output]) == 1
+            said = capsys.readouterr()
+            printed = (tmp_path / "out.txt").read_text(encoding="utf-8") if output else said.out
+            assert printed == line.format("1.wav") + "\n\n" + line.format("4.wav") + "\n\n"
+            told = [one for one in said.err.splitlines() if one.startswith("regard: ") and "max_len" not in one]
+            assert [any(name in one for one in told) for name in names] == [False, True, True, False, True, True]
+            assert told[-1] == "regard: 4 of 6 sounds were refused; the others are answered"
+            assert len(told) == 5
+            assert main([*command, *inputs, *output, "--json"]) == 1
+            out = capsys.readouterr().out
+            out = (tmp_path / "out.txt").read_text(encoding="utf-8") if output else out
+            records = [json.loads(one) for one in out.splitlines()]
+            assert [one["sound"] for one in records] == names
+            assert ["error" in one for one in records] == [False, True, True, False, True, True]
+            assert "samples that are not finite" in records[2]["error"]
+
+
+def test_a_single_sound_that_cannot_be_read_is_an_error_and_has_no_output(run, tmp_path, capsys):
+    (tmp_path / "only.wav").write_bytes(not_finite())
+    out = tmp_path / "out.txt"
+    for inputs in ([str(tmp_path / "only.wav")], [str(tmp_path)], ["none.wav"]):
+        command = ["transcribe", str(run.directory), *inputs, "--device", "cpu"]
+        for more in ([], ["--json"], ["--output", str(out)]):
+            assert main([*command, *more]) == 2
+            said = capsys.readouterr()
+            assert (said.out, len(said.err.splitlines()), out.exists()) == ("", 1, False)
+    with pytest.raises(DataError, match="not finite"):  # Python has exceptions
+        run.transcribe([sound(), tmp_path / "only.wav"])
+    with pytest.raises(DataError, match="not finite"):
+        run.ask("transcribe", [sound(), tmp_path / "only.wav"])
+
+
 def test_three_hours_are_read_piece_by_piece(run, tmp_path):
     path, seconds = tmp_path / "long.wav", 3 * 3600
     head = bytearray(write_wav(np.zeros(0, np.float32), RATE))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from regard.tasks.verbs.spec import Asked, Between, RequestLimits, SamplingOptions, WrittenText, option
+from regard.tasks.verbs.spec import Asked, Between, RequestLimits, SamplingOptions, WrittenText, option, read_each
 from regard.tasks.verbs.writing import ScoresDisplay, ToWrite, WritingRequest, WritingVerb, sent_file
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class WriteCaptions(WritingVerb[CaptionRequest, CaptionedImage]):
 
     def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[Any]:
         reader = run.captioner.reader
-        return reader.file(file) if file else iter(reader.arguments(list(words)))
+        return reader.file(file) if file else read_each(words, lambda word: reader.arguments([word]))
 
     def leading(self, result: CaptionedImage) -> tuple[str, ...]:
         return (result.image,)
@@ -93,5 +93,6 @@ CAPTION = WriteCaptions(
     engine="captioner",
     outputs="captions",
     unit="images",
+    reads_files=True,
     reads_standard_input=False,
 )
