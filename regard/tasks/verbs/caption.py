@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 SERVED_PIXELS = 1 << 24
 """Pixels of an image that a server takes: a small body may claim to hold any number of them."""
 
+SERVED_BODY = 16 << 20
+"""Bytes of a request, unless said: a photograph of 12 MB, in base64."""
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenCaption(WrittenText):
@@ -93,6 +96,7 @@ CAPTION = WriteCaptions(
     engine="captioner",
     outputs="captions",
     unit="images",
+    body=SERVED_BODY,
     reads_files=True,
     reads_standard_input=False,
 )

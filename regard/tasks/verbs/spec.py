@@ -287,6 +287,8 @@ class Verb(Generic[Request, Result]):
     """Whether several runs do it together: the command then takes --with."""
     engines: bool = False
     """Whether its command lets another engine than torch decode."""
+    body: int = 1 << 20
+    """Bytes that a request over HTTP may have where the server is not told: enough for what is usually sent."""
     needs: str = ""
     """What a model must have to be asked it, where not all models of its tasks do."""
 

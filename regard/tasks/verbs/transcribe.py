@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 SERVED_SECONDS = 600.0
 """Of a sound that a server takes: a small body may claim to hold any number of them."""
 
+SERVED_BODY = 26 << 20
+"""Bytes of a request, unless said: as many seconds at 16,000 samples of 16 bits per second, in base64."""
+
 SHORTEST_PIECE = 0.1
 """Seconds of a piece that a long sound is read in."""
 
@@ -279,6 +282,7 @@ TRANSCRIBE = WriteTranscripts(
     outputs="transcripts",
     apart=OPTIONS,
     unit="sounds",
+    body=SERVED_BODY,
     reads_files=True,
     reads_standard_input=False,
 )
