@@ -148,9 +148,7 @@ class Run:
             edits=edits,
             history=training,
         )
-        given = (
-            [inputs] if isinstance(inputs, str | Path | Mapping) or not isinstance(inputs, Iterable) else list(inputs)
-        )
+        given = self.task.several(inputs)
         if not given:
             raise ConfigError("there is nothing to look at: give a text, or several")
         return document(self, given, options, **decode)
@@ -167,7 +165,8 @@ class Run:
     def ask(self, verb: str, inputs: Iterable[object], **options: object) -> list[Any]:
         """What a verb says of these inputs, as its command does: `run.ask("translate", ["I am a student."], beam=5)`.
 
-        One result per input, as the verb declares it in `regard.tasks.verbs`.
+        One result per input, as the verb declares it in `regard.tasks.verbs`. A text is one input, and so is an array
+        of one image or one sound.
         """
         asked = VERBS.named(verb)
         if not asked.offered(self):
@@ -177,8 +176,7 @@ class Run:
                 raise ConfigError(f"unknown option '{name}' of {verb}{nearest(name, known)}")
         if not isinstance(inputs, Iterable):
             raise DataError(f"give {verb} a list of inputs, not {inputs!r:.60}")
-        items = [inputs] if isinstance(inputs, str) else list(inputs)
-        return ask(asked, self, asked.without_inputs(**options), items)
+        return ask(asked, self, asked.without_inputs(**options), self.task.several(inputs))
 
     def decode_config(self, **decode: Setting) -> DecodeConfig:
         """The run's own way of decoding, with these settings changed.

@@ -97,9 +97,21 @@ def sound_arguments(words: Iterable[str], file: Path | None = None) -> Iterator[
             yield from sound_paths(Path(word))
 
 
+def several_sounds(sounds: Any) -> list[Any]:
+    """A list of sounds: an array of samples is one, and what one of two dimensions would be is not guessed."""
+    if isinstance(sounds, np.ndarray | torch.Tensor) and sounds.ndim > 1:
+        raise DataError(
+            f"an array of shape {tuple(sounds.shape)} may be channels or several sounds: give a list of sounds, each "
+            "an array of samples"
+        )
+    texts = isinstance(sounds, np.ndarray) and sounds.dtype.kind in "UO"
+    one = isinstance(sounds, str | Path | bytes | np.ndarray | torch.Tensor | Sound) and not texts
+    return [sounds] if one or not isinstance(sounds, Iterable) else list(sounds)
+
+
 def check_several(sounds: Any) -> None:
-    """Refuse one sound where a list of them is asked for: what an array holds, one by one, are no sounds."""
-    if isinstance(sounds, str | Path | bytes | np.ndarray | torch.Tensor | Sound):
+    """Refuse one sound where a list of them is asked for."""
+    if isinstance(sounds, str | Path | bytes | Sound):
         raise DataError("give a list of sounds, not one: [sound]")
 
 

@@ -49,7 +49,14 @@ from regard.tasks.spec import (
     check_columns,
     check_length,
 )
-from regard.tasks.transcriber import Transcriber, check_several, ctc_positions, error_rates, sent_sounds
+from regard.tasks.transcriber import (
+    Transcriber,
+    check_several,
+    ctc_positions,
+    error_rates,
+    sent_sounds,
+    several_sounds,
+)
 from regard.tasks.verbs.transcribe import WrittenTranscript, check_joined, checked_pieces
 from regard.tasks.writing import (
     UNUSED,
@@ -240,7 +247,7 @@ def transcripts(
     check_several(sounds)
     transcriber, how = run.transcriber, run.decode_config(**decode)
     piece, overlap = checked_pieces(run, piece, overlap)
-    read = transcriber.read(list(sounds))
+    read = transcriber.read(several_sounds(sounds))
     for sound in read:
         check_joined(run, sound, piece, overlap, how)
     return transcriber.transcribe(read, how, piece=piece, overlap=overlap)
@@ -401,6 +408,9 @@ class TranscribingTask(TableTask):
 
     def inputs(self, run: Run, words: Sequence[str], file: Path | None) -> list[Any]:
         return list(run.transcriber.arguments(words, file))
+
+    def several(self, inputs: Any) -> list[Any]:
+        return several_sounds(inputs)
 
     def requested(self, run: Run, given: Sequence[Any]) -> list[Any]:
         return sent_sounds(run, given)

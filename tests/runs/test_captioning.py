@@ -25,7 +25,6 @@ from regard.errors import ConfigError, DataError, TooLarge
 from regard.look.packed_arrays import png_address, png_bytes
 from regard.look.watch import attentions, recurrences
 from regard.tasks.captioning import scenes_of
-from regard.tasks.images import check_several
 from regard.tasks.looking import LookOptions, document
 from regard.tasks.noun_attention import NounAttention, NounHits, boxes_on_grid, pointing_scores
 from regard.tasks.verbs import VERBS, RequestLimits
@@ -459,14 +458,29 @@ def test_arrays_of_wrong_shapes_and_unequal_counts_are_refused_in_one_line(run):
         with pytest.raises(DataError, match=said) as refused:
             run.caption([image(), wrong])
         assert len(str(refused.value).splitlines()) == 1
-    for one in (image(), torch.from_numpy(image()), image()[..., 0], png_bytes(image())):
-        with pytest.raises(DataError, match="give a list of images, not one"):
-            check_several(one)
-    check_several(np.stack((image(), image())))
+    with pytest.raises(DataError, match="give a list of images, not one"):
+        run.caption(png_bytes(image()))
     with pytest.raises(DataError, match="2 targets for 1 images"):
         document(run, [image()], LookOptions(targets=("a", "b")))
     with pytest.raises(DataError, match="1 images and captions of 2"):
         CaptionSource(SceneImages.of(1), (("a",), ("b",)))
+
+
+def test_one_array_is_one_image_and_what_may_be_either_is_refused(run):
+    (wanted,) = run.caption([image()])
+    for one in (image(), torch.from_numpy(image())):
+        assert run.caption(one) == [wanted]
+        (asked,) = run.ask("caption", one)
+        assert asked.captions[0].text == wanted
+        assert len(run.look(one, layers="decoder*").sentences) == 1
+    assert len(run.ask("caption", image()[..., 0])) == len(run.caption(image()[..., :1])) == 1
+    assert len(run.ask("caption", np.stack((image(), image())))) == len(run.caption(np.stack((image(), image())))) == 2
+    assert len(run.ask("caption", png_bytes(image()))) == 1
+    for either in (np.zeros((3, 64, 64), np.uint8), torch.zeros(3, 64, 64), np.zeros((5, 64, 64))):
+        for ask in (run.caption, lambda one: run.ask("caption", one), run.look):
+            with pytest.raises(DataError, match=r"an array of shape \(\d, 64, 64\) may be one image or several"):
+                ask(either)
+    assert len(run.caption([np.zeros((3, 64, 64), np.uint8)])) == 1
 
 
 def test_heads_can_be_pruned_and_are_scored_by_exact_match(run):

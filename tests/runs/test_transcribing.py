@@ -26,7 +26,7 @@ from regard.nn.attention import ACROSS
 from regard.tasks.looking import LookOptions, document
 from regard.tasks.looking.written_runs import at_positions
 from regard.tasks.sound_attention import HeadPath, _path, _together, spoken_at
-from regard.tasks.transcriber import Transcriber, check_several
+from regard.tasks.transcriber import Transcriber
 from regard.tasks.verbs import VERBS, RequestLimits
 from regard.tasks.verbs.transcribe import TimedWord, WrittenTranscript
 from regard.trainer.trainer import Stopped
@@ -136,9 +136,15 @@ def test_tensors_and_bytes_are_sounds_and_what_is_none_is_refused_in_one_line(ru
             run.transcribe([sound(), wrong])
     with pytest.raises(DataError, match="is a folder, not a sound"):
         run.transcribe([tmp_path])
-    for one in (sound(), np.stack((sound(), sound())), data, SoundSamples(sound(), RATE)):
+    for one in (data, SoundSamples(sound(), RATE)):
         with pytest.raises(DataError, match="give a list of sounds, not one"):
-            check_several(one)
+            run.transcribe(one)
+    assert run.transcribe(sound()) == run.transcribe([sound()])
+    assert len(run.ask("transcribe", sound())) == len(run.ask("transcribe", data)) == 1
+    for either in (np.stack((sound(), sound())), torch.zeros(2, RATE)):
+        for ask in (run.transcribe, lambda one: run.ask("transcribe", one)):
+            with pytest.raises(DataError, match=r"an array of shape \(2, \d+\) may be channels or several sounds"):
+                ask(either)
 
 
 def test_no_more_is_read_from_a_pipe_than_memory_is_given_to(run, monkeypatch, capsys):
