@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.config import JsonObject, Setting
 from regard.data.formats import Header
@@ -228,7 +228,7 @@ def captioner_of(run: Run) -> Captioner:
     return Captioner(run.model, run.vocabularies, run.config)
 
 
-def caption(run: Run, images: Sequence[Any], **decode: Setting) -> list[str]:
+def caption(run: Run, images: Sequence[Any] | np.ndarray | Tensor, **decode: Setting) -> list[str]:
     """The best caption of each image, a path or an array; `decode` are settings of `DecodeConfig`, such as `beam=5`.
 
     An array of rows and columns, and perhaps of channels after them, is one image; one of four dimensions is several.
@@ -236,7 +236,7 @@ def caption(run: Run, images: Sequence[Any], **decode: Setting) -> list[str]:
     return [best[0].text for best in captions(run, images, **decode)]
 
 
-def captions(run: Run, images: Sequence[Any], **decode: Setting) -> list[list[WrittenCaption]]:
+def captions(run: Run, images: Sequence[Any] | np.ndarray | Tensor, **decode: Setting) -> list[list[WrittenCaption]]:
     """For each image its best captions, with scores: `captions(["photo.png"], beam=5, top_beams=5)`."""
     if is_one(images):
         raise DataError("give a list of images, not one: [image]")

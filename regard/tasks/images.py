@@ -287,7 +287,7 @@ def several_images(images: Any) -> list[Any]:
     )
 
 
-def classify_images(run: Run, inputs: Sequence[Any]) -> list[list[Choice]]:
+def classify_images(run: Run, inputs: Sequence[Any] | np.ndarray | Tensor) -> list[list[Choice]]:
     """For each image every class with its probability, the likeliest first; an array of one image is one image."""
     return classify(run, inputs if isinstance(inputs, str) else several_images(inputs))
 

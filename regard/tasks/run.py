@@ -129,6 +129,8 @@ class Run:
         vectors: bool | None = None,
         edits: bool = False,
         training: bool = False,
+        start: float | None = None,
+        end: float | None = None,
         **decode: Setting,
     ) -> "Document":
         """Where the model looks on these inputs, a text or several: shown as a page in a notebook, saved with `.save`.
@@ -136,7 +138,8 @@ class Run:
         `layers` are names or patterns of attentions, `heads` numbers of heads. With `targets` these are read instead of
         decoding. `vectors` are queries, keys and values, kept where there is room unless said. With `edits`, every head
         is masked in turn to see what becomes of the output; with `training`, every head is measured at every
-        checkpoint. `decode` are settings of a search, such as `beam=5`.
+        checkpoint. Of a sound, the part from `start` to `end` is looked at, in seconds. `decode` are settings of a
+        search, such as `beam=5`.
         """
         from regard.tasks.looking import LookOptions, document
 
@@ -147,6 +150,8 @@ class Run:
             vectors=vectors,
             edits=edits,
             history=training,
+            start=start,
+            end=end,
         )
         given = self.task.several(inputs)
         if not given:

@@ -238,6 +238,8 @@ class Task:
 
     trains: ClassVar[bool] = True
     has_tokenizer: ClassVar[bool] = True
+    hears: ClassVar[bool] = False
+    """Whether its inputs are sounds, of which a part can be looked at."""
     reads_text: ClassVar[bool] = True
     """Whether its inputs are texts; of other ones `requested` reads a request's, and `size` says how large they are."""
     one_shape: ClassVar[bool] = False

@@ -97,6 +97,10 @@ def sound_arguments(words: Iterable[str], file: Path | None = None) -> Iterator[
             yield from sound_paths(Path(word))
 
 
+Sounds = Sequence[Any] | np.ndarray | torch.Tensor
+"""A list of sounds, or the samples of one."""
+
+
 def several_sounds(sounds: Any) -> list[Any]:
     """A list of sounds: an array of samples is one, and what one of two dimensions would be is not guessed."""
     if isinstance(sounds, np.ndarray | torch.Tensor) and sounds.ndim > 1:

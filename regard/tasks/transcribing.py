@@ -50,6 +50,7 @@ from regard.tasks.spec import (
     check_length,
 )
 from regard.tasks.transcriber import (
+    Sounds,
     Transcriber,
     check_several,
     ctc_positions,
@@ -230,14 +231,14 @@ def transcriber_of(run: Run) -> Transcriber:
 
 
 def transcribe(
-    run: Run, sounds: Sequence[Any], *, piece: float | None = None, overlap: float | None = None, **decode: Setting
+    run: Run, sounds: Sounds, *, piece: float | None = None, overlap: float | None = None, **decode: Setting
 ) -> list[str]:
     """The best transcript of each sound, a path or an array; options as in `transcripts`."""
     return [best[0].text for best in transcripts(run, sounds, piece=piece, overlap=overlap, **decode)]
 
 
 def transcripts(
-    run: Run, sounds: Sequence[Any], *, piece: float | None = None, overlap: float | None = None, **decode: Setting
+    run: Run, sounds: Sounds, *, piece: float | None = None, overlap: float | None = None, **decode: Setting
 ) -> list[list[WrittenTranscript]]:
     """For each sound its best transcripts, with scores and the times of words: `transcripts(["a.wav"], beam=5)`.
 
@@ -292,6 +293,7 @@ class TranscribingTask(TableTask):
     unused: ClassVar = (*UNUSED, "images")
     parts: ClassVar = {"transcriber": transcriber_of}
     methods: ClassVar = {"transcribe": transcribe, "transcripts": transcripts}
+    hears = True
     reads_text = False
     unit = inputs_named = "sounds"
     rows_named = "sounds with texts"

@@ -466,6 +466,11 @@ def test_arrays_of_wrong_shapes_and_unequal_counts_are_refused_in_one_line(run):
         CaptionSource(SceneImages.of(1), (("a",), ("b",)))
 
 
+def test_no_part_of_an_image_is_looked_at(run):
+    with pytest.raises(ConfigError, match="start and end are for sounds; a run for captioning looks at whole inputs"):
+        run.look(image(), end=2.0)
+
+
 def test_one_array_is_one_image_and_what_may_be_either_is_refused(run):
     (wanted,) = run.caption([image()])
     for one in (image(), torch.from_numpy(image())):

@@ -16,6 +16,7 @@ import regard
 from regard import make_config
 from regard.cli import main
 from regard.data.audio import SoundSamples, write_wav
+from regard.data.audio.sound import clock
 from regard.data.audio.transcripts import SoundFiles, SpecAugment, open_transcribed
 from regard.data.images.augmentation import ImageRandom
 from regard.data.synthetic.speech import RATE, speak, utterance
@@ -136,9 +137,8 @@ def test_tensors_and_bytes_are_sounds_and_what_is_none_is_refused_in_one_line(ru
             run.transcribe([sound(), wrong])
     with pytest.raises(DataError, match="is a folder, not a sound"):
         run.transcribe([tmp_path])
-    for one in (data, SoundSamples(sound(), RATE)):
-        with pytest.raises(DataError, match="give a list of sounds, not one"):
-            run.transcribe(one)
+    with pytest.raises(DataError, match="give a list of sounds, not one"):
+        run.transcribe(data)
     assert run.transcribe(sound()) == run.transcribe([sound()])
     assert len(run.ask("transcribe", sound())) == len(run.ask("transcribe", data)) == 1
     for either in (np.stack((sound(), sound())), torch.zeros(2, RATE)):
@@ -306,6 +306,33 @@ def test_the_page_has_the_sound_and_where_each_piece_listened(run):
     assert cross[0].array().shape[1:] == (8, positions)
     with pytest.raises(DataError, match="look at a part of it"):
         document(run, [np.zeros(13 * RATE, np.float32)])
+
+
+def test_a_part_of_a_long_recording_can_be_looked_at(run, tmp_path, capsys):
+    whole = np.concatenate([np.zeros(20 * RATE, np.float32), sound(), np.zeros(20 * RATE, np.float32)])
+    path, end = tmp_path / "long.wav", 20 + len(sound()) / RATE
+    path.write_bytes(write_wav(whole, RATE))
+    with pytest.raises(
+        DataError, match=r"is 0:4\d.* long, and 0:12 are read at a time: look at a part of it, from start"
+    ):
+        run.look(path)
+    (part,) = run.look(path, start=20, end=end, layers="decoder*").sentences
+    rounded = (sound() * 32767).round().astype(np.float32) / 32768
+    (alone,) = run.look(rounded, layers="decoder*").sentences
+    assert part.sound == alone.sound
+    assert part.target == alone.target
+    assert part.source.text == f"{path} from 0:20 to {clock(end)}"
+    look = ["look", str(run.directory), str(path), "--out", str(tmp_path / "page.html"), "--device", "cpu"]
+    assert main([*look, "--start", "20", "--end", str(end), "--layers", "decoder*"]) == 0
+    capsys.readouterr()
+    for start, end, said in (
+        ("50", "60", "long and has nothing from 50 s on"),
+        ("5", "5", "end=5.0 must be after start=5.0"),
+        ("-1", "5", "start=-1.0 must not be negative"),
+        ("nan", "5", "start=nan must not be negative"),
+    ):
+        assert main([*look, "--start", start, "--end", end]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_the_page_has_the_gates_and_states_of_recurrent_parts(run):
