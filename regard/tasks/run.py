@@ -129,8 +129,8 @@ class Run:
         vectors: bool | None = None,
         edits: bool = False,
         training: bool = False,
-        start: float | None = None,
-        end: float | None = None,
+        start: int | float | None = None,
+        end: int | float | None = None,
         **decode: Setting,
     ) -> "Document":
         """Where the model looks on these inputs, a text or several: shown as a page in a notebook, saved with `.save`.

@@ -148,7 +148,7 @@ class PartOfSound:
         return self.sound.read(self.first + start, self.first + min(stop, self.frames))
 
 
-def part_of_sound(sound: Sound, start: float = 0.0, end: float | None = None) -> PartOfSound:
+def part_of_sound(sound: Sound, start: int | float = 0.0, end: int | float | None = None) -> PartOfSound:
     """The stretch from `start` to `end`, in seconds, or to where the recording ends."""
     first, last = round(start * sound.rate), sound.frames if end is None else round(end * sound.rate)
     if first >= sound.frames:

@@ -43,8 +43,8 @@ class LookOptions:
     history: bool = False
     told: Callable[[int, int], None] | None = None
     features: Mapping[str, str] = field(default_factory=dict)
-    start: float | None = None
-    end: float | None = None
+    start: int | float | None = None
+    end: int | float | None = None
 
     def __post_init__(self) -> None:
         if self.start is not None and not 0 <= self.start < float("inf"):
