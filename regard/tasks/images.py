@@ -184,11 +184,11 @@ class ImageReader:
         return [image for word in words for image in self._named(Path(word))]
 
     def file(self, path: Path) -> Iterator[NamedImage | RefusedInput]:
-        """The images of an array, or those whose paths stand in a file, one per line; what is not there is refused."""
+        """The images of an array, or those whose paths stand in a file, one per line; blank lines are none."""
         if path.suffix in ARRAYS:
             yield from self._named(path)
             return
-        yield from read_each(lines(path), lambda name: self._named(Path(name)))
+        yield from read_each(filter(str.strip, lines(path)), lambda name: self._named(Path(name)))
 
     def shown(self, item: object) -> str:
         return item.name if isinstance(item, NamedImage) else str(item)

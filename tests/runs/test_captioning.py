@@ -344,6 +344,9 @@ def test_images_that_cannot_be_read_are_named_and_the_others_captioned(tmp_path,
     assert ["error" in one for one in records] == [False, True, False, True]
     assert main(["caption", str(run.directory), str(tmp_path / "2.png"), "--device", "cpu"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+    (tmp_path / "list.txt").write_text(f"{tmp_path / '1.png'}\n\n{tmp_path / '3.png'}\n", encoding="utf-8")
+    assert main(["caption", str(run.directory), "--input", str(tmp_path / "list.txt"), "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.splitlines() == [first, third]
 
 
 def encoded(mode, size=(64, 48), kind="PNG", **how):

@@ -193,7 +193,7 @@ def test_sounds_that_cannot_be_read_are_named_and_the_others_transcribed(run, tm
     line = capsys.readouterr().out.replace("1.wav", "{}")
     for inputs in ([str(folder), "none.wav"], ["--input", str(tmp_path / "list.txt")]):
         names = [*(str(folder / name) for name in contents), "none.wav"]
-        (tmp_path / "list.txt").write_text("".join(f"{one}\n" for one in names), encoding="utf-8")
+        (tmp_path / "list.txt").write_text("".join(f"{one}\n\n" for one in names), encoding="utf-8")
         for output in ([], ["--output", str(tmp_path / "out.txt")]):
             assert main([*command, *inputs, *output]) == 1
             said = capsys.readouterr()
@@ -215,7 +215,7 @@ def test_sounds_that_cannot_be_read_are_named_and_the_others_transcribed(run, tm
 def test_a_single_sound_that_cannot_be_read_is_an_error_and_has_no_output(run, tmp_path, capsys):
     (tmp_path / "only.wav").write_bytes(not_finite())
     out = tmp_path / "out.txt"
-    for inputs in ([str(tmp_path / "only.wav")], [str(tmp_path)], ["none.wav"]):
+    for inputs in ([str(tmp_path / "only.wav")], [str(tmp_path)], ["none.wav"], [""]):
         command = ["transcribe", str(run.directory), *inputs, "--device", "cpu"]
         for more in ([], ["--json"], ["--output", str(out)]):
             assert main([*command, *more]) == 2

@@ -499,6 +499,8 @@ def read_each(words: Iterable[str], read: Callable[[str], Iterable[Any]]) -> Ite
     """What `read` finds under each of these names, a file or a folder; a `RefusedInput` where it finds nothing."""
     for word in words:
         try:
+            if not word.strip():  # which would be the folder that the command is run in
+                raise DataError("a name of a file or folder is empty")
             yield from read(word)
         except DataError as error:
             yield RefusedInput(word, error)

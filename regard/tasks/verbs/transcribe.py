@@ -194,7 +194,7 @@ class WriteTranscripts(WritingVerb[TranscribeRequest, SoundTranscripts]):
         from regard.data.audio.transcripts import sound_paths
         from regard.data.formats import lines
 
-        return read_each(lines(file), lambda name: sound_paths(Path(name)))
+        return read_each(filter(str.strip, lines(file)), lambda name: sound_paths(Path(name)))
 
     def show(self, result: SoundTranscripts, display: TranscribeDisplay | None = None) -> str:
         lines = []
